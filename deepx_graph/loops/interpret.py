@@ -66,6 +66,8 @@ class _Run:
 
     def at(self, buffer: Buffer, index: Sequence[Affine]) -> tuple[int, ...]:
         found = tuple(int(self.scalar(i)) for i in index)
+        if len(found) == 1 != len(buffer.shape) and 0 <= found[0] < buffer.size:
+            return tuple(int(k) for k in np.unravel_index(found[0], buffer.shape))
         if any(not 0 <= i < n for i, n in zip(found, buffer.shape, strict=True)):
             raise IndexError(f"{buffer.name}{list(found)} of {list(buffer.shape)}")
         return found

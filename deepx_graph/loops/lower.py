@@ -36,6 +36,9 @@ ONCE = 1.25
 MOST_BELOW = 100
 """How often a value is read is counted where no more comes of it."""
 
+DEEPEST = 32
+"""What more operations in a row make is put in memory, as each asks the one before for elements; passes read it again at once."""
+
 MOST_NODES = 400
 """A function of more nodes is not lowered as one kernel."""
 
@@ -106,9 +109,13 @@ class _Lowering:
     """The nodes that have memory of their own."""
     costs: dict[Node, ElementCost] = field(default_factory=dict)
     whole_costs: dict[Node, float] = field(default_factory=dict)
+    depths: dict[Node, int] = field(default_factory=dict)
+    """How many operations compute an element of each node that is not in memory, one after the other."""
 
     def program(self) -> LoopProgram:
         """The whole program."""
+        for node in reversed(self.function.nodes):  # users first: nothing recurses over them
+            self._is_pointwise(node)
         arguments = tuple(self._argument(k, p) for k, p in enumerate(self.function.params))
         results = tuple(buffer for buffer, _ in self.filled_results())
         return LoopProgram(arguments, results, tuple(self.b.constants), tuple(self.b.scratch), self.b.body)
@@ -162,8 +169,10 @@ class _Lowering:
             raise NotExpressible(f"{node.op.name} has no loops")
         else:
             self.values[node] = value(self.b, node, operands)
-            if self._is_kept(node):
+            self.depths[node] = 1 + max((self.depths.get(i, 0) for i in node.inputs), default=0)
+            if self._is_kept(node) or self.depths[node] > DEEPEST:
                 self._keep(node)
+                del self.depths[node]
 
     def _run(self, node: Node, operands: Sequence[Value]) -> bool:
         """Fills the results of a node by the loops of its op; not where these decline at once, and an element will do."""

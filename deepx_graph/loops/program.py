@@ -70,7 +70,7 @@ class Let:
 
 @dataclass(slots=True, eq=False)
 class Load:
-    """`target = buffer[index]`; the subscripts lie within the shape."""
+    """`target = buffer[index]`; the subscripts lie within the shape. One alone counts all elements in the order of C."""
 
     target: ScalarVar
     buffer: Buffer
@@ -164,6 +164,8 @@ class LoopProgram:
 
 def position_in(buffer: Buffer, index: Sequence[Affine]) -> Affine:
     """Where an element lies, in elements from the beginning."""
+    if len(index) == 1:
+        return index[0]
     total = Affine()
     for i, stride in zip(index, buffer.strides, strict=True):
         total = total + i * stride

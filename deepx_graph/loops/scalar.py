@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from deepx_graph.loops import primitives
 from deepx_graph.types import BOOL, I64, DType
 
@@ -190,3 +192,21 @@ _ORDERS: dict[str, Callable[[int, int], bool | None]] = {
 """Comparisons of two integers, by the least and the greatest difference."""
 
 _KNOWN = frozenset({"cast", "add", "sub", "mul", *_ORDERS})
+
+
+def identity(primitive: str, dtype: DType) -> ScalarConst | None:
+    """What changes nothing that it is combined with; None where a primitive has no such number."""
+    value = _IDENTITIES.get(primitive)
+    if value is None:
+        return None
+    if primitive in ("max", "min") and dtype.is_integer:
+        assert dtype.np is not None
+        value = np.iinfo(dtype.np).min if primitive == "max" else np.iinfo(dtype.np).max
+    elif dtype is BOOL:
+        value = primitive in ("mul", "and", "min")
+    elif primitive == "and":
+        return None if dtype.is_float else ScalarConst(np.invert(primitives.cast(0, dtype)), dtype)
+    return ScalarConst(primitives.cast(value, dtype), dtype)
+
+
+_IDENTITIES: dict[str, Any] = {"add": 0, "mul": 1, "max": -np.inf, "min": np.inf, "and": -1, "or": 0, "xor": 0}

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
 
 from deepx_graph.ir import Builder, Node
+from deepx_graph.loops.interpret import interpret
 from deepx_graph.loops.lower import lower
+from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import Let, LoopProgram, walk
 from deepx_graph.ops import (
     add,
@@ -20,7 +25,7 @@ from deepx_graph.ops import (
     select,
     torch_index_select,
 )
-from deepx_graph.types import C64, F32, I32, Type, tensor
+from deepx_graph.types import C64, F32, F64, I32, Type, tensor
 
 
 def made(body: Callable[..., Sequence[Node]], *types: Type) -> LoopProgram:
@@ -74,3 +79,22 @@ def test_what_is_broadcast_is_put_in_memory() -> None:
     b = Builder()
     program = made(lambda x: [b(broadcast_in_dim, b(exponential, x), shape=(9, 50), broadcast_dimensions=(0,))], tensor(F32, (9,)))
     assert len(program.scratch) == 1
+
+
+def test_a_long_chain_of_operations_is_one_loop_without_memory() -> None:
+    """Elements are not asked for through more operations than Python can call one from another."""
+    b = Builder()
+
+    def chain(x: Node) -> Sequence[Node]:
+        y = b(reverse, x, dimensions=(0,))
+        for _ in range(190):
+            y = b(add, b(multiply, y, x), x)
+        return (y,)
+
+    program = optimised(made(chain, tensor(F64, (20,))))
+    assert len(program.body) == 1 and not program.scratch
+    array = np.linspace(0.1, 0.9, 20)
+    want: Any = array[::-1]
+    for _ in range(190):
+        want = want * array + array
+    np.testing.assert_array_equal(interpret(program, [array])[0], want)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from deepx_graph.loops.passes.flatten_loops import flatten_loops
+from deepx_graph.loops.passes.forward_stores import forward_stores
+from deepx_graph.loops.passes.fuse_loops import fuse_loops
+from deepx_graph.loops.passes.split_folds import split_folds
 from deepx_graph.loops.passes.split_guards import split_guards
 from deepx_graph.loops.passes.vectorise_across import vectorise_across
 from deepx_graph.loops.program import LoopProgram
 
-PASSES: tuple[Callable[[LoopProgram], LoopProgram], ...] = (split_guards, vectorise_across)
+PASSES: tuple[Callable[[LoopProgram], LoopProgram], ...] = (
+    split_guards, vectorise_across, split_folds, fuse_loops, forward_stores, flatten_loops)
 """All passes, in order."""
 
 

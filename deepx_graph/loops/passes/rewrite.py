@@ -17,6 +17,7 @@ from deepx_graph.loops.program import (
     Let,
     Load,
     LoopProgram,
+    Role,
     Set,
     Statement,
     Store,
@@ -34,8 +35,10 @@ class Fresh:
     """Variables, cells and local buffers that a program does not have yet."""
 
     def __init__(self, program: LoopProgram) -> None:
-        numbers = [x.number for s in walk(program.body) for x in assigns(s)]
-        self.count = max([*numbers, *(int(b.name[1:]) for b in program.scratch)], default=0)
+        statements = list(walk(program.body))
+        numbers = [x.number for s in statements for x in assigns(s)]
+        local = {s.buffer for s in statements if isinstance(s, Store) and s.buffer.role == "local"}
+        self.count = max([*numbers, *(int(b.name[1:]) for b in (*program.scratch, *local))], default=0)
 
     def _next(self) -> int:
         self.count += 1
@@ -55,7 +58,11 @@ class Fresh:
 
     def local(self, dtype: DType, size: int) -> Buffer:
         """New memory of each thread's own."""
-        return Buffer(f"t{self._next()}", dtype, (size,), "local")
+        return self.buffer(dtype, size, "local")
+
+    def buffer(self, dtype: DType, size: int, role: Role) -> Buffer:
+        """New memory."""
+        return Buffer(f"t{self._next()}", dtype, (size,), role)
 
 
 @dataclass(eq=False)

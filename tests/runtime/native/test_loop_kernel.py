@@ -9,13 +9,33 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.ir import Builder, Function, Node
-from deepx_graph.ops import add, compare, concatenate, convert, dynamic_update_slice, maximum, pad, reduce, reshape, select
+from deepx_graph.ops import (
+    add,
+    bitcast_convert,
+    broadcast_in_dim,
+    compare,
+    concatenate,
+    convert,
+    divide,
+    dynamic_update_slice,
+    exponential,
+    log,
+    maximum,
+    multiply,
+    pad,
+    reduce,
+    reshape,
+    reverse,
+    select,
+)
 from deepx_graph.ops.contract.reduce import monoid_body
-from deepx_graph.types import F32, F64, I8, I32, DType, scalar, tensor
+from deepx_graph.types import F32, F64, I8, I32, I64, DType, scalar, tensor
 from tests.support.laws import alone, constants
 
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
+from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.runtime.native.loop_program import emit
 from deepx_graph.runtime.native.loop_program.kernel import build
 
 SIZES = [(1, 1), (0, 5), (5, 0), (3, 64), (65, 3), (17, 130), (200, 63), (129, 129)]
@@ -46,6 +66,54 @@ def test_what_two_nests_need_is_computed_in_each() -> None:
     function = Function("f", (x, i), (twice, update, b(add, twice, i)))
     found = build(function, 1)([np.arange(4, dtype="f4"), np.int32(1)])
     assert [np.asarray(a).tolist() for a in found] == [2, [0, 1, 2, 3], 3]
+
+
+@pytest.mark.parametrize("size", [7, 8, 9, 15, 16, 17, 31, 63, 67, 129, 1000])
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+def test_vectors_end_anywhere(size: int, dtype: DType) -> None:
+    """Whole vectors, several side by side, and what is left; elements that functions treat apart; loops left to LLVM beside."""
+    b = Builder()
+    x, y = b.param(0, tensor(dtype, (size,))), b.param(1, tensor(dtype, (size,)))
+    value = b(log, x)
+    zero = b.constant(np.zeros((), dtype.np))
+    total = b(reduce, b(multiply, value, y), zero, dimensions=(0,), body=monoid_body(add, dtype))
+    function = Function("f", (x, y), (value, b(reverse, x, dimensions=(0,)), total, b(divide, y, total)))
+    rng = np.random.default_rng(size)
+    arrays = [rng.uniform(0.1, 4, size).astype(dtype.np), rng.normal(size=size).astype(dtype.np)]
+    arrays[0][size // 2] = 1e-40 if dtype is F32 else 1e-310
+    got = build(function, 2)(arrays)
+    wide = [a.astype("f8") for a in arrays]
+    whole = np.sum(np.log(wide[0]) * wide[1])
+    for found, want in zip(got, [np.log(wide[0]), wide[0][::-1], whole, wide[1] / whole], strict=True):
+        np.testing.assert_allclose(found, want, rtol=2e-5 if dtype is F32 else 1e-12)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 65])
+@pytest.mark.parametrize("columns", [5, 64, 100, 300])
+def test_sweeps_over_rows_are_one_loop(rows: int, columns: int) -> None:
+    """A softmax takes no memory beside its arguments and results."""
+    b = Builder()
+    x = b.param(0, tensor(F32, (rows, columns)))
+    e = b(exponential, x)
+    total = b(reduce, e, b.constant(np.float32(0)), dimensions=(1,), body=monoid_body(add, F32))
+    wide = b(broadcast_in_dim, total, shape=(rows, columns), broadcast_dimensions=(0,))
+    kernel = build(Function("softmax", (x,), (b(divide, e, wide),)), 2)
+    assert not kernel.program.scratch or rows == 1
+    array = np.random.default_rng(0).normal(size=(rows, columns)).astype("f4")
+    want = np.exp(array.astype("f8"))
+    np.testing.assert_allclose(kernel([array])[0], want / want.sum(1, keepdims=True), rtol=1e-5)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_long_sum_is_that_of_strips(threads: int) -> None:
+    """It is nearly as exact as its terms, with any number of threads."""
+    b = Builder()
+    x = b.param(0, tensor(F32, (300_001,)))
+    zero = b.constant(np.float32(0))
+    kernel = build(Function("f", (x,), (b(reduce, x, zero, dimensions=(0,), body=monoid_body(add, F32)),)), threads)
+    array = np.random.default_rng(0).uniform(size=300_001).astype("f4")
+    found = kernel([array])[0]
+    np.testing.assert_allclose(found, array.astype("f8").sum(), rtol=2e-7)
 
 
 def check(op: Any, arrays: list[Any], **attrs: Any) -> None:
@@ -111,3 +179,28 @@ def test_code_is_generated_for_what_is_called_alone(rows: int) -> None:
     text = module_text(kernel.program, kernel.shares, this_machine())
     exported = [line for line in text.splitlines() if line.startswith("define void @")]
     assert len(exported) == len(kernel.calls)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 16])
+def test_stores_past_the_caches_go_where_others_do(offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where results lie on cache lines, and where they do not."""
+    monkeypatch.setattr(emit, "CACHE_BYTES", 0)
+    size = 40_011
+    b = Builder()
+    x = b.param(0, tensor(F32, (size,)))
+    kernel = build(Function("f", (x,), (b(multiply, x, x),)), 2)
+    text = emit.module_text(kernel.program, kernel.shares, this_machine())
+    assert ("!nontemporal" in text) == (this_machine().register_bytes == 64)
+    array = np.random.default_rng(0).normal(size=size).astype("f4")
+    room = np.zeros(size + 64, "f4")
+    start = -(room.ctypes.data // 4) % 16 + offset
+    out = room[start : start + size]
+    kernel([array], [out])
+    np.testing.assert_array_equal(out, array * array)
+    assert not room[:start].any() and not room[start + size :].any()
+
+
+@pytest.mark.parametrize(("source", "target"), [("f4", I32), ("i4", F32), ("f8", I64), ("u1", I8)])
+def test_bits_of_several_vectors_side_by_side(source: str, target: DType) -> None:
+    """Elements that keep their bits are as many registers as before."""
+    check(bitcast_convert, [np.arange(700).astype(source)], dtype=target)

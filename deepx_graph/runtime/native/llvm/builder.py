@@ -359,7 +359,7 @@ def _joined(values: Sequence[VectorValue], combine: Callable[[VectorValue, Vecto
 
 
 def _suffix(dtype: DType) -> str:
-    return {F4: "f32", F8: "f64"}.get(dtype) or ("i1" if dtype == BOOL else f"i{8 * dtype.itemsize}")
+    return {F4: "f32", F8: "f64", np.dtype("f2"): "f16"}.get(dtype) or ("i1" if dtype == BOOL else f"i{8 * dtype.itemsize}")
 
 
 # --- control flow, and what it needs

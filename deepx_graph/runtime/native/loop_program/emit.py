@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
+from deepx_graph.ir.scalar_expr import FUNCTION_PRICE
+from deepx_graph.loops.primitives import price
 from deepx_graph.loops.program import (
     Buffer,
     Cell,
@@ -33,9 +35,10 @@ from deepx_graph.loops.program import (
     walk,
 )
 from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar
-from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, memory_type, number, scalar_type
+from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, branch, memory_type, number, scalar_type
 from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.runtime.native.loop_program.primitives import lower_primitive, np_dtype
+from deepx_graph.runtime.native.loop_program.vector_loop import VectorLoop, plan
 from deepx_graph.runtime.native.machine_kernel import DATA
 from deepx_graph.types import BOOL, I32, I64, DType
 
@@ -47,6 +50,13 @@ FREE = 2
 
 LONGEST_ROW = 400
 """Loads, stores and operations of the elements of a row that is kept in registers."""
+
+
+CACHE_BYTES = 64 << 20
+"""Loops that read and write more than this leave nothing of their results in the caches."""
+
+WHOLE_LINES = 64
+"""Shares of a long loop begin at multiples of so many iterations: vectors then lie on cache lines as results do."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +88,10 @@ class FunctionEmitter:
     It is not for LLVM to inline: pointers known to be apart cost nothing only as parameters, and code is optimised once.
     """
 
-    def __init__(self, machine: Target, metadata: Iterator[int]) -> None:
-        self.t, self.machine, self.metadata = IRBuilder(1), machine, metadata
+    def __init__(self, machine: Target, metadata: Iterator[int], streams: frozenset[Buffer] = frozenset()) -> None:
+        self.t, self.machine, self.metadata = IRBuilder(1, machine.register_bytes == 64), machine, metadata
+        self.streams = streams
+        """The buffers that are stored past the caches."""
         self.slots: dict[Cell, str] = {}
         self.locals: dict[Buffer, str] = {}
         self.used: dict[Buffer, None] = {}
@@ -95,6 +107,8 @@ class FunctionEmitter:
             self._loop(loop, "%low", "%high")
         else:
             self.block(body)
+        if self.streams:
+            self.t.line("fence seq_cst")
         self.t.line("ret void")
         pointers = [f"ptr noalias nocapture %{b.name}" for b in self.used]
         head = [f"  {slot} = alloca {scalar_type(np_dtype(c.dtype))}" for c, slot in self.slots.items()]
@@ -124,7 +138,7 @@ class FunctionEmitter:
             case Set(cell, value):
                 self.t.line(f"store {self._typed(value)}, ptr {self._slot(cell)}")
             case Combine(cell, primitive, value):
-                self._combine(cell, primitive, value)
+                self.combine(cell, primitive, self.scalar(value))
             case For(low=low, high=high):
                 self._loop(s, self.scalar(low), self.scalar(high))
             case While():
@@ -156,10 +170,10 @@ class FunctionEmitter:
         write = lower_primitive(primitive, [a.dtype for a in args], dtype, self.machine)
         return write(self.t, [VectorValue(self.scalar(a), np_dtype(a.dtype)) for a in args]).text
 
-    def _combine(self, cell: Cell, primitive: str, value: Scalar) -> None:
+    def combine(self, cell: Cell, primitive: str, x: str) -> None:
         """A float sum or product may be reordered; the greatest or least propagates NaN in any order."""
         t, slot, type = self.t, self._slot(cell), scalar_type(np_dtype(cell.dtype))
-        old, x = t.let(f"load {type}, ptr {slot}"), self.scalar(value)
+        old = t.let(f"load {type}, ptr {slot}")
         if cell.dtype.is_float and primitive in ("add", "mul"):
             new = t.let(f"f{primitive} reassoc nsz {type} {old}, {x}")
         elif cell.dtype.is_float and primitive in ("max", "min"):
@@ -174,13 +188,15 @@ class FunctionEmitter:
     def _slot(self, cell: Cell) -> str:
         return self.slots.setdefault(cell, f"%cell{cell.number}")
 
-    def _address(self, buffer: Buffer, index: Sequence[Affine]) -> str:
+    def pointer(self, buffer: Buffer) -> str:
+        """Where a buffer begins."""
         if buffer.role == "local":
-            pointer = self.locals.setdefault(buffer, f"%{buffer.name}")
-        else:
-            self.used[buffer] = None
-            pointer = f"%{buffer.name}"
-        return self.t.address(pointer, self._position(position_in(buffer, index)), np_dtype(buffer.dtype))
+            return self.locals.setdefault(buffer, f"%{buffer.name}")
+        self.used[buffer] = None
+        return f"%{buffer.name}"
+
+    def _address(self, buffer: Buffer, index: Sequence[Affine]) -> str:
+        return self.t.address(self.pointer(buffer), self._position(position_in(buffer, index)), np_dtype(buffer.dtype))
 
     def _position(self, x: Affine) -> str:
         """A subscript. What i32 subscripts add to it is summed in i32, where that is known to hold it: vectors of addresses are
@@ -216,6 +232,10 @@ class FunctionEmitter:
         if times is not None and times <= 1:
             self.env[s.axis] = low
             self.block(s.body if times == 1 else [])
+            return
+        vectors = None if _is_row(s) else plan(s, self.machine)
+        if vectors is not None:
+            branch(t, t.let(f"icmp slt i64 {low}, {high}"), lambda: VectorLoop(self, s, vectors).write(low, high))
             return
         head, after = t.name("head"), t.name("after")
         axis, next_axis = f"%{t.name('i')}", f"%{t.name('n')}"
@@ -288,7 +308,17 @@ def _is_row(loop: For) -> bool:
     size, accesses = loop.high - loop.low, [s for s in loop.body if isinstance(s, (Load, Store))]
     steps = {position_in(s.buffer, s.index).stride(loop.axis) for s in accesses}
     local = any(s.buffer.role == "local" and any(i.stride(loop.axis) for i in s.index) for s in accesses)
-    return local and steps <= {0, 1} and not size.terms and size.constant * len(loop.body) <= LONGEST_ROW
+    cheap = all(price(s.primitive) < FUNCTION_PRICE for s in loop.body if isinstance(s, Let))
+    return local and cheap and steps <= {0, 1} and not size.terms and size.constant * len(loop.body) <= LONGEST_ROW
+
+
+def streamed(program: LoopProgram, body: Sequence[Statement]) -> frozenset[Buffer]:
+    """The results that statements store and nothing reads, where they touch so much that nothing of it stays in a cache."""
+    touched = {s.buffer for s in walk(list(body)) if isinstance(s, (Load, Store)) and s.buffer.role != "local"}
+    if sum(b.nbytes for b in touched) < CACHE_BYTES:
+        return frozenset()
+    read = {s.buffer if isinstance(s, Load) else s.source for s in walk(program.body) if isinstance(s, (Load, Copy))}
+    return frozenset(touched & set(program.results)) - read
 
 
 def module_text(program: LoopProgram, shares: Sequence[CodePart], machine: Target) -> str:
@@ -303,7 +333,7 @@ def module_text(program: LoopProgram, shares: Sequence[CodePart], machine: Targe
             functions.append(_copy(k, copy, *_pointers((copy.target, copy.source), slot, objects)))
             declarations["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"] = None
             continue
-        e = FunctionEmitter(machine, metadata)
+        e = FunctionEmitter(machine, metadata, streamed(program, part.body))
         functions.append(e.function(f"part{k}", part.body, shared=part.chunks > 0))
         declarations |= e.t.declarations
         loads, arguments = _pointers(e.used, slot, objects)
@@ -364,6 +394,7 @@ def _worker(k: int, part: CodePart, loads: Sequence[str], arguments: Sequence[st
     (loop,) = part.body
     assert isinstance(loop, For)
     chunks, size = part.chunks, loop.high.constant
+    unit = WHOLE_LINES if size >= chunks * WHOLE_LINES * 16 else 1
     return "\n".join([f"""define void @work{k}(ptr %table, ptr %counter, ptr %scratch) nounwind {{
 entry:""", *loads, f"""  br label %next
 next:
@@ -373,8 +404,12 @@ next:
 take:
   %from = mul i64 %chunk, {size}
   %to = add i64 %from, {size}
-  %low = udiv i64 %from, {chunks}
-  %high = udiv i64 %to, {chunks}
+  %low.exact = udiv i64 %from, {chunks}
+  %high.exact = udiv i64 %to, {chunks}
+  %low = and i64 %low.exact, -{unit}
+  %high.whole = and i64 %high.exact, -{unit}
+  %last = icmp eq i64 %chunk, {chunks - 1}
+  %high = select i1 %last, i64 {size}, i64 %high.whole
   call void @part{k}({', '.join([*arguments, 'i64 %low', 'i64 %high'])})
   br label %next
 done:

@@ -15,12 +15,14 @@ from deepx_graph.runtime.native.llvm.primitives import Write
 from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.types import BF16, F16, F32, DType
 
-_U1, _U2 = np.dtype("u1"), np.dtype("u2")
+_U1, _U2, _U4 = np.dtype("u1"), np.dtype("u2"), np.dtype("u4")
 
 _LIBRARY = {"sin": 1, "cos": 1, "tan": 1, "pow": 2, "cbrt": 1, "erf": 1, "erfc": 1, "hypot": 2, "atan2": 2, "lgamma": 1}
 """Functions of the C library, and their arity."""
 _LOOSE = (("erfc", F8),)
 """Those whose form for vectors is not within our bound."""
+_SCALAR_ONLY = frozenset(("quotient", "modulo", "clz", "fmod"))
+"""Those that no machine has for vectors."""
 _PURE = "nounwind willreturn memory(none)"
 
 
@@ -58,30 +60,42 @@ def array_dtype(dtype: DType) -> NumpyDType:
     return dtype.np
 
 
+def has_vectors(primitive: str, sources: Sequence[DType], target: DType, machine: Target) -> bool:
+    """Whether the writer of a primitive also writes vectors."""
+    if "." in primitive or primitive in _SCALAR_ONLY:
+        return False
+    if primitive in _LIBRARY and sources[0].is_float:
+        dtype = np_dtype(sources[0])
+        return (primitive, dtype) not in _LOOSE and machine.vector_function(primitive, dtype, _LIBRARY[primitive]) is not None
+    try:
+        lower_primitive(primitive, sources, target, machine)
+    except NoPrimitive:
+        return False
+    return True
+
+
 def _narrow(source: DType, target: DType, machine: Target) -> Write | None:
     """Conversions between a narrow float and single precision."""
     if {source, target} == {BF16, F32}:
         return _from_bf16 if source is BF16 else _to_bf16
     if {source, target} == {F16, F32} and machine.register_bytes > 16:  # F16C came with wider vectors
-        instruction, type = ("fpext", np.dtype("f4")) if source is F16 else ("fptrunc", np.dtype("f2"))
-        return lambda t, v: VectorValue(t.let(f"{instruction} {scalar_type(v[0].dtype)} {v[0].text} to {scalar_type(type)}"), type)
+        instruction, type = ("fpext", F4) if source is F16 else ("fptrunc", np.dtype("f2"))
+        return lambda t, v: t.convert(instruction, v[0], type)
     return None
 
 
 def _from_bf16(t: IRBuilder, v: Sequence[VectorValue]) -> VectorValue:
-    wide = t.let(f"zext i16 {v[0].text} to i32")
-    return VectorValue(t.let(f"bitcast i32 {t.let(f'shl i32 {wide}, 16')} to float"), F4)
+    return t.convert("bitcast", t.binary("shl", t.convert("zext", v[0], _U4), t.splat(16, _U4)), F4)
 
 
 def _to_bf16(t: IRBuilder, v: Sequence[VectorValue]) -> VectorValue:
     """Rounded to the nearest, ties to even; a NaN keeps its sign and is quiet."""
-    bits = t.let(f"bitcast float {v[0].text} to i32")
-    odd = t.let(f"and i32 {t.let(f'lshr i32 {bits}, 16')}, 1")
-    rounded = t.let(f"add i32 {t.let(f'add i32 {bits}, 32767')}, {odd}")
-    quiet = t.let(f"or i32 {bits}, 4194304")
-    is_nan = t.let(f"fcmp uno float {v[0].text}, {v[0].text}")
-    chosen = t.let(f"select i1 {is_nan}, i32 {quiet}, i32 {rounded}")
-    return VectorValue(t.let(f"trunc i32 {t.let(f'lshr i32 {chosen}, 16')} to i16"), _U2)
+    bits, half = t.convert("bitcast", v[0], _U4), t.splat(16, _U4)
+    odd = t.binary("and", t.binary("lshr", bits, half), t.splat(1, _U4))
+    rounded = t.binary("add", t.binary("add", bits, t.splat(32767, _U4)), odd)
+    quiet = t.binary("or", bits, t.splat(4194304, _U4))
+    chosen = t.select(t.compare("fcmp uno", v[0], v[0]), quiet, rounded)
+    return t.convert("trunc", t.binary("lshr", chosen, half), _U2)
 
 
 def _division(kind: str, source: DType, target: DType) -> Write | None:
@@ -94,7 +108,7 @@ def _bitcast(source: DType, target: DType) -> Write | None:
     if source.itemsize != target.itemsize or np_dtype(source) == BOOL or np_dtype(target) == BOOL:
         return None
     if scalar_type(np_dtype(source)) == scalar_type(np_dtype(target)):
-        return lambda t, v: VectorValue(v[0].text, np_dtype(target))
+        return lambda t, v: VectorValue(v[0].text, np_dtype(target), v[0].more)
     return lambda t, v: t.convert("bitcast", v[0], np_dtype(target))
 
 
@@ -104,6 +118,7 @@ def _library(primitive: str, dtype: NumpyDType, machine: Target) -> Write | None
     if symbol is None:
         return None
     arity = _LIBRARY[primitive]
+    whole = machine.vector_function(primitive, dtype, arity)
     vectors = {} if (primitive, dtype) in _LOOSE else machine.vector_functions(primitive, dtype, arity)
     type = scalar_type(dtype)
     declared = {symbol: type, **{vector: f"<{lanes} x {type}>" for vector, lanes in vectors.items()}}
@@ -111,6 +126,9 @@ def _library(primitive: str, dtype: NumpyDType, machine: Target) -> Write | None
     variants = f' "vector-function-abi-variant"="{mappings}"' if vectors else ""
 
     def write(t: IRBuilder, v: Sequence[VectorValue]) -> VectorValue:
+        if t.lanes > 1:
+            assert whole is not None
+            return machine.call(t, whole, v)
         for each, form in declared.items():
             t.declare(f"declare {form} @{each}({', '.join([form] * arity)}) {_PURE}")
         return VectorValue(t.let(f"call {type} @{symbol}({', '.join(f'{type} {x.text}' for x in v)}){variants}"), dtype)

@@ -1,0 +1,129 @@
+"""What is known is neither computed nor loaded again: equal operations and loads of a block are one, and what has just been stored
+is not loaded. Stores that nothing reads go, and their buffers.
+
+This is common subexpression elimination with store-to-load forwarding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.loops.passes.rewrite import Copier, Fresh
+from deepx_graph.loops.program import (
+    Buffer,
+    Cell,
+    Conditional,
+    Copy,
+    For,
+    Get,
+    Let,
+    Load,
+    LoopProgram,
+    Statement,
+    Store,
+    While,
+    blocks_of,
+    reads,
+    walk,
+)
+from deepx_graph.loops.scalar import Scalar, ScalarConst, ScalarVar
+
+
+def forward_stores(program: LoopProgram) -> LoopProgram:
+    """The program without what is known already, in place."""
+    fresh = Fresh(program)
+    for s in program.body:
+        if isinstance(s, For):
+            s.body = forwarded(s.body, fresh)
+    read = {s.buffer if isinstance(s, Load) else s.source for s in walk(program.body) if isinstance(s, (Load, Copy))}
+    program.body = _needed(program.body, read, set())
+    program.scratch = tuple(b for b in program.scratch if b in read)
+    return program
+
+
+def forwarded(body: Sequence[Statement], fresh: Fresh) -> list[Statement]:
+    """The statements without what is known already."""
+    return _Forwarding(fresh).block(body)
+
+
+def _needed(body: Sequence[Statement], read: set[Buffer], live: set[ScalarVar | Cell]) -> list[Statement]:
+    """Statements without those that compute what is not `live` behind them, and without stores to the program's own memory that
+    nothing reads."""
+    found: list[Statement] = []
+    for s in reversed(body):
+        if isinstance(s, (Let, Load, Get)) and s.target not in live:
+            continue
+        if isinstance(s, Store) and s.buffer.role in ("scratch", "local") and s.buffer not in read:
+            continue
+        if isinstance(s, Copy) and s.target.role == "scratch" and s.target not in read:
+            continue
+        live.update(reads(s))
+        blocks = blocks_of(s)
+        for block in reversed(blocks):
+            block[:] = _needed(block, read, live)
+        if isinstance(s, For) and not s.body:
+            continue
+        found.append(s)
+    return found[::-1]
+
+
+class _Forwarding(Copier):
+    def __init__(self, fresh: Fresh) -> None:
+        super().__init__(fresh, {})
+
+    def block(self, body: Sequence[Statement], known: dict[Any, Scalar] | None = None) -> list[Statement]:
+        """The statements of a block, given what is known before."""
+        return list(self._statements(body, dict(known or {})))
+
+    def _statements(self, body: Sequence[Statement], known: dict[Any, Scalar]) -> Iterator[Statement]:
+        for s in body:
+            match s:
+                case Let(target, primitive, args):
+                    key = (primitive, *map(_key, map(self.scalar, args)), target.dtype, target.low, target.high)
+                    if key in known:
+                        self.scalars[target] = known[key]
+                        continue
+                    yield from super().statement(s)
+                    known[key] = self.scalars[target]
+                case Load(target, buffer, index):
+                    at = (buffer, self.index(index))
+                    if at in known:
+                        self.scalars[target] = known[at]
+                        continue
+                    yield from super().statement(s)
+                    known[at] = self.scalars[target]
+                case Store(buffer, index, value):
+                    _forget(known, {buffer})
+                    known[buffer, self.index(index)] = self.scalar(value)
+                    yield from super().statement(s)
+                case For() | While() | Conditional():
+                    changed = {each.buffer for each in walk([s]) if isinstance(each, Store)}
+                    inside = {k: v for k, v in known.items() if k[0] not in changed}
+                    yield from self._nested(s, inside)
+                    _forget(known, changed)
+                case _:
+                    yield from super().statement(s)
+
+    def _nested(self, s: For | While | Conditional, known: dict[Any, Scalar]) -> Iterator[Statement]:
+        match s:
+            case For(axis, low, high, body, parallel):
+                first, last = self.index((low, high))
+                yield For(self._target(axis), first, last, self.block(body, known), parallel)
+            case While(test, condition, body):
+                tested = self.block(test, known)
+                yield While(tested, self.scalar(condition), self.block(body, known))
+            case Conditional(condition, then, otherwise):
+                yield Conditional(self.scalar(condition), self.block(then, known), self.block(otherwise, known))
+
+
+def _key(x: Scalar) -> Any:
+    """What equal operands have in common: of numbers the bits, as zeros differ."""
+    return (x.dtype, np.asarray(x.value).tobytes()) if isinstance(x, ScalarConst) else x
+
+
+def _forget(known: dict[Any, Scalar], changed: set[Buffer]) -> None:
+    for key in [k for k in known if k[0] in changed]:
+        del known[key]

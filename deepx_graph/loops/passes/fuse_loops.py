@@ -1,0 +1,218 @@
+"""Loops over the same range become one where that brings what one stores to another that reads it: loop fusion.
+
+    for i in 0 .. n:                    for i in 0 .. n:
+      t[i] = f(x[i])             ->       t[i] = f(x[i])
+    for i in 0 .. n:                      y[i] = g(t[i])
+      y[i] = g(t[i])
+
+It is legal where each iteration touches a part of its own of every buffer that either loop stores to. Statements between the loops
+go before both or behind both. Loops within the new one are fused likewise, so rows become the tiles of several sweeps. Memory that
+only one loop touches, each iteration a part of its own, then becomes local memory of that size (array contraction), which stays in
+a cache from one sweep to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from deepx_graph.loops.passes.forward_stores import forwarded
+from deepx_graph.loops.passes.rewrite import Copier, Fresh
+from deepx_graph.loops.program import (
+    Buffer,
+    Cell,
+    Combine,
+    Copy,
+    For,
+    Let,
+    Load,
+    LoopProgram,
+    Statement,
+    Store,
+    assigns,
+    position_in,
+    reads,
+    walk,
+)
+from deepx_graph.loops.scalar import Affine, ScalarVar, affine
+
+MOST_APART = 64
+"""Loops with more statements between them are not brought together."""
+
+MOST_LOCAL = 1 << 18
+"""The bytes of local memory that the buffers of one loop may become."""
+
+
+def fuse_loops(program: LoopProgram) -> LoopProgram:
+    """The program with loops that are fused, in place."""
+    program.body = _fused(program.body, Fresh(program), outermost=True)
+    _contract(program)
+    return program
+
+
+def _fused(body: Sequence[Statement], fresh: Fresh, *, outermost: bool = False) -> list[Statement]:
+    found, p = list(body), 0
+    while p < len(found):
+        first = found[p]
+        q = p + 1
+        while isinstance(first, For) and q < min(len(found), p + MOST_APART):
+            second = found[q]
+            between = found[p + 1 : q]
+            if isinstance(second, For) and _is_worth_it(first, second, outermost) and _is_legal(first, second):
+                parted = _parted(first, between, second)
+                if parted is not None:
+                    before, behind = parted
+                    first = _joined(first, second, fresh)
+                    found[p : q + 1] = [*before, first, *behind]
+                    p += len(before)
+                    q = p
+            q += 1
+        if isinstance(first, For):
+            first.body = _fused(forwarded(first.body, fresh), fresh)
+        p += 1
+    return found
+
+
+def _is_worth_it(first: For, second: For, outermost: bool) -> bool:
+    """Whether the loops have the same range and read something in common, or one what the other stores; and stay what they are:
+    shared out among threads, or vectors."""
+    if first.low != second.low or first.high != second.high:
+        return False
+    if outermost and not (first.parallel and second.parallel and not first.high.terms and first.high.constant > 1):
+        return False
+    if not (first.parallel and second.parallel) and not (_is_plain(first) and _is_plain(second)):
+        return False
+    return not _touched(first).isdisjoint(_touched(second))
+
+
+def _is_plain(loop: For) -> bool:
+    """Whether the iterations are a few operations on neighbours, of which vectors are made."""
+    for s in loop.body:
+        if not isinstance(s, (Let, Load, Store, Combine)):
+            return False
+        if isinstance(s, (Load, Store)) and position_in(s.buffer, s.index).stride(loop.axis) not in (0, 1):
+            return False
+    return True
+
+
+def _touched(loop: For) -> set[Buffer]:
+    return {s.buffer for s in walk(loop.body) if isinstance(s, (Load, Store))}
+
+
+def _is_legal(first: For, second: For) -> bool:
+    """Whether no iteration of the first touches what another iteration of the second does, where either changes it."""
+    if any(isinstance(s, Copy) for loop in (first, second) for s in walk(loop.body)) or _cells(first) & _cells(second):
+        return False
+    stored = {s.buffer for loop in (first, second) for s in walk(loop.body) if isinstance(s, Store)}
+    return all(part_of(b, (first, second)) is not None for b in stored & _touched(first) & _touched(second))
+
+
+def _cells(s: Statement) -> set[Cell]:
+    return {x for each in walk([s]) for x in (*reads(each), *assigns(each)) if isinstance(x, Cell)}
+
+
+def part_of(buffer: Buffer, loops: Sequence[For]) -> tuple[int, Affine] | None:
+    """The part of a buffer that each iteration of some loops touches, where iterations have parts of their own: how many elements
+    it has, and where that of an axis of 0 begins."""
+    size, outer, low, high = 0, Affine(), 0, 0
+    first = True
+    for loop in loops:
+        inside = {x for s in loop.body for each in walk([s]) for x in assigns(each)}
+        for s in walk(loop.body):
+            if not isinstance(s, (Load, Store)) or s.buffer is not buffer:
+                continue
+            at = position_in(buffer, s.index)
+            stride = at.stride(loop.axis)
+            rest = Affine(tuple(t for t in at.terms if t[0] in inside), at.constant)
+            around = at - rest - affine(loop.axis) * stride
+            ends = rest.bounds
+            if ends is None:
+                return None
+            if first:
+                size, outer, (low, high), first = stride, around, ends, False
+            low, high = min(low, ends[0]), max(high, ends[1])
+            if stride != size or around - outer != Affine():
+                return None
+    return (size, outer + low) if high - low < size else None
+
+
+def _parted(first: For, between: Sequence[Statement], second: For) -> tuple[list[Statement], list[Statement]] | None:
+    """Which of the statements between go before the first loop, and which behind the second; None where one can do neither."""
+    before: list[Statement] = []
+    behind: list[Statement] = []
+    for s in between:
+        if any(_depend(each, s) for each in (first, *behind)):
+            behind.append(s)
+        else:
+            before.append(s)
+    return None if any(_depend(s, second) for s in behind) else (before, behind)
+
+
+def _depend(s: Statement, later: Statement) -> bool:
+    """Whether two statements must stay in order."""
+    made, used = _assigned(s), _used(s)
+    later_made, later_used = _assigned(later), _used(later)
+    return not (made.isdisjoint(later_used) and made.isdisjoint(later_made) and used.isdisjoint(later_made))
+
+
+def _assigned(s: Statement) -> set[ScalarVar | Cell | Buffer]:
+    found: set[ScalarVar | Cell | Buffer] = set()
+    for each in walk([s]):
+        found.update(assigns(each))
+        if isinstance(each, Combine):
+            found.add(each.cell)
+        elif isinstance(each, Store):
+            found.add(each.buffer)
+        elif isinstance(each, Copy):
+            found.add(each.target)
+    return found
+
+
+def _used(s: Statement) -> set[ScalarVar | Cell | Buffer]:
+    found: set[ScalarVar | Cell | Buffer] = set()
+    for each in walk([s]):
+        found.update(reads(each))
+        if isinstance(each, Load):
+            found.add(each.buffer)
+        elif isinstance(each, Copy):
+            found.add(each.source)
+    return found
+
+
+def _joined(first: For, second: For, fresh: Fresh) -> For:
+    """One loop that does the iterations of both."""
+    body = Copier(fresh, {second.axis: affine(first.axis)}).block(second.body)
+    return For(first.axis, first.low, first.high, [*first.body, *body], first.parallel and second.parallel)
+
+
+# --- array contraction
+
+
+def _contract(program: LoopProgram) -> None:
+    """Memory of which each iteration of one loop has a part of its own becomes as large as that part."""
+    fresh, room = Fresh(program), dict.fromkeys(map(id, program.body), MOST_LOCAL)
+    kept: list[Buffer] = []
+    for buffer in program.scratch:
+        loop = _only_loop(program.body, buffer)
+        part = part_of(buffer, (loop,)) if loop is not None else None
+        if loop is None or part is None or part[0] * buffer.dtype.itemsize > room[id(loop)]:
+            kept.append(buffer)
+            continue
+        size, start = part
+        room[id(loop)] -= size * buffer.dtype.itemsize
+        local = fresh.local(buffer.dtype, size)
+        for s in walk(loop.body):
+            if isinstance(s, (Load, Store)) and s.buffer is buffer:
+                s.index = (position_in(buffer, s.index) - affine(loop.axis) * size - start,)
+                s.buffer = local
+    program.scratch = tuple(kept)
+
+
+def _only_loop(body: list[Statement], buffer: Buffer) -> For | None:
+    """The parallel loop that alone touches a buffer."""
+    touching = [s for s in body if any(_touches(each, buffer) for each in walk([s]))]
+    loop = touching[0] if len(touching) == 1 else None
+    return loop if isinstance(loop, For) and loop.parallel else None
+
+
+def _touches(s: Statement, buffer: Buffer) -> bool:
+    return (isinstance(s, (Load, Store)) and s.buffer is buffer) or (isinstance(s, Copy) and buffer in (s.target, s.source))

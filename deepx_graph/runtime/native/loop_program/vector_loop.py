@@ -1,0 +1,306 @@
+"""Innermost loops written as vectors: some vectors of elements at a time, what is left under a mask.
+
+LLVM makes vectors of loops, too, but not of what a function of floats does only where no lane is out of the ordinary, nor several
+sums side by side in a loop of functions. A loop is written here where its accesses are to neighbours and no iteration waits for
+another; all others are left to LLVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from deepx_graph.ir.scalar_expr import FUNCTION_PRICE
+from deepx_graph.loops.primitives import price
+from deepx_graph.loops.program import Buffer, Cell, Combine, For, Let, Load, Statement, Store, position_in, reads
+from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar, identity
+from deepx_graph.runtime.native.llvm.builder import BOOL, IRBuilder, VectorValue, branch, of_parts
+from deepx_graph.runtime.native.llvm.math import FORMATS, Maths, Reciprocal
+from deepx_graph.runtime.native.llvm.target import Target
+from deepx_graph.runtime.native.loop_program.primitives import has_vectors, lower_primitive, np_dtype
+
+FEWEST = 8
+"""A loop of fewer iterations is left to LLVM."""
+
+MOST_VECTORS, MOST_WORK, MOST_WORK_OF_FUNCTIONS = 4, 16, 30
+"""So many vectors are computed side by side, where an iteration costs no more additions; else half as many."""
+
+LINE = 64
+"""The bytes of a cache line."""
+
+Join = Callable[[VectorValue, VectorValue], VectorValue]
+
+
+class Scalars(Protocol):
+    """What writes the statements around a loop."""
+
+    t: IRBuilder
+    machine: Target
+    env: dict[ScalarVar, str]
+    streams: frozenset[Buffer]
+
+    def statement(self, s: Statement) -> None:
+        """Writes a statement."""
+
+    def scalar(self, x: Scalar) -> str:
+        """The operand of an instruction."""
+
+    def pointer(self, buffer: Buffer) -> str:
+        """Where a buffer begins."""
+
+    def combine(self, cell: Cell, primitive: str, value: str) -> None:
+        """Combines a value into a cell."""
+
+
+@dataclass(frozen=True)
+class VectorPlan:
+    """How a loop is written: what is done once before it, and what for each vector of iterations."""
+
+    before: tuple[Statement, ...]
+    inside: tuple[Statement, ...]
+    varying: frozenset[ScalarVar]
+    lanes: int
+    vectors: int
+
+
+def plan(loop: For, machine: Target) -> VectorPlan | None:
+    """How a loop becomes vectors; None where that is left to LLVM."""
+    count = loop.high - loop.low
+    if not count.terms and count.constant < FEWEST:
+        return None
+    stores = [s for s in loop.body if isinstance(s, Store)]
+    stored = {s.buffer: position_in(s.buffer, s.index) for s in stores}
+    if len(stored) < len(stores):
+        return None
+    varying = {loop.axis}
+    before: list[Statement] = []
+    inside: list[Statement] = []
+    for s in loop.body:
+        if not _fits(s, loop.axis, varying, stored, machine):
+            return None
+        if isinstance(s, (Store, Combine)) or not varying.isdisjoint(reads(s)):
+            inside.append(s)
+            if isinstance(s, (Let, Load)):
+                varying.add(s.target)
+        else:
+            before.append(s)
+    primitives = {s.cell: s.primitive for s in inside if isinstance(s, Combine)}
+    if (not stores and not primitives) or any(isinstance(s, Combine) and primitives[s.cell] != s.primitive for s in inside):
+        return None
+    lanes = machine.register_bytes // max(4, max((_itemsize(s) for s in inside), default=4))
+    return VectorPlan(tuple(before), tuple(inside), frozenset(varying), lanes, _side_by_side(inside, lanes, count))
+
+
+def _fits(s: Statement, axis: ScalarVar, varying: set[ScalarVar], stored: dict[Buffer, Affine], machine: Target) -> bool:
+    """Whether a statement can be done for several iterations at once."""
+    match s:
+        case Load(_, buffer, index) | Store(buffer, index, _):
+            at = position_in(buffer, index)
+            if any(v in varying for v, _ in at.terms if v is not axis):
+                return False
+            if buffer in stored:
+                return at.stride(axis) == 1 and not (at - stored[buffer]).terms and at.constant == stored[buffer].constant
+            return at.stride(axis) in (0, 1)
+        case Let(target, primitive, args):
+            if varying.isdisjoint(reads(s)):
+                return True
+            return has_vectors(primitive, [a.dtype for a in args], target.dtype, machine)
+        case Combine(cell, primitive, _):
+            return identity(primitive, cell.dtype) is not None
+    return False
+
+
+def _itemsize(s: Statement) -> int:
+    dtype = s.buffer.dtype if isinstance(s, Store) else s.cell.dtype if isinstance(s, Combine) else s.target.dtype  # type: ignore[union-attr]
+    return int(np_dtype(dtype).itemsize)
+
+
+def _side_by_side(inside: Sequence[Statement], lanes: int, count: Affine) -> int:
+    """How many vectors are computed side by side: enough to fill the time that each takes, few enough for registers."""
+    prices = [price(s.primitive) for s in inside if isinstance(s, (Let, Combine))]
+    slow = any(p >= FUNCTION_PRICE for p in prices)
+    most = MOST_VECTORS if sum(prices) <= (MOST_WORK_OF_FUNCTIONS if slow else MOST_WORK) else MOST_VECTORS // 2
+    while most > 1 and not count.terms and most * lanes > count.constant:
+        most //= 2
+    return most
+
+
+class VectorLoop:
+    """Writes a loop by its plan."""
+
+    def __init__(self, outside: Scalars, loop: For, plan: VectorPlan) -> None:
+        self.outside, self.loop, self.plan = outside, loop, plan
+        self.t, self.lanes = outside.t, plan.lanes
+        self.splats: dict[Scalar, VectorValue] = {}
+        self.bases: dict[Statement, str] = {}
+        self.divisors: dict[Scalar, Reciprocal] = {}
+        self.first: VectorValue | None = None
+        self.past_caches: frozenset[Buffer] = frozenset()
+
+    def write(self, low: str, high: str) -> None:
+        """The loop over `low` up to below `high`, which is not empty."""
+        t = self.t
+        for s in self.plan.before:
+            self.outside.statement(s)
+        self._prepare(low)
+        count = high if low == "0" else t.let(f"sub i64 {high}, {low}")
+        streams = [s for s in self.plan.inside if isinstance(s, Store) and self._may_stream(s)]
+        if streams:
+            past_caches = frozenset(s.buffer for s in streams)
+            branch(t, self._on_lines(streams), lambda: self._loop(count, past_caches), lambda: self._loop(count))
+        else:
+            self._loop(count)
+
+    def _may_stream(self, s: Store) -> bool:
+        return s.buffer in self.outside.streams and self.lanes * s.buffer.dtype.itemsize % LINE == 0
+
+    def _on_lines(self, stores: Sequence[Store]) -> str:
+        """Whether vectors lie on cache lines."""
+        t, found = self.t, "true"
+        for s in stores:
+            inside = t.let(f"and i64 {t.let(f'ptrtoint ptr {self.bases[s]} to i64')}, {LINE - 1}")
+            found = t.let(f"and i1 {found}, {t.let(f'icmp eq i64 {inside}, 0')}")
+        return found
+
+    def _loop(self, count: str, past_caches: frozenset[Buffer] = frozenset()) -> None:
+        """So many iterations."""
+        t, self.past_caches = self.t, past_caches
+        combines = [s for s in self.plan.inside if isinstance(s, Combine)]
+        t.lanes = self.lanes
+        starts = [self._identity(s) for s in combines]
+        joins = [self._join(s) for s in combines]
+        step = self.lanes * self.plan.vectors
+        whole = count.isdigit() and int(count) % step == 0
+        totals = t.vector_loop(count, self.plan.vectors, not whole, starts,
+                               lambda at, mask, olds: self._iterations(at, mask, olds, combines, starts, joins), joins)
+        ends = [t.first(self._folded(total, join)) for total, join in zip(totals, joins, strict=True)]
+        t.lanes = 1
+        for s, end in zip(combines, ends, strict=True):
+            self.outside.combine(s.cell, s.primitive, end)
+
+    def _prepare(self, low: str) -> None:
+        """What is the same for all iterations: where accesses begin, and operands in every lane."""
+        t, outside, axis = self.t, self.outside, self.loop.axis
+        outside.env[axis] = low
+        for s in self.plan.inside:
+            if isinstance(s, (Load, Store)):
+                at = outside.scalar(position_in(s.buffer, s.index))
+                self.bases[s] = t.address(outside.pointer(s.buffer), at, np_dtype(s.buffer.dtype))
+        wanted = [x for s in self.plan.inside for x in _operands(s)]
+        scalars = {x: outside.scalar(x) for x in wanted if not isinstance(x, ScalarConst) and self._is_same(x)}
+        steps = {v for x in wanted if isinstance(x, Affine) for v, _ in x.terms if v is not axis and v not in self.plan.varying}
+        t.lanes = self.lanes
+        for x, text in scalars.items():
+            self.splats[x] = t.spread(text, np_dtype(x.dtype))
+        for v in steps:
+            self.splats[v] = t.spread(outside.env[v], np.dtype("i8"))
+        if any(isinstance(x, Affine) and x.stride(axis) for x in wanted):
+            start = t.spread(low, np.dtype("i8"))
+            lanes = ", ".join(f"i64 {k}" for k in range(self.lanes))
+            self.first = t.value(f"add {t.vector(start.dtype)} {start.text}, <{lanes}>", start.dtype)
+        for s in self.plan.inside:
+            if isinstance(s, Let) and s.primitive == "div" and np_dtype(s.target.dtype) in FORMATS and self._is_same(s.args[1]):
+                self._prepare_division(s.args[1])
+        t.lanes = 1
+
+    def _prepare_division(self, divisor: Scalar) -> None:
+        if divisor not in self.divisors:
+            d = self._vector(divisor, ())
+            self.divisors[divisor] = Maths(self.t, d.dtype).reciprocal(d)
+
+    def _is_same(self, x: Scalar) -> bool:
+        """Whether an operand is the same for all iterations."""
+        if isinstance(x, Affine):
+            return all(v not in self.plan.varying for v, _ in x.terms)
+        return x not in self.plan.varying
+
+    # --- some iterations at once
+
+    def _iterations(self, at: Sequence[str], mask: str | None, olds: Sequence[VectorValue], combines: Sequence[Combine],
+                    starts: Sequence[VectorValue], joins: Sequence[Join]) -> list[VectorValue]:
+        t = self.t
+        self.values: dict[ScalarVar, VectorValue] = {}
+        for s in self.plan.inside:
+            match s:
+                case Load(target, buffer, _):
+                    self.values[target] = t.loads(self._addresses(s, at), np_dtype(buffer.dtype), mask)
+                case Let(target):
+                    self.values[target] = self._computed(s, at)
+                case Store(_, _, value):
+                    t.stores(self._vector(value, at), self._addresses(s, at), mask, s.buffer in self.past_caches)
+        found = []
+        for s, start, join, old in zip(combines, starts, joins, olds, strict=True):
+            factors = None if mask else self._factors(s)
+            if factors is not None:
+                found.append(t.intrinsic("fma", *(self._vector(f, at) for f in factors), old))
+                continue
+            x = self._vector(s.value, at)
+            x = x if x.more or len(at) == 1 else of_parts(x.parts * len(at), x.dtype)
+            found.append(join(x if mask is None else t.select(VectorValue(mask, BOOL), x, start), old))
+        return found
+
+    def _addresses(self, s: Load | Store, at: Sequence[str]) -> list[str]:
+        return [self.t.address(self.bases[s], i, np_dtype(s.buffer.dtype)) for i in at]
+
+    def _computed(self, s: Let, at: Sequence[str]) -> VectorValue:
+        x = [self._vector(a, at) for a in s.args]
+        if s.primitive == "div" and s.args[1] in self.divisors:
+            return Maths(self.t, x[1].dtype).quotient(x[0], x[1], self.divisors[s.args[1]])
+        write = lower_primitive(s.primitive, [a.dtype for a in s.args], s.target.dtype, self.outside.machine)
+        return write(self.t, x)
+
+    def _vector(self, x: Scalar, at: Sequence[str]) -> VectorValue:
+        """An operand: one vector where it is the same for all iterations, else one for each index."""
+        if isinstance(x, ScalarConst):
+            held = np_dtype(x.dtype)
+            return self.t.splat(x.value.view(held) if x.dtype.is_float and held.kind == "u" else x.value, held)
+        if x in self.splats:
+            return self.splats[x]
+        if isinstance(x, ScalarVar):
+            return self.values[x] if x is not self.loop.axis else self._axis(at)
+        t, total = self.t, self.t.splat(x.constant, np.dtype("i8"))
+        for v, factor in x.terms:
+            term = self._vector(v, at)
+            total = t.binary("add", total, term if factor == 1 else t.binary("mul", term, t.splat(factor, term.dtype)))
+        return total
+
+    def _axis(self, at: Sequence[str]) -> VectorValue:
+        """The axis in every lane."""
+        t = self.t
+        assert self.first is not None
+        return t.binary("add", self.first, of_parts([t.spread(i, np.dtype("i8")).text for i in at], np.dtype("i8")))
+
+    # --- reductions
+
+    def _identity(self, s: Combine) -> VectorValue:
+        start = identity(s.primitive, s.cell.dtype)
+        assert start is not None
+        return self.t.splat(start.value, np_dtype(s.cell.dtype))
+
+    def _join(self, s: Combine) -> Join:
+        write = lower_primitive(s.primitive, [s.cell.dtype, s.cell.dtype], s.cell.dtype, self.outside.machine)
+        return lambda x, y: write(self.t, (x, y))
+
+    def _factors(self, s: Combine) -> tuple[Scalar, ...] | None:
+        """The factors of what a float sum adds up, where it is a product: that is not rounded then."""
+        if s.primitive != "add" or np_dtype(s.cell.dtype) not in FORMATS:
+            return None
+        made = next((each for each in self.plan.inside if isinstance(each, Let) and each.target is s.value), None)
+        return made.args if made is not None and made.primitive == "mul" else None
+
+    def _folded(self, x: VectorValue, join: Join) -> VectorValue:
+        """All lanes joined, in every lane."""
+        t, shift = self.t, self.lanes // 2
+        type = t.vector(x.dtype)
+        while shift:
+            order = ", ".join(f"i32 {(k + shift) % self.lanes}" for k in range(self.lanes))
+            x = join(x, t.value(f"shufflevector {type} {x.text}, {type} poison, <{self.lanes} x i32> <{order}>", x.dtype))
+            shift //= 2
+        return x
+
+
+def _operands(s: Statement) -> Sequence[Scalar]:
+    return s.args if isinstance(s, Let) else (s.value,) if isinstance(s, (Store, Combine)) else ()

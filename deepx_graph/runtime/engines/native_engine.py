@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 from deepx_graph.ir import Function, Module, Node
@@ -33,7 +33,7 @@ from deepx_graph.runtime.kernels.program import KernelProgram
 from deepx_graph.runtime.native import asked, vectors
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program.control import build as build_control
-from deepx_graph.runtime.native.loop_program.control import with_loops_in_registers
+from deepx_graph.runtime.native.loop_program.control import in_strips, with_loops_in_registers
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
 from deepx_graph.runtime.native.loop_program.kernel import build as build_loops
 from deepx_graph.runtime.native.loopnest.kernel import NativeKernel
@@ -105,10 +105,11 @@ class NativeEngine(KernelEngine):
     def _loop(self, function: Function) -> CompiledKernel:
         if not has_control(function) and not is_program(function):
             raise Declined
-        try:
+        with suppress(Declined):
             return build_per_element(function, self.threads)
-        except Declined:
-            return build_small_body(function, self.made, self._kept, self._called)
+        with suppress(Declined):
+            function = in_strips(function, lambda body: self.tried(partial(_in_registers, bounded=True), body))
+        return build_small_body(function, self.made, self._kept, self._called)
 
     @_in_its_width
     def _gemm(self, function: Function) -> CompiledKernel:
@@ -362,11 +363,11 @@ def _plain_loops(function: Function, threads: int) -> LoopKernel:
     return build_loops(function, threads)
 
 
-def _in_registers(function: Function, threads: int) -> LoopKernel:
+def _in_registers(function: Function, threads: int, *, bounded: bool = False) -> LoopKernel:
     """The kernel of a function whose loops have short iterations. Raises Declined."""
     if any(_is_better_elsewhere(n) for n in function.nodes):
         raise Declined
-    return build_control(function, threads)
+    return build_control(function, threads, bounded=bounded)
 
 
 def has_control(function: Function) -> bool:

@@ -18,6 +18,7 @@ from deepx_graph.loops.program import For, Load, LoopProgram, Store, While, walk
 from deepx_graph.loops.scalar import NotExpressible
 from deepx_graph.ops import (
     add,
+    and_,
     compare,
     convert,
     dynamic_slice,
@@ -27,11 +28,14 @@ from deepx_graph.ops import (
     reshape,
     reverse,
     select,
+    shift_right_arithmetic,
     slice_,
     subtract,
 )
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.runtime.compile import compile
+from deepx_graph.runtime.engines import native_engine
+from deepx_graph.runtime.native.loop_program import control
 from deepx_graph.runtime.native.loop_program.control import MOST_CARRIED, lower_control
 from deepx_graph.types import I32, type_of_array
 
@@ -244,3 +248,29 @@ def test_what_does_not_change_in_a_loop_is_computed_before_it(guarded: bool) -> 
     program = check(make, FLOATS)
     (whole,) = (s for s in program.body if isinstance(s, For))
     assert sum(isinstance(s, For) and not s.parallel for s in whole.body) == 2, "no loop lies in the other"
+
+
+@pytest.mark.parametrize("start", [1, 6, 27, 97])
+@pytest.mark.parametrize("strip", [1, 3, 20_000])
+def test_a_loop_of_unknown_length_is_done_in_strips(start: int, strip: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Collatz: a branch decides the next value, and a value from outside how far it goes."""
+    monkeypatch.setattr(control, "STRIP", strip)
+    made: list[Function] = []
+    monkeypatch.setattr(native_engine, "in_strips", lambda *args: made.append(control.in_strips(*args)) or made[-1])
+    b = Builder()
+    x, least = b.param(0, type_of_array(np.int32(0))), b.param(1, type_of_array(np.int32(0)))
+
+    def body(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
+        n, steps = v
+        odd = b(compare, b(and_, n, b.like(1, n)), b.like(1, n), direction="EQ")
+        half = b(shift_right_arithmetic, n, b.like(1, n))
+        (after,) = b.branch(odd, [b(add, b(multiply, n, b.like(3, n)), b.like(1, n))], [half])
+        return b(compare, n, least, direction="GT"), (after, b(add, steps, b.like(1, steps)))
+
+    module = Module((Function("main", (x, least), b.loop((x, b.constant(np.int32(0))), body)),), "main")
+    arrays = np.int32(start), np.int32(1)
+    wanted = compile(module, engine="numpy")(*arrays)
+    f = compile(module, engine="native")
+    for _ in range(2):
+        assert [int(r) for r in f(*arrays)] == [int(r) for r in wanted]
+    assert made, "the loop is cut"

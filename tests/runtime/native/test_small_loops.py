@@ -58,7 +58,7 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPat
     store._folder.cache_clear()
 
 
-def _declined(function: Function, threads: int) -> LoopKernel:
+def _declined(function: Function, threads: int, *, bounded: bool = False) -> LoopKernel:
     raise Declined
 
 

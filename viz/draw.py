@@ -153,6 +153,7 @@ def _svg(view: View, look: Look) -> Drawing:
             return Drawing(svg.filtered(data, view), view.notes + notes)
         except graphviz.LayoutError as e:
             view = view.noted(f"layered layout, because: {e.diagnostics[0].message}")
+    stage("layout")
     return Drawing(to_svg(lay_out(view), look.theme, legend=look.legend), view.notes)
 
 

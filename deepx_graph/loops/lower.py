@@ -380,7 +380,9 @@ def element_cost(node: Node) -> ElementCost:
 
 
 def filled(b: LoopBuilder, shape: Sequence[int], write: Write) -> None:
-    """A nest over a shape, split where that takes conditions out of it."""
+    """A nest over a shape, split where that takes conditions out of it; nothing where there is no element."""
+    if 0 in shape:
+        return
     ranges = _ranges(shape, write) if math.prod(shape) >= LEAST_ELEMENTS else None
     if ranges is None:
         with b.nest(shape) as at:

@@ -38,7 +38,8 @@ def test_a_layout_that_is_ended_leaves_no_child(tmp_path: Path, number: int, cod
     os.mkfifo(tmp_path / "held")
     (tmp_path / "p.sea").write_text(SEA)
     with open(os.open(tmp_path / "held", os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as held:
-        command = started(tmp_path, "-m", "deepx_graph", "draw", "p.sea", "-o", "o.svg", "--timeout", "1000")
+        command = started(tmp_path, "-m", "deepx_graph", "draw", "p.sea", "-o", "o.svg", "--layout", "graphviz",
+                          "--timeout", "1000")
         while not held.read():
             assert command.poll() is None
             time.sleep(0.02)

@@ -29,8 +29,8 @@ lawful_op = pytest.mark.parametrize("op", LAWFUL, ids=lambda op: op.name)
 # --- examples -------------------------------------------------------------------------------------------------------
 
 
-UNSHOWN = {"feeds", "custom", "parallel"}
-"""Families that need feeds, functions of the host, or several programs: none of theirs runs by itself."""
+UNSHOWN = {"feeds", "custom", "parallel", "opaque"}
+"""Families that need feeds, functions of the host, several programs, or a reader: not all of theirs run by themselves."""
 
 WITH_PROBES = {"expect_probed"}
 """Ops that look at what another run has probed."""

@@ -26,6 +26,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[str, ...]]] = 
     "hvp": (dx.hvp, (MODULE,), ("wrt",)),
     "jvp": (dx.jvp, (MODULE,), ("wrt",)),
     "load": (dx.load, ("x.hlo",), ("path", "format", "weights", "max_nodes", "max_file_bytes", "data_root")),
+    "load_compiled": (dx.load_compiled, ("x.hlo",), ("path",)),
     "loads": (dx.loads, ("HloModule m\nENTRY e { ROOT x = f32[] constant(1) }",), ("text", "format", "weights", "max_nodes",
                                                                                 "max_file_bytes", "data_root")),
     "memory": (dx.memory, (), ("free",)),

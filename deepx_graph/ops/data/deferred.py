@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from deepx_graph.errors import RunError
-from deepx_graph.ir import Attr, Builder, Node, Op, Operand, Result, examples
+from deepx_graph.ir import Attr, Builder, Node, Op, Operand, Result
 from deepx_graph.ir.constraint import VALUE
 from deepx_graph.types import Type
 
@@ -36,5 +36,5 @@ deferred: Op = Op(
            Attr("language", "str", "", "of the text"), Attr("lowering", "transient", None, "how it is lowered, by its reader")),
     infer=lambda types, name, attributes, type, language, lowering: type, eval=_refuse, foldable=False, total=False,
     ready=lambda world, name, *_: f"'{name}' waits for inputs that are not known",
-    example=examples.UNKNOWN, results=(Result(type=VALUE),), source="operations with shapes, axes or counts as operands",
+    results=(Result(type=VALUE),), source="operations with shapes, axes or counts as operands",
 )  # fmt: skip

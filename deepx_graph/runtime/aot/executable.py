@@ -93,8 +93,8 @@ def _parts(path: Path) -> tuple[dict[str, Any], bytes]:
     try:
         with open(path, "rb") as stream:
             data = stream.read(MOST_BYTES + 1)
-    except OSError as e:
-        raise UsageError(Diagnostic(f"cannot read '{printable(str(path))}': {e.strerror or e}")) from None
+    except (OSError, ValueError) as e:  # a name with a zero byte is a ValueError
+        raise UsageError(Diagnostic(f"cannot read '{printable(str(path))}': {getattr(e, 'strerror', None) or e}")) from None
     start = len(HEAD) + DIGEST
     if not data.startswith(HEAD) or len(data) > MOST_BYTES:
         raise _refused(path, "it does not begin as one of this version does")

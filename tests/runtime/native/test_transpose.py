@@ -46,7 +46,7 @@ def test_copies_that_machine_code_calls(shape: tuple[int, ...], dtype: str) -> N
     x = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
     for order in itertools.permutations(range(x.ndim)):
         view = x.transpose(order)
-        step = copy_step(view, Address(Base.ELEMENTS, 0), Address(Base.ELEMENTS, 1), 2)
+        step = copy_step(view, Address(Base.ELEMENTS, 0), Address(Base.ELEMENTS, 1), 2, None)
         assert step is not None
         form = ArrayType(x.dtype, view.shape)
         kernel = PreparedKernel((0,), [form], [step], scratch_bytes=0, predicted=ForecastParts(), kept=None)

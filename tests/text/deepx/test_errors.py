@@ -141,7 +141,7 @@ def test_texts_that_are_no_program(text: str) -> None:
 
 
 def test_bytes_that_are_no_text() -> None:
-    with pytest.raises(ParseError, match="binary data"):
+    with pytest.raises(ParseError, match="is machine code"):
         decode_source(b"\x7fELF\x02\x00\xff\xfe", "bad.dx", 1 << 20)
 
 

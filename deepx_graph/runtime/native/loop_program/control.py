@@ -185,8 +185,10 @@ def _iterations(program: LoopProgram) -> Iterator[list[Statement]]:
 
 
 def lower_control(function: Function) -> LoopProgram:
-    """The loop program of a function with loops. Raises NotExpressible where operations have no loops, or for large values."""
+    """The loop program of a function with loops. Raises NotExpressible where operations have no loops, for large or empty ones."""
     opened = _opened(function)
+    if any(isinstance(n.type, TensorType) and n.type.dims is not None and 0 in n.type.dims for n in opened.nodes):
+        raise NotExpressible("values without elements")
     steps = schedule(opened)
     return _ControlLowering(opened, steps, _Memory(opened, frozenset(steps.order))).program()
 

@@ -185,10 +185,8 @@ def _iterations(program: LoopProgram) -> Iterator[list[Statement]]:
 
 
 def lower_control(function: Function) -> LoopProgram:
-    """The loop program of a function with loops. Raises NotExpressible where operations have no loops, for large or empty ones."""
+    """The loop program of a function with loops. Raises NotExpressible where operations have no loops, for large values."""
     opened = _opened(function)
-    if any(isinstance(n.type, TensorType) and n.type.dims is not None and 0 in n.type.dims for n in opened.nodes):
-        raise NotExpressible("values without elements")
     steps = schedule(opened)
     return _ControlLowering(opened, steps, _Memory(opened, frozenset(steps.order))).program()
 
@@ -216,6 +214,8 @@ def in_registers(dtype: DType, shape: tuple[int, ...], scalars: Sequence[Any]) -
             flat = flat + i * stride
         if not flat.terms:
             return scalars[flat.constant]
+        if not scalars:
+            return b.const(0, dtype)  # in a loop without iterations
         found = scalars[-1]
         for k, x in enumerate(scalars[:-1]):
             found = b.apply("where", b.apply("eq", flat, Affine((), k)), x, found)

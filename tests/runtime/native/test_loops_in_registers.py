@@ -250,6 +250,17 @@ def test_what_does_not_change_in_a_loop_is_computed_before_it(guarded: bool) -> 
     assert sum(isinstance(s, For) and not s.parallel for s in whole.body) == 2, "no loop lies in the other"
 
 
+def test_a_loop_reads_what_one_before_it_gave_beside_its_first_values() -> None:
+    """One variable of the first loop is where the second begins, the other is read inside of the second alone."""
+    def make(b: Builder, x: Node) -> Sequence[Node]:
+        zeros = b.splat(0, x.type)
+        _, sums, last = counted(b, 12, (zeros, x), lambda k, y, z: [put(b, y, b(add, row(b, x, k), row(b, z, k)), k),
+                                                                  put(b, z, b(multiply, row(b, z, k), row(b, x, k)), k)])
+        return counted(b, 7, (last,), lambda k, y: [put(b, y, b(add, row(b, sums, k), row(b, y, k)), k)])[1:]
+
+    check(make, FLOATS)
+
+
 @pytest.mark.parametrize("start", [1, 6, 27, 97])
 @pytest.mark.parametrize("strip", [1, 3, 20_000])
 def test_a_loop_of_unknown_length_is_done_in_strips(start: int, strip: int, monkeypatch: pytest.MonkeyPatch) -> None:

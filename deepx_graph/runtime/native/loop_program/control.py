@@ -604,7 +604,7 @@ class _ControlLowering:
         own = [s.node for s in block.steps if not isinstance(s, Once)]
         steps = [s for s in block.steps if isinstance(s, (Eval, LoopStep))]
         read = [i for s in steps for i in (s.node.inputs if isinstance(s, Eval) else s.inits)]
-        return all(i in self.values or i in own for i in read)
+        return all(i in self.values or i in own or i in self.memory.done for i in read)
 
     def _is_result(self, end: Node, column: int) -> bool:
         """Whether what a loop gives is a result of the program."""

@@ -6,7 +6,6 @@ first of its parts stood. Each operation costs no more than a pass over nodes an
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from copy import copy
@@ -16,7 +15,7 @@ from typing import NamedTuple
 from deepx_graph.errors import counted
 from deepx_graph.viz.folding.blocks import TELLING, op_of, telling
 from deepx_graph.viz.view.labels import short
-from deepx_graph.viz.view.model import LOOSE, Cluster, EdgeKind, View, ViewEdge, ViewNode, forward, used_clusters
+from deepx_graph.viz.view.model import LOOSE, Cluster, EdgeKind, View, ViewEdge, ViewNode, forward, topological, used_clusters
 
 STRUCTURAL_KINDS = frozenset({"start", "if", "side", "region", "phi", "loop_begin", "loop_end", "result", "param"})
 """Kinds that only the last step of folding merges."""
@@ -111,17 +110,7 @@ class Quotient:
 
     def order(self, inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]) -> list[int]:
         """The items, each after those that it takes from; items on a cycle last."""
-        waiting = [len(i) for i in inputs]
-        ready = [k for k, count in enumerate(waiting) if not count]
-        found: list[int] = []
-        while ready:
-            k = heapq.heappop(ready)
-            found.append(k)
-            for t in outputs[k]:
-                waiting[t] -= 1
-                if not waiting[t]:
-                    heapq.heappush(ready, t)
-        return [*found, *(k for k, count in enumerate(waiting) if count > 0)]
+        return topological([len(i) for i in inputs], outputs)
 
     def condense(self, title: Callable[[Sequence[int]], str]) -> None:
         """Makes one item of those that lie on a cycle together, as steps that go by source order may leave."""

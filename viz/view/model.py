@@ -1,13 +1,14 @@
 """The picture as plain frozen data: what is shown and how it hangs together, before anyone decides on colours or places.
 
-A `View` is collected on a `Canvas` by `build_view`, made smaller by `around` and `fold`, and written by `dot` and `layered`. Node
-ids are numbers of the picture, never names from a file; all texts are as they came and are escaped by whoever writes them.
+A `View` is collected on a `Canvas` by `build_view`, made smaller by `around` and `fold`, laid out by `layered`, and written by
+`scene_svg` or `dot`. Node ids are numbers of the picture, never names from a file; all texts are as they came and are escaped by
+whoever writes them.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -206,7 +207,16 @@ def forward(view: View) -> View:
         if e.kind not in LOOSE:
             targets[e.source].append(e.target)
             waiting[e.target] += 1
-    ready = [k for k in range(count) if not waiting[k]]
+    return renumbered(replace(view, nodes=tuple(view.nodes[k] for k in topological(waiting, targets))))
+
+
+def topological(inputs: Sequence[int], targets: Sequence[Sequence[int]]) -> list[int]:
+    """The numbers from 0, each after those that it is a target of, the smallest possible first; numbers on a cycle last.
+
+    `inputs` says how often each is a target.
+    """
+    waiting = list(inputs)
+    ready = [k for k, count in enumerate(waiting) if not count]
     order: list[int] = []
     while ready:
         k = heapq.heappop(ready)
@@ -215,7 +225,4 @@ def forward(view: View) -> View:
             waiting[t] -= 1
             if not waiting[t]:
                 heapq.heappush(ready, t)
-    if len(order) < count:
-        done = set(order)
-        order += (k for k in range(count) if k not in done)
-    return renumbered(replace(view, nodes=tuple(view.nodes[k] for k in order)))
+    return [*order, *(k for k, count in enumerate(waiting) if count > 0)]

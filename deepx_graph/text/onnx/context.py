@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Node
 from deepx_graph.ir.structure import TUPLE
 from deepx_graph.literal import Array, Literal
 from deepx_graph.ops.known import NotKnown
-from deepx_graph.text.common.steps import Steps, axis_of, joint_dims
+from deepx_graph.text.common.known_steps import KnownSteps
+from deepx_graph.text.common.steps import axis_of
 from deepx_graph.text.onnx.schema import GraphProto, NodeProto
 from deepx_graph.text.onnx.values import dtype_numbered
-from deepx_graph.types import ANY, Dim, Dims, DType, TensorType, TupleType, as_tensor, scalar
+from deepx_graph.types import ANY, Dims, DType, TensorType, TupleType, as_tensor
 
 if TYPE_CHECKING:
     from deepx_graph.text.onnx.lower import OnnxGraphLowering
@@ -42,12 +41,12 @@ def rule_since(entry: Rule | Mapping[int, Rule], version: int) -> Rule | None:
     return None if since is None else entry[since]
 
 
-class NodeContext(Steps):
+class NodeContext(KnownSteps):
     """One node being lowered. `self(op, ...)` builds a node."""
 
     def __init__(self, lowering: OnnxGraphLowering, message: NodeProto, inputs: Sequence[Value], attrs: dict[str, Any],
                  version: int) -> None:
-        super().__init__(lowering.b)
+        super().__init__(lowering.b, lowering.known)
         self.lowering, self.message, self.inputs, self.attrs, self.version = lowering, message, list(inputs), attrs, version
         self.name = message.op_type
         self.wanted = sum(1 for o in message.outputs if o)
@@ -108,37 +107,7 @@ class NodeContext(Steps):
         """The sizes of an operand, all known. Raises NotKnown."""
         return self.static(self.dims(k), f"operand {k}")
 
-    def static(self, dims: Dims, what: str = "an operand") -> tuple[int, ...]:
-        """Sizes that are all known. Raises NotKnown."""
-        if not all(isinstance(d, int) for d in dims):
-            raise NotKnown(f"the shape of {what} is not known")
-        return dims  # type: ignore[return-value]
-
-    def shape_of(self, x: Node) -> tuple[int, ...]:
-        """The sizes of a node, all known. Raises NotKnown."""
-        return self.static(self.dims_of(x), x.name or "an operand")
-
-    def type_of(self, x: Node) -> TensorType:
-        """The type of a node that is a tensor."""
-        return as_tensor(x.type)
-
-    def dims_of(self, x: Node) -> Dims:
-        dims = as_tensor(x.type).dims
-        if dims is None:
-            raise NotKnown("the rank of an operand is not known")
-        return dims
-
-    def dtype_of(self, x: Node) -> DType:
-        return as_tensor(x.type).dtype
-
     # --- values
-
-    def known(self, x: Node) -> Array:
-        """The value of a node. Raises NotKnown."""
-        found = self.lowering.known(x)
-        if found is None:
-            raise NotKnown(f"the value of {x.name or 'an operand'} is not known")
-        return np.asarray(found)
 
     def value(self, k: int) -> Array:
         """The value of operand k, which is an option as it were. Raises NotKnown."""
@@ -233,41 +202,3 @@ class NodeContext(Steps):
     def body(self, graph: GraphProto, args: Sequence[Value]) -> list[Value]:
         """The values that a graph within the node gives for its inputs."""
         return self.lowering.body(graph, args)
-
-    # --- steps
-
-    def broadcast(self, *nodes: Node) -> list[Node]:
-        """Operands in one shape, but for scalars. Raises NotKnown where sizes that are not known may have to be stretched."""
-        shapes = [self.dims_of(n) for n in nodes]
-        wide = [s for s in shapes if s]
-        if all(s == wide[0] for s in wide):
-            return list(nodes)
-        rank = max(map(len, wide))
-        for k in range(1, rank + 1):
-            sizes = {s[-k] for s in wide if len(s) >= k} - {1}
-            if len(sizes) > 1 and any(isinstance(d, str) for d in sizes):
-                raise NotKnown(f"whether the sizes {' and '.join(map(str, sizes))} are equal is not known")
-        dims = joint_dims(wide)
-        return [n if s in ((), dims) else self.broadcast_to(n, dims) for n, s in zip(nodes, shapes, strict=True)]
-
-    def filled(self, x: Node, dims: Dims) -> Node:
-        """The operand in that very shape, a scalar too."""
-        return self.along(x, dims, ()) if self.dims_of(x) == () and dims else self.broadcast_to(x, dims)
-
-    def each(self, op: Any, *nodes: Node, **attrs: Any) -> Node:
-        """An elementwise op over operands broadcast as numpy does."""
-        return self(op, *self.broadcast(*nodes), **attrs)
-
-    def constant(self, value: Any, dtype: DType) -> Node:
-        """A constant array."""
-        return self.b.constant(np.asarray(value), dtype)
-
-    def scalar(self, value: Any, dtype: DType) -> Node:
-        return self.b.splat(value, scalar(dtype))
-
-    def add_axes(self, x: Node, axes: Sequence[int]) -> Node:
-        """Ones put in at these axes of the result."""
-        dims: list[Dim] = list(self.dims_of(x))
-        for a in sorted(axes):
-            dims.insert(a, 1)
-        return self.shaped(x, dims)

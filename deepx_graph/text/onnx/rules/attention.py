@@ -11,10 +11,10 @@ import numpy as np
 from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Node
+from deepx_graph.text.common.elements import part_of
 from deepx_graph.text.common.nn import back, softmax
+from deepx_graph.text.common.products import product
 from deepx_graph.text.onnx.context import NodeContext, Rules
-from deepx_graph.text.onnx.rules.linear import product
-from deepx_graph.text.onnx.rules.shape import part_of
 from deepx_graph.text.onnx.rules.window import convolved
 from deepx_graph.text.onnx.values import dtype_numbered
 from deepx_graph.types import BOOL, F32, I64, DType

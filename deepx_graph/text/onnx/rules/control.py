@@ -13,9 +13,9 @@ from deepx_graph import ops
 from deepx_graph.errors import InferError, LimitError, VerifyError
 from deepx_graph.ir import Node
 from deepx_graph.ops.known import NotKnown
+from deepx_graph.text.common.elements import part_of
 from deepx_graph.text.common.steps import axis_of
 from deepx_graph.text.onnx.context import NodeContext, Rules, Value
-from deepx_graph.text.onnx.rules.shape import part_of
 from deepx_graph.text.onnx.schema import GraphProto
 from deepx_graph.types import BOOL, I64, TupleType, is_static
 

@@ -10,6 +10,7 @@ from typing import Any
 from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Node, Op
+from deepx_graph.text.common.activations import gelu_of, hard_sigmoid_of, softplus_of
 from deepx_graph.text.common.steps import axis_of
 from deepx_graph.text.onnx.context import NodeContext, Rule, Rules
 from deepx_graph.text.onnx.values import NAMES, dtype_numbered
@@ -266,23 +267,12 @@ def _thresholded_relu(c: NodeContext) -> Node:
     return c(ops.select, c(ops.compare, x, c.like(c.real("alpha", 1.0), x), direction="GT"), x, c.full(0, c.type()))
 
 
-def hard_sigmoid_of(c: Any, x: Node, alpha: float, beta: float) -> Node:
-    line: Node = c(ops.add, c(ops.multiply, x, c.like(alpha, x)), c.like(beta, x))
-    return c(ops.clamp, c.like(0, x), line, c.like(1, x))  # type: ignore[no-any-return]
-
-
 def _hard_sigmoid(c: NodeContext) -> Node:
     return hard_sigmoid_of(c, c.node(), c.real("alpha", 0.2), c.real("beta", 0.5))
 
 
 def _hard_swish(c: NodeContext) -> Node:
     return c(ops.multiply, c.node(), hard_sigmoid_of(c, c.node(), 1 / 6, 0.5))
-
-
-def softplus_of(c: Any, x: Node) -> Node:
-    """log(1 + exp(x)), without overflow."""
-    tail = c(ops.log_plus_one, c(ops.exponential, c(ops.negate, c(ops.abs_, x))))
-    return c(ops.add, c(ops.maximum, x, c.like(0, x)), tail)  # type: ignore[no-any-return]
 
 
 def _softplus(c: NodeContext) -> Node:
@@ -309,17 +299,6 @@ def _swiglu(c: NodeContext) -> Node:
         raise InferError(f"operands {c.type()} and {c.type(1)}", expected="equal shapes")
     scaled = c(ops.multiply, gate, c.like(c.real("alpha", 1.0), gate))
     return c(ops.multiply, c(ops.multiply, gate, c(ops.logistic, scaled)), x)
-
-
-def gelu_of(c: Any, x: Node, approximate: bool) -> Node:
-    """x times the normal distribution at x, by `erf` or by the formula with `tanh`."""
-    if approximate:
-        cube = c(ops.multiply, c(ops.multiply, x, x), x)
-        inner = c(ops.multiply, c(ops.add, x, c(ops.multiply, cube, c.like(0.044715, x))), c.like(math.sqrt(2 / math.pi), x))
-        part = c(ops.tanh, inner)
-    else:
-        part = c(ops.erf, c(ops.multiply, x, c.like(math.sqrt(0.5), x)))
-    return c(ops.multiply, c(ops.multiply, x, c.like(0.5, x)), c(ops.add, part, c.like(1, x)))  # type: ignore[no-any-return]
 
 
 def _gelu(c: NodeContext) -> Node:

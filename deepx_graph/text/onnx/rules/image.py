@@ -16,10 +16,10 @@ import numpy as np
 from deepx_graph import ops
 from deepx_graph.errors import InferError, LimitError
 from deepx_graph.ir import Node
+from deepx_graph.text.common.elements import taken
+from deepx_graph.text.common.products import product
 from deepx_graph.text.common.steps import axis_of
 from deepx_graph.text.onnx.context import NodeContext, Rules
-from deepx_graph.text.onnx.rules.linear import product
-from deepx_graph.text.onnx.rules.shape import taken
 from deepx_graph.types import BOOL, F32, I64
 
 # --- Resize ---------------------------------------------------------------------------------------------------------

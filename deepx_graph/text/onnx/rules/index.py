@@ -10,19 +10,10 @@ from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ops.contract.reduce import monoid_body
+from deepx_graph.text.common.elements import along_axis, wrapped
 from deepx_graph.text.common.steps import axis_of
 from deepx_graph.text.onnx.context import NodeContext, Rules
-from deepx_graph.text.onnx.rules.shape import along_axis
-from deepx_graph.types import I64, Dim, DType, scalar
-
-
-def wrapped(c: NodeContext, index: Node, size: Dim) -> Node:
-    """Indices counted from the end where they are negative."""
-    if not isinstance(size, int):
-        index, limit = c.cast(index, I64), c.cast(c(ops.get_dimension_size, c.node(), dimension=0), I64)
-        return c(ops.select, c(ops.compare, index, c.like(0, index), direction="LT"), c(ops.add, index, limit), index)
-    below = c(ops.compare, index, c.like(0, index), direction="LT")
-    return c(ops.select, below, c(ops.add, index, c.like(size, index)), index)
+from deepx_graph.types import I64, DType, scalar
 
 
 def _gather(c: NodeContext) -> Node:

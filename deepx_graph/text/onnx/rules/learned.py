@@ -11,9 +11,9 @@ from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Node
 from deepx_graph.literal import Literal
+from deepx_graph.text.common.elements import part_of
 from deepx_graph.text.common.steps import Unsupported
 from deepx_graph.text.onnx.context import NodeContext, Rules
-from deepx_graph.text.onnx.rules.shape import part_of
 from deepx_graph.types import BOOL, F32
 
 

@@ -7,9 +7,9 @@ from typing import Any
 from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Node
+from deepx_graph.text.common.elements import along_axis
 from deepx_graph.text.common.nn import log_softmax
 from deepx_graph.text.onnx.context import NodeContext, Rules
-from deepx_graph.text.onnx.rules.shape import along_axis
 from deepx_graph.types import I64
 
 

@@ -10,10 +10,10 @@ import numpy as np
 from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Node
+from deepx_graph.text.common.elements import count
 from deepx_graph.text.common.nn import back, local_response
 from deepx_graph.text.common.steps import Unsupported, axis_of
 from deepx_graph.text.onnx.context import NodeContext, Rules
-from deepx_graph.text.onnx.rules.reduce import count
 from deepx_graph.types import BOOL, F32, DType
 
 Axes = tuple[int, ...]

@@ -7,10 +7,11 @@ from typing import Any
 from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Node
+from deepx_graph.text.common.products import product
 from deepx_graph.text.common.steps import axis_of
 from deepx_graph.text.onnx.context import NodeContext, Rules
 from deepx_graph.text.onnx.rules.elementwise import convert
-from deepx_graph.text.onnx.rules.linear import less_zero, product
+from deepx_graph.text.onnx.rules.linear import less_zero
 from deepx_graph.text.onnx.rules.window import convolution
 from deepx_graph.text.onnx.values import dtype_numbered
 from deepx_graph.types import F32, I32, U8, DType

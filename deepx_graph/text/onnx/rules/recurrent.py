@@ -8,9 +8,9 @@ from typing import Any
 from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Node
+from deepx_graph.text.common.activations import hard_sigmoid_of, softplus_of
+from deepx_graph.text.common.elements import along_axis, part_of
 from deepx_graph.text.onnx.context import NodeContext, Rules
-from deepx_graph.text.onnx.rules.elementwise import hard_sigmoid_of, softplus_of
-from deepx_graph.text.onnx.rules.shape import along_axis, part_of
 from deepx_graph.types import I64
 
 Activation = Callable[[NodeContext, Node], Node]

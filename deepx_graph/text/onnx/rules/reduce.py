@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Node, Op
-from deepx_graph.ops.contract.reduce import monoid_body
-from deepx_graph.ops.known import NotKnown
+from deepx_graph.text.common.elements import count, extreme_index, kept, running, total
 from deepx_graph.text.common.nn import back, log_softmax, softmax
 from deepx_graph.text.common.steps import axis_of, comparator
 from deepx_graph.text.onnx.context import NodeContext, Rule, Rules
-from deepx_graph.types import BOOL, F32, F64, I32, I64, U8, DType, mul_dims
+from deepx_graph.types import BOOL, F32, F64, I32, I64, U8, DType
 
 Axes = tuple[int, ...]
 
@@ -25,26 +23,6 @@ def reduced_axes(c: NodeContext, since: int) -> Axes | None:
     if not given:
         return None if c.flag("noop_with_empty_axes") else tuple(range(c.rank()))
     return tuple(sorted({axis_of(a, c.rank()) for a in given}))
-
-
-def kept(c: NodeContext, x: Node, dims: Sequence[Any], axes: Axes, keep: bool) -> Node:
-    """A reduction with its axes as ones where they are kept."""
-    return c.shaped(x, [1 if k in axes else d for k, d in enumerate(dims)]) if keep else x
-
-
-def total(c: NodeContext, op: Op, x: Node, axes: Axes) -> Node:
-    """A reduction by a monoid; of bool by logic, of narrow floats in single precision."""
-    if c.dtype_of(x) is BOOL:
-        op = {ops.maximum: ops.or_, ops.minimum: ops.and_}.get(op, op)
-    return ops.reduction(c.b, op, x, axes) if axes else x
-
-
-def count(c: NodeContext, x: Node, axes: Axes) -> int:
-    dims = c.dims_of(x)
-    number = mul_dims([dims[k] for k in axes])
-    if isinstance(number, str):
-        raise NotKnown("how many elements are averaged is not known")
-    return number
 
 
 def _reduction(op: Op, before: Callable[[NodeContext, Node], Node] | None = None,
@@ -109,19 +87,6 @@ def _arg(direction: str) -> Rule:
     return build
 
 
-def extreme_index(c: NodeContext, x: Node, axis: int, direction: str, last: bool = False) -> Node:
-    """Where along an axis the greatest or least element is, the first or the last of equal ones, as int64."""
-    dims = c.dims_of(x)
-    most = ops.reduction(c.b, ops.maximum if direction == "GT" else ops.minimum, x, (axis,))
-    hit = c(ops.compare, x, back(c, most, x, (axis,)), direction="EQ")
-    if c.dtype_of(x).is_float:
-        hit = c(ops.or_, hit, c(ops.compare, x, x, direction="NE"))
-    places = c.indices(I64, dims, axis)
-    size = c.shape_of(x)[axis]
-    missed = c(ops.select, hit, places, c.full(-1 if last else size, c.type_of(places)))
-    return ops.reduction(c.b, ops.maximum if last else ops.minimum, missed, (axis,))
-
-
 def _top_k(c: NodeContext) -> list[Node]:
     x, shape = c.node(), c.shape()
     k = int(c.number_at(1)) if c.version >= 10 else c.number("k")
@@ -155,16 +120,6 @@ def _running(op: Op) -> Rule:
         return c(ops.reverse, x, dimensions=(axis,)) if reverse else x
 
     return build
-
-
-def running(c: NodeContext, op: Op, x: Node, axis: int) -> Node:
-    """The results of a monoid up to each element along an axis."""
-    shape, dtype = c.shape_of(x), c.dtype_of(x)
-    ones = (1,) * len(shape)
-    window = tuple(d if k == axis else 1 for k, d in enumerate(shape))
-    low = tuple(d - 1 if k == axis else 0 for k, d in enumerate(shape))
-    return c(ops.reduce_window, x, c.like(op.identity_for(dtype), x), body=monoid_body(op, dtype), window_dimensions=window,
-             window_strides=ones, base_dilations=ones, window_dilations=ones, padding_low=low, padding_high=(0,) * len(shape))
 
 
 # --- softmax --------------------------------------------------------------------------------------------------------

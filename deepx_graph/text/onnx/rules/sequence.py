@@ -7,9 +7,10 @@ from typing import Any
 from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Node
+from deepx_graph.text.common.elements import part_of
 from deepx_graph.text.common.steps import axis_of
 from deepx_graph.text.onnx.context import NodeContext, Rules, Value
-from deepx_graph.text.onnx.rules.shape import part_of, split_at
+from deepx_graph.text.onnx.rules.shape import split_at
 from deepx_graph.types import BOOL, I64, TupleType
 
 

@@ -13,6 +13,7 @@ from deepx_graph.errors import InferError, LimitError
 from deepx_graph.ir import Node
 from deepx_graph.literal import Literal
 from deepx_graph.ops.known import NotKnown
+from deepx_graph.text.common.elements import along_axis, part_of, taken
 from deepx_graph.text.common.nn import depth_to_space, space_to_depth
 from deepx_graph.text.common.steps import Unsupported, axis_of, joint_dims
 from deepx_graph.text.onnx.context import NodeContext, Rules
@@ -177,13 +178,6 @@ def split_at(c: NodeContext, x: Node, axis: int, parts: Sequence[int]) -> list[N
     return found
 
 
-def part_of(c: NodeContext, x: Node, axis: int, start: int, limit: int) -> Node:
-    """Elements from `start` to `limit` along an axis."""
-    shape = c.shape_of(x)
-    return c.sliced(x, [start if k == axis else 0 for k in range(len(shape))],
-                    [limit if k == axis else d for k, d in enumerate(shape)])
-
-
 def _slice(c: NodeContext) -> Node:
     if c.version < 10:
         starts, ends = c.ints("starts"), c.ints("ends")
@@ -263,11 +257,6 @@ def _places(size: int, low: int, high: int, mode: str) -> Any:
     period = max(1, 2 * (size - 1))
     at = np.abs(at % period)
     return np.where(at >= size, period - at, at)
-
-
-def taken(c: NodeContext, x: Node, axis: int, places: Any) -> Node:
-    """Elements of these places along an axis."""
-    return c(ops.torch_index_select, x, c.constant(places, I64), dim=axis)
 
 
 def _center_crop_pad(c: NodeContext) -> Node:
@@ -370,14 +359,6 @@ def _reverse_sequence(c: NodeContext) -> Node:
     last = c(ops.subtract, lengths, c.like(1, lengths))
     inside = c(ops.compare, places, lengths, direction="LT")
     return along_axis(c, c.node(), c(ops.select, inside, c(ops.subtract, last, places), places), time)
-
-
-def along_axis(c: NodeContext, x: Node, index: Node, axis: int) -> Node:
-    """For each place of `index` the element of that number along an axis, at the same place along the others."""
-    rank = len(c.dims_of(x))
-    others = tuple(k for k in range(rank) if k != axis)
-    return c(ops.gather, x, index, collapsed_slice_dims=(axis,), operand_batching_dims=others, start_indices_batching_dims=others,
-             start_index_map=(axis,), index_vector_dim=rank, slice_sizes=(1,) * rank)
 
 
 SHAPE: Rules = {

@@ -10,10 +10,10 @@ import numpy as np
 from deepx_graph import ops
 from deepx_graph.errors import InferError, LimitError
 from deepx_graph.ir import Node
+from deepx_graph.text.common.elements import part_of
 from deepx_graph.text.common.steps import axis_of
 from deepx_graph.text.onnx.context import NodeContext, Rule, Rules
 from deepx_graph.text.onnx.rules.elementwise import convert
-from deepx_graph.text.onnx.rules.shape import part_of
 from deepx_graph.types import C64, C128, F32, F64, I64, DType
 
 

@@ -83,9 +83,10 @@ def run_loops(args: Arguments) -> int:
 
 def add_why(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", help="the program; - reads standard input")
-    parser.add_argument("a", help="a node: its name in the program, or #number")
-    parser.add_argument("b", help="another node")
+    parser.add_argument("a", nargs="?", help="a node: its name in the program, or #number; left out, all kernels and refusals")
+    parser.add_argument("b", nargs="?", help="another node")
     parser.add_argument("-p", "--pass-pipeline", default="clean", metavar="PIPELINE", help="passes before fusion (default: clean)")
+    parser.add_argument("--all", action="store_true", help="without nodes: list all kernels and all pairs, however many")
     parser.add_argument("--measure", action="store_true", help="run the program on generated inputs, and say what the kernels took")
 
 
@@ -94,6 +95,10 @@ def run_why(args: Arguments) -> int:
     from deepx_graph.session.report.kernels import Placing
 
     module = read_program(args).module
+    if args.a is None:
+        return _fusion(args, programs.optimise(module, args.pass_pipeline).module)
+    if args.b is None:
+        raise UsageError(Diagnostic("why takes two nodes, or none", hint="without nodes it reports on all kernels"))
     names = [n.name for f in programs.optimise(module, args.pass_pipeline).module.functions for n in f.nodes]
     there = all(x.startswith("#") or x in names for x in (args.a, args.b))
     asked = programs.optimise(module, args.pass_pipeline).module if there else module
@@ -105,6 +110,18 @@ def run_why(args: Arguments) -> int:
                    "kernels": [p.to_json() for p in found]})  # fmt: skip
     else:
         emit("".join(f"{printable(str(line))}\n" for line in (reason.message, *found)), None)
+    return 0
+
+
+def _fusion(args: Arguments, module: Module) -> int:
+    """All kernels of a program, and what was left apart."""
+    from deepx_graph.session.report.fusion import fusion_report
+
+    found = fusion_report(module, args.engine, args.threads)
+    if args.json:
+        emit_json(found.to_json())
+    else:
+        emit("".join(f"{line}\n" for line in found.lines(whole=args.all)), None)
     return 0
 
 

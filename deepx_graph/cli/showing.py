@@ -54,6 +54,8 @@ def add_draw(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeline", action="store_true", help="HTML: every stage of the pipeline, with a slider")
     parser.add_argument("--profile", action="store_true",
                         help="HTML: run it several times on generated inputs; show kernels as boxes, with the median time of each")
+    parser.add_argument("--fusion", action="store_true",
+                        help="HTML: the fused program, with what its kernels would save if they were joined, and why they are not")
     add_part(parser, "--where", "only the nodes that a query asks for, such as 'op:dot_general users>1'")
     parser.add_argument("--collapse", action="store_true", help="draw fused kernels as one box")
     parser.add_argument("--timeout", type=seconds, default=20.0, metavar="S",
@@ -72,8 +74,8 @@ def run_draw(args: Arguments) -> int:
     if to_stdout and not args.form:
         raise UsageError("a picture on standard output needs --as dot, svg, png or html")
     is_page = (args.form or args.output.rpartition(".")[2].lower()) == "html"
-    if not is_page and (len(args.files) > 1 or args.timeline or args.profile):
-        raise UsageError(Diagnostic("several programs, --timeline and --profile need a page", expected="-o NAME.html"))
+    if not is_page and (len(args.files) > 1 or args.timeline or args.profile or args.fusion):
+        raise UsageError(Diagnostic("several programs, --timeline, --profile and --fusion need a page", expected="-o NAME.html"))
     drawn = _page(args) if is_page else _picture(args)
     say_notes(drawn)
     emit(drawn.data, args.output)
@@ -95,7 +97,7 @@ def _temporary(form: str) -> str:
 def _options(args: Arguments, module: Module) -> dict[str, Any]:
     part = chosen_part(args, args.where, args.function)
     return {"function": args.function, "around": args.around, "depth": args.depth, "max_nodes": args.max_visible,
-            "collapse": args.collapse or args.profile, "timeout": args.timeout,
+            "collapse": args.collapse or args.profile or args.fusion, "timeout": args.timeout,
             "keep": part.addresses(module) if part else None, "sideways": args.sideways}  # fmt: skip
 
 
@@ -109,16 +111,19 @@ def _picture(args: Arguments) -> Drawing:
 
 def _page(args: Arguments) -> Drawing:
     from deepx_graph.session.session import Session
-    from deepx_graph.session.show.explore import PageOptions, explore, explore_stages, measured, stages_of
+    from deepx_graph.session.show.explore import PageOptions, explore, explore_stages, fused, measured, stages_of
 
     files = args.files or ["-"]
-    if args.timeline and (len(files) > 1 or args.profile):
-        raise UsageError("a timeline is of one program, without --profile")
+    if args.timeline and (len(files) > 1 or args.profile or args.fusion):
+        raise UsageError("a timeline is of one program, without --profile and --fusion")
+    if args.fusion and (args.profile or args.stage):
+        raise UsageError("--fusion shows a stage of its own, without --profile and --stage")
     modules = [_stage(args, read_program(args, file).module) for file in files]
     if args.timeline:
         choice = PageOptions(**_options(args, modules[0]) | {"keep": None}, theme=args.theme or "auto")
         return explore_stages(stages_of(modules[0], args.pass_pipeline, fast_math=args.fast_math), choice, title=files[0])
-    sessions = [measured(m) if args.profile else Session(m) for m in modules]
+    look = measured if args.profile else fused if args.fusion else Session
+    sessions = [look(m) for m in modules]
     for file, session in zip(files, sessions, strict=True):
         if session.result is not None:
             runs = session.result.runs

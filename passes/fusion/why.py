@@ -15,7 +15,7 @@ from deepx_graph.passes.fusion.grouping import Group, Grouping, Unit
 from deepx_graph.passes.fusion.iteration_space import dims
 from deepx_graph.passes.fusion.reason import Kind, Reason
 
-__all__ = ["Kind", "Reason", "explain", "find_node"]
+__all__ = ["Kind", "Reason", "decision", "explain", "find_node"]
 
 
 def find_node(module: Module, text: str) -> tuple[Function, Node]:
@@ -71,7 +71,7 @@ def explain(module: Module, a: str | Node, b: str | Node, options: Fuse | None =
         return replace(first, nodes=(x, y), labels=first.labels + second.labels)
     if x.serial > y.serial:
         x, y = y, x
-    return _decision(Grouping(f, options or Fuse(), record=True), x, y).labelled(f)
+    return decision(Grouping(f, options or Fuse(), record=True), x, y).labelled(f)
 
 
 def _located(module: Module, node: str | Node) -> tuple[Function | None, Node]:
@@ -80,8 +80,8 @@ def _located(module: Module, node: str | Node) -> tuple[Function | None, Node]:
     return next((f for f in module.functions if node in f.users), None), node
 
 
-def _decision(grouping: Grouping, x: Node, y: Node) -> Reason:
-    """For two nodes of one function, `x` the older."""
+def decision(grouping: Grouping, x: Node, y: Node) -> Reason:
+    """Why two nodes of one function, `x` the older, are or are not in one kernel of a grouping that recorded its refusals."""
     return _unfit(grouping, x, y) or _together(grouping, x, y) or _apart(grouping, x, y)
 
 

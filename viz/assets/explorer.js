@@ -472,7 +472,7 @@ function bar() {
     const overlay = make(make(head, "label", {}, "overlay"), "select", { id: "overlay", "aria-label": "overlay" });
     names.forEach(n => option(overlay, n));
     overlay.addEventListener("change", () => { state.overlay = overlay.value; refresh(); });
-    state.overlay = overlay.value = ["difference", "time"].find(n => names.includes(n)) || "none"; // what the page was asked for
+    state.overlay = overlay.value = ["difference", "time", "apart"].find(n => names.includes(n)) || "none"; // what the page was asked for
   } else make(head, "select", { id: "overlay", hidden: true });
   const theme = make(make(head, "label", {}, "theme"), "select", { id: "theme", "aria-label": "theme" });
   ["auto", "light", "dark"].forEach(n => option(theme, n));

@@ -108,7 +108,7 @@ function mapped(nodes, from, to) {
 /* The words of the query language that something on this page has. */
 const FIELDS = {
   texts: new Set(["op", "name", "family", "type"]), numbers: new Set(["users", "inputs"]), flags: new Set(["param"]),
-  binary: new Set(["bytes", "moved"]),
+  binary: new Set(["bytes", "moved", "apart"]),
 };
 for (const graph of GRAPHS) {
   for (const node of graph.nodes) {
@@ -120,7 +120,7 @@ for (const graph of GRAPHS) {
   }
 }
 const OVERLAYS = [
-  ["time", v => v >= 1 ? v.toFixed(2) + " ms" : (v * 1000).toFixed(1) + " µs"], ["bytes", size], ["moved", size], ["flops", count],
+  ["time", v => v >= 1 ? v.toFixed(2) + " ms" : (v * 1000).toFixed(1) + " µs"], ["bytes", size], ["moved", size], ["flops", count], ["apart", size],
 ].filter(([name]) => FIELDS.numbers.has(name));
 
 function size(v) {

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from deepx_graph.analysis.name_scopes import NameScope, name_scopes
 from deepx_graph.analysis.schedule import Block, Eval, IfStep, LoopStep, Once, schedule
@@ -39,12 +40,21 @@ class Measured:
     infs: int = 0
 
 
+class Apart(NamedTuple):
+    """What fusion left apart at a node: the bytes that one kernel with its readers would save in a run, and the main reason."""
+
+    bytes: int
+    reason: str
+
+
 class Facts:
     """The facts of a function's nodes."""
 
-    def __init__(self, function: Function, measured: Mapping[Node, Measured] | None = None) -> None:
+    def __init__(self, function: Function, measured: Mapping[Node, Measured] | None = None,
+                 apart: Mapping[Node, Apart] | None = None) -> None:
         self.function = function
         self.measured: Mapping[Node, Measured] = measured or {}
+        self.apart: Mapping[Node, Apart] = apart or {}
 
     @cached_property
     def number(self) -> dict[Node, int]:
@@ -234,6 +244,8 @@ TEXTS: Mapping[str, TextField] = {
     "scope": TextField("a module of the model that it is in, as Blk_3 or GPT/Blk_3", _scopes),
     "phase": TextField("forward or backward, where names tell", lambda facts, node: (facts.scopes[node].phase,)),
     "callee": TextField("the function that it calls", _callee),
+    "declined": TextField("why fusion keeps it apart from its readers (in a page made with --fusion)",
+                          lambda facts, node: (facts.apart[node].reason,) if node in facts.apart else ()),
     "function": TextField("the function that it is in", lambda facts, node: (facts.function.name,)),
 }
 
@@ -263,6 +275,8 @@ NUMBERS: Mapping[str, NumberField] = {
     "loops": NumberField("how many loops are around it", lambda facts, node: facts.place(node).loops),
     "line": NumberField("the first line of the source that it comes from",
                         lambda facts, node: node.span.line if node.span else None),
+    "apart": NumberField("the bytes that one kernel with its readers would save (in a page made with --fusion)",
+                         lambda facts, node: facts.apart[node].bytes if node in facts.apart else None, binary=True),
     "time": NumberField("milliseconds that it took in the last run", _time, measured=True),
     "share": NumberField("percent of the time of the last run", _share, measured=True),
 }  # fmt: skip

@@ -18,6 +18,7 @@ from deepx_graph.ir.structure import PARAM, STRUCTURAL
 from deepx_graph.loops.printer import show
 from deepx_graph.loops.program import LoopProgram
 from deepx_graph.ops import FAMILY_OF
+from deepx_graph.ops.data.fusion import kernel_body
 from deepx_graph.passes.fusion.fuse import Fuse
 from deepx_graph.passes.fusion.why import Kind, Reason, explain, find_node
 from deepx_graph.runtime import engines
@@ -26,6 +27,7 @@ from deepx_graph.runtime.cost import file as cost_file
 from deepx_graph.runtime.cost.counts import NEVER, Times, bytes_moved, flops, function_times, is_open, node_times
 from deepx_graph.runtime.cost.model import SHIPPED, Constants
 from deepx_graph.runtime.engines.base import Canonicalizes, Engine, Explains, Forecasting, WritesLoops
+from deepx_graph.runtime.engines.outline import is_program
 from deepx_graph.runtime.memory.alias import makes_memory
 from deepx_graph.runtime.memory.assignment import in_words
 from deepx_graph.runtime.program import engine_plans, is_kernel
@@ -158,7 +160,7 @@ def kernels(module: Module, engine: str = "auto", threads: int | None = None) ->
         return None
     if isinstance(chosen, Canonicalizes):
         module = module.with_functions(map(chosen.canonicalize, module.functions))
-    times = _times(module)
+    times = run_times(module)
     nodes = [(f, n) for f in module.functions for n in f.nodes if computes(n) and times.get(n, NEVER).count]
     nodes.sort(key=lambda item: -(bytes_moved(item[1]) + flops(item[1])) * times[item[1]].count)
     known = cost_file.known()
@@ -204,7 +206,7 @@ def _located(node: Node) -> str:
     return f"{node.reference}{f' (line {node.span.line})' if node.span else ''}"
 
 
-def _times(module: Module) -> dict[Node, Times]:
+def run_times(module: Module) -> dict[Node, Times]:
     """How often one run of the module runs each node of its functions."""
     calls = function_times(module)
     return {n: t * calls[f.name] for f in module.functions if f.name in calls for n, t in node_times(f).items()}
@@ -266,6 +268,18 @@ class Placed:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class PlacedKernel:
+    """A kernel where it stands: in a function called `owner`, or in the body of `outer`, a loop or program that is one kernel; and
+    how often one run of the program runs it."""
+
+    owner: str
+    function: Function
+    node: Node
+    outer: Node | None
+    times: Times
+
+
 class Placing:
     """The kernels of a module after fusion as an engine would run them, and which of them computes what.
 
@@ -279,10 +293,11 @@ class Placing:
         self._fused = Fuse().run(module.with_functions(map(self._marked, module.functions)))
         arrange = self._engine.canonicalize if isinstance(self._engine, Canonicalizes) else lambda f: f
         self._functions = {f.name: arrange(f) for f in self._fused.functions}
+        self._computing: dict[int, Node] = {}
         self._holders: dict[int, list[Node]] = {}
         for function in self._functions.values():
             for node in function.nodes:
-                for origin in _origins_inside(node):
+                for origin in origins_inside(node):
                     self._holders.setdefault(id(origin), []).append(node)
 
     def _marked(self, function: Function) -> Function:
@@ -305,9 +320,48 @@ class Placing:
         if not shared:
             return reason
         function = next(f for f in self.module.functions if nodes[0] in f.users)
-        self._engine.kernel(shared[0])
-        way = self._engine.lowering(shared[0]) if isinstance(self._engine, Explains) else "eval"
-        return Reason(Kind.JOINED, tuple(nodes), f"{self._engine.name}: {way}").labelled(function)
+        return Reason(Kind.JOINED, tuple(nodes), f"{self._engine.name}: {self.lowering(shared[0])}").labelled(function)
+
+    @property
+    def engine_name(self) -> str:
+        """What the engine is called."""
+        return self._engine.name
+
+    def origin(self, node: Node) -> Origin | None:
+        """The origin that a node of the module has in the kernels; None for one that is not computed."""
+        return self._origins.get(node)
+
+    @property
+    def fused(self) -> Module:
+        """The module after fusion, before the engine arranges it."""
+        return self._fused
+
+    def fused_node(self, node: Node) -> Node:
+        """The node of the fused module that computes a node of the module, which is computed."""
+        if not self._computing:
+            self._computing = {id(o): n for f in self._fused.functions for n in f.nodes for o in origins_inside(n)}
+        return self._computing[id(self._origins[node])]
+
+    def lowering(self, node: Node) -> str:
+        """How the engine runs a kernel."""
+        self._engine.kernel(node)
+        return self._engine.lowering(node) if isinstance(self._engine, Explains) else "eval"
+
+    def kernels(self) -> Iterator[PlacedKernel]:
+        """The kernels that something runs, those inside of whole programs and loops instead of these."""
+        runs = function_times(self.module)
+        stack: list[tuple[str, Function, Node | None, Times]] = [
+            (name, f, None, runs[name]) for name, f in self._functions.items() if name in runs]
+        while stack:
+            owner, function, outer, times = stack.pop()
+            each = node_times(function)
+            for node in function.nodes:
+                if computes(node) and each.get(node, NEVER).count:
+                    body = kernel_body(node)
+                    if body is not None and (is_program(body) or any(map(kernel_body, body.nodes))):
+                        stack.append((owner, body, outer or node, times * each[node]))
+                    else:
+                        yield PlacedKernel(owner, function, node, outer, times * each[node])
 
     def holders(self, node: Node) -> list[Node]:
         """The kernels, one or several, that compute a node of the module: it is that node, or stands inside."""
@@ -323,15 +377,15 @@ class Placing:
         for name in names:
             owner, node = find_node(self.module, name)
             holder = next(iter(self.holders(node)), None)
-            if holder is None or not _is_sized(holder):
+            if holder is None or not is_sized(holder):
                 continue
             origin = self._origins[node]
-            ran = next((t for n, t in times.items() if any(o is origin for o in _origins_inside(n))), None)
+            ran = next((t for n, t in times.items() if any(o is origin for o in origins_inside(n))), None)
             found.append(Placed(name, row(self._engine, self._functions[owner.name], holder), ran))
         return found
 
 
-def _origins_inside(node: Node) -> Iterator[Origin]:
+def origins_inside(node: Node) -> Iterator[Origin]:
     """The origins of a node and of all that stands in its body, bodies of bodies included."""
     stack = [node]
     while stack:
@@ -341,7 +395,8 @@ def _origins_inside(node: Node) -> Iterator[Origin]:
             stack += (m for m in n.attr("body").nodes if m.op is not PARAM)  # a parameter has the origin of what it stands for
 
 
-def _is_sized(node: Node) -> bool:
+def is_sized(node: Node) -> bool:
+    """Whether a kernel computes the node, and all sizes that it meets are known."""
     return computes(node) and all(is_static(n.type) for n in (node, *node.inputs))
 
 
@@ -423,7 +478,7 @@ def _loops_of(function: Function, node: Node, engine: Engine) -> Iterator[Kernel
 
 
 def _kernel_loops(node: Node, kernel: str, lowering: str, outer: str, program: LoopProgram | None) -> KernelLoops:
-    origins = list(_origins_inside(node))
+    origins = list(origins_inside(node))
     spans = {(s.line, _quoted(s)) for o in origins for s in o.spans}
     return KernelLoops(kernel, str(node.type), lowering, outer, tuple(text for _, text in sorted(spans)),
                        frozenset(o.name for o in origins if o.name), None if program is None else show(program))

@@ -226,6 +226,17 @@ def measured(module: Module, seed: int = 0, engine: str = "auto") -> Session:
     return session
 
 
+def fused(module: Module, engine: str = "auto") -> Session:
+    """A session about what fusion makes of a program, which knows of each node what was left apart there. Raises as the report."""
+    from deepx_graph.session.programs import optimise
+    from deepx_graph.session.report.fusion import fusion_report
+
+    report = fusion_report(optimise(module, "clean").module, engine)
+    session = Session(report.module)
+    session.apart = report.apart
+    return session
+
+
 def stages_of(module: Module, pipeline: str, *, fast_math: bool = False) -> list[tuple[str, Module]]:
     """The program as it was read, and after each pass of a pipeline that changed it. Raises as `optimise`."""
     from deepx_graph.passes.pipeline import format_pass

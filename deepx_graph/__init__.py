@@ -22,8 +22,10 @@ if TYPE_CHECKING:
         custom_vjp,
         draw,
         dumps,
+        from_jax,
         grad,
         hvp,
+        jit,
         jvp,
         load,
         load_compiled,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
         memory,
         optimize,
         register_custom_call,
+        to_jax,
     )
     from deepx_graph.errors import (
         CheckFailed,
@@ -46,8 +49,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "deepx_graph.api": (
-        "Module", "build", "compile", "custom_vjp", "draw", "dumps", "grad", "hvp", "jvp", "load", "load_compiled", "loads",
-        "memory", "optimize", "register_custom_call",
+        "Module", "build", "compile", "custom_vjp", "draw", "dumps", "from_jax", "grad", "hvp", "jit", "jvp", "load",
+        "load_compiled", "loads", "memory", "optimize", "register_custom_call", "to_jax",
     ),
     "deepx_graph.errors": (
         "CheckFailed", "DeepxGraphError", "Diagnostic", "LimitError", "ParseError", "RunError", "UsageError", "VerifyError",
@@ -58,8 +61,8 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Builder", "CheckFailed", "DeepxGraphError", "Diagnostic", "Function", "LimitError", "Module", "Node", "ParseError", "RunError",
-    "UsageError", "VerifyError", "build", "compile", "custom_vjp", "draw", "dumps", "grad", "hvp", "jvp", "load",
-    "load_compiled", "loads", "memory", "optimize", "register_custom_call",
+    "UsageError", "VerifyError", "build", "compile", "custom_vjp", "draw", "dumps", "from_jax", "grad", "hvp", "jit", "jvp", "load",
+    "load_compiled", "loads", "memory", "optimize", "register_custom_call", "to_jax",
 ]  # fmt: skip
 
 
@@ -72,4 +75,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME_OF})
+    return sorted({"__version__", *__all__})

@@ -23,6 +23,7 @@ from deepx_graph.ops.host.custom_calls import register_custom_call
 from deepx_graph.text import ReadOptions
 
 if TYPE_CHECKING:
+    from deepx_graph.interop.jax import JitFunction
     from deepx_graph.runtime.aot.executable import Executable
     from deepx_graph.runtime.aot.program import BuiltProgram
     from deepx_graph.runtime.compile import Compiled
@@ -99,10 +100,14 @@ def _fits(value: object, hint: Any) -> bool:
 
 
 @public
-def load(path: str | Path, format: str | None = None, *, broadcast: bool = False, weights: str = "constants",
+def load(source: object, format: str | None = None, *, broadcast: bool = False, weights: str = "constants",
          max_nodes: int | None = None, max_file_bytes: int | None = None, data_root: str | Path | None = None,
          lengths: Mapping[str, int] | None = None) -> Module:
-    """The program in a file; the format is recognised by content unless it is given.
+    """The program in a file, or in an object: the format is recognised by content unless it is given.
+
+    `source` is a path, bytes, an open file, or an object of a library that the caller has imported: a traced, lowered, compiled or
+    exported function of JAX, a module of MLIR, XLA or TVM, an `ExportedProgram` of torch, a `ModelProto` of ONNX or another
+    protocol buffer. Names of scopes and places in the user's program are kept.
 
     `lengths` says how many items the inputs of an ONNX model have that are sequences, by name; -1 for an optional one without a
     value. `weights` says whether the weights in a MindIR or ONNX file become `constants` or `inputs` of the entry. `max_nodes` and
@@ -111,11 +116,11 @@ def load(path: str | Path, format: str | None = None, *, broadcast: bool = False
     is stricter.
 
     Tolerated irregularities of the text are issued as Python warnings. Raises ParseError, VerifyError and LimitError with file,
-    line and column, UsageError when the file cannot be opened.
+    line and column, UsageError when the file cannot be opened or the object has no program.
     """
-    from deepx_graph.session import programs
+    from deepx_graph.interop import live
 
-    return _warned(programs.load(path, format, _reading(broadcast, weights, max_nodes, max_file_bytes, data_root, lengths)))
+    return _warned(live.load(source, format, _reading(broadcast, weights, max_nodes, max_file_bytes, data_root, lengths)))
 
 
 @public
@@ -155,6 +160,45 @@ def dumps(module: Module, format: str | None = None, **options: Any) -> str:
     from deepx_graph.session import programs
 
     return programs.dumps(module, format, **options)
+
+
+@public
+def from_jax(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Module:
+    """The program of a function of JAX for arguments of these shapes and dtypes: arrays, `jax.ShapeDtypeStruct`, trees of them.
+
+    Every leaf of the arguments is an input, in the order of JAX. The function is traced and not run. Raises UsageError where JAX is
+    not imported, what JAX raises for a function that it cannot trace, else as `load`.
+    """
+    from deepx_graph.interop import jax
+
+    return jax.from_jax(function, args, kwargs)
+
+
+@public
+def to_jax(module: Module) -> Callable[..., tuple[Any, ...]]:
+    """A function of JAX that computes what the module's entry does: arrays by position or name in, a tuple of arrays out.
+
+    XLA compiles it as part of what calls it; `jax.grad` gives it the module's own gradient program, of any order. Sizes that the
+    module leaves open are those of each call. Raises UsageError where JAX is not imported and for inputs and results that are no
+    tensors; when called, VerifyError, with the place, for what StableHLO cannot express.
+    """
+    from deepx_graph.interop import jax
+
+    return jax.to_jax(module)
+
+
+@public
+def jit(function: Callable[..., Any], *, static_argnames: str | Sequence[str] = (), engine: str = "auto",
+        threads: int | None = None) -> JitFunction:
+    """The function of JAX, run as a compiled program of this library: the same trees in and out, numpy arrays for leaves.
+
+    It is optimised and compiled when it is first called with arguments of some shapes and dtypes, and kept for those. Parameters in
+    `static_argnames` are Python values that the program is made for. Inside transformations of JAX it is the function itself.
+    """
+    from deepx_graph.interop.jax import JitFunction
+
+    return JitFunction(function, lambda module: compile(optimize(module), engine=engine, threads=threads),
+                       _names(static_argnames) or ())
 
 
 @public
@@ -325,5 +369,5 @@ def draw(module: Module, path: str | os.PathLike[str] | None = None, *, format: 
     return picture(module, path, format=format, **options)
 
 
-__all__ = ["build", "compile", "custom_vjp", "draw", "dumps", "grad", "hvp", "jvp", "load", "load_compiled", "loads", "memory",
-           "optimize", "register_custom_call"]
+__all__ = ["build", "compile", "custom_vjp", "draw", "dumps", "from_jax", "grad", "hvp", "jit", "jvp", "load", "load_compiled",
+           "loads", "memory", "optimize", "register_custom_call", "to_jax"]

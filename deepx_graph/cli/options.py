@@ -51,7 +51,8 @@ class Parser(argparse.ArgumentParser):
 
 def add_input(parser: argparse.ArgumentParser) -> None:
     """A program to read."""
-    parser.add_argument("file", nargs="?", default="-", help="the program; - or nothing reads standard input")
+    parser.add_argument("file", nargs="?", default="-",
+                        help="the program; - or nothing reads standard input; FILE.py:FUNCTION runs your file")
 
 
 def add_reading(parser: argparse.ArgumentParser) -> None:
@@ -184,13 +185,16 @@ def reading_options(args: Arguments) -> ReadOptions:
 
 
 def read_program(args: Arguments, file: str | None = None) -> Loaded:
-    """The program a command is about, its warnings written to standard error."""
+    """The program a command is about, its warnings written to standard error. `FILE.py:NAME` runs that file."""
+    from deepx_graph.interop import python_file
     from deepx_graph.session import programs
 
     path = file if file is not None else args.file
     if path == programs.STDIN and sys.stdin is not None and sys.stdin.isatty():
         say("note: reading the program from standard input; Ctrl-D ends it")
-    loaded = programs.load(path, args.format, reading_options(args))
+    what = python_file.named(path)
+    options = reading_options(args)
+    loaded = programs.load(path, args.format, options) if what is None else python_file.load_named(what, options)
     for warning in loaded.warnings:
         say(warning.render())
     if args.entry:

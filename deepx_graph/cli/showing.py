@@ -169,11 +169,14 @@ def run_tui(args: Arguments) -> int:
         raise UsageError("the browser needs a terminal; info, draw and opt work without one")
     sys.setswitchinterval(0.001)  # the thread of the keys waits less for those that work
     gc.disable()  # until the program is there: millions of objects are made, none of them in a cycle
+    from deepx_graph.interop import python_file
     from deepx_graph.session.session import Session
     from deepx_graph.tui.app import Browser
 
     def open_session() -> Session:
-        session = Session.open(args.file, args.format, reading_options(args), check=False)
+        what, reading = python_file.named(args.file), reading_options(args)
+        session = (Session.open(args.file, args.format, reading, check=False) if what is None else
+                   Session(python_file.load_named(what, reading).module, path=args.file))
         if args.entry:
             session.versions[0] = type(session.version)(session.module.with_entry(args.entry), "loaded")
         return session

@@ -233,7 +233,7 @@ def sized(module: Module, wishes: Mapping[str, str], arrays: Mapping[str, Array]
         if port.name in wishes and wishes[port.name].endswith(".npy"):
             given[port.name] = _wished(port, wishes[port.name], np.random.default_rng(0), memory_limit())
         elif port.name not in given:
-            type = _static(port, _shaped(port, wishes[port.name]) if port.name in wishes else port.type)
+            type = _static(port, shaped(port, wishes[port.name]) if port.name in wishes else port.type)
             given[port.name] = np.broadcast_to(np.zeros((), type.dtype.np), type.shape)
     problems = [d for p in ports if (d := mismatch(p, given[p.name])) is not None]
     if problems:
@@ -247,7 +247,7 @@ def _wished(port: Port, wish: str, rng: np.random.Generator, max_bytes: int) -> 
     word, _, rest = wish.partition(" ")
     if "[" in word:  # a shape alone
         word, rest = "random", wish
-    type = _static(port, _shaped(port, rest) if rest.strip() else port.type)
+    type = _static(port, shaped(port, rest) if rest.strip() else port.type)
     if type.nbytes > max_bytes:
         raise LimitError(f"input '{port.name}' needs {type.nbytes:,} bytes, more than the {max_bytes:,} that are left")
     if word == "random":
@@ -269,7 +269,7 @@ def _static(port: Port, type: object) -> TensorType:
     return type
 
 
-def _shaped(port: Port, text: str) -> TensorType:
+def shaped(port: Port, text: str) -> TensorType:
     """The type that a text such as `f32[2,3]` or `[2,3]` names; the dtype of the port where it names none."""
     m = _SHAPE.fullmatch(text.strip())
     if m is None or (m[1] and m[1] not in dtype_names()):

@@ -25,14 +25,15 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[str, ...]]] = 
     "grad": (dx.grad, (MODULE,), ("wrt", "loop", "budget")),
     "hvp": (dx.hvp, (MODULE,), ("wrt",)),
     "jvp": (dx.jvp, (MODULE,), ("wrt",)),
-    "load": (dx.load, ("x.hlo",), ("path", "format", "weights", "max_nodes", "max_file_bytes", "data_root")),
+    "load": (dx.load, ("x.hlo",), ("source", "format", "weights", "max_nodes", "max_file_bytes", "data_root")),
     "load_compiled": (dx.load_compiled, ("x.hlo",), ("path",)),
     "loads": (dx.loads, ("HloModule m\nENTRY e { ROOT x = f32[] constant(1) }",), ("text", "format", "weights", "max_nodes",
                                                                                 "max_file_bytes", "data_root")),
     "memory": (dx.memory, (), ("free",)),
     "optimize": (dx.optimize, (MODULE,), ("pipeline",)),
 }  # fmt: skip
-ELSEWHERE = {"build": "writes files, as `deepx-graph build` does", "register_custom_call": "takes a function, and registers it"}
+ELSEWHERE = {"build": "writes files, as `deepx-graph build` does", "register_custom_call": "takes a function, and registers it",
+             "from_jax": "tests/interop", "jit": "tests/interop", "to_jax": "tests/interop"}
 
 
 def test_every_public_function_is_here() -> None:
@@ -46,7 +47,7 @@ def test_odd_arguments_are_reported(name: str, tmp_path: Path, monkeypatch: pyte
     function, given, options = CALLS[name]
     for option in options:
         for odd in ODD:
-            instead = option in ("path", "text", "module") and name != "draw"
+            instead = option in ("path", "source", "text", "module") and name != "draw"
             try:
                 function(odd) if instead else function(*given, **{option: odd})
             except DeepxGraphError:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from deepx_graph.cli.options import Arguments, count, named_values, read_program, seconds, watch
 from deepx_graph.cli.output import check_suffix, emit, emit_json, say
-from deepx_graph.errors import Diagnostic, RunError, UsageError, printable
+from deepx_graph.errors import Diagnostic, RunError, UsageError, printable, suggest
 from deepx_graph.progress import stage
 
 if TYPE_CHECKING:
     from deepx_graph.literal import Array
     from deepx_graph.runtime.compile import Compiled
     from deepx_graph.runtime.inputs import Port
+    from deepx_graph.session.programs import Loaded
     from deepx_graph.text.common.options import Recorded
 
 T = TypeVar("T")
@@ -97,6 +98,9 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="end with an error when it takes longer")
     parser.add_argument("--print-schedule", action="store_true", help="print the schedule before running")
     parser.add_argument("--print-plan", action="store_true", help="print the memory plan before running")
+    parser.add_argument("--explain-nan", action="store_true", help="say which operations make the NaN and infinities of outputs")
+    parser.add_argument("--explain-error", action="store_true", help="say which operations lose digits, beside double precision")
+    parser.add_argument("--what-if", metavar="FORMAT", help="with --explain-error: what storing one value as bf16, f16, ... does")
 
 
 def run_run(args: Arguments) -> int:
@@ -143,13 +147,16 @@ def _run(args: Arguments) -> int:
     watching = watch(args)
     devices = args.replicas * args.partitions
     program = read_program(args)
+    if args.explain_nan or args.explain_error or args.what_if:
+        return _explain(args, program, devices)
     f = compile(program.module, engine=args.engine, threads=args.threads, seed=args.seed, data_root=args.data_root,
                 max_bytes=args.max_bytes, profile=args.profile, replicas=args.replicas, partitions=args.partitions,
                 infeed=read_infeed(args.infeed, devices, args.max_bytes),
                 out=sys.stderr if args.json or args.output == "-" else None,  # data on standard output stays one piece
                 prepare=lambda module: programs.optimise(module, args.pass_pipeline, watching).module)
     replayed = program.recorded if not (args.input or args.inputs or args.random_inputs) else None
-    inputs = _inputs(args, f) if replayed is None else recorded_inputs(replayed, [p.name for p in f.inputs], f.grid.count)
+    names = [p.name for p in f.inputs]
+    inputs = _inputs(args, f.inputs, devices) if replayed is None else recorded_inputs(replayed, names, devices)
     if args.print_schedule:
         say(str(f.schedule))
     if args.print_plan:
@@ -167,6 +174,30 @@ def _run(args: Arguments) -> int:
         _write(args.outfeed, outfeed_arrays(f.outfeed, f.grid.count))
     _report(args, f, named)
     return 0 if replayed is None else _beside(replayed, list(named), outputs if f.grid.count == 1 else outputs[0])
+
+
+def _explain(args: Arguments, program: Loaded, devices: int) -> int:
+    """Where numbers go wrong in a run of the program as it was read, on the reference engine, whatever the pipeline is."""
+    from deepx_graph.numerics.nonfinite import explain_nonfinite
+    from deepx_graph.numerics.rounding import explain_rounding
+    from deepx_graph.runtime.inputs import input_ports
+    from deepx_graph.types import dtype_named, dtype_names
+
+    if devices > 1 or args.infeed:
+        raise UsageError("--explain-nan and --explain-error look at one device without infeed")
+    if args.what_if and args.what_if not in dtype_names():
+        raise UsageError(Diagnostic(f"'{args.what_if}' is no element type", hint=suggest(args.what_if, dtype_names())))
+    inputs = _inputs(args, input_ports(program.module.entry), 1)
+    options: dict[str, Any] = {"seed": args.seed, "max_bytes": args.max_bytes, "data_root": args.data_root, "out": sys.stderr}
+    stage("run and look for what is not finite" if args.explain_nan else "run in double precision")
+    if args.explain_nan:
+        found = explain_nonfinite(program.module, inputs, **options)
+        emit("".join(f"{line}\n" for line in found.lines()), None)
+    if args.explain_error or args.what_if:
+        format = dtype_named(args.what_if) if args.what_if else None
+        report = explain_rounding(program.module, inputs, format=format, **options)
+        emit("".join(f"{line}\n" for line in report.lines()), None)
+    return 0
 
 
 def _beside(recorded: Recorded, names: list[str], outputs: Sequence[Any]) -> int:
@@ -202,26 +233,28 @@ def _write(path: str, arrays: dict[str, Any]) -> None:
     emit(stream.getvalue(), path)
 
 
-def _inputs(args: Arguments, f: Compiled) -> dict[str, Any]:
+def _inputs(args: Arguments, ports: Sequence[Port], devices: int) -> dict[str, Any]:
+    """The inputs that files, wishes and random numbers give. Raises RunError where one is missing."""
     from deepx_graph.session.inputs import cast, check_names, generated, is_wish, random_inputs, read_inputs
     from deepx_graph.types import TensorType
 
     given = named_values(args.input, "NAME=FILE.npy, or a type such as NAME=f32[8,128]")
     wishes = {name: what for name, what in given.items() if is_wish(what)}
     files = {name: what for name, what in given.items() if name not in wishes}
-    wanted = {p.name: p.type.dtype if isinstance(p.type, TensorType) else None for p in f.inputs}
-    names = named_inputs(wanted, f.grid.count)
+    wanted = {p.name: p.type.dtype if isinstance(p.type, TensorType) else None for p in ports}
+    names = named_inputs(wanted, devices)
     check_names(wishes, names)
     found, unread = read_inputs(files, args.inputs, names, args.max_bytes)
     if args.cast:
         found = {name: cast(name, array, names[name]) for name, array in found.items()}
-    found |= generated(named_inputs({p.name: p for p in f.inputs}, f.grid.count), wishes, args.seed, args.max_bytes)
-    found = gathered(found, list(wanted), f.grid.count)
+    found |= generated(named_inputs({p.name: p for p in ports}, devices), wishes, args.seed,
+                       args.max_bytes)
+    found = gathered(found, list(wanted), devices)
     if unread:
         say(f"note: not inputs of this program: {printable(', '.join(unread))}")
     if args.random_inputs:
-        found |= random_inputs(f.inputs, args.seed, found, args.max_bytes)
-    missing = [p for p in f.inputs if p.name not in found]
+        found |= random_inputs(ports, args.seed, found, args.max_bytes)
+    missing = [p for p in ports if p.name not in found]
     if missing:
         raise _missing(missing)
     return found

@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import DeepxGraphError, InferError, UsageError, VerifyError, an, printable
+from deepx_graph.errors import DeepxGraphError, UsageError, an, printable
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ir.peephole import splat_of
-from deepx_graph.ir.rebuild import rebuilt
 from deepx_graph.ir.structure import PARAM
-from deepx_graph.literal import Array, Literal
+from deepx_graph.literal import Array
+from deepx_graph.numerics.double import widened
 from deepx_graph.ops.interpret import evaluate
 from deepx_graph.ops.vjp.accumulate import pullback
 from deepx_graph.passes.autodiff.grad import grad
@@ -35,7 +35,7 @@ from deepx_graph.progress import stage
 from deepx_graph.runtime.compile import Compiled, compile
 from deepx_graph.runtime.engines.base import Engine, KernelFn
 from deepx_graph.runtime.engines.numpy_engine import NumpyEngine
-from deepx_graph.types import C128, F64, DType, TensorType, TupleType, Type, dtype_of, is_state, tensor
+from deepx_graph.types import TensorType, TupleType, dtype_of, is_state
 
 STEP = 1e-5
 TOLERANCE = 1e-4
@@ -416,55 +416,3 @@ def _move(args: list[Array], places: Mapping[Node, int], node: Node, low: Array,
     elif lower.op is PARAM and lower in places:
         k, wanted = places[lower], np.minimum(low, high - np.asarray(GAP, high.dtype))
         args[k] = np.asarray(wanted.min() if args[k].ndim == 0 else wanted, args[k].dtype)
-
-
-# --- the program in double precision --------------------------------------------------------------------------------
-
-# Every float becomes f64 and every complex number c128, in types, constants, attributes and bodies; integers stay. Operations on
-# the bits of floats no longer fit then, and are reported.
-
-
-def widened(module: Module) -> Module:
-    """The module in double precision. Raises VerifyError, at the operation, where that is not possible."""
-    return module.with_functions(map(_function, module.functions))
-
-
-def wide_type(type: Type) -> Type:
-    """The type with f64 for floats and c128 for complex numbers."""
-    return tensor(_dtype(type.dtype), type.dims) if isinstance(type, TensorType) else type.map(wide_type)
-
-
-def _dtype(dtype: DType) -> DType:
-    return F64 if dtype.is_float else C128 if dtype.kind == "complex" else dtype
-
-
-def _value(value: Any) -> Any:
-    match value:
-        case DType():
-            return _dtype(value)
-        case Type():
-            return wide_type(value)
-        case Literal():
-            wide = _dtype(value.dtype)
-            if wide is value.dtype:
-                return value
-            splat = value.splat_value
-            if splat is not None:
-                return Literal.splat(np.asarray(splat).astype(wide.np), tensor(wide, value.type.dims))
-            return Literal(value.array.astype(wide.np))
-        case Function():
-            return _function(value)
-    return value
-
-
-def _function(function: Function) -> Function:
-    return rebuilt(function, _node)
-
-
-def _node(node: Node, inputs: tuple[Node, ...]) -> Node:
-    attrs = tuple(map(_value, node.attrs))
-    try:
-        type = wide_type(node.type) if node.op is PARAM else node.op.infer([i.type for i in inputs], *attrs)
-    except InferError as e:
-        raise VerifyError(e.diagnostic(node.span, f"{node.op.name}: in double precision ")) from None
-    return Node(node.op, inputs, attrs, type, node.origin)

@@ -12,8 +12,9 @@ import pytest
 import deepx_graph as dx
 from deepx_graph.cli.main import main
 from deepx_graph.ir import Builder, Node
+from deepx_graph.numerics.double import widened
 from deepx_graph.ops import add, clamp, multiply, sign, sine, tanh
-from deepx_graph.session.gradcheck import check_gradient, differences, widened
+from deepx_graph.session.gradcheck import check_gradient, differences
 from deepx_graph.types import F32, F64, TensorType, tensor
 from tests.support.grad_calls import own, recursion
 from tests.support.grad_programs import PROGRAMS, M, S, module

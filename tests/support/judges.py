@@ -15,6 +15,7 @@ import numpy as np
 
 import deepx_graph as dx
 from deepx_graph.ir import Module, Node
+from deepx_graph.numerics.double import widened
 from deepx_graph.passes.autodiff.grad import grad
 from deepx_graph.passes.autodiff.jvp import hvp, jvp
 from deepx_graph.passes.observer import Verify, node_count
@@ -28,7 +29,7 @@ from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.engines.base import KernelFn
 from deepx_graph.runtime.engines.numpy_engine import NumpyEngine
-from deepx_graph.session.gradcheck import random_value, widened
+from deepx_graph.session.gradcheck import random_value
 from deepx_graph.types import F64, I32, DType
 from deepx_graph.verify import verify
 from tests.support import laws

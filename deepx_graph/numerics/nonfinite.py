@@ -23,7 +23,7 @@ from deepx_graph.ir import Module, Node, describe
 from deepx_graph.ir.node import reachable
 from deepx_graph.ir.structure import CONSTANT, value_of
 from deepx_graph.literal import Array
-from deepx_graph.numerics.observed import Notes, observe, tensors
+from deepx_graph.numerics.observed import ArrayFacts, observe, tensors
 from deepx_graph.runtime.inputs import flatten, input_ports
 
 Kind = Literal["NaN", "infinity"]
@@ -33,7 +33,7 @@ MAX_SOURCES = 1024
 
 
 @dataclass(frozen=True)
-class Given:
+class NonfiniteSource:
     """An input or a constant that is not finite from the start."""
 
     text: str
@@ -45,7 +45,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Origin:
+class NonfiniteOrigin:
     """A node that made NaN or an infinity of values that were none, the first time that it did.
 
     `count` of `size` elements of its result are new, `element` is the first of them and `operands` what it was computed from. `run`
@@ -64,7 +64,7 @@ class Origin:
     carried: str = ""
     backward: bool = False
     """Whether the node belongs to the backward part of a gradient."""
-    causes: tuple[Origin | Given, ...] = ()
+    causes: tuple[NonfiniteOrigin | NonfiniteSource, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """What a person reads: where, what, of what, and what may help."""
@@ -91,13 +91,13 @@ class NonfiniteReport:
 
     outputs: tuple[tuple[str, int, int], ...]
     """Name, NaNs and infinities of each output that has any."""
-    sources: tuple[Origin | Given, ...]
+    sources: tuple[NonfiniteOrigin | NonfiniteSource, ...]
     harmless: int
 
     @property
-    def origins(self) -> tuple[Origin, ...]:
+    def origins(self) -> tuple[NonfiniteOrigin, ...]:
         """The operations among the sources."""
-        return tuple(s for s in self.sources if isinstance(s, Origin))
+        return tuple(s for s in self.sources if isinstance(s, NonfiniteOrigin))
 
     def lines(self) -> Iterator[str]:
         """The report of `run --explain-nan`."""
@@ -127,9 +127,9 @@ def explain_nonfinite(module: Module, inputs: Mapping[str, Any], *, seed: int = 
         if nan.any() or inf.any():
             outputs.append((port.name, int(nan.sum()), int(inf.sum())))
             reached |= tracer.last[node]
-    caused = {id(c) for o in tracer.sources.values() if isinstance(o, Origin) for c in o.causes}
+    caused = {id(c) for o in tracer.sources.values() if isinstance(o, NonfiniteOrigin) for c in o.causes}
     found = [s for bit, s in tracer.sources.items() if bit & reached and id(s) not in caused]
-    harmless = sum(isinstance(s, Origin) and not bit & reached for bit, s in tracer.sources.items())
+    harmless = sum(isinstance(s, NonfiniteOrigin) and not bit & reached for bit, s in tracer.sources.items())
     return NonfiniteReport(tuple(outputs), tuple(found), harmless)
 
 
@@ -147,14 +147,14 @@ def _masks(array: Array) -> tuple[Array, Array]:
 class _Tracer:
     """Follows what is not finite through a run. A taint is a set of sources as the bits of an integer."""
 
-    sources: dict[int, Origin | Given] = field(default_factory=dict)
+    sources: dict[int, NonfiniteOrigin | NonfiniteSource] = field(default_factory=dict)
     """By bit: operations, inputs and constants that what is not finite comes from."""
     bits: dict[Node, int] = field(default_factory=dict)
     runs: Counter[Node] = field(default_factory=Counter)
     loops: dict[Node, Node | None] = field(default_factory=dict)
     """The end of the innermost loop that a node depends on."""
     scopes: dict[Node, NameScope] = field(default_factory=dict)
-    taints: Notes[int] = field(default_factory=Notes)
+    taints: ArrayFacts[int] = field(default_factory=ArrayFacts)
     last: dict[Node, int] = field(default_factory=dict)
     """The taint of what each node was computed as the last time that it was not finite."""
 
@@ -165,12 +165,12 @@ class _Tracer:
             self.scopes.update(name_scopes(f))
             for node in f.nodes:
                 if node.op is CONSTANT:
-                    self.give(value_of(node).array, Given(f"the constant {describe(node)}", node))
+                    self.give(value_of(node).array, NonfiniteSource(f"the constant {describe(node)}", node))
         for port in input_ports(module.entry):
             if port.name in inputs:
-                self.give(inputs[port.name], Given(f"input '{printable(port.name)}'"))
+                self.give(inputs[port.name], NonfiniteSource(f"input '{printable(port.name)}'"))
 
-    def give(self, array: Array, source: Given) -> None:
+    def give(self, array: Array, source: NonfiniteSource) -> None:
         """An array that is there from the start becomes a source, if it is not finite."""
         bit = 1 << len(self.sources)
         if _odd_elements(array).any() and len(self.sources) < MAX_SOURCES:
@@ -211,12 +211,12 @@ class _Tracer:
             self.sources[bit] = self.origin(node, kind, fresh, operands)
         return self.bits[node]
 
-    def origin(self, node: Node, kind: Kind, fresh: Array, operands: Sequence[Any]) -> Origin:
+    def origin(self, node: Node, kind: Kind, fresh: Array, operands: Sequence[Any]) -> NonfiniteOrigin:
         """What there is to say of a node that has just made something odd."""
         at = tuple(int(k) for k in np.argwhere(fresh)[0])
         taint = self.flow(node, operands, fresh) if kind == "NaN" else 0
         end = self.loops.get(node)
-        return Origin(
+        return NonfiniteOrigin(
             node, kind, int(fresh.sum()), int(fresh.size), at, _shown(node, operands, at), self.runs[node],
             None if end is None else self.runs[node], "" if end is None else _carried_by(node, end),
             "grad" in node.origin.rewrites or (node in self.scopes and self.scopes[node].phase == "backward"),

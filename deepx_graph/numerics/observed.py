@@ -25,7 +25,7 @@ from deepx_graph.types import StateType, TupleType
 T = TypeVar("T")
 
 
-class Observer(Protocol):
+class RunObserver(Protocol):
     """Looks at what is computed. Arrays are the program's own and must not be changed."""
 
     def begin(self, module: Module, inputs: Mapping[str, Array]) -> None:
@@ -42,7 +42,7 @@ class ObservedEngine:
 
     name = "numpy"
 
-    def __init__(self, observer: Observer) -> None:
+    def __init__(self, observer: RunObserver) -> None:
         self.inner, self.observer = NumpyEngine(), observer
 
     def writes(self, node: Node) -> bool:
@@ -69,7 +69,7 @@ def _own(result: Any, operands: Sequence[Any]) -> Any:
     return result.copy() if result.base is not None or any(result is o for o in operands) else result
 
 
-class Notes(Generic[T]):
+class ArrayFacts(Generic[T]):
     """What is known of arrays, for as long as they live; they are told apart by identity."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class Observed:
     """For each output the node that takes it, the last one that is computed of it."""
 
 
-def observe(module: Module, inputs: Mapping[str, Any], observer: Observer, *, seed: int = 0, max_bytes: int | None = None,
+def observe(module: Module, inputs: Mapping[str, Any], observer: RunObserver, *, seed: int = 0, max_bytes: int | None = None,
             data_root: str | None = None, out: Any = None) -> Observed:
     """Runs the entry under an observer. Raises what compiling and running raise."""
     ready: list[tuple[Module, tuple[Node, ...]]] = []

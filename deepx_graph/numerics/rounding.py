@@ -29,7 +29,7 @@ from deepx_graph.ir.node import reachable
 from deepx_graph.ir.structure import STRUCTURAL
 from deepx_graph.literal import Array
 from deepx_graph.numerics.double import as_it_stands, shadow
-from deepx_graph.numerics.observed import Notes, Observed, observe, tensors
+from deepx_graph.numerics.observed import ArrayFacts, Observed, observe, tensors
 from deepx_graph.ops.math.elementwise import add, convert, is_finite, multiply, select, subtract
 from deepx_graph.ops.tensor.layout import stop_gradient
 from deepx_graph.passes.autodiff.grad import grad
@@ -198,13 +198,13 @@ class _Errors:
     exact: Mapping[Node, list[list[Array]]]
     runs: Counter[Node] = field(default_factory=Counter)
     worst: dict[Node, NodeError] = field(default_factory=dict)
-    totals: Notes[float] = field(default_factory=Notes)
+    totals: ArrayFacts[float] = field(default_factory=ArrayFacts)
 
     def begin(self, module: Module, inputs: Mapping[str, Array]) -> None:
         """Inputs and constants have no error."""
 
     def computed(self, node: Node, operands: Sequence[Any], result: Any) -> None:
-        """Notes the errors of a result."""
+        """ArrayFacts the errors of a result."""
         shadow, run = self.shadows.get(node), self.runs[node]
         if shadow is None:
             return

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
-from deepx_graph.numerics.nonfinite import Given, explain_nonfinite
+from deepx_graph.numerics.nonfinite import NonfiniteSource, explain_nonfinite
 
 HEAD = "sea 1\nentry @main\nfunc public @main(%x: f32[4]) -> (%y: f32[4]) {\n  %z = constant dense<0.0> : f32[]\n"
 
@@ -47,7 +47,7 @@ def test_what_a_select_drops_is_harmless():
 def test_inputs_and_constants_are_named_not_what_passes_them_on():
     text = HEAD + "  %c = constant dense<[1.0, 2.0, inf, 3.0]> : f32[4]\n  %y = add %x, %c : f32[4]\n  return %y\n}\n"
     report = explain_nonfinite(dx.loads(text), {"x": np.array([np.nan, 0, 0, 0], "f4")})
-    assert [type(s) for s in report.sources] == [Given, Given]
+    assert [type(s) for s in report.sources] == [NonfiniteSource, NonfiniteSource]
     assert report.outputs == (("y", 1, 1),) and not report.origins
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from deepx_graph.cli.options import Arguments, named_values, natural, read_program, watch
@@ -128,10 +129,6 @@ def _fusion(args: Arguments, module: Module) -> int:
 # --- comparing
 
 
-MEANING = "inline,unfuse,inline,simplify,cse,dce,internalize,dce"
-"""What two programs go through before they are compared, so that calls, fusion and spelling do not count."""
-
-
 def add_stages(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", help="where XLA dumped, with --xla_dump_to and --xla_dump_hlo_pass_re")
     parser.add_argument("module", nargs="?", help="only this one: its name or number")
@@ -170,34 +167,41 @@ def add_diff(parser: argparse.ArgumentParser) -> None:
                         help="of two programs: run it on both; of one: compare before and after, or two results")
     parser.add_argument("--as-written", action="store_true",
                         help="compare the programs as they stand; else two programs are inlined, unfused and simplified first")
+    parser.add_argument("--values", action="store_true",
+                        help="also run both on the same generated inputs and compare the outputs, which then decide the exit code")
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="--values: what inputs are generated from")
     parser.add_argument("-o", "--output", metavar="FILE", help="a picture of both, coloured: .svg, .html, .dot or .png")
 
 
 def run_diff(args: Arguments) -> int:
+    from deepx_graph.session.agreement import compared_runs
     from deepx_graph.session.report.diff import diff
+    from deepx_graph.session.report.meaning import Verdict, compare_meaning
 
     (first, a), (second, b) = _sides(args)
-    found = diff(a, b)
+    meaning = compare_meaning(a, b)
+    by_meaning = args.b is not None and not args.pass_pipeline and not args.as_written
+    found = meaning.difference if by_meaning else diff(a, b)
+    values = compared_runs(a, meaning.aligned, args.seed) if args.values else None
     if args.output:
         from deepx_graph.session.show.picture import compared
 
-        drawn = compared((first, a), (second, b), args.output)
-        say_notes(drawn)
+        forms = meaning.forms if by_meaning else (a, b)
+        say_notes(compared((first, forms[0]), (second, forms[1]), args.output))
     if args.json:
         changes = [{"kind": c.kind, "function": c.function, "text": c.text} for c in found.changes]
-        emit_json({"equal": not found, "changes": changes, "affected": found.affected, "same": found.same,
-                   "operations": found.operations})  # fmt: skip
+        report = {"equal": not found, "verdict": meaning.verdict.name.lower(), "changes": changes, "affected": found.affected,
+                  "same": found.same, "operations": found.operations, "scopes": [asdict(s) for s in meaning.scopes]}  # fmt: skip
+        emit_json(report | ({} if values is None else {"values": [asdict(v) for v in values]}))
     else:
-        emit("".join(printable(line) + "\n" for line in found.lines()), None)
-        if not found:
-            say(f"no difference{_reading(args)}")
-    return 1 if found else 0
-
-
-def _reading(args: Arguments) -> str:
-    """What was done to two programs before they were compared, where nobody asked for a pipeline."""
-    canonical = args.b is not None and not args.pass_pipeline and not args.as_written
-    return ": with calls inlined and kernels taken apart both are the same (--as-written compares texts)" if canonical else ""
+        lines = [*(meaning.lines() if by_meaning else found.lines()), f"verdict: {meaning}"]
+        lines += [f"values: {v.told('the same')}" for v in values or ()]
+        emit("".join(printable(line) + "\n" for line in lines), None)
+        if not found and not by_meaning:
+            say("no difference")
+    if values is not None:
+        return 0 if all(v.agrees for v in values) else 1
+    return 1 if found and not (by_meaning and meaning.verdict is not Verdict.UNKNOWN) else 0
 
 
 def _sides(args: Arguments) -> list[tuple[str, Module]]:
@@ -206,8 +210,7 @@ def _sides(args: Arguments) -> list[tuple[str, Module]]:
     if args.b is not None:
         if len(pipelines) > 1:
             raise UsageError("two programs take one pipeline, which runs on both")
-        pipeline = pipelines[0] if pipelines else "" if args.as_written else MEANING
-        return [(path, _after(read_program(args, path).module, pipeline)) for path in (args.a, args.b)]
+        return [(path, _after(read_program(args, path).module, *pipelines)) for path in (args.a, args.b)]
     if not 1 <= len(pipelines) <= 2:
         raise UsageError(Diagnostic("one program has nothing to be compared with", expected="another program, or one -p or two"))
     module = read_program(args, args.a).module

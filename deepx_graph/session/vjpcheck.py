@@ -13,8 +13,8 @@ from deepx_graph.passes.autodiff.grad import grad
 from deepx_graph.progress import stage
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.inputs import Port
+from deepx_graph.session.agreement import Comparison, compared
 from deepx_graph.session.inputs import random_array
-from deepx_graph.session.replay import Comparison, compared
 from deepx_graph.text.common.options import Exported
 from deepx_graph.types import TensorType, as_tensor, is_state
 

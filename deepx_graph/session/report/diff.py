@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from deepx_graph.errors import printable
 from deepx_graph.ir import Function, Module, Node, describe
-from deepx_graph.ir.structure import LOOP_BEGIN, PARAM
+from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, PARAM
 
 Kind = Literal["removed", "added", "changed"]
 SIGNS: dict[Kind, str] = {"removed": "-", "added": "+", "changed": "~"}
@@ -49,14 +49,24 @@ class Difference:
     def __bool__(self) -> bool:
         return bool(self.changes)
 
+    def folded(self) -> list[tuple[Change, int]]:
+        """The first of changes that are alike, and how many there are: of one kind, operation and types, as in the equal layers of
+        a network; constants by their types."""
+        alike: dict[tuple[Any, ...], list[Change]] = {}
+        for c in self.changes:
+            nodes = [None if n is None else (n.op, n.type, None if n.op is CONSTANT else n.attrs, *(i.type for i in n.inputs))
+                     for n in (c.before, c.after)]
+            alike.setdefault((c.function, c.kind, *nodes) if any(nodes) else (c,), []).append(c)
+        return [(group[0], len(group)) for group in alike.values()]
+
     def lines(self) -> Iterator[str]:
-        """A report: the changes by function, then the counts."""
+        """A report: the changes by function, those that are alike once, then the counts."""
         last = None
-        for change in self.changes:
+        for change, count in self.folded():
             if change.function != last:
                 last = change.function
                 yield f"function {printable(last)}:"
-            yield f"  {change}"
+            yield f"  {change}" + (f"  (and {count - 1} more like it)" if count > 1 else "")
         if self.changes:
             counts = Counter(c.kind for c in self.changes)
             listed = ", ".join(f"{counts[k]} {k}" for k in SIGNS if counts[k])
@@ -65,8 +75,9 @@ class Difference:
                 yield f"  {name}: {before} -> {after}"
 
 
-def diff(a: Module, b: Module) -> Difference:
-    """What is in `b` and not in `a`, and the other way round. Functions are compared by name, the entries with each other."""
+def diff(a: Module, b: Module, *, commutative: bool = False) -> Difference:
+    """What is in `b` and not in `a`, and the other way round. Functions are compared by name, the entries with each other. With
+    `commutative` the order of the operands of such operations does not count."""
     numbers: dict[Any, int] = {}
     changes: list[Change] = []
     affected = same = 0
@@ -74,7 +85,7 @@ def diff(a: Module, b: Module) -> Difference:
         if f is None or g is None:
             changes += _lone(f, g)
             continue
-        found = _Pairing(f, g, numbers).difference()
+        found = _Pairing(f, g, numbers, commutative).difference()
         changes += found.changes
         affected += found.affected
         same += found.same
@@ -114,7 +125,7 @@ def _operations(a: Module, b: Module) -> dict[str, tuple[int, int]]:
     return {name: (old[name], new[name]) for name in sorted(old | new) if old[name] != new[name]}
 
 
-def numbered(function: Function, numbers: dict[Any, int]) -> dict[Node, int]:
+def numbered(function: Function, numbers: dict[Any, int], commutative: bool = False) -> dict[Node, int]:
     """A number for every node, equal for nodes that compute the same from the parameters. `numbers` is shared by all functions
     that are compared; two loops are the same when they start alike and are met in the same order.
     """
@@ -122,6 +133,8 @@ def numbered(function: Function, numbers: dict[Any, int]) -> dict[Node, int]:
     loops: Counter[tuple[int, ...]] = Counter()
     for n in function.nodes:
         inputs = tuple(of[i] for i in n.inputs)
+        if commutative and n.op.commutative:
+            inputs = tuple(sorted(inputs))
         attrs: tuple[Any, ...] = n.attrs
         if n.op is LOOP_BEGIN:
             attrs = (loops[inputs],)
@@ -133,9 +146,9 @@ def numbered(function: Function, numbers: dict[Any, int]) -> dict[Node, int]:
 class _Pairing:
     """Which node of `f` is which of `g`."""
 
-    def __init__(self, f: Function, g: Function, numbers: dict[Any, int]) -> None:
-        self.f, self.g = f, g
-        self.number_f, self.number_g = numbered(f, numbers), numbered(g, numbers)
+    def __init__(self, f: Function, g: Function, numbers: dict[Any, int], commutative: bool = False) -> None:
+        self.f, self.g, self.commutative = f, g, commutative
+        self.number_f, self.number_g = numbered(f, numbers, commutative), numbered(g, numbers, commutative)
         self.partner: dict[Node, Node] = {}
         self.taken: set[Node] = set()
 
@@ -206,7 +219,22 @@ class _Pairing:
             if x in self.partner or y in self.taken or (x.op is not y.op and not self.same_name(x, y)):
                 continue
             self.pair(x, y)
-            stack.extend(zip(x.inputs, y.inputs, strict=False))
+            stack.extend(zip(x.inputs, self.operands(x, y), strict=False))
+
+    def operands(self, x: Node, y: Node) -> tuple[Node, ...]:
+        """Those of `y` in the order of those of `x`, where that may be chosen."""
+        if self.commutative and y.op.commutative and x.op is y.op and len(x.inputs) == len(y.inputs) == 2:
+            a, b = y.inputs
+            given = [self.likeness(i, j) for i, j in zip(x.inputs, (a, b), strict=True)]
+            swapped = [self.likeness(i, j) for i, j in zip(x.inputs, (b, a), strict=True)]
+            return (b, a) if sum(swapped) > sum(given) else (a, b)
+        return y.inputs
+
+    def likeness(self, x: Node, y: Node) -> int:
+        """How much speaks for two operands being each other's partner."""
+        if self.partner.get(x) is y or self.number_f[x] == self.number_g[y]:
+            return 2
+        return int(x.op is y.op and x not in self.partner and y not in self.taken)
 
     def same_name(self, x: Node, y: Node) -> bool:
         return bool(x.name) and x.name == y.name
@@ -229,7 +257,7 @@ class _Pairing:
                     parts.append(f"{attr.name} {_short(v)} -> {_short(w)}")
         if x.type != y.type:
             parts.append(f"type {x.type} -> {y.type}")
-        for k, (i, j) in enumerate(zip(x.inputs, y.inputs, strict=True)):
+        for k, (i, j) in enumerate(zip(x.inputs, self.operands(x, y), strict=True)):
             if self.partner.get(i) is not j and self.number_f[i] != self.number_g[j]:
                 parts.append(f"operand {k} {_name(i)} -> {_name(j)}")
         return printable(f"{describe(x)}: {', '.join(parts)}") if parts else ""

@@ -176,7 +176,7 @@ def add_diff(parser: argparse.ArgumentParser) -> None:
 def run_diff(args: Arguments) -> int:
     from deepx_graph.session.agreement import compared_runs
     from deepx_graph.session.report.diff import diff
-    from deepx_graph.session.report.meaning import Verdict, compare_meaning
+    from deepx_graph.session.report.meaning import Sameness, compare_meaning
 
     (first, a), (second, b) = _sides(args)
     meaning = compare_meaning(a, b)
@@ -201,7 +201,7 @@ def run_diff(args: Arguments) -> int:
             say("no difference")
     if values is not None:
         return 0 if all(v.agrees for v in values) else 1
-    return 1 if found and not (by_meaning and meaning.verdict is not Verdict.UNKNOWN) else 0
+    return 1 if found and not (by_meaning and meaning.verdict is not Sameness.UNKNOWN) else 0
 
 
 def _sides(args: Arguments) -> list[tuple[str, Module]]:

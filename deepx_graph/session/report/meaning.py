@@ -8,37 +8,31 @@ matched by their names as paths, then by type. Equal forms are a proof of equal 
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from deepx_graph.analysis.name_scopes import ROOT, NameScope, name_scopes, parameter_name, parameter_path
 from deepx_graph.errors import counted, printable
 from deepx_graph.ir import Builder, Function, Module, Node
-from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.rebuild import inlined
 from deepx_graph.ir.structure import CONSTANT, PARAM
-from deepx_graph.ops import add, broadcast_in_dim, compare, dot_general, reduce, reshape, transpose
-from deepx_graph.ops.contract.reduce import reducer_of
-from deepx_graph.ops.decompositions import from_kernel
+from deepx_graph.ops import transpose
 from deepx_graph.progress import stage
-from deepx_graph.rewrite.legalise import ConversionTarget, legalise
-from deepx_graph.session.programs import Watch, optimise
+from deepx_graph.session.programs import optimise
 from deepx_graph.session.report.diff import Difference, diff, pairs
 from deepx_graph.types import TensorType, Type, as_tensor
 
 EXACT = "inline,unfuse,inline,simplify,cse,dce,internalize,dce"
 """What two programs go through before they are compared, so that calls, fusion and spelling do not count."""
 
-CLOSE = "fold,cse,dce"
-"""What they go through after everything is spelt by primitives."""
+CLOSE = "simplify{fast-math=true},cse,dce,legalise{target=primitive},fold,cse,dce"
+"""What they go through then, so that what is equal up to rounding is mostly written alike."""
 
 
-class Verdict(Enum):
+class Sameness(Enum):
     """What a comparison of two programs has shown. The value is a sentence."""
 
     EXACT = "same mathematics: operation by operation, with calls inlined and kernels taken apart"
@@ -68,7 +62,7 @@ class ScopeDifference:
 class Meaning:
     """What two programs have in common: a verdict, what is different in the form that leaves least, and where in the models."""
 
-    verdict: Verdict
+    verdict: Sameness
     difference: Difference
     scopes: tuple[ScopeDifference, ...]
     aligned: Module
@@ -85,7 +79,7 @@ class Meaning:
             yield from (f"  {row}" for row in _rows(differing))
 
     def __str__(self) -> str:
-        if self.verdict is not Verdict.UNKNOWN:
+        if self.verdict is not Sameness.UNKNOWN:
             return str(self.verdict.value)
         counts = Counter(c.kind for c in self.difference.changes)
         whole = [s for s in self.scopes if s.first or s.second]
@@ -115,94 +109,16 @@ def compare_meaning(a: Module, b: Module) -> Meaning:
     a, b = (optimise(m, EXACT).module for m in (a, aligned))
     found = diff(a, b)
     if not found:
-        return Meaning(Verdict.EXACT, found, (), aligned, (a, b))
+        return Meaning(Sameness.EXACT, found, (), aligned, (a, b))
     stage("canonicalise", 1, 2)
-    c, d = (primitive_form(m) for m in (a, b))
+    c, d = (optimise(m, CLOSE).module for m in (a, b))
     close = diff(c, d, commutative=True)
     if not close:
-        return Meaning(Verdict.CLOSE, close, (), aligned, (c, d))
+        return Meaning(Sameness.CLOSE, close, (), aligned, (c, d))
     if len(close.changes) <= len(found.changes):
         a, b, found = c, d, close
     stage("pair")
-    return Meaning(Verdict.UNKNOWN, found, _by_scope(a, b, found), aligned, (a, b))
-
-
-# --- one form --------------------------------------------------------------------------------------------------------
-
-
-def primitive_form(module: Module) -> Module:
-    """The module in which what is equal up to rounding is mostly spelt alike."""
-    simple = optimise(module, "simplify,cse,dce", Watch(fast_math=True)).module
-    return optimise(legalise(simple, ConversionTarget(_is_plain, _SPELLINGS)), CLOSE).module
-
-
-def _is_plain(node: Node) -> bool:
-    return all(rule(Builder(), node) is None for key, rule in _SPELLINGS.items() if key in (None, node.op))
-
-
-def _product(b: Builder, node: Node) -> Node | None:
-    """A product whose first operand has the axes batching, kept, contracted, and whose second batching, contracted, kept."""
-    x, y = node.inputs
-    ranks = [as_tensor(i.type).rank for i in (x, y)]
-    if None in ranks:
-        return None
-    batch_x, batch_y, sum_x, sum_y = (node.attr(f"{side}_{kind}_dimensions") for kind in ("batching", "contracting")
-                                      for side in ("lhs", "rhs"))  # fmt: skip
-    kept_x, kept_y = ([k for k in range(rank or 0) if k not in (*batch, *summed)]
-                      for rank, batch, summed in zip(ranks, (batch_x, batch_y), (sum_x, sum_y), strict=True))  # fmt: skip
-    by_x, by_y = (*batch_x, *kept_x, *sum_x), (*batch_y, *sum_y, *kept_y)
-    if by_x == tuple(range(len(by_x))) and by_y == tuple(range(len(by_y))):
-        return None
-    n, m, k = len(batch_x), len(kept_x), len(sum_x)
-    batch = tuple(range(n))
-    return b(dot_general, _transposed(b, x, by_x), _transposed(b, y, by_y), lhs_batching_dimensions=batch,
-             rhs_batching_dimensions=batch, lhs_contracting_dimensions=tuple(range(n + m, n + m + k)),
-             rhs_contracting_dimensions=tuple(range(n, n + k)))  # fmt: skip
-
-
-def _transposed(b: Builder, x: Node, permutation: tuple[int, ...]) -> Node:
-    return x if permutation == tuple(range(len(permutation))) else b(transpose, x, permutation=permutation)
-
-
-def _sum_from_zero(b: Builder, node: Node) -> Node | None:
-    """A sum of floats starts from -0, which is the identity of addition; from 0 it is the same number."""
-    start = node.inputs[-1]
-    value = splat_of(start)
-    if reducer_of(node) is not add or len(node.inputs) != 2 or not as_tensor(start.type).dtype.is_float:
-        return None
-    if value is None or float(value) != 0 or math.copysign(1, float(value)) < 0:
-        return None
-    return b(reduce, node.inputs[0], b.like(-0.0, start), **node.named_attrs)
-
-
-def _broadcast(b: Builder, node: Node) -> Node | None:
-    """A broadcast of axes that are there, none of them of size 1."""
-    (x,) = node.inputs
-    dims, axes = as_tensor(x.type).dims or (), node.attr("broadcast_dimensions")
-    kept = [k for k, d in enumerate(dims) if d != 1]
-    if len(kept) == len(dims):
-        return None
-    return b(broadcast_in_dim, b(reshape, x, shape=tuple(dims[k] for k in kept)), shape=node.attr("shape"),
-             broadcast_dimensions=tuple(axes[k] for k in kept))  # fmt: skip
-
-
-def _reshaped(b: Builder, node: Node) -> Node | None:
-    """One reshape for two."""
-    (x,) = node.inputs
-    return b(reshape, x.inputs[0], shape=node.attr("shape")) if x.op is reshape else x if x.type == node.type else None
-
-
-def _comparison(b: Builder, node: Node) -> Node | None:
-    """A comparison without the type that its operands have anyway."""
-    x, y = node.inputs
-    kind = node.attr("compare_type")
-    return None if kind in ("", "TOTALORDER") else b(compare, x, y, direction=node.attr("direction"))
-
-
-_SPELLINGS: Mapping[Any, Callable[[Builder, Node], Node | None]] = {
-    None: from_kernel, broadcast_in_dim: _broadcast, compare: _comparison, dot_general: _product, reduce: _sum_from_zero,
-    reshape: _reshaped,
-}  # fmt: skip
+    return Meaning(Sameness.UNKNOWN, found, _by_scope(a, b, found), aligned, (a, b))
 
 
 # --- which input is which --------------------------------------------------------------------------------------------
@@ -269,6 +185,10 @@ def _path(node: Node) -> tuple[str, ...]:
     parts = [p for p in parameter_path(parameter_name(node)) if p not in COLLECTIONS]
     last = [SYNONYMS.get(parts[-1], parts[-1])] if parts else []
     return tuple(re.split(r"[_./]+", "_".join((*parts[:-1], *last)).lower()))
+
+
+def _transposed(b: Builder, x: Node, permutation: tuple[int, ...]) -> Node:
+    return x if permutation == tuple(range(len(permutation))) else b(transpose, x, permutation=permutation)
 
 
 # --- where -----------------------------------------------------------------------------------------------------------

@@ -16,9 +16,9 @@ from deepx_graph.errors import UsageError, printable, suggest
 from deepx_graph.files import write_file
 from deepx_graph.ir import Module
 from deepx_graph.progress import stage
-from deepx_graph.viz.folding.fold import MAX_NODES, bound, fold, inline_hubs
+from deepx_graph.viz.folding.fold import bound, fold, inline_hubs
+from deepx_graph.viz.page.folds import folds_of
 from deepx_graph.viz.page.html import PageGraph, page
-from deepx_graph.viz.page.scenes import levels_of
 from deepx_graph.viz.picture import graphviz, svg
 from deepx_graph.viz.picture.dot import to_dot
 from deepx_graph.viz.picture.layered import lay_out
@@ -167,8 +167,8 @@ def _png(view: View, look: Look) -> Drawing:
 
 
 def _html(view: View, look: Look) -> Drawing:
-    levels = levels_of(view, MAX_NODES if look.max_nodes is None else look.max_nodes)
-    return Drawing(page([PageGraph("", levels)], view.title, theme=look.theme), levels.notes)
+    folds = folds_of(view, look.max_nodes)
+    return Drawing(page([PageGraph("", folds)], view.title, theme=look.theme), folds.notes)
 
 
 Writer = Callable[[View, Look], Drawing]

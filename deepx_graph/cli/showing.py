@@ -47,7 +47,7 @@ def add_draw(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--around", metavar="NODE", help="only what is near a node: its name, or #number")
     parser.add_argument("--depth", type=natural, default=2, metavar="N", help="how near: steps along edges (default 2)")
     parser.add_argument("--max-visible", type=count, metavar="N",
-                        help="fold above so many boxes (default: 40 where there are more than 100; a page down to 500)")
+                        help="fold above so many boxes (default: 40 where there are more than 100)")
     parser.add_argument("--sideways", action="store_true", help="draw from left to right")
     parser.add_argument("--open", action="store_true", help="show the picture in a browser; without -o a temporary page")
     parser.add_argument("--theme", choices=("light", "dark"), help="default: light; an HTML page follows the reader's system")
@@ -59,7 +59,7 @@ def add_draw(parser: argparse.ArgumentParser) -> None:
     add_part(parser, "--where", "only the nodes that a query asks for, such as 'op:dot_general users>1'")
     parser.add_argument("--collapse", action="store_true", help="draw fused kernels as one box")
     parser.add_argument("--timeout", type=seconds, default=20.0, metavar="S",
-                        help="seconds for a layout by Graphviz; a quarter for the insides of a page (default 20)")
+                        help="seconds for a layout by Graphviz (default 20)")
     parser.add_argument("--layout", choices=("layered", "graphviz"), default="layered",
                         help="who lays out an SVG: deepx_graph (layered, the default) or Graphviz")
 
@@ -97,7 +97,7 @@ def _temporary(form: str) -> str:
 def _options(args: Arguments, module: Module) -> dict[str, Any]:
     part = chosen_part(args, args.where, args.function)
     return {"function": args.function, "around": args.around, "depth": args.depth, "max_nodes": args.max_visible,
-            "collapse": args.collapse or args.profile or args.fusion, "timeout": args.timeout,
+            "collapse": args.collapse or args.profile or args.fusion,
             "keep": part.addresses(module) if part else None, "sideways": args.sideways}  # fmt: skip
 
 
@@ -106,7 +106,7 @@ def _picture(args: Arguments) -> Drawing:
 
     module = _stage(args, read_program(args, *args.files).module)
     return draw(module, None if args.form else args.output, format=args.form or args.output.rpartition(".")[2].lower(),
-                theme=args.theme or "light", layout=args.layout, **_options(args, module))  # fmt: skip
+                theme=args.theme or "light", timeout=args.timeout, layout=args.layout, **_options(args, module))  # fmt: skip
 
 
 def _page(args: Arguments) -> Drawing:

@@ -17,7 +17,7 @@ from deepx_graph.cli.programs import PICTURES
 from deepx_graph.rewrite.base import PassError
 from deepx_graph.text import FORMATS
 from tests.support.cli_runner import BLOCK, PLAIN, ROOT, SEA, Run
-from tests.support.pages import data_of
+from tests.support.pages import data_of, nodes_of
 
 # --- the frame
 
@@ -287,11 +287,11 @@ def test_a_profile_is_of_the_kernels_that_run_and_of_warm_calls(run: Run, tmp_pa
     done = run("draw", BLOCK, "-o", str(path), "--profile")
     assert done.code == 0
     assert re.search(r"times are medians of \d+ runs, the first left out", done.err)
-    boxes = [n for n in data_of(path.read_bytes())["graphs"][0]["nodes"] if "time" in n]
+    boxes = [n for n in nodes_of(data_of(path.read_bytes())["graphs"][0]) if "time" in n]
     assert {n["op"] for n in boxes} >= {"fusion", "dot_general"}
     read = run("draw", BLOCK, "-o", str(path), "--profile", "--stage", "input")
     assert read.code == 0
-    assert "fusion" not in {n.get("op") for n in data_of(path.read_bytes())["graphs"][0]["nodes"]}
+    assert "fusion" not in {n.get("op") for n in nodes_of(data_of(path.read_bytes())["graphs"][0])}
     assert "timeline" in run("draw", BLOCK, "-o", str(path), "--profile", "--timeline").err
 
 

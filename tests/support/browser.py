@@ -15,6 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+HOW_TO_GET = "no chromium: apt install chromium (Debian), or any Chrome on the PATH; the pages were not tried in a browser"
+"""Why a test is left out where there is no browser."""
+
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -50,6 +53,7 @@ class Browser:
         self._session = self._call("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
             self._call(f"{domain}.enable")
+        self.media()
 
     _session: str | None = None
 
@@ -87,12 +91,18 @@ class Browser:
             self.messages.append(message["params"]["entry"]["text"])
         return message
 
-    def open(self, path: Path) -> None:
-        """Loads a file, until its script has run."""
-        self._call("Page.navigate", url=path.as_uri())
+    def size(self, width: int, height: int) -> None:
+        """The size of the window's inside."""
+        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+
+    def open(self, path: Path, fragment: str = "") -> None:
+        """Loads a file, until its script has run and what it promised as `ready` is there."""
+        self._call("Page.navigate", url="about:blank")  # only another fragment would not load it anew
+        self._call("Page.navigate", url=path.as_uri() + fragment)
         while True:
             if self._next().get("method") == "Page.loadEventFired":
-                return
+                break
+        self.run("typeof ready === 'undefined' ? null : ready")
 
     def run(self, expression: str) -> Any:
         """The value of an expression in the page, awaited when it is a promise."""
@@ -108,15 +118,17 @@ class Browser:
 
     def click(self, selector: str, number: int = 0, count: int = 1) -> None:
         """A mouse click in the middle of an element."""
+        self.run("new Promise(requestAnimationFrame)")
         x, y = self.run(f"(() => {{ const r = document.querySelectorAll({json.dumps(selector)})[{number}].getBoundingClientRect();"
                         "return [r.x + r.width / 2, r.y + r.height / 2]; })()")  # fmt: skip
         for k in range(1, count + 1):
             for kind in ("mousePressed", "mouseReleased"):
                 self._call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=k)
 
-    def theme(self, name: str) -> None:
-        """The theme that the system is said to have."""
-        self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
+    def media(self, theme: str = "light", motion: str = "reduce") -> None:
+        """The theme that the system is said to have, and whether things are to be seen moving (by default not)."""
+        features = {"prefers-color-scheme": theme, "prefers-reduced-motion": motion}
+        self._call("Emulation.setEmulatedMedia", features=[{"name": k, "value": v} for k, v in features.items()])
 
     def screenshot(self, path: Path) -> None:
         """The page as a PNG."""

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,10 @@ from deepx_graph.session.query.facts import RELATIONS
 from deepx_graph.session.session import Session
 from deepx_graph.session.show.explore import explore
 from deepx_graph.viz import draw
+from deepx_graph.viz.folding.fold import OVERVIEW, WHOLE
 from deepx_graph.viz.picture import graphviz as layout
 from tests.support import viz_modules as programs
-from tests.support.browser import Browser, executable
+from tests.support.browser import HOW_TO_GET, Browser, executable
 from tests.support.pages import data_of
 from tests.support.paths import ROOT
 from tests.support.svg_texts import HOSTILE
@@ -31,7 +33,7 @@ QUERIES = (
 )  # fmt: skip
 """Each is asked in the page and of the session."""
 
-needs_browser = pytest.mark.skipif(executable() is None, reason="no chromium is installed")
+needs_browser = pytest.mark.skipif(executable() is None, reason=HOW_TO_GET)
 
 
 @pytest.fixture(scope="module")
@@ -95,15 +97,23 @@ def test_equal_programs_give_equal_pages() -> None:
     assert explore([("", Session(programs.loop()))]).data == explore([("", Session(programs.loop()))]).data
 
 
-def test_every_node_is_in_a_scene_and_boxes_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "engine", lambda: None)
-    page = data_of(explore([("", Session(programs.chain(700, names="net.{layer}.op{k}")))]).data)
-    (graph,) = page["graphs"]  # type: ignore[misc]
-    for scene in graph["scenes"][: graph["top"]]:
-        inside = sorted(n for box in scene["boxes"] for first, many in box[8] for n in range(first, first + many))
-        assert inside == list(range(len(graph["nodes"])))
-    assert any(box[9] >= 0 for box in graph["scenes"][0]["boxes"])
-    assert {box[9] for scene in graph["scenes"] for box in scene["boxes"]} <= {-1, *range(len(graph["scenes"]))}
+def expanded(box: list[Any]) -> list[int]:
+    """The nodes that a box of a folding stands for."""
+    return [n for first, many in box[0] for n in range(first, first + many)] if isinstance(box[0], list) else [box[0]]
+
+
+@pytest.mark.parametrize("module", [programs.chain(700, names="net.{layer}.op{k}"), programs.chain(900), programs.tangle(3000)],
+                         ids=["scopes", "repeats", "tangle"])  # fmt: skip
+def test_every_box_opens_to_all_that_it_stands_for_and_to_few_boxes(module: dx.Module) -> None:
+    (graph,) = data_of(explore([("", Session(module))]).data)["graphs"]
+    folds = graph["folds"]
+    assert sorted(n for box in folds[0]["boxes"] for n in expanded(box)) == list(range(graph["size"]))
+    large = [box for fold in folds for box in fold["boxes"] if isinstance(box[0], list) and len(expanded(box)) > OVERVIEW]
+    assert large
+    for box in large:
+        inside = folds[box[5]]["boxes"]
+        assert box[5] > 0 and 2 <= len(inside) <= OVERVIEW
+        assert sorted(n for inner in inside for n in expanded(inner)) == expanded(box)
 
 
 def test_mistakes_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +151,7 @@ def test_a_click_inspects_and_lights_what_is_beside(browser: Browser, block: Pat
     browser.press("Escape")
     browser.click(".box", where)
     side = text(browser, "#side")
-    for part in ("weights", "f32[4,256,256]", "line 31", "flops", "operand", "quotient", "users"):
+    for part in ("weights", "f32[4,256,256]", "line 31", "flops", "inputs", "quotient", "users"):
         assert part.lower() in side.lower(), part
     assert count(browser, ".selected") == 1
     assert count(browser, ".input") >= 1 and count(browser, ".user") >= 1
@@ -180,15 +190,22 @@ def test_boxes_open_and_close(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "deep.html"
     dx.draw(programs.chain(3000), path)
     browser.open(path)
-    outside = browser.run("panes[0].at")
-    first = browser.run("panes[0].boxes.findIndex(b => b.box.inside >= 0)")
+    before = browser.run("panes[0].scene.boxes.map(b => b.key)")
+    first = browser.run("panes[0].boxes.findIndex(b => openable(b.box))")
     browser.click(".box", first, count=2)
-    assert browser.run("panes[0].at") != outside
-    assert count(browser, ".box.outside") >= 1
+    after = browser.run("panes[0].scene.boxes.map(b => b.key)")
+    assert set(before) - set(after) == {before[first]} and len(after) > len(before), "in its place, all else as it was"
+    assert browser.run("panes[0].scene.frames.filter(f => f.kind === 'open').length") == 1
     browser.press("Backspace")
-    assert browser.run("panes[0].at") == outside
+    assert browser.run("panes[0].scene.boxes.map(b => b.key)") == before
     browser.run("goto(panes[0], 1500)")
     assert browser.run("panes[0].boxes.find(b => b.g.classList.contains('selected')).box.members") == [1500]
+    browser.run("panes[0].show(GRAPHS[0])")
+    browser.click(".box", first)
+    browser.press("a")
+    assert count(browser, ".box.outside") >= 1
+    assert browser.run("panes[0].scene.alone") is True
+    assert browser.messages == []
 
 
 @needs_browser
@@ -197,13 +214,15 @@ def test_pan_zoom_theme_overlay_and_help(browser: Browser, block: Path) -> None:
     before = browser.run("panes[0].view.k")
     browser.press("+")
     assert browser.run("panes[0].view.k") == pytest.approx(before * 1.25)
-    browser.press("ArrowRight")
+    at = browser.run("panes[0].view.x")
+    browser.press("L")
+    assert browser.run("panes[0].view.x") == at - 80
     browser.press("w")
     assert browser.run("panes[0].view.k") < before
     background = "getComputedStyle(document.body).backgroundColor"
-    browser.theme("light")
+    browser.media("light")
     light = browser.run(background)
-    browser.theme("dark")
+    browser.media("dark")
     dark = browser.run(background)
     assert (light, dark) == ("rgb(255, 255, 255)", "rgb(21, 24, 29)")
     browser.press("t")
@@ -215,8 +234,8 @@ def test_pan_zoom_theme_overlay_and_help(browser: Browser, block: Path) -> None:
     assert browser.run("document.getElementById('help').hidden") is True
     browser.press("?")
     assert browser.run("document.getElementById('help').hidden") is False
-    keys = browser.run("KEYS.length")
-    assert count(browser, "#help kbd") == keys
+    of_time = browser.run("KEYS.filter(([key]) => [',', '.', 'c'].includes(key)).length")
+    assert count(browser, "#help kbd") == browser.run("KEYS.length") - of_time
     assert browser.messages == []
 
 
@@ -242,11 +261,11 @@ def test_two_programs_side_by_side(browser: Browser, tmp_path: Path) -> None:
 @needs_browser
 def test_what_differs_is_in_the_legend_and_both_sides_open_at_the_same_level(browser: Browser, tmp_path: Path) -> None:
     page = tmp_path / "x.html"
-    page.write_bytes(explore([("long", Session(programs.tangle(120))), ("short", Session(programs.tangle(45, 2)))]).data)
+    page.write_bytes(explore([("long", Session(programs.tangle(120))), ("short", Session(programs.tangle(40, 2)))]).data)
     browser.open(page)
-    sizes = browser.run("GRAPHS.map(g => g.scenes[g.top - 1].boxes.length)")
-    assert sizes[1] <= 150 < sizes[0], "one would be readable whole, the other not"
-    assert browser.run("panes.map(p => p.at)") == [0, 0]
+    sizes = browser.run("GRAPHS.map(g => g.size)")
+    assert sizes[1] <= WHOLE < sizes[0], "one would be drawn whole, the other not"
+    assert all(boxes <= OVERVIEW for boxes in browser.run("panes.map(p => p.scene.boxes.length)"))
     samples = "[...document.querySelectorAll('footer .difference')]"
     shown = browser.run(f"{samples}.map(e => [e.textContent, getComputedStyle(e.querySelector('rect')).fill])")
     assert [text for text, _ in shown] == ["only in the first", "only in the second", "not the same in both"]

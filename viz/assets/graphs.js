@@ -1,23 +1,45 @@
 "use strict";
-/* The graphs of the page as data: who feeds whom, what is known of a node, which scene shows it, what it is in another graph. */
-const DATA = JSON.parse(document.getElementById("data").textContent);
+/* The graphs of the page as data: who feeds whom, what is known of a node, what each box opens to, what a node is in another graph. */
+
+/* What the page holds, unpacked. */
+async function unpacked(text) {
+  const bytes = Uint8Array.from(atob(text), c => c.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+/* A column: the distinct values, and for each place which of them it has. */
+function values([distinct, places]) { return places.map(k => (k < 0 ? undefined : distinct[k])); }
 
 class Graph {
   constructor(raw, number) {
     Object.assign(this, raw);
     this.number_in_page = number;
-    this.inputs = raw.nodes.map(() => []);
-    this.users = raw.nodes.map(() => []);
-    for (const [source, target, kind] of raw.edges) {
+    this.nodes = Array.from({ length: raw.size }, () => ({}));
+    for (const [name, [distinct, places]] of Object.entries(raw.columns)) {
+      places.forEach((k, n) => { if (k >= 0) this.nodes[n][name] = distinct[k]; });
+    }
+    const { source, target, kind, label } = raw.edges, kinds = values(kind), labels = values(label);
+    this.edges = source.map((s, k) => ({ source: s, target: target[k], kind: kinds[k], label: labels[k] || "" }));
+    this.inputs = this.nodes.map(() => []);
+    this.users = this.nodes.map(() => []);
+    for (const { source, target, kind } of this.edges) {
       if (kind === "back" || kind === "capture") continue;
       this.users[source].push(target);
       this.inputs[target].push(source);
     }
-    this.scenes.forEach((scene, k) => {
-      scene.number = k;
-      scene.boxes = scene.boxes.map(([x, y, w, h, kind, family, title, subtitle, runs, inside], n) =>
-        ({ n, x, y, w, h, kind, family, title, subtitle, inside, members: expand(runs) }));
-    });
+    this.frameOf = new Map(raw.frames.map(([id, title, kind, parent]) => [id, { id, title, kind, parent }]));
+    this.folds = raw.folds.map((fold, k) => new Fold(this, fold, k));
+    this.byRuns = new Map();
+  }
+
+  /* What a box opens to: its folding, or the nodes in it where they are few. */
+  opened(box) {
+    if (box.inside >= 0) return this.folds[box.inside];
+    if (!this.byRuns.has(box.key)) {
+      this.byRuns.set(box.key, new Fold(this, { notes: [], frames: [], boxes: box.members.map(m => [m, this.nodes[m].frame ?? null]) }, box.key));
+    }
+    return this.byRuns.get(box.key);
   }
 
   texts(k, field) {
@@ -45,32 +67,31 @@ class Graph {
     while (stack.length) for (const n of beside[stack.pop()]) if (!seen.has(n)) { seen.add(n); stack.push(n); }
     return seen;
   }
-
-  /* The box of a scene that stands for a node: the smallest one that is part of the scene. */
-  boxOf(scene, node) {
-    let found = null;
-    for (const box of scene.boxes) {
-      if (box.kind !== "outside" && box.members.includes(node) && (!found || box.members.length < found.members.length)) found = box;
-    }
-    return found;
-  }
-
-  /* The scene that shows a node best: the one at hand if the node has its own box there, else the first that gives it one. */
-  sceneOf(node, at) {
-    const own = scene => { const box = this.boxOf(scene, node); return box !== null && box.members.length === 1; };
-    if (own(this.scenes[at])) return at;
-    const levels = [...Array(this.top).keys()].reverse();
-    const inner = this.scenes.map((_, k) => k).slice(this.top);
-    const found = [...levels, ...inner].find(k => own(this.scenes[k]));
-    if (found !== undefined) return found;
-    let best = at, size = Infinity;
-    for (const k of [...levels, ...inner]) {
-      const box = this.boxOf(this.scenes[k], node);
-      if (box && box.members.length < size) { best = k; size = box.members.length; }
-    }
-    return best;
-  }
 }
+
+/* Boxes that stand for a part of a graph or all of it; `members` of a box are numbers of nodes, `key` says which they are. */
+class Fold {
+  constructor(graph, raw, number) {
+    this.number = number;
+    this.notes = raw.notes;
+    this.frameOf = new Map([...graph.frameOf, ...raw.frames.map(([id, title, kind, parent]) => [id, { id, title, kind, parent }])]);
+    this.boxes = raw.boxes.map(([what, frame, title, subtitle, family, inside]) => {
+      if (!Array.isArray(what)) {
+        const n = graph.nodes[what];
+        return { key: String(what), kind: n.kind, family: n.family, title: n.title, subtitle: n.subtitle || "", frame, members: [what], inside: -1 };
+      }
+      return { key: what.join(";"), kind: "group", family, title, subtitle, frame, members: expand(what), inside };
+    });
+  }
+
+  /* The box that stands for a node. */
+  boxOf(node) { return this.boxes.find(b => b.members.length === 1 ? b.members[0] === node : b.members.includes(node)); }
+}
+
+const openable = box => box.kind === "group" && (box.inside >= 0 || box.members.length <= FEW);
+
+/* A box of at most so many nodes needs no folding of its own. */
+const FEW = 200;
 
 function expand(runs) {
   const found = [];
@@ -78,13 +99,25 @@ function expand(runs) {
   return found;
 }
 
-const GRAPHS = DATA.graphs.map((raw, k) => new Graph(raw, k));
+/* --- the page's data, set by `load` */
+let DATA, GRAPHS, MAPS, FIELDS, OVERLAYS;
+
+function load(data) {
+  DATA = data;
+  GRAPHS = data.graphs.map((raw, k) => new Graph(raw, k));
+  MAPS = mapsBetween(data.pairs);
+  FIELDS = fieldsOf(GRAPHS);
+  OVERLAYS = MEASURES.filter(m => FIELDS.numbers.has(m.name));
+}
 
 /* Maps between graphs: those that are paired directly, and through others. */
-const MAPS = GRAPHS.map(() => new Map());
-for (const { a, b, nodes } of DATA.pairs) {
-  MAPS[a].set(b, new Map(nodes));
-  MAPS[b].set(a, new Map(nodes.map(([x, y]) => [y, x])));
+function mapsBetween(pairs) {
+  const maps = GRAPHS.map(() => new Map());
+  for (const { a, b, nodes } of pairs) {
+    maps[a].set(b, new Map(nodes));
+    maps[b].set(a, new Map(nodes.map(([x, y]) => [y, x])));
+  }
+  return maps;
 }
 
 function mapped(nodes, from, to) {
@@ -106,22 +139,28 @@ function mapped(nodes, from, to) {
 }
 
 /* The words of the query language that something on this page has. */
-const FIELDS = {
-  texts: new Set(["op", "name", "family", "type"]), numbers: new Set(["users", "inputs"]), flags: new Set(["param"]),
-  binary: new Set(["bytes", "moved", "apart"]),
-};
-for (const graph of GRAPHS) {
-  for (const node of graph.nodes) {
-    for (const [key, value] of Object.entries(node)) {
-      if (typeof value === "number") FIELDS.numbers.add(key);
-      else if (Array.isArray(value) && typeof value[0] === "string" && key !== "flags") FIELDS.texts.add(key);
+function fieldsOf(graphs) {
+  const found = {
+    texts: new Set(["op", "name", "family", "type"]), numbers: new Set(["users", "inputs"]), flags: new Set(["param"]),
+    binary: new Set(["bytes", "moved", "apart"]),
+  };
+  for (const { columns } of graphs) {
+    for (const [name, [distinct]] of Object.entries(columns)) {
+      if (name === "flags") distinct.flat().forEach(flag => found.flags.add(flag));
+      else if (typeof distinct[0] === "number" && name !== "frame") found.numbers.add(name);
+      else if (Array.isArray(distinct[0])) found.texts.add(name);
     }
-    for (const flag of node.flags || []) FIELDS.flags.add(flag);
   }
+  return found;
 }
-const OVERLAYS = [
-  ["time", v => v >= 1 ? v.toFixed(2) + " ms" : (v * 1000).toFixed(1) + " µs"], ["bytes", size], ["moved", size], ["flops", count], ["apart", size],
-].filter(([name]) => FIELDS.numbers.has(name));
+
+/* What boxes can be coloured by. */
+const MEASURES = [
+  { name: "time", about: "median time of a run", text: v => v >= 1 ? v.toFixed(2) + " ms" : (v * 1000).toFixed(1) + " µs" },
+  { name: "bytes", about: "bytes of the values", text: size }, { name: "moved", about: "bytes read and written", text: size },
+  { name: "flops", about: "arithmetic operations", text: count },
+  { name: "apart", about: "bytes that one kernel with its readers would save", text: size },
+];
 
 function size(v) {
   return scaled(v, 1024, [" B", " KiB", " MiB", " GiB", " TiB"]);

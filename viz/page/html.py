@@ -7,6 +7,7 @@ as text. The policy of the page allows nothing else, so that no name in a file c
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import html
 import json
@@ -16,21 +17,20 @@ from pathlib import Path
 from typing import Any
 
 from deepx_graph.errors import printable
-from deepx_graph.viz.page.scenes import Levels
+from deepx_graph.viz.page.folds import Folds
 from deepx_graph.viz.picture.dot import LEGEND
-from deepx_graph.viz.picture.layered import Scene, path
 from deepx_graph.viz.picture.style import HUES, THEMES, Theme, theme_named
 from deepx_graph.viz.picture.svg import shown
-from deepx_graph.viz.view.model import ViewNode
+from deepx_graph.viz.view.model import View, ViewNode
 
 ASSETS = Path(__file__).parents[1] / "assets"
 FAMILIES = (*HUES, "other")
 """Families with a colour of their own, and the rest."""
 
-SCRIPTS = ("query.js", "graphs.js", "explorer.js")
+SCRIPTS = ("query.js", "layout.js", "graphs.js", "scene.js", "pane.js", "inspector.js", "explorer.js")
 
 Detail = Mapping[str, Any]
-"""What is known of one node: `op`, `type`, ... for queries, `sections` for the inspector, numbers for overlays. Plain data."""
+"""What is known of one node, by the fields of the query language: texts and words as tuples, numbers. Plain data."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,10 @@ class PageGraph:
     """One graph of a page, with what is known of its nodes by their ids in the view."""
 
     title: str
-    levels: Levels
+    folds: Folds
     details: Mapping[int, Detail] = field(default_factory=dict)
+    lines: Mapping[int, str] = field(default_factory=dict)
+    """The lines of the source that nodes come from."""
     note: str = ""
     """What is said of it beside the slider of a time line."""
 
@@ -75,7 +77,7 @@ def page(graphs: Sequence[PageGraph], title: str = "", *, theme: str = "auto", p
         f"<title>{html.escape(printable(title or 'graph'))}</title>\n"
         f"<style>{style}</style></head><body>\n"
         "<noscript>This page draws its graph with a script of its own, which your browser does not run.</noscript>\n"
-        f'<script type="application/json" id="data">{_inert(data)}</script>\n'
+        f'<script type="text/plain" id="data">{_packed(data)}</script>\n'
         f"<script>{script}</script>\n</body></html>\n"
     )
     return text.encode("utf-8", "backslashreplace")
@@ -85,53 +87,66 @@ def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
 
 
-def _inert(data: object) -> str:
-    """JSON that ends no script element and opens no comment, whatever its strings are."""
+def _packed(data: object) -> str:
+    """JSON, compressed: letters and digits, which can neither end a script element nor be read as markup."""
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return base64.b64encode(gzip.compress(text.encode("ascii"), 6, mtime=0)).decode("ascii")
 
 
 def _graph(graph: PageGraph) -> dict[str, Any]:
-    levels = graph.levels
+    folds = graph.folds
+    view = folds.view
     return {
-        "title": shown(graph.title), "note": shown(graph.note), "top": levels.top, "notes": [shown(n) for n in levels.notes],
-        "nodes": [_node(n, graph.details.get(n.id, {})) for n in levels.view.nodes],
-        "edges": [[e.source, e.target, e.kind] for e in levels.view.edges],
-        "scenes": [_scene(s, t, levels) for s, t in zip(levels.scenes, levels.titles, strict=True)],
+        "title": shown(graph.title), "note": shown(graph.note), "notes": [shown(n) for n in folds.notes],
+        "size": len(view.nodes), "sideways": view.sideways,
+        "columns": _columns([_node(n, graph.details.get(n.id, {})) for n in view.nodes]),
+        "edges": {"source": [e.source for e in view.edges], "target": [e.target for e in view.edges],
+                  "kind": _column([e.kind for e in view.edges]), "label": _column([shown(e.label) for e in view.edges])},
+        "frames": [[c.id, shown(c.title), c.kind, c.parent] for c in view.clusters],
+        "folds": [_fold(f, k, folds) for k, f in enumerate(folds.folded)],
+        "lines": {line: shown(text) for line, text in graph.lines.items()},
     }  # fmt: skip
 
 
 def _node(n: ViewNode, detail: Detail) -> dict[str, Any]:
-    found: dict[str, Any] = {"kind": n.kind, "title": shown(n.title), "family": _family(n), "at": shown(n.address)}
-    if n.name:
-        found["name"] = shown(n.name)
-    if n.line:
-        found["line"] = n.line
-    if detail:
-        found.update(detail)
-    else:
-        found.update({"tip": shown(n.tooltip), "type": shown(n.shape)})
+    found: dict[str, Any] = {
+        "kind": n.kind, "title": shown(n.title), "subtitle": shown(n.subtitle), "family": _family(n), "at": shown(n.address),
+        "frame": n.cluster, "name": shown(n.name), "line": n.line,
+    }  # fmt: skip
+    found.update(detail or {"tip": shown(n.tooltip), "type": shown(n.shape)})
     return found
 
 
-def _scene(scene: Scene, title: str, levels: Levels) -> dict[str, Any]:
-    view = scene.view
-    place = {n.id: k for k, n in enumerate(view.nodes)}
+def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What is known of all nodes, by what it is."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: _column([row.get(name) for row in rows]) for name in names}
+
+
+def _column(values: Sequence[Any]) -> list[list[Any]]:
+    """The distinct values, and for each place the number of its value; -1 where there is nothing to say."""
+    number: dict[Any, int] = {}
+    places = [-1 if v is None or v == "" else number.setdefault(v, len(number)) for v in values]
+    return [[*number], places]
+
+
+def _fold(view: View, number: int, folds: Folds) -> dict[str, Any]:
+    """One folding: its boxes, and the frames that it adds to those of the whole."""
+    known = {c.id for c in folds.view.clusters}
+    name = {c.id: c.id if c.id in known else f"{number}.{c.id}" for c in view.clusters}
     return {
-        "title": shown(title), "size": [round(scene.width), round(scene.height)],
         "notes": [shown(n) for n in view.notes],
-        "boxes": [_box(n, scene, levels) for n in view.nodes],
-        "edges": [[place[x.edge.source], place[x.edge.target], x.edge.kind, path(x, sideways=view.sideways), shown(x.edge.label),
-                   *([round(x.at[0]), round(x.at[1])] if x.at else [])] for x in scene.lines],
-        "frames": [[*map(round, scene.frames[c.id]), shown(c.title), c.kind] for c in view.clusters if c.id in scene.frames],
+        "frames": [[name[c.id], shown(c.title), c.kind, None if c.parent is None else name[c.parent]]
+                   for c in view.clusters if c.id not in known],
+        "boxes": [_box(n, None if n.cluster is None else name[n.cluster], folds) for n in view.nodes],
     }  # fmt: skip
 
 
-def _box(n: ViewNode, scene: Scene, levels: Levels) -> list[Any]:
-    """Place, kind, family, texts, the runs of nodes it stands for, and the scene that opens it."""
-    members = n.members or (n.id,)
-    place = [round(v, 1) for v in scene.boxes[n.id]]
-    return [*place, n.kind, _family(n), shown(n.title), shown(n.subtitle), _runs(members), levels.inside.get(members, -1)]
+def _box(n: ViewNode, frame: int | str | None, folds: Folds) -> list[Any]:
+    """A node of the whole by its number, or a box of several: their runs, its texts and family, and the folding that opens it."""
+    if n.kind != "group":
+        return [n.members[0] if n.members else n.id, frame]
+    return [_runs(n.members), frame, shown(n.title), shown(n.subtitle), _family(n), folds.inside.get(n.members, -1)]
 
 
 def _family(n: ViewNode) -> str:
@@ -153,7 +168,8 @@ def _colours() -> str:
     """The themes as variables; without a wish of the reader the system's choice counts."""
     light, dark = (_variables(THEMES[name]) for name in ("light", "dark"))
     return (f":root{{{light}}}\n[data-theme=dark]{{{dark}}}\n"
-            f"@media (prefers-color-scheme: dark){{[data-theme=auto]{{{dark}}}}}\n" + _classes())  # fmt: skip
+            f"@media (prefers-color-scheme: dark){{[data-theme=auto]{{{dark}}}}}\n"
+            f"@media print{{:root[data-theme]{{{light}}}}}\n" + _classes())  # fmt: skip
 
 
 def _variables(theme: Theme) -> str:

@@ -170,12 +170,18 @@ def ops_inside(node: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys(n.op.name for body in bodies for n in body.nodes if n.inputs))
 
 
+def form(node: Node) -> tuple[object, ...]:
+    """Operation, attributes and types: nodes alike in these have the same value in every field of `form`."""
+    return node.op, node.attrs, node.type, *(i.type for i in node.inputs)
+
+
 @dataclass(frozen=True)
 class TextField:
-    """A field whose value is text; a node fits when one of its texts does."""
+    """A field whose value is text; a node fits when one of its texts does. `form`: it follows from a node's form."""
 
     summary: str
     get: Callable[[Facts, Node], Iterable[str]]
+    form: bool = False
 
 
 @dataclass(frozen=True)
@@ -186,6 +192,7 @@ class NumberField:
     get: Callable[[Facts, Node], float | None]
     binary: bool = False
     measured: bool = False
+    form: bool = False
 
 
 @dataclass(frozen=True)
@@ -195,6 +202,7 @@ class FlagField:
     summary: str
     test: Callable[[Facts, Node], bool]
     measured: bool = False
+    form: bool = False
 
 
 @dataclass(frozen=True)
@@ -234,16 +242,17 @@ def _callee(facts: Facts, node: Node) -> tuple[str, ...]:
 TEXTS: Mapping[str, TextField] = {
     "op": TextField("the operation", lambda facts, node: (node.op.name,)),
     "name": TextField("the name in the source", lambda facts, node: (node.name,)),
-    "type": TextField("the type, as f32[2,3], or its element type", _types),
-    "dtype": TextField("the element type", lambda facts, node: dtypes_of(node)),
+    "type": TextField("the type, as f32[2,3], or its element type", _types, form=True),
+    "dtype": TextField("the element type", lambda facts, node: dtypes_of(node), form=True),
     "family": TextField("the family of the operation", _family),
     "origin": TextField("a line of the source that it comes from", _lines),
     "rewrite": TextField("a rewrite that made it", lambda facts, node: node.origin.rewrites),
-    "attr": TextField("an attribute, by name or as name=value", _attributes),
-    "has": TextField("an operation in the function that it holds (a fusion, a reduction)", lambda facts, node: ops_inside(node)),
+    "attr": TextField("an attribute, by name or as name=value", _attributes, form=True),
+    "has": TextField("an operation in the function that it holds (a fusion, a reduction)", lambda facts, node: ops_inside(node),
+                     form=True),
     "scope": TextField("a module of the model that it is in, as Blk_3 or GPT/Blk_3", _scopes),
     "phase": TextField("forward or backward, where names tell", lambda facts, node: (facts.scopes[node].phase,)),
-    "callee": TextField("the function that it calls", _callee),
+    "callee": TextField("the function that it calls", _callee, form=True),
     "declined": TextField("why fusion keeps it apart from its readers (in a page made with --fusion)",
                           lambda facts, node: (facts.apart[node].reason,) if node in facts.apart else ()),
     "function": TextField("the function that it is in", lambda facts, node: (facts.function.name,)),
@@ -266,11 +275,12 @@ def _share(facts: Facts, node: Node) -> float | None:
 NUMBERS: Mapping[str, NumberField] = {
     "users": NumberField("how often its value is used", lambda facts, node: facts.users(node)),
     "inputs": NumberField("how many operands it has", lambda facts, node: len(node.inputs)),
-    "rank": NumberField("the rank of its value", lambda facts, node: getattr(node.type, "rank", None)),
-    "elements": NumberField("the elements of its value", _elements),
-    "bytes": NumberField("the bytes of its value; K, M, G are 1024 each", lambda facts, node: size_of(node), binary=True),
-    "moved": NumberField("the bytes of its operands and its value", lambda facts, node: moved_by(node), binary=True),
-    "flops": NumberField("arithmetic operations", lambda facts, node: work_of(node)),
+    "rank": NumberField("the rank of its value", lambda facts, node: getattr(node.type, "rank", None), form=True),
+    "elements": NumberField("the elements of its value", _elements, form=True),
+    "bytes": NumberField("the bytes of its value; K, M, G are 1024 each", lambda facts, node: size_of(node), binary=True,
+                         form=True),
+    "moved": NumberField("the bytes of its operands and its value", lambda facts, node: moved_by(node), binary=True, form=True),
+    "flops": NumberField("arithmetic operations", lambda facts, node: work_of(node), form=True),
     "depth": NumberField("operations on the longest way to it", lambda facts, node: facts.depth[node]),
     "loops": NumberField("how many loops are around it", lambda facts, node: facts.place(node).loops),
     "line": NumberField("the first line of the source that it comes from",
@@ -301,22 +311,25 @@ def _odd(facts: Facts, node: Node) -> bool:
 
 
 FLAGS: Mapping[str, FlagField] = {
-    "param": FlagField("parameters", lambda facts, node: node.op is PARAM),
-    "const": FlagField("constants", lambda facts, node: node.op is CONSTANT),
+    "param": FlagField("parameters", lambda facts, node: node.op is PARAM, form=True),
+    "const": FlagField("constants", lambda facts, node: node.op is CONSTANT, form=True),
     "result": FlagField("results of the function", lambda facts, node: node in facts.results),
-    "control": FlagField("branches, loops and their values", lambda facts, node: node.op in _CONTROL),
-    "effect": FlagField("what takes or gives the state", _is_effect),
+    "control": FlagField("branches, loops and their values", lambda facts, node: node.op in _CONTROL, form=True),
+    "effect": FlagField("what takes or gives the state", _is_effect, form=True),
     "loop": FlagField("what runs inside a loop", lambda facts, node: facts.place(node).loops > 0),
     "branch": FlagField("what runs inside a branch", lambda facts, node: facts.place(node).branches > 0),
-    "fused": FlagField("fused kernels", lambda facts, node: FAMILY_OF.get(node.op) == "fusion"),
-    "call": FlagField("calls and function values", lambda facts, node: "callee" in node.op.attr_index),
+    "fused": FlagField("fused kernels", lambda facts, node: FAMILY_OF.get(node.op) == "fusion", form=True),
+    "call": FlagField("calls and function values", lambda facts, node: "callee" in node.op.attr_index, form=True),
     "kernel": FlagField("what computes something: no structure, and no view",
-                   lambda facts, node: node.op.eval is not None and not node.op.view and node.op not in STRUCTURAL),
-    "elementwise": FlagField("elementwise operations", lambda facts, node: node.op.elementwise),
-    "view": FlagField("other ways to look at an operand", lambda facts, node: node.op.view or node.op is PROJ or node.op is TUPLE),
+                   lambda facts, node: node.op.eval is not None and not node.op.view and node.op not in STRUCTURAL,
+                   form=True),
+    "elementwise": FlagField("elementwise operations", lambda facts, node: node.op.elementwise, form=True),
+    "view": FlagField("other ways to look at an operand", lambda facts, node: node.op.view or node.op is PROJ or node.op is TUPLE,
+                      form=True),
     "reduction": FlagField("what has a reducer, and contractions",
-                      lambda facts, node: FAMILY_OF.get(node.op) == "reduce" or "lhs_contracting_dimensions" in node.op.attr_index),
-    "dynamic": FlagField("what has a type that is not wholly known", lambda facts, node: not is_static(node.type)),
+                      lambda facts, node: FAMILY_OF.get(node.op) == "reduce" or "lhs_contracting_dimensions" in node.op.attr_index,
+                      form=True),
+    "dynamic": FlagField("what has a type that is not wholly known", lambda facts, node: not is_static(node.type), form=True),
     "unnamed": FlagField("what has no name in the source", lambda facts, node: not node.name),
     "made": FlagField("what a rewrite made", lambda facts, node: bool(node.origin.rewrites)),
     "nan": FlagField("whose last value had a NaN or an infinity", _odd, measured=True),

@@ -14,23 +14,20 @@ from typing import Any
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import LOOP_BEGIN
 from deepx_graph.passes.observer import op_counts
-from deepx_graph.session.query.facts import FLAGS, NUMBERS, TEXTS, Facts
+from deepx_graph.session.query.facts import FLAGS, NUMBERS, TEXTS, Facts, form
 from deepx_graph.session.report.diff import diff, pairs
 from deepx_graph.session.session import Session
 from deepx_graph.session.show.inspect import inspect
 from deepx_graph.session.timeline import op_changes
 from deepx_graph.viz.draw import Drawing, view_of
-from deepx_graph.viz.folding.fold import MAX_NODES
+from deepx_graph.viz.folding.fold import bound
+from deepx_graph.viz.page.folds import folds_of
 from deepx_graph.viz.page.html import PageGraph, Pairs, page
-from deepx_graph.viz.page.scenes import levels_of
 from deepx_graph.viz.picture.svg import shown
 from deepx_graph.viz.view.model import View, ViewNode, renumbered
 
 DETAILED = 20_000
 """Nodes of a program up to which the page tells all of each."""
-
-STAGE_SCENES = 60
-"""Scenes of one stage of a time line."""
 
 CHANGES = 4
 """Operations that a stage names."""
@@ -38,8 +35,11 @@ CHANGES = 4
 RUNS, SECONDS = 11, 2.0
 """Runs that a profile takes the medians of, the first left out; fewer when so much time is over."""
 
-LEFT_OUT = frozenset({"users", "operation"})
-"""Sections that the page makes itself: users from the edges, the declaration once for each operation."""
+ON_EVERY_PAGE = frozenset({"op", "name", "family"})
+"""Fields that a page has of every node."""
+
+LINE = 200
+"""The longest piece of a line of the source that is shown."""
 
 Key = tuple[Node, int]
 """A node, and the number inside its kernel (-1 for the node itself): what a box of the unfolded view is."""
@@ -54,7 +54,6 @@ class PageOptions:
     depth: int = 2
     max_nodes: int | None = None
     collapse: bool = False
-    timeout: float = 20.0
     theme: str = "auto"
     sideways: bool = False
     keep: frozenset[str] | None = None
@@ -97,29 +96,28 @@ class PageProgram:
     def details(self) -> dict[int, Mapping[str, Any]]:
         """What is known of each box."""
         full = len(self.view.nodes) <= DETAILED
-        return {id: self._detail(f, key, full) for id, (f, key) in self.nodes.items()}
+        alike: dict[object, dict[str, Any]] = {}
+        return {id: self._detail(f, key, alike if full else None) for id, (f, key) in self.nodes.items()}
 
-    def _detail(self, function: Function, key: Key, full: bool) -> dict[str, Any]:
+    def _detail(self, function: Function, key: Key, alike: dict[object, dict[str, Any]] | None) -> dict[str, Any]:
+        """What is known of a node; `alike` keeps what nodes of one form have in common, None where only outlines are told."""
         outer, inside = key
         body = outer.attr("body") if inside >= 0 else function
         node = body.nodes[inside] if inside >= 0 else outer
-        found: dict[str, Any] = {"op": node.op.name, "type": shown(str(node.type))}
-        if outer in self.diffs or self.diffs:
+        found: dict[str, Any] = {"op": node.op.name, "type": (shown(str(node.type)),)}
+        if self.diffs:
             found["diff"], found["how"] = (*map(shown, self.diffs.get(outer, ("same", ""))),)
-        if full:
-            found |= _fields(self.session.facts(body), node)
-            found["sections"] = self._sections(function, node)
+        return found if alike is None else found | _fields(self.session.facts(body), node, alike)
+
+    def lines(self) -> dict[int, str]:
+        """The lines of the source that boxes come from."""
+        found: dict[int, str] = {}
+        for _, (node, _) in self.nodes.values():
+            for span in node.origin.spans:
+                if span.line not in found:
+                    start, end = span.source.line_bounds(span.line)
+                    found[span.line] = span.source.text[start : min(end, start + LINE)].strip()
         return found
-
-    def _sections(self, function: Function, node: Node) -> list[Any]:
-        return [
-            [s.title, [[shown(e.label), shown(e.text), *self._link(e.node)] for e in s.entries]]
-            for s in inspect(self.session, function, node)
-            if s.title not in LEFT_OUT
-        ]
-
-    def _link(self, node: Node | None) -> list[int]:
-        return [self.ids[node, -1]] if node is not None and (node, -1) in self.ids else []
 
     def operations(self) -> Iterator[tuple[str, Any]]:
         """The declaration of each operation that occurs."""
@@ -139,20 +137,30 @@ def _node(module: Module, box: ViewNode) -> tuple[Function, Key]:
     return function, (function.nodes[int(outer)], int(inside) if inside else -1)
 
 
-def _fields(facts: Facts, node: Node) -> dict[str, Any]:
+def _fields(facts: Facts, node: Node, alike: dict[object, dict[str, Any]]) -> dict[str, Any]:
     """What the query language knows of a node, without what every page has anyway."""
+    key = form(node)
+    if key not in alike:
+        alike[key] = _values(facts, node, of_form=True)
+    common, own = alike[key], _values(facts, node, of_form=False)
+    flags = (*common.get("flags", ()), *own.get("flags", ()))
+    return common | own | ({"flags": flags} if flags else {})
+
+
+def _values(facts: Facts, node: Node, *, of_form: bool) -> dict[str, Any]:
+    """The fields that follow from a node's form, or those that do not."""
     found: dict[str, Any] = {}
     for name, texts in TEXTS.items():
-        values = [shown(v) for v in dict.fromkeys(texts.get(facts, node)) if v]
-        if name == "attr" and node.op is LOOP_BEGIN:
+        if texts.form is not of_form or name in ON_EVERY_PAGE or (name == "attr" and node.op is LOOP_BEGIN):
             continue  # a loop's identity is an arbitrary number, another one in every run
-        if values and name not in ("op", "name", "family"):
+        values = tuple(shown(v) for v in dict.fromkeys(texts.get(facts, node)) if v)
+        if values:
             found[name] = values
     for name, number in NUMBERS.items():
-        value = number.get(facts, node)
+        value = number.get(facts, node) if number.form is of_form else None
         if value is not None:
             found[name] = round(value, 6)
-    flags = [name for name, flag in FLAGS.items() if flag.test(facts, node)]
+    flags = tuple(name for name, flag in FLAGS.items() if flag.form is of_form and flag.test(facts, node))
     return found | ({"flags": flags} if flags else {})
 
 
@@ -176,14 +184,14 @@ def _page(programs: list[PageProgram], choice: PageOptions, title: str, *, timel
     links = [_linked(programs, k, timeline) for k in range(len(programs) - 1)]
     graphs: list[PageGraph] = []
     notes: list[str] = []
-    seconds = choice.timeout / (4 * len(programs) if timeline else 4)
     operations: dict[str, Any] = {}
-    finest = MAX_NODES if choice.max_nodes is None else choice.max_nodes
+    boxes = min(bound(p.view, choice.max_nodes) for p in programs)  # what is compared opens alike
     for p in programs:
-        levels = levels_of(p.view, finest, max(0.5, seconds), *([STAGE_SCENES] if timeline else []))
-        graphs.append(PageGraph(p.title, levels, p.details(), _stage_note(programs, len(graphs)) if timeline else ""))
+        folds = folds_of(p.view, boxes)
+        note = _stage_note(programs, len(graphs)) if timeline else ""
+        graphs.append(PageGraph(p.title, folds, p.details(), p.lines(), note))
         operations.update(p.operations())
-        notes += [f"{p.title}: {note}" if len(programs) > 1 else note for note in levels.notes]
+        notes += [f"{p.title}: {note}" if len(programs) > 1 else note for note in folds.notes]
     data = page(graphs, title, theme=choice.theme, pairs=links, timeline=timeline, operations=operations)
     return Drawing(data, tuple(notes))
 

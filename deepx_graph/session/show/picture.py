@@ -35,7 +35,8 @@ def picture(module: Module, path: str | os.PathLike[str] | None = None, *, forma
     if form != "html":
         return draw(module, path, format=format, **options)
     title = options.pop("title", None)
-    options.pop("legend", None)
+    for of_pictures in ("legend", "timeout", "layout"):
+        options.pop(of_pictures, None)
     name = title if title is not None else module.source.name if module.source else ""
     found = explore([("", Session(module, path=name))], PageOptions(**options), title=name)
     if path is not None:

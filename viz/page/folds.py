@@ -1,0 +1,73 @@
+"""What a reader of one view can open: the first picture, and what each large box of it holds, folded again.
+
+The page lays out what its reader opens (`viz/assets/layout.js`), so only what belongs together is worked out here. A box of few
+nodes has no folding of its own: it opens as these nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from deepx_graph.viz.folding.fold import OVERVIEW, bound, fold
+from deepx_graph.viz.view.model import View, ViewEdge, renumbered, used_clusters
+
+WORK = 12
+"""Boxes are folded, the outer ones first, until all that was folded is so many times the view; any further in are only listed."""
+
+Members = tuple[int, ...]
+
+
+@dataclass
+class Folds:
+    """Foldings of a view or of parts of it, the first of the whole; `inside` says which one a box opens to."""
+
+    view: View
+    folded: list[View] = field(default_factory=list)
+    inside: dict[Members, int] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was said of the first picture."""
+        return self.folded[0].notes
+
+
+def folds_of(view: View, max_nodes: int | None = None) -> Folds:
+    """The foldings of a view; the first has at most `max_nodes` boxes, by default as many as a picture has."""
+    view = renumbered(view)
+    found = Folds(view, [fold(view, bound(view, max_nodes))])
+    parts = _Subviews(view)
+    left = WORK * len(view.nodes)
+    for folded in found.folded:  # grows as boxes are found in it: breadth first
+        for n in folded.nodes:
+            if n.kind == "group" and len(n.members) > OVERVIEW and n.members not in found.inside and left > 0:
+                left -= len(n.members)
+                found.inside[n.members] = len(found.folded)
+                found.folded.append(parts.fold(n.members))
+    return found
+
+
+class _Subviews:
+    """Parts of a view, in time that the part takes and not the whole."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.leaving: list[list[ViewEdge]] = [[] for _ in view.nodes]
+        for e in view.edges:
+            self.leaving[e.source].append(e)
+
+    def part(self, members: Iterable[int]) -> View:
+        kept = dict.fromkeys(sorted(members))
+        nodes = tuple(self.view.nodes[m] for m in kept)
+        edges = tuple(e for m in kept for e in self.leaving[m] if e.target in kept)
+        return View(nodes, edges, used_clusters(self.view.clusters, nodes))
+
+    def fold(self, members: Members) -> View:
+        """What a box holds, in few boxes, but more than one."""
+        part = self.part(members)
+        folded = fold(part, OVERVIEW)
+        if max(len(n.members) for n in folded.nodes) > len(members) // 2:  # one row of equal blocks, and little else
+            folded = fold(part, OVERVIEW, apart=True)
+        if len(folded.nodes) == 1:  # one scope
+            folded = fold(replace(part, nodes=tuple(replace(n, scope=()) for n in part.nodes)), OVERVIEW, apart=True)
+        return folded

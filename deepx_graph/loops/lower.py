@@ -207,8 +207,8 @@ class _Lowering:
     def _is_kept(self, node: Node) -> bool:
         """Whether the elements are put in memory, as computing them wherever they are read would cost too much."""
         users = self.function.users[node]
-        if any(u.op is PROJ for u in users):
-            return True
+        if isinstance(node.type, TupleType):
+            return any(u.op is PROJ for u in users)
         if self._is_pointwise(node):
             return False
         most = ONCE * tensor_type(node.type).size

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 from deepx_graph.ir import Builder, Node
 from deepx_graph.loops.interpret import interpret
@@ -21,6 +22,7 @@ from deepx_graph.ops import (
     floor,
     multiply,
     negate,
+    reduce,
     reverse,
     select,
     torch_index_select,
@@ -79,6 +81,28 @@ def test_what_is_broadcast_is_put_in_memory() -> None:
     b = Builder()
     program = made(lambda x: [b(broadcast_in_dim, b(exponential, x), shape=(9, 50), broadcast_dimensions=(0,))], tensor(F32, (9,)))
     assert len(program.scratch) == 1
+
+
+@pytest.mark.parametrize("shape", [(9,), (9, 4)])
+def test_an_operation_of_several_results_is_a_function_of_its_own(shape: tuple[int, ...]) -> None:
+    """Also where nothing reads its results one by one, and where they are scalars."""
+    b = Builder()
+
+    def greater(x: Node, i: Node, y: Node, j: Node) -> Sequence[Node]:
+        keep = b(compare, x, y, direction="GT")
+        return b(select, keep, x, y), b(select, keep, i, j)
+
+    scalars = [("x", tensor(F32, ())), ("i", tensor(I32, ()))] * 2
+    body = b.function("greater", scalars, greater)
+
+    def both(x: Node, i: Node) -> Sequence[Node]:
+        return [b(reduce, x, i, b.constant(np.float32(-9)), b.constant(np.int32(-1)), body=body, dimensions=(0,))]
+
+    values = np.random.default_rng(0).permutation(np.arange(np.prod(shape), dtype=np.float32)).reshape(shape)
+    places = np.broadcast_to(np.arange(9, dtype=np.int32).reshape(9, *(1 for _ in shape[1:])), shape)
+    found = interpret(made(both, tensor(F32, shape), tensor(I32, shape)), [values, places])
+    np.testing.assert_array_equal(found[0], values.max(0))
+    np.testing.assert_array_equal(found[1], values.argmax(0))
 
 
 def test_a_long_chain_of_operations_is_one_loop_without_memory() -> None:

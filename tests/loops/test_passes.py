@@ -36,6 +36,7 @@ def _small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(split_folds, "STRIP", 4)
     for module in (split_folds, flatten_loops):
         monkeypatch.setattr(module, "LONG_ROW", 3)
+    monkeypatch.setattr(flatten_loops, "MOST_REPEATED", 16)
 
 
 class Generator:
@@ -54,7 +55,7 @@ class Generator:
         for _ in range(self.pick((1, 1, 2))):
             shape = tuple(self.pick(SIZES) for _ in range(self.pick((1, 1, 2, 2, 3))))
             shape = shape if math.prod(shape) < 300 else shape[:1]
-            self.pick((self.elements, self.elements, self.running, self.stored, self.stored, self.total))(shape)
+            self.pick((self.elements, self.elements, self.running, self.stored, self.stored, self.total, self.rows))(shape)
         buffers = [[x.buffer for x in xs if x.buffer is not None] for xs in (self.arguments, self.results)]
         return LoopProgram(tuple(buffers[0]), tuple(buffers[1]), (), tuple(self.b.scratch), self.b.body)
 
@@ -109,6 +110,13 @@ class Generator:
         with self.b.nest(()):
             self.b.put(out, (), accumulate(self.b, self.pick(("add", "max")), self.number(2), shape,
                                            lambda at: self.b.apply("add", read.at(self.b, at), self.value(list(at), 0))))
+
+    def rows(self, shape: tuple[int, ...]) -> None:
+        """Rows to which the elements of one are added."""
+        row = self.pick(self.arguments)
+        out = self.result((*shape[:2], row.shape[-1]))
+        with self.b.nest(out.shape) as at:
+            self.b.put(out, at, self.b.apply("sub", row.at(self.b, [*(Affine(),) * (len(row.shape) - 1), at[-1]]), self.number(3)))
 
     def number(self, value: int) -> ScalarConst:
         """A constant."""
@@ -243,6 +251,21 @@ def test_rows_are_summed_as_they_lie() -> None:
         b.store(y, [i], accumulate(b, "add", ScalarConst(np.float64(0), F64), [50], lambda at: b.load(x, [i, *at])))
     program = optimised(LoopProgram((x,), (y,), (), (), b.body))
     assert not any(isinstance(s, (Load, Store)) and s.buffer.role == "local" for s in walk(program.body))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 6, 1001])
+def test_short_rows_that_read_the_same_elements_are_one_loop(rows: int) -> None:
+    """Some rows at a time, over copies of what each of them reads."""
+    b = LoopBuilder()
+    x, shift = memory("a0", F64, (rows, 3), "argument"), memory("a1", F64, (3,), "argument")
+    y = memory("r0", F64, (rows, 3), "result")
+    with b.nest((rows, 3)) as (i, j):
+        b.store(y, [i, j], b.apply("sub", b.load(x, [i, j]), b.load(shift, [j])))
+    program = optimised(LoopProgram((x, shift), (y,), (), (), b.body))
+    given = [np.random.default_rng(0).normal(size=(rows, 3)), np.array([1.0, 20.0, 300.0])]
+    np.testing.assert_array_equal(interpret(program, given)[0], given[0] - given[1])
+    lengths = [s.high.constant for s in walk(program.body) if isinstance(s, For) and any(isinstance(e, Store) for e in s.body)]
+    assert rows == 1 or lengths[-1] == 3 * min(rows, 5)
 
 
 def test_a_window_is_guarded_at_the_ends_only(monkeypatch: pytest.MonkeyPatch) -> None:

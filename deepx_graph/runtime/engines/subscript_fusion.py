@@ -8,6 +8,7 @@ Groups keep to one scope. Those without such a node stay as they are, for other 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from deepx_graph.analysis.scopes import Placement
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.rebuild import inlined, rebuild, replaced, with_inputs
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, index_of
-from deepx_graph.loops.elements import has_element
+from deepx_graph.loops.elements import has_element, tensor_type
 from deepx_graph.loops.lower import CHEAP, element_cost, stored_values
 from deepx_graph.loops.scalar import NotExpressible
 from deepx_graph.ops.contract.convolution import convolution
@@ -36,6 +37,9 @@ MOST_ROUNDS = 8
 
 MOST_TRANSPOSED = 1 << 14
 """Elements of a transpose that a loop reads as they come; of more, tiles are read, which a kernel of its own does."""
+
+MOST_APART = 4
+"""How far apart neighbours of a result may be in the operand: a few vectors of it hold a vector of the result."""
 
 _LOOKS_UP = (dynamic_slice, gather, torch_index_select)
 """Operations that read their first operand at computed positions."""
@@ -134,7 +138,7 @@ class _Candidates:
         """The groups in which a node is: those of all that read it, or one of its own."""
         if node not in self.fitting:
             return frozenset({None})
-        if node.op.view and node.op is not PROJ and node not in self.roots:
+        if node.op.view and node.op is not PROJ and node not in self.roots and node not in self.results:
             return readers
         if len(readers) == 1 and node not in self.roots:
             (root,) = readers
@@ -189,11 +193,10 @@ def _is_static(type: Type) -> bool:
 
 def _is_scattered(node: Node) -> bool:
     """Whether neighbours in the result of a large transpose lie far apart in the operand."""
-    assert not node.inputs or isinstance(node.inputs[0].type, TensorType)
-    if node.op is not transpose or node.type.size <= MOST_TRANSPOSED:  # type: ignore[attr-defined]
+    if node.op is not transpose:
         return False
-    permutation = node.attr("permutation")
-    return bool(permutation[-1] != len(permutation) - 1)
+    type, permutation = tensor_type(node.inputs[0].type), node.attr("permutation")
+    return type.size > MOST_TRANSPOSED and math.prod(type.shape[permutation[-1] + 1 :]) > MOST_APART
 
 
 def _moves(node: Node) -> bool:

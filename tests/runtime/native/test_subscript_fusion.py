@@ -181,3 +181,15 @@ def test_fused_programs_give_what_unfused_ones_give(seed: int) -> None:
 def test_an_engine_without_machine_code_fuses_nothing() -> None:
     function = dx.optimize(dx.loads(STENCIL)).entry
     assert KernelEngine.canonicalize(NativeEngine(1), function).nodes == function.nodes
+
+
+def test_a_result_that_is_moved_is_written_where_it_is_given() -> None:
+    """Not made first and then copied: channels that come first are a few elements apart."""
+    text = function_text("%x: tensor<2x64x64x3xf32>", """  %e = stablehlo.exponential %x : tensor<2x64x64x3xf32>
+  %r = stablehlo.reverse %e, dims = [2] : tensor<2x64x64x3xf32>
+  %t = stablehlo.transpose %r, dims = [0, 3, 1, 2] : (tensor<2x64x64x3xf32>) -> tensor<2x3x64x64xf32>
+  return %t : tensor<2x3x64x64xf32>""", "tensor<2x3x64x64xf32>")
+    assert nodes_run(text) == ["fusion: machine code of loops"]
+    x = np.random.default_rng(0).random((2, 64, 64, 3), np.float32)
+    (found,) = dx.compile(dx.optimize(dx.loads(text)), engine="native")(x)
+    np.testing.assert_allclose(found, np.exp(x)[:, :, ::-1].transpose(0, 3, 1, 2), rtol=1e-6)

@@ -11,7 +11,7 @@ all are long. Rows near an edge keep their conditions, as do folds within, which
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -20,11 +20,10 @@ from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE, index_of
 from deepx_graph.loops.builder import LoopBuilder, memory
 from deepx_graph.loops.elements import Value, has_element, tensor_type, value
-from deepx_graph.loops.primitives import price
-from deepx_graph.loops.program import Buffer, Let, Load, LoopProgram, Role, Statement, walk
+from deepx_graph.loops.program import Buffer, Copy, Let, Load, LoopProgram, Role, Statement, walk
 from deepx_graph.loops.scalar import Affine, Index, NotExpressible, ScalarVar, affine
 from deepx_graph.loops.tensor import LazyTensor, in_memory
-from deepx_graph.loops.weight import weighted
+from deepx_graph.loops.weight import price_of, weighted
 from deepx_graph.types import I64, DType, TensorType, TupleType
 
 CHEAP = 8
@@ -109,6 +108,7 @@ class _Lowering:
     """The nodes that have memory of their own."""
     costs: dict[Node, ElementCost] = field(default_factory=dict)
     whole_costs: dict[Node, float] = field(default_factory=dict)
+    loop_reads: dict[Node, tuple[float, ...]] = field(default_factory=dict)
     depths: dict[Node, int] = field(default_factory=dict)
     """How many operations compute an element of each node that is not in memory, one after the other."""
 
@@ -235,10 +235,16 @@ class _Lowering:
         return total
 
     def _reads(self, user: Node, operand: int) -> float:
-        if not has_element(user):  # loops read as they like
-            return float("inf")
+        if not has_element(user):
+            return self._loop_reads(user)[operand]
         types = user.type.items if isinstance(user.type, TupleType) else (user.type,)
         return self._cost(user).reads[operand] * tensor_type(types[0]).size
+
+    def _loop_reads(self, user: Node) -> tuple[float, ...]:
+        """How many elements of each operand the loops of an operation read, about."""
+        if user not in self.loop_reads:
+            self.loop_reads[user] = loop_reads(user)
+        return self.loop_reads[user]
 
     def _distinct_reads(self, node: Node) -> float:
         """How many elements all results together read, where nothing on the way to them is in memory: what a nest reads at one
@@ -351,29 +357,51 @@ def leaves_of(value: Value) -> list[LazyTensor]:
 def element_cost(node: Node) -> ElementCost:
     """What an element of a node takes, its operands being in memory."""
     b = LoopBuilder()
-    buffers: list[Buffer] = []
-    itemsizes: dict[Buffer, int] = {}
-    operands: list[Any] = []
-    for k, operand in enumerate(node.inputs):
-        type = operand.type
-        if not isinstance(type, TensorType):
-            raise NotExpressible(f"an operand of type {type}")
-        buffers.append(memory(f"x{k}", type.dtype, tensor_type(type).shape, "argument"))
-        itemsizes[buffers[-1]] = type.dtype.itemsize  # a complex element is two loads
-        operands.append(in_memory(buffers[-1], type.dtype))
+    operands, itemsizes = _operands_in_memory(node)
     found = value(b, node, operands)
     tensor = found[0] if isinstance(found, tuple) else found
     body: list[Statement] = []
     with b.block(body):
         tensor.at(b, [affine(b.var(I64, 0, n - 1)) for n in tensor.shape])
-    work, reads = 0.0, dict.fromkeys(buffers, 0.0)
+    work, reads = 0.0, _reads_of(body, itemsizes)
     for s, times in weighted(body):
-        if isinstance(s, Let):
-            work += price(s.primitive) * times
-        elif isinstance(s, Load) and s.buffer in reads:
+        work += times * price_of(s) if isinstance(s, Let) or (isinstance(s, Load) and s.buffer in reads) else 0.0
+    return ElementCost(work, tuple(reads.values()))
+
+
+def loop_reads(node: Node) -> tuple[float, ...]:
+    """How many elements of each operand the loops of a node's op read, about. Raises NotExpressible."""
+    b = LoopBuilder()
+    operands, itemsizes = _operands_in_memory(node)
+    types = [tensor_type(t) for t in (node.type.items if isinstance(node.type, TupleType) else (node.type,))]
+    assert node.op.loops is not None
+    node.op.loops(b, node, operands, [in_memory(memory(f"r{k}", t.dtype, t.shape, "result"), t.dtype) for k, t in enumerate(types)])
+    return tuple(_reads_of(b.body, itemsizes).values())
+
+
+def _operands_in_memory(node: Node) -> tuple[list[Any], dict[Buffer, int]]:
+    """The operands of a node as arguments, with the bytes of their elements: a complex one is two loads."""
+    operands: list[Any] = []
+    itemsizes: dict[Buffer, int] = {}
+    for k, operand in enumerate(node.inputs):
+        type = operand.type
+        if not isinstance(type, TensorType):
+            raise NotExpressible(f"an operand of type {type}")
+        buffer = memory(f"x{k}", type.dtype, tensor_type(type).shape, "argument")
+        itemsizes[buffer] = type.dtype.itemsize
+        operands.append(in_memory(buffer, type.dtype))
+    return operands, itemsizes
+
+
+def _reads_of(body: list[Statement], itemsizes: Mapping[Buffer, int]) -> dict[Buffer, float]:
+    """How many elements of some buffers statements read, about; a copy reads all."""
+    reads = dict.fromkeys(itemsizes, 0.0)
+    for s, times in weighted(body):
+        if isinstance(s, Load) and s.buffer in reads:
             reads[s.buffer] += times * s.buffer.dtype.itemsize / itemsizes[s.buffer]
-            work += times
-    return ElementCost(work, tuple(reads[k] for k in buffers))
+        elif isinstance(s, Copy) and s.source in reads:
+            reads[s.source] += times * s.source.nbytes / itemsizes[s.source]
+    return reads
 
 
 # --- index-set splitting

@@ -2,7 +2,8 @@
 
 A node that moves elements (its declaration says of which operand's element each of its own is) becomes part of the one kernel that
 reads it, together with what it reads itself, so that nothing of it is ever in memory. A group has one root, which is in memory; its
-other members are read by members alone. Views, which compute nothing, are members of every group that reads them.
+other members are read by members alone. A scatter is a root: it takes in what it reads once. Views, which compute nothing, are
+members of every group that reads them; one that is a result is a root.
 Groups keep to one scope. Those without such a node stay as they are, for other kernels: `loopnest` runs them better.
 """
 
@@ -24,7 +25,7 @@ from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.contract.reduce import broadcast_in_dim, reduce
 from deepx_graph.ops.data.fusion import fusion
-from deepx_graph.ops.tensor.index import dynamic_slice, gather
+from deepx_graph.ops.tensor.index import dynamic_slice, gather, scatter
 from deepx_graph.ops.tensor.layout import reshape, transpose
 from deepx_graph.ops.tensor.shape import concatenate, pad, torch_index_select
 from deepx_graph.types import TensorType, TupleType, Type, is_static, leaves
@@ -114,7 +115,7 @@ class _Candidates:
         if node.op in (PARAM, CONSTANT, dot_general, convolution) or not all(map(_is_static, types)):
             return False
         if node.op is not fusion:
-            return _has_own_element(node)
+            return node.op is scatter or _has_own_element(node)
         body = node.attr("body")
         if body not in self.bodies:
             self.bodies[body] = _is_computed_where_read(body)
@@ -138,6 +139,8 @@ class _Candidates:
         """The groups in which a node is: those of all that read it, or one of its own."""
         if node not in self.fitting:
             return frozenset({None})
+        if node.op is scatter:
+            return frozenset({node})
         if node.op.view and node.op is not PROJ and node not in self.roots and node not in self.results:
             return readers
         if len(readers) == 1 and node not in self.roots:
@@ -202,7 +205,8 @@ def _is_scattered(node: Node) -> bool:
 def _moves(node: Node) -> bool:
     """Whether the node puts elements elsewhere, as no kernel of elementwise operations, broadcasts and reductions does."""
     op = node.op
-    return op.element is not None and not op.elementwise and op not in (reduce, broadcast_in_dim, reshape, dot_general, convolution)
+    is_moved = op.element is not None and not op.elementwise
+    return op is scatter or (is_moved and op not in (reduce, broadcast_in_dim, reshape, dot_general, convolution))
 
 
 def _size(node: Node) -> int:

@@ -193,3 +193,24 @@ def test_a_result_that_is_moved_is_written_where_it_is_given() -> None:
     x = np.random.default_rng(0).random((2, 64, 64, 3), np.float32)
     (found,) = dx.compile(dx.optimize(dx.loads(text)), engine="native")(x)
     np.testing.assert_allclose(found, np.exp(x)[:, :, ::-1].transpose(0, 3, 1, 2), rtol=1e-6)
+
+
+def test_a_scatter_computes_what_it_reads_once() -> None:
+    """Its indices, counts and zeros are never in memory."""
+    text = function_text("%p: tensor<50000xi32>", """  %c = stablehlo.constant dense<0> : tensor<50000xi32>
+  %n = stablehlo.constant dense<50000> : tensor<50000xi32>
+  %i = stablehlo.iota dim = 0 : tensor<50000xi32>
+  %b = stablehlo.compare LT, %p, %c, SIGNED : (tensor<50000xi32>, tensor<50000xi32>) -> tensor<50000xi1>
+  %a = stablehlo.add %p, %n : tensor<50000xi32>
+  %s = stablehlo.select %b, %a, %p : tensor<50000xi1>, tensor<50000xi32>
+  %at = stablehlo.reshape %s : (tensor<50000xi32>) -> tensor<50000x1xi32>
+  %r = "stablehlo.scatter"(%c, %at, %i) <{scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0],
+    scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
+  ^bb0(%x: tensor<i32>, %y: tensor<i32>):
+    stablehlo.return %y : tensor<i32>
+  }) : (tensor<50000xi32>, tensor<50000x1xi32>, tensor<50000xi32>) -> tensor<50000xi32>
+  return %r : tensor<50000xi32>""", "tensor<50000xi32>")
+    assert nodes_run(text) == ["fusion: machine code of loops"]
+    order = np.random.default_rng(0).permutation(50000).astype(np.int32)
+    (found,) = dx.compile(dx.optimize(dx.loads(text)), engine="native")(np.where(order % 3, order, order - 50000).astype(np.int32))
+    np.testing.assert_array_equal(found, np.argsort(order))

@@ -131,8 +131,10 @@ def _boolean(primitive: str) -> Write | None:
 
 def extreme(t: IRBuilder, primitive: str, x: VectorValue, y: VectorValue) -> VectorValue:
     """The greater or lesser of two floats; NaN where either is NaN."""
-    found = t.select(t.compare("fcmp ogt" if primitive == "max" else "fcmp olt", x, y), x, y)
-    return t.select(t.compare("fcmp uno", x, x), x, found)
+    beyond, is_nan = t.compare("fcmp ogt" if primitive == "max" else "fcmp olt", x, y), t.compare("fcmp uno", x, x)
+    if t.lanes == 1:  # of two selects LLVM makes a jump here
+        return t.select(t.binary("or", is_nan, beyond), x, y)
+    return t.select(is_nan, x, t.select(beyond, x, y))
 
 
 def cast(t: IRBuilder, x: VectorValue, target: DType) -> VectorValue:

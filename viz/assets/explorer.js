@@ -262,11 +262,13 @@ function legend() {
   } else {
     const families = new Set(nodes.filter(n => !CONTROL.has(n.kind) && n.family !== "other").map(n => n.family));
     for (const f of [...families].sort()) sample(f, ...rect(`shape f-${f}`));
+    if (GRAPHS.some(g => g.folds.some(fold => fold.boxes.some(b => b.family === "block")))) sample("several families", ...rect("shape f-block"));
   }
   const kinds = new Set(nodes.map(n => n.kind));
   if (GRAPHS.some(g => g.folds[0].boxes.some(b => b.kind === "group"))) kinds.add("group");
   for (const [kind, text] of FORMS) {
     if (!kinds.has(kind)) continue;
+    if (kind === "group") { twoSheets(bottom, text); continue; }
     const [name, attributes] = outline({ x: 1, y: 1, w: 12, h: 8, kind });
     sample(text, name, { ...attributes, rx: name === "rect" ? 2 : attributes.rx ?? "", class: "shape f-other" }, CONTROL.has(kind) ? "control" : "");
   }
@@ -275,6 +277,12 @@ function legend() {
   const frames = new Set(GRAPHS.flatMap(g => g.frames.map(f => f[2])));
   for (const [kind, text] of Object.entries(FRAMES)) if (frames.has(kind) && kind !== "function") sample(text, ...rect(`frame c-${kind}`));
   for (const [mark, text] of MARKS) sample(text, ...rect("shape f-other"), `like-${mark}`);
+}
+
+function twoSheets(parent, text) {
+  const s = make(parent, "span", { className: "sample" }), picture = draw(s, "svg", { viewBox: "0 0 14 10", "aria-hidden": "true" });
+  for (const k of [2, 0]) draw(picture, "rect", { x: 1 + k, y: 3 - k, width: 10, height: 6, rx: 1, class: "shape f-other" });
+  s.append(text);
 }
 
 function foot() {

@@ -14,7 +14,7 @@ from itertools import groupby, pairwise
 
 from deepx_graph.viz.folding.blocks import best_period, contents
 from deepx_graph.viz.folding.quotient import FoldGroup, Quotient
-from deepx_graph.viz.folding.scopes import by_scope
+from deepx_graph.viz.folding.scopes import INPUTS, by_scope
 from deepx_graph.viz.view.labels import short
 from deepx_graph.viz.view.model import Cluster, View, ViewNode
 
@@ -193,6 +193,29 @@ def _chains(q: Quotient, limit: int) -> bool:
     return bool(parts)
 
 
+def _weights(q: Quotient, limit: int) -> bool:
+    """Many parameters, and the constants beside them, each with the first that takes it; many results as one box."""
+    outer = [_outer(q, k) for k in range(len(q))]
+    params = sum(n.kind == "param" for n in outer)
+    results = [k for k, n in enumerate(outer) if n.kind == "result"]
+    groups: dict[int, list[int]] = {}
+    if params > INPUTS:
+        inputs, outputs = q.neighbours()
+        place = {k: i for i, k in enumerate(q.order(inputs, outputs))}
+        for k, item in enumerate(q.items):
+            if outer[k].kind in ("param", "constant") and item.title is None and outputs[k]:
+                user = min(outputs[k], key=place.__getitem__)
+                if q.items[user].cluster == item.cluster and not q.items[user].structural:
+                    groups.setdefault(user, [user]).append(k)
+    nodes = q.view.nodes
+    q.merge([
+        *(FoldGroup(g, q.items[g[0]].title or contents([nodes[m] for m in q.items[g[0]].members]), q.items[g[0]].cluster)
+          for g in groups.values()),
+        *([FoldGroup(results, f"{len(results):,} results", q.items[results[0]].cluster)] if INPUTS < len(results) < len(q) else []),
+    ])  # fmt: skip
+    return bool(groups)
+
+
 def _frames(q: Quotient, limit: int) -> bool:
     """When there are too many frames: one box for each of those that stand too deep; of many functions the largest stays open."""
     sequences = q.sequences()
@@ -315,7 +338,7 @@ def _name(q: Quotient, k: int) -> str:
 
 STEPS: tuple[tuple[str, Callable[[Quotient, int], bool]], ...] = (
     ("fusions", _fusions), ("scopes", by_scope), ("repeated blocks", _repeats), ("chains", _chains),
-    ("frames", _frames), ("runs in source order", _ranges),
+    ("weights with their users", _weights), ("frames", _frames), ("runs in source order", _ranges),
 )  # fmt: skip
 
 

@@ -232,12 +232,18 @@ def _around(clusters: Sequence[int | None], parent: Mapping[int, int | None]) ->
 
 
 def _family(members: Sequence[ViewNode]) -> str:
-    """The family in whose colour they are drawn as one: their own, or the most telling one in a single scope."""
+    """The family in whose colour they are drawn as one: their own, or the most telling one in a single scope; else `block`."""
     families = {m.family for m in members if m.kind not in ("param", "constant")}
     if len(families) == 1:
         return families.pop()
     scopes = {m.scope for m in members if m.kind == "op"}
-    return next((f for f in TELLING if f in families), "group") if len(scopes) == 1 and () not in scopes else "group"
+    within_one = len(scopes) == 1 and () not in scopes
+    return min(families, key=_says_least, default="block") if within_one else "block"
+
+
+def _says_least(family: str) -> tuple[int, str]:
+    """Orders families, the most telling first."""
+    return (TELLING.index(family) if family in TELLING else len(TELLING) + telling(family), family)
 
 
 def summary(members: Sequence[ViewNode]) -> str:

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-from deepx_graph.analysis.name_scopes import Path, common_prefix
+from deepx_graph.analysis.name_scopes import NO_LEVELS, Path, common_prefix
 from deepx_graph.viz.folding.blocks import LISTED, contents, op_of
 from deepx_graph.viz.folding.quotient import FoldGroup, Quotient
 from deepx_graph.viz.view.labels import short
@@ -228,7 +228,8 @@ def _title(key: Key, nodes: Sequence[ViewNode]) -> str:
     """The last part of the scope; of what lies right in one the helpers that most of it is the code of, else its operations."""
     if not key[3] and key[2]:
         return key[2][-1]
-    helpers = Counter(name for n in nodes if (name := n.address.rpartition("#")[0]))
+    called = (n.address.rpartition("#")[0] for n in nodes)
+    helpers = Counter(name for name in called if stem(name).lstrip("_") not in {"", *NO_LEVELS})
     if 2 * sum(helpers.values()) > len(nodes):
         return short(" + ".join(dict.fromkeys(stem(name).lstrip("_") for name, _ in helpers.most_common(LISTED))), 48)
     return contents(nodes)

@@ -19,12 +19,12 @@ from typing import Any
 from deepx_graph.errors import printable
 from deepx_graph.viz.page.folds import Folds
 from deepx_graph.viz.picture.dot import LEGEND
-from deepx_graph.viz.picture.style import HUES, THEMES, Theme, theme_named
+from deepx_graph.viz.picture.style import BLOCK, HUES, THEMES, Theme, theme_named
 from deepx_graph.viz.picture.svg import shown
 from deepx_graph.viz.view.model import View, ViewNode
 
 ASSETS = Path(__file__).parents[1] / "assets"
-FAMILIES = (*HUES, "other")
+FAMILIES = (*HUES, BLOCK, "other")
 """Families with a colour of their own, and the rest."""
 
 SCRIPTS = ("query.js", "layout.js", "graphs.js", "scene.js", "pane.js", "inspector.js", "explorer.js")
@@ -150,7 +150,7 @@ def _box(n: ViewNode, frame: int | str | None, folds: Folds) -> list[Any]:
 
 
 def _family(n: ViewNode) -> str:
-    return n.family if n.family in HUES else "other"
+    return n.family if n.family in FAMILIES else "other"
 
 
 def _runs(ids: Sequence[int]) -> list[list[int]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import colorsys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from deepx_graph.errors import UsageError, printable, suggest
 from deepx_graph.viz.view.model import Change, ClusterKind, EdgeKind, NodeKind, ViewNode
@@ -68,6 +69,9 @@ HUES: Mapping[str, int] = {
 }  # fmt: skip
 """Degrees on the colour wheel."""
 
+BLOCK: Literal["block"] = "block"
+"""The family of a box of many families, drawn in the colours of the frame that it opens to."""
+
 
 @dataclass(frozen=True)
 class Theme:
@@ -89,6 +93,8 @@ class Theme:
 
     def colours(self, family: str) -> tuple[str, str]:
         """Fill and border of a box of that family."""
+        if family == BLOCK:
+            return self.clusters[BLOCK]
         hue = HUES.get(family)
         return _hex(hue, *self.fill), _hex(hue, *self.stroke)
 

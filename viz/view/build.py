@@ -231,10 +231,13 @@ class _Painter:
 
     def _result(self, k: int, node: Node) -> None:
         number = self._number(node)
+        name = self.function.result_name(k)
+        only = len(self.function.results) == 1
+        title = short(name) if not name.isdigit() else "result" if only else f"result {k}"  # a number of the text says nothing
         id = self.canvas.node(
-            "result", short(self.function.result_name(k)), number or type_text(node.type), cluster=self.root,
+            "result", title, number or type_text(node.type), cluster=self.root,
             family="structure", tooltip=f"result {k} of {short(self.function.name, 200)}: {short(str(node.type), 200)}",
-            name=self.function.result_name(k),
+            name=name,
         )  # fmt: skip
         self._edge(node, id)
 

@@ -84,9 +84,10 @@ def draw(
 
 
 def view_of(module: Module, function: str | None, keep: frozenset[str] | None, around: str | None, depth: int, *, collapse: bool,
-            title: str) -> View:
+            title: str, tooltips: bool = True) -> View:
     """The view of what `draw` is asked for, before anything is folded."""
-    view = build_view(module, None if function is None else [function], collapse=collapse, open_calls=keep is None, title=title)
+    view = build_view(module, None if function is None else [function], collapse=collapse, open_calls=keep is None, title=title,
+                      tooltips=tooltips)
     if keep is not None:
         view = chosen(view, keep)
     if around is not None:

@@ -52,8 +52,10 @@ from deepx_graph.viz.view.model import Canvas, Cluster, EdgeKind, NodeKind, View
 
 
 def build_view(module: Module, functions: Sequence[str] | None = None, *, collapse: bool = False, open_calls: bool = False,
-               title: str = "") -> View:
+               title: str = "", tooltips: bool = True) -> View:
     """The whole picture of a module, or of the named functions; `collapse` draws a fusion as one box.
+
+    Without `tooltips` nodes have none: whoever has all that is known of them by other means saves the time.
 
     With `open_calls` helpers are drawn where they are called (`Helpers`), and functions that the entry does not reach not at all.
 
@@ -63,7 +65,7 @@ def build_view(module: Module, functions: Sequence[str] | None = None, *, collap
     if functions is not None and not functions:
         raise UsageError("no function to draw")
     helpers = Helpers(module) if open_calls else None
-    choice = _Choice(collapse, helpers)
+    choice = _Choice(collapse, helpers, tooltips)
     everything = helpers.drawn() if helpers else module.functions
     for function in everything if functions is None else [module[name] for name in functions]:
         root = canvas.cluster("function", f"function {short(function.name, 60)}", None)
@@ -86,10 +88,11 @@ def is_backward(node: Node) -> bool:
 
 @dataclass(frozen=True)
 class _Choice:
-    """What is drawn as one box, and what is opened."""
+    """What is drawn as one box, what is opened, and whether tooltips are made."""
 
     collapse: bool
     helpers: Helpers | None
+    tooltips: bool
 
 
 class _Painter:
@@ -148,7 +151,8 @@ class _Painter:
         scope = self.scope(node) if node in self.scopes else ROOT
         return self.canvas.node(
             kind, title, below, cluster=cluster, family=family_of(node.op), shape=type_text(node.type),
-            tooltip=tooltip(node, address, extra), name=node.name, address=address, scope=scope.path,
+            tooltip=tooltip(node, address, extra) if self.choice.tooltips else "", name=node.name, address=address,
+            scope=scope.path,
             weight=node.op is PARAM and len(parameter_path(parameter_name(node))) > 1,
             line=node.span.line if node.span else 0, backward=is_backward(node) or scope.phase == "backward",
         )  # fmt: skip

@@ -58,6 +58,8 @@ class PageOptions:
     sideways: bool = False
     keep: frozenset[str] | None = None
     """Addresses of the only nodes to show."""
+    tooltips: bool = False
+    """Whether boxes say all of their nodes themselves; a page has it in its columns."""
 
 
 @dataclass
@@ -72,7 +74,8 @@ class PageProgram:
     @cached_property
     def view(self) -> View:
         c, module = self.choice, self.session.module
-        view = view_of(module, c.function, c.keep, c.around, c.depth, collapse=c.collapse, title=self.title)
+        view = view_of(module, c.function, c.keep, c.around, c.depth, collapse=c.collapse, title=self.title,
+                       tooltips=c.tooltips)
         return renumbered(replace(view, sideways=c.sideways))
 
     @cached_property

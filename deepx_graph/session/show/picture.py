@@ -97,7 +97,7 @@ def compared(a: Named, b: Named, path: str) -> Drawing:
 
 def both(a: Named, b: Named) -> View:
     """One view of two programs; the boxes of the first that are also in the second are drawn once, as they are in the second."""
-    first, second = (PageProgram(name, Session(module), PageOptions(collapse=True)) for name, module in (a, b))
+    first, second = (PageProgram(name, Session(module), PageOptions(collapse=True, tooltips=True)) for name, module in (a, b))
     partner = pairs(a[1], b[1])
     for change in diff(a[1], b[1]).changes:
         for node, side in ((change.before, first), (change.after, second)):

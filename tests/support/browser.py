@@ -104,6 +104,10 @@ class Browser:
                 break
         self.run("typeof ready === 'undefined' ? null : ready")
 
+    def visit(self, url: str) -> None:
+        """Goes to an address, and does not wait for what it shows."""
+        self._call("Page.navigate", url=url)
+
     def run(self, expression: str) -> Any:
         """The value of an expression in the page, awaited when it is a promise."""
         found = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True, userGesture=True)
@@ -121,6 +125,10 @@ class Browser:
         self.run("new Promise(requestAnimationFrame)")
         x, y = self.run(f"(() => {{ const r = document.querySelectorAll({json.dumps(selector)})[{number}].getBoundingClientRect();"
                         "return [r.x + r.width / 2, r.y + r.height / 2]; })()")  # fmt: skip
+        self.click_at(x, y, count)
+
+    def click_at(self, x: float, y: float, count: int = 1) -> None:
+        """A mouse click at a place of the window."""
         for k in range(1, count + 1):
             for kind in ("mousePressed", "mouseReleased"):
                 self._call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=k)

@@ -110,10 +110,10 @@ def load(source: object, format: str | None = None, *, broadcast: bool = False, 
     protocol buffer. Names of scopes and places in the user's program are kept.
 
     `lengths` says how many items the inputs of an ONNX model have that are sequences, by name; -1 for an optional one without a
-    value. `weights` says whether the weights in a MindIR or ONNX file become `constants` or `inputs` of the entry. `max_nodes` and
-    `max_file_bytes` bound what is read. `data_root` is the folder of the tensors that a deepx program loads, whose types are
-    needed for reading. With `broadcast`, elementwise operands of different shapes are broadcast as numpy does, where the language
-    is stricter.
+    value. `weights` says whether the weights in a MindIR, ONNX or torch.export file become `constants` or `inputs` of the entry.
+    `max_nodes` and `max_file_bytes` bound what is read. `data_root` is the folder of the tensors that a deepx program loads, whose
+    types are needed for reading. With `broadcast`, elementwise operands of different shapes are broadcast as numpy does, where the
+    language is stricter.
 
     Tolerated irregularities of the text are issued as Python warnings. Raises ParseError, VerifyError and LimitError with file,
     line and column, UsageError when the file cannot be opened or the object has no program.

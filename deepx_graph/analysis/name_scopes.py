@@ -91,10 +91,16 @@ def scope_of_label(label: str) -> NameScope:
             phase = "forward"
         if not {"jit", "pjit"} & wrapped:
             for level in _levels(named):
-                if levels and levels[-1].partition(".")[0] == level.partition(".")[0]:
-                    levels.pop()  # a method of the module that follows, or the same again
+                if levels and _again(levels[-1], level):
+                    levels.pop()
                 levels.append(level)
     return NameScope(tuple(levels), phase)
+
+
+def _again(before: str, level: str) -> bool:
+    """Whether a level is a method of the module that follows, or the same again. `layers.0` is none of `layers`."""
+    (a, _, first), (b, _, second) = before.partition("."), level.partition(".")
+    return a == b and not any(p.replace(".", "").isdigit() for p in (first, second))
 
 
 def _unwrapped(part: str) -> tuple[str, frozenset[str]]:

@@ -34,7 +34,7 @@ from deepx_graph.errors import (
 )
 from deepx_graph.ir import Module
 from deepx_graph.rewrite import TARGETS
-from deepx_graph.text import mindir, onnx
+from deepx_graph.text import mindir, onnx, torch
 from deepx_graph.text.common.options import ReadOptions, ReadResult
 from deepx_graph.text.hlo import is_protobuf
 from deepx_graph.text.stablehlo import is_binary
@@ -131,6 +131,8 @@ FORMATS: dict[str, Format] = {
                writes=False, begins=mindir.looks_like_model),
         Format("onnx", "ONNX models, binary, every version of the operators", (".onnx",), "deepx_graph.text.onnx", writes=False,
                begins=onnx.looks_like_model),
+        Format("torch", "programs of torch.export, binary (.pt2)", (".pt2",), "deepx_graph.text.torch", writes=False,
+               begins=torch.looks_like_program),
         Format("relay", "TVM Relay text", (".relay", ".rly"), "deepx_graph.text.relay", target="printer.ops"),
         Format("anf", "A-normal form: S-expressions with a name for every step", (".anf",), "deepx_graph.text.anf"),
         Format("cps", "continuation-passing style, written for looking and not read", (".cps",),
@@ -317,8 +319,6 @@ _ZIP = rb"PK\x03\x04.{26}"
 _ARRAYS = "arrays are inputs: run PROGRAM --input NAME=FILE, or --inputs FILE for an archive"
 _WEIGHTS = "it has weights and no program: export the model that they belong to, as ONNX, StableHLO or HLO"
 _TF2ONNX = "python -m tf2onnx.convert --{} --output FILE.onnx"
-_TORCH = ('python -c "import torch; from torch_xla.stablehlo import exported_program_to_stablehlo as s; '
-          "print(s(torch.export.load('FILE')).get_stablehlo_text())\" > FILE.mlir")  # fmt: skip
 _SCRIPT = "python -c \"import torch; torch.onnx.export(torch.jit.load('FILE'), (ARGUMENTS,), 'FILE.onnx')\""
 _KERAS = "python -c \"import keras; keras.saving.load_model('FILE').export('FILE.onnx', format='onnx')\""
 _BACK = "convert the model that it was made from: there is no way back from this form"
@@ -326,8 +326,6 @@ _BACK = "convert the model that it was made from: there is no way back from this
 BINARIES: tuple[tuple[str, bytes, str], ...] = (
     ("an archive of numpy arrays", _ZIP + rb"[^/\\]{1,80}\.npy", _ARRAYS),
     ("a Keras model", _ZIP + rb"(?:metadata|config)\.json", _KERAS),
-    ("a program of torch.export (.pt2)",
-     _ZIP + rb"(?:[^/\x00]{1,200}/)?(?:archive_format|archive_version|version|serialized_exported_program)", _TORCH),
     ("an archive of torch, TorchScript or weights",
      _ZIP + rb"[^/\x00]{1,200}/(?:data\.pkl|code/|constants\.pkl|byteorder|\.data)", _SCRIPT),
     ("a zip archive", rb"PK\x03\x04", "unpack it: it may hold a program"),

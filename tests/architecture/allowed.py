@@ -12,7 +12,7 @@ CIRCLES: list[list[str]] = []
 ONE_READER: set[str] = set()
 """Short modules that only a neighbour imports."""
 
-ONE_SUBCLASS: set[str] = {"KnownSteps"}
+ONE_SUBCLASS: set[str] = set()
 """Classes with one heir that do not say that they are abstract."""
 
 OP_IDENTITIES: dict[str, int] = {

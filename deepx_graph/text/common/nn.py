@@ -13,10 +13,10 @@ import numpy as np
 
 from deepx_graph import ops
 from deepx_graph.errors import InferError
-from deepx_graph.ir import Node, Op
+from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.text.common.steps import Steps, Unsupported, ranked
-from deepx_graph.types import Dim, DType, as_tensor, mul_dims
+from deepx_graph.types import I64, Dim, DType, as_tensor, mul_dims, scalar
 
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 """Letters of the spatial axes."""
@@ -102,6 +102,23 @@ def pooled(c: Steps, op: Op, x: Node, windows: dict[str, tuple[int, ...]]) -> No
     """Each window reduced by a monoid op."""
     dtype = as_tensor(x.type).dtype
     return c(ops.reduce_window, x, c.like(op.identity_for(dtype), x), body=monoid_body(op, dtype), **windows)
+
+def max_and_place(c: Steps, x: Node, place: Node, windows: dict[str, tuple[int, ...]]) -> list[Node]:
+    """The greatest of each window, and what `place` has there: of equal ones that with the least place."""
+    dtype = as_tensor(x.type).dtype
+    low, far = c.like(ops.maximum.identity_for(dtype), x), c.like(np.iinfo(np.int64).max, place)
+    t, p = scalar(dtype), scalar(I64)
+
+    def better(a: Node, i: Node, b: Node, j: Node) -> list[Node]:
+        build = Builder()
+        same = build(ops.compare, a, b, direction="EQ")
+        first = build(ops.and_, same, build(ops.compare, i, j, direction="LT"))
+        take = build(ops.or_, build(ops.compare, a, b, direction="GT"), first)
+        return [build(ops.select, take, a, b), build(ops.select, take, i, j)]
+
+    body: Function = Builder().function("better", (("a", t), ("i", p), ("b", t), ("j", p)), better, public=False)
+    made = c(ops.reduce_window, x, place, low, far, body=body, **windows)
+    return [c.b.proj(made, 0), c.b.proj(made, 1)]
 
 def averaged(c: Steps, x: Node, windows: dict[str, tuple[int, ...]], with_padding: bool) -> Node:
     """The mean of each window; the padding counts where `with_padding`."""

@@ -9,14 +9,12 @@ from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Node
 from deepx_graph.text.common.activations import hard_sigmoid_of, softplus_of
-from deepx_graph.text.common.elements import along_axis, part_of
+from deepx_graph.text.common.elements import part_of
+from deepx_graph.text.common.recurrence import Cell, against, gates_of, over_rows, over_time, turned
 from deepx_graph.text.onnx.context import NodeContext, Rules
 from deepx_graph.types import I64
 
 Activation = Callable[[NodeContext, Node], Node]
-Cell = Callable[[NodeContext, Node, Sequence[Node]], Sequence[Node]]
-"""`cell(c, inputs of the gates, states)`: the new states; the first is what is given out."""
-
 _ALPHA = {"LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "Elu": 1.0, "HardSigmoid": 0.2, "Affine": 1.0, "ScaledTanh": 1.0}
 _BETA = {"HardSigmoid": 0.5, "Affine": 0.0, "ScaledTanh": 1.0}
 
@@ -69,30 +67,13 @@ def _clipped(function: Callable[..., Node], a: float, b: float, most: float) -> 
     return build
 
 
-def _gates(c: NodeContext, x: Node, count: int) -> list[Node]:
-    """The parts of [batch, count * size]."""
-    size = c.shape_of(x)[1] // count
-    return [part_of(c, x, 1, k * size, (k + 1) * size) for k in range(count)]
-
-
-def _against(c: NodeContext, x: Node, w: Node) -> Node:
-    """x times the transpose of w."""
-    rank = len(c.dims_of(x))
-    return c(ops.dot_general, x, w, lhs_contracting_dimensions=(rank - 1,), rhs_contracting_dimensions=(1,))
-
-
-def _over_rows(c: NodeContext, bias: Node, x: Node) -> Node:
-    dims = c.dims_of(x)
-    return c.along(bias, dims, (len(dims) - 1,))
-
-
 # --- cells ----------------------------------------------------------------------------------------------------------
 
 
 def _rnn_cell(c: NodeContext, f: Sequence[Activation], r: Node, bias: Node, extra: Any) -> Cell:
-    def cell(c: NodeContext, given: Node, state: Sequence[Node]) -> Sequence[Node]:
-        total = c(ops.add, given, _against(c, state[0], r))
-        return [f[0](c, c(ops.add, total, _over_rows(c, bias, total)))]
+    def cell(given: Node, state: Sequence[Node]) -> Sequence[Node]:
+        total = c(ops.add, given, against(c, state[0], r))
+        return [f[0](c, c(ops.add, total, over_rows(c, bias, total)))]
 
     return cell
 
@@ -103,17 +84,17 @@ def _gru_cell(c: NodeContext, f: Sequence[Activation], r: Node, bias: Node, extr
     gates, hidden = part_of(c, r, 0, 0, 2 * size), part_of(c, r, 0, 2 * size, 3 * size)
     outer, inner = part_of(c, bias, 0, 0, 2 * size), part_of(c, bias, 0, 2 * size, 3 * size)
 
-    def cell(c: NodeContext, given: Node, state: Sequence[Node]) -> Sequence[Node]:
+    def cell(given: Node, state: Sequence[Node]) -> Sequence[Node]:
         h = state[0]
-        total = c(ops.add, part_of(c, given, 1, 0, 2 * size), _against(c, h, gates))
-        z, reset = (f[0](c, g) for g in _gates(c, c(ops.add, total, _over_rows(c, outer, total)), 2))
+        total = c(ops.add, part_of(c, given, 1, 0, 2 * size), against(c, h, gates))
+        z, reset = (f[0](c, g) for g in gates_of(c, c(ops.add, total, over_rows(c, outer, total)), 2))
         fresh = part_of(c, given, 1, 2 * size, 3 * size)
         if c.flag("linear_before_reset"):
-            back = _against(c, h, hidden)
-            back = c(ops.multiply, reset, c(ops.add, back, _over_rows(c, inner, back)))
+            back = against(c, h, hidden)
+            back = c(ops.multiply, reset, c(ops.add, back, over_rows(c, inner, back)))
         else:
-            back = _against(c, c(ops.multiply, reset, h), hidden)
-            back = c(ops.add, back, _over_rows(c, inner, back))
+            back = against(c, c(ops.multiply, reset, h), hidden)
+            back = c(ops.add, back, over_rows(c, inner, back))
         new = f[1](c, c(ops.add, fresh, back))
         return [c(ops.add, c(ops.multiply, c(ops.subtract, c.like(1, z), z), new), c(ops.multiply, z, h))]
 
@@ -126,12 +107,12 @@ def _lstm_cell(c: NodeContext, f: Sequence[Activation], r: Node, bias: Node, ext
     peepholes = None if extra is None else [part_of(c, extra, 0, k * size, (k + 1) * size) for k in range(3)]
 
     def peep(x: Node, seen: Node, k: int) -> Node:
-        return x if peepholes is None else c(ops.add, x, c(ops.multiply, _over_rows(c, peepholes[k], seen), seen))
+        return x if peepholes is None else c(ops.add, x, c(ops.multiply, over_rows(c, peepholes[k], seen), seen))
 
-    def cell(c: NodeContext, given: Node, state: Sequence[Node]) -> Sequence[Node]:
+    def cell(given: Node, state: Sequence[Node]) -> Sequence[Node]:
         h, old = state
-        total = c(ops.add, given, _against(c, h, r))
-        i, o, forget, new = _gates(c, c(ops.add, total, _over_rows(c, bias, total)), 4)
+        total = c(ops.add, given, against(c, h, r))
+        i, o, forget, new = gates_of(c, c(ops.add, total, over_rows(c, bias, total)), 4)
         i = f[0](c, peep(i, old, 0))
         forget = c(ops.subtract, c.like(1, i), i) if c.flag("input_forget") else f[0](c, peep(forget, old, 2))
         held = c(ops.add, c(ops.multiply, forget, old), c(ops.multiply, i, f[1](c, new)))
@@ -165,11 +146,11 @@ def _recurrent(make: Callable[..., Cell], gates: int, default: Sequence[str], st
             peepholes = _own(c, 7, d) if states == 2 and c.has(7) else None
             cell = make(c, functions[d], own[1], part_of(c, bias, 0, half, 2 * half), peepholes)
             inits = [_initial(c, 5 + k, d, batched, (batch, size)) for k in range(states)]
-            line = _turned(c, x, lengths) if backwards else x
-            given = _against(c, line, own[0])
-            given = c(ops.add, given, _over_rows(c, part_of(c, bias, 0, 0, half), given))
-            out, *last = _over_time(c, cell, given, inits, lengths, (time, batch, size))
-            outs.append(c.add_axes(_turned(c, out, lengths) if backwards else out, (1,)))
+            line = turned(c, x, lengths) if backwards else x
+            given = against(c, line, own[0])
+            given = c(ops.add, given, over_rows(c, part_of(c, bias, 0, 0, half), given))
+            out, *last = over_time(c, cell, given, inits, lengths, (time, batch, size))
+            outs.append(c.add_axes(turned(c, out, lengths) if backwards else out, (1,)))
             lasts.append(last)
         axis_of_directions = 1 if batched else 0
         ends = [_joined(c, [c.add_axes(row[k], (axis_of_directions,)) for row in lasts], axis_of_directions) for k in range(states)]
@@ -192,40 +173,6 @@ def _initial(c: NodeContext, k: int, d: int, batched: bool, shape: tuple[int, in
 
 def _joined(c: NodeContext, parts: Sequence[Node], axis: int) -> Node:
     return c(ops.concatenate, *parts, dimension=axis) if len(parts) > 1 else parts[0]
-
-
-def _turned(c: NodeContext, x: Node, lengths: Node | None) -> Node:
-    """Time backwards; of sequences of several lengths each within its own."""
-    if lengths is None:
-        return c(ops.reverse, x, dimensions=(0,))
-    dims = c.shape_of(x)
-    places, ends = c.indices(I64, dims, 0), c.along(lengths, dims, (1,))
-    back = c(ops.subtract, c(ops.subtract, ends, c.like(1, ends)), places)
-    return along_axis(c, x, c(ops.select, c(ops.compare, places, ends, direction="LT"), back, places), 0)
-
-
-def _over_time(c: NodeContext, cell: Cell, given: Node, inits: Sequence[Node], lengths: Node | None,
-               shape: tuple[int, int, int]) -> Sequence[Node]:
-    """What the cell gives at each step, zero past the end of a sequence, and the last states."""
-    time, batch, size = shape
-    width = c.shape_of(given)[2]
-    pile = c.full(0, c.type_of(inits[0]).with_dims(shape))
-    zero = c.scalar(0, I64)
-
-    def step(now: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
-        place, piled, *state = now
-        row = c.shaped(c(ops.dynamic_slice, given, place, zero, zero, slice_sizes=(1, batch, width)), (batch, width))
-        new = list(cell(c, row, state))
-        out = new[0]
-        if lengths is not None:
-            running = c(ops.compare, c.along(place, (batch,), ()), lengths, direction="LT")
-            within = c.along(running, (batch, size), (0,))
-            new = [c(ops.select, within, n, s) for n, s in zip(new, state, strict=True)]
-            out = c(ops.select, within, out, c.full(0, c.type_of(out)))
-        piled = c(ops.dynamic_update_slice, piled, c.add_axes(out, (0,)), place, zero, zero)
-        return c(ops.compare, place, c.scalar(time, I64), direction="LT"), [c(ops.add, place, c.scalar(1, I64)), piled, *new]
-
-    return c.b.loop([zero, pile, *inits], step)[1:]
 
 
 RECURRENT: Rules = {

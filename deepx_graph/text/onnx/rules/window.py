@@ -11,8 +11,8 @@ import numpy as np
 
 from deepx_graph import ops
 from deepx_graph.errors import InferError
-from deepx_graph.ir import Builder, Function, Node, Op
-from deepx_graph.text.common.nn import elements_inside, pooled, spread_over
+from deepx_graph.ir import Builder, Node, Op
+from deepx_graph.text.common.nn import elements_inside, max_and_place, pooled, spread_over
 from deepx_graph.text.onnx.context import NodeContext, Rule, Rules
 from deepx_graph.text.onnx.rules.linear import less_zero
 from deepx_graph.types import I64, Dim, scalar
@@ -182,26 +182,14 @@ def _max_pool(c: NodeContext) -> Any:
 
 def _max_and_place(c: NodeContext, windows: dict[str, Sizes]) -> list[Node]:
     """The greatest of each window, and where it is in the whole tensor: the first of equal ones."""
-    x, shape, dtype = c.node(), c.shape(), c.dtype()
+    x, shape = c.node(), c.shape()
     place: Node = c(ops.iota, dtype=I64, shape=(math.prod(shape),), iota_dimension=0)
     n = len(shape) - 2
     if c.flag("storage_order"):
         place = c.transposed(c.shaped(place, (*shape[:2], *reversed(shape[2:]))), (0, 1, *reversed(range(2, n + 2))))
     else:
         place = c.shaped(place, shape)
-    low, far = c.like(ops.maximum.identity_for(dtype), x), c.like(np.iinfo(np.int64).max, place)
-    t, p = scalar(dtype), scalar(I64)
-
-    def better(a: Node, i: Node, b: Node, j: Node) -> list[Node]:
-        build = Builder()
-        same = build(ops.compare, a, b, direction="EQ")
-        first = build(ops.and_, same, build(ops.compare, i, j, direction="LT"))
-        take = build(ops.or_, build(ops.compare, a, b, direction="GT"), first)
-        return [build(ops.select, take, a, b), build(ops.select, take, i, j)]
-
-    body: Function = Builder().function("better", (("a", t), ("i", p), ("b", t), ("j", p)), better, public=False)
-    made = c(ops.reduce_window, x, place, low, far, body=body, **windows)
-    return [c.b.proj(made, 0), c.b.proj(made, 1)]
+    return max_and_place(c, x, place, windows)
 
 
 def _average_pool(c: NodeContext) -> Node:

@@ -1,0 +1,30 @@
+"""The operators of ATen in terms of ours, by kind. An operator is stated once, for all of its overloads unless these differ.
+
+Semantics: torch documentation; aten/src/ATen/native/native_functions.yaml and torch/_refs of torch 2.13.
+"""
+
+from __future__ import annotations
+
+from deepx_graph.text.torch.context import Rule
+from deepx_graph.text.torch.rules.attention import ATTENTION
+from deepx_graph.text.torch.rules.backward import BACKWARD
+from deepx_graph.text.torch.rules.control import CONTROL
+from deepx_graph.text.torch.rules.create import CREATE
+from deepx_graph.text.torch.rules.elementwise import ELEMENTWISE
+from deepx_graph.text.torch.rules.image import IMAGE
+from deepx_graph.text.torch.rules.index import INDEX
+from deepx_graph.text.torch.rules.linear import LINEAR
+from deepx_graph.text.torch.rules.loss import LOSS
+from deepx_graph.text.torch.rules.norm import NORM
+from deepx_graph.text.torch.rules.recurrent import RECURRENT
+from deepx_graph.text.torch.rules.reduce import REDUCE
+from deepx_graph.text.torch.rules.sizes import SIZES
+from deepx_graph.text.torch.rules.views import VIEWS
+from deepx_graph.text.torch.rules.window import WINDOW
+
+_ATEN = (ATTENTION, BACKWARD, CREATE, ELEMENTWISE, IMAGE, INDEX, LINEAR, LOSS, NORM, RECURRENT, REDUCE, VIEWS, WINDOW)
+
+RULES: dict[str, Rule] = {
+    **{f"aten.{name}": rule for table in _ATEN for name, rule in table.items()}, **SIZES, **CONTROL,
+}
+"""The rules by operator, all overloads or one."""

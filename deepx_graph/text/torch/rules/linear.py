@@ -1,0 +1,174 @@
+"""Matrix products, distances, Fourier transforms."""
+
+from __future__ import annotations
+
+import math
+
+from deepx_graph import ops
+from deepx_graph.errors import InferError
+from deepx_graph.ir import Node
+from deepx_graph.text.common.products import determinant, einsum, product
+from deepx_graph.text.common.steps import axis_of
+from deepx_graph.text.torch.context import CallContext, Rule, Rules, Value
+from deepx_graph.text.torch.promotion import result_type
+
+
+def _operands(c: CallContext, first: int = 0, second: int = 1) -> tuple[Node, Node]:
+    dtype = result_type([c.get(first), c.get(second)])
+    return c.as_node(c.get(first), dtype), c.as_node(c.get(second), dtype)
+
+
+def _product(c: CallContext) -> Node:
+    return product(c, *_operands(c))
+
+
+def with_factors(c: CallContext, made: Node, alpha: Value, other: Node, beta: Value) -> Node:
+    """alpha * made + beta * other"""
+    dtype = c.dtype_of(made)
+    if alpha != 1:
+        made = c(ops.multiply, made, c.as_node(alpha, dtype))
+    if beta == 0:
+        return made
+    other = other if beta == 1 else c(ops.multiply, other, c.as_node(beta, dtype))
+    return c.each(ops.add, made, other)
+
+
+def _added_product(c: CallContext) -> Node:
+    """addmm, addmv, baddbmm: beta * self + alpha * (a b)"""
+    return with_factors(c, product(c, *_operands(c, 1, 2)), c.get("alpha", 1), c.node(0), c.get("beta", 1))
+
+
+def _linear(c: CallContext) -> Node:
+    return linear(c, c.node(0), c.node(1), c.optional(2))
+
+
+def linear(c: CallContext, x: Node, weight: Node, bias: Node | None) -> Node:
+    """x times the transpose of the weight, plus the bias."""
+    rank = len(c.dims_of(x))
+    made = c(
+        ops.dot_general, x, weight, lhs_contracting_dimensions=(rank - 1,), rhs_contracting_dimensions=(len(c.dims_of(weight)) - 1,)
+    )
+    return made if bias is None else c.each(ops.add, made, bias)
+
+
+def _outer(c: CallContext) -> Node:
+    x, y = _operands(c)
+    dims = (c.dims_of(x)[0], c.dims_of(y)[0])
+    return c(ops.multiply, c.along(x, dims, (0,)), c.along(y, dims, (1,)))
+
+
+def _einsum(c: CallContext) -> Node:
+    return einsum(c, c.text("equation", c.text(0)), c.nodes("tensors" if c.has("tensors") else 1))
+
+
+def _bilinear(c: CallContext) -> Node:
+    made = einsum(c, "...i,kij,...j->...k", [c.node(0), c.node(2), c.node(1)])
+    return made if not c.has(3) else c.each(ops.add, made, c.node(3))
+
+
+def _tensordot(c: CallContext) -> Node:
+    x, y = _operands(c)
+    left, right = (tuple(axis_of(a, len(c.dims_of(n))) for a in c.ints(k)) for k, n in ((2, x), (3, y)))
+    return c(ops.dot_general, x, y, lhs_contracting_dimensions=left, rhs_contracting_dimensions=right)
+
+
+def _distances(c: CallContext) -> Node:
+    """Between the rows of two matrices."""
+    x, y = _operands(c)
+    a, b = c.shape_of(x), c.shape_of(y)
+    p = c.real("p", 2.0)
+    dims = (*a[:-1], b[-2], a[-1])
+    axes = range(len(a) - 2)
+    off = c(
+        ops.subtract,
+        c.along(x, dims, [*axes, len(dims) - 3, len(dims) - 1]),
+        c.along(y, dims, [*axes, len(dims) - 2, len(dims) - 1]),
+    )
+    return _length(c, off, p)
+
+
+def _length(c: CallContext, off: Node, p: float) -> Node:
+    axis = (len(c.dims_of(off)) - 1,)
+    size = c(ops.abs_, off)
+    if p == math.inf:
+        return ops.reduction(c.b, ops.maximum, size, axis)
+    if p == 1:
+        return ops.reduction(c.b, ops.add, size, axis)
+    if p == 2:
+        return c(ops.sqrt, ops.reduction(c.b, ops.add, c(ops.multiply, off, off), axis))
+    if p == 0:
+        return ops.reduction(c.b, ops.add, c.to(c(ops.compare, off, c.like(0, off), direction="NE"), c.dtype_of(off)), axis)
+    return c(ops.power, ops.reduction(c.b, ops.add, c(ops.power, size, c.like(p, size)), axis), c.like(1 / p, size))
+
+
+def _pair_distances(c: CallContext) -> Node:
+    """Between each two different rows of a matrix, in order."""
+    import numpy as np
+
+    from deepx_graph.text.common.elements import taken
+
+    x = c.node()
+    rows, columns = np.triu_indices(c.shape_of(x)[0], 1)
+    off = c(ops.subtract, taken(c, x, 0, rows), taken(c, x, 0, columns))
+    return _length(c, off, c.real("p", 2.0))
+
+
+# --- Fourier transforms ---------------------------------------------------------------------------------------------
+
+
+def _scale(c: CallContext, mode: int, sizes: list[int]) -> float:
+    count = math.prod(sizes)
+    return {0: 1.0, 1: 1 / math.sqrt(count), 2: 1 / count}[mode]
+
+
+def _along_last(c: CallContext, x: Node, axes: tuple[int, ...]) -> tuple[Node, list[int]]:
+    order = [*(k for k in range(len(c.dims_of(x))) if k not in axes), *axes]
+    return c.transposed(x, order), [order.index(k) for k in range(len(order))]
+
+
+def _transform(kind: str) -> Rule:
+    """_fft_c2c, _fft_r2c and _fft_c2r along some axes: in turn, one axis at a time."""
+
+    def build(c: CallContext) -> Node:
+        x, rank = c.node(), len(c.dims_of(c.node()))
+        axes = [axis_of(a, rank) for a in c.ints(1)]
+        mode = c.number("normalization", 0)
+        last = c.get("forward", c.get("onesided", c.get("last_dim_size")))
+        if kind == "r2c" and not last:
+            raise InferError("both sides of the transform of a real signal", expected="onesided")
+        sizes = [c.shape_of(x)[a] for a in axes]
+        if kind == "c2r":
+            sizes[-1] = c.number("last_dim_size")
+        inverse = kind == "c2r" or (kind == "c2c" and not last)
+        steps = axes if kind == "c2r" else axes[::-1]
+        for k, a in enumerate(steps):
+            real = (kind == "r2c" and k == 0) or (kind == "c2r" and k == len(steps) - 1)
+            word = ("IRFFT" if inverse else "RFFT") if real else "IFFT" if inverse else "FFT"
+            moved, back = _along_last(c, x, (a,))
+            length = sizes[-1] if real else c.shape_of(moved)[-1]
+            x = c.transposed(c(ops.fft, moved, fft_type=word, fft_length=(length,)), back)
+        factor = _scale(c, mode, sizes) * (math.prod(sizes) if inverse else 1.0)
+        return x if factor == 1 else c(ops.multiply, x, c.like(factor, x))
+
+    return build
+
+
+def _det(c: CallContext) -> Node:
+    shape = c.shape_of(c.node())
+    return determinant(c, c.node(), shape[-1], shape[:-2])
+
+
+def _cholesky(c: CallContext) -> Node:
+    made = c(ops.cholesky, c.node(), lower=True)
+    rank = len(c.dims_of(made))
+    return c.transposed(made, [*range(rank - 2), rank - 1, rank - 2]) if c.flag("upper") else made
+
+
+LINEAR: Rules = {
+    **dict.fromkeys(("mm", "bmm", "matmul", "mv", "dot", "linalg_matmul", "vdot"), _product),
+    **dict.fromkeys(("addmm", "addmv", "baddbmm"), _added_product), "linear": _linear, "outer": _outer, "einsum": _einsum,
+    "bilinear": _bilinear, "tensordot": _tensordot, **dict.fromkeys(("cdist", "_cdist_forward"), _distances),
+    **dict.fromkeys(("pdist", "_pdist_forward"), _pair_distances), "_fft_c2c": _transform("c2c"), "_fft_r2c": _transform("r2c"),
+    "_fft_c2r": _transform("c2r"), **dict.fromkeys(("linalg_det", "det"), _det),
+    **dict.fromkeys(("linalg_cholesky", "cholesky"), _cholesky),
+}  # fmt: skip

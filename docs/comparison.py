@@ -84,15 +84,17 @@ def model_explorer(browser: Browser, file: Path, program: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+")
-    parser.add_argument("--netron", required=True)
-    parser.add_argument("--model-explorer", required=True)
+    parser.add_argument("--netron", help="its program; without it only the other pictures")
+    parser.add_argument("--model-explorer", help="its program")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch, Browser(Path(scratch) / "profile", *SIZE) as browser:
         browser.size(*SIZE)
         for file in args.files:
             ours(browser, file, Path(scratch))
-            netron(browser, file, args.netron)
-            model_explorer(browser, file, args.model_explorer)
+            if args.netron:
+                netron(browser, file, args.netron)
+            if args.model_explorer:
+                model_explorer(browser, file, args.model_explorer)
 
 
 if __name__ == "__main__":

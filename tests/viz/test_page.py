@@ -109,10 +109,10 @@ def test_every_box_opens_to_all_that_it_stands_for_and_to_few_boxes(module: dx.M
     folds = graph["folds"]
     assert sorted(n for box in folds[0]["boxes"] for n in expanded(box)) == list(range(graph["size"]))
     large = [box for fold in folds for box in fold["boxes"] if isinstance(box[0], list) and len(expanded(box)) > OVERVIEW]
-    assert large
-    for box in large:
+    assert large and all(box[5] > 0 for box in large)
+    for box in (b for fold in folds for b in fold["boxes"] if isinstance(b[0], list) and b[5] > 0):
         inside = folds[box[5]]["boxes"]
-        assert box[5] > 0 and 2 <= len(inside) <= OVERVIEW
+        assert 2 <= len(inside) <= OVERVIEW
         assert sorted(n for inner in inside for n in expanded(inner)) == expanded(box)
 
 

@@ -12,6 +12,7 @@ from deepx_graph.ops import add, negate, tanh
 from deepx_graph.viz import View, build_view, fold
 from deepx_graph.viz.draw import view_of
 from deepx_graph.viz.folding.scopes import stem
+from deepx_graph.viz.page.folds import folds_of
 from deepx_graph.viz.view.model import LOOSE
 from tests.support import viz_modules as programs
 
@@ -94,6 +95,29 @@ def test_layers_are_in_the_order_of_data_not_of_names() -> None:
     folded = fold(build_view(layers(12)), 16)
     order = [n.title for n in folded.nodes if n.title.startswith("Layer")]
     assert order == ["Layer_1 to Layer_11 ×11"]
+
+
+def test_a_box_opens_to_the_scopes_in_it_as_they_are_fed() -> None:
+    """What takes data from outside of a box is no constant inside of it, to be drawn into its reader."""
+    b = Builder()
+
+    def body(x: Node, *weights: Node) -> list[Node]:
+        for k, w in enumerate(weights):
+            for module in ("Norm_0", "Dense_0"):
+                b.origin = Origin(f"Net/Layer_{k}/{module}/f")
+                x = b(tanh, b(negate, b(add, x, w)))
+        return [x]
+
+    inputs = [("x", programs.MATRIX), *((f"p['Net']['Layer_{k}']['w']", programs.MATRIX) for k in range(12))]
+    folds = folds_of(build_view(programs.module(b.function("main", inputs, body))), 20)
+
+    def inside(title: str, fold: View) -> View:
+        return folds.folded[next(folds.inside[n.members] for n in fold.nodes if n.title == title)]
+
+    row = inside("Layer_1 to Layer_11 ×11", folds.folded[0])
+    assert [n.title for n in row.nodes] == [f"Layer_{k}" for k in range(1, 12)]
+    for k in (1, 7):
+        assert [(n.title, n.size) for n in inside(f"Layer_{k}", row).nodes] == [("Norm_0", 4), ("Dense_0", 3)]
 
 
 @pytest.mark.parametrize(("name", "expected"), [("Blk_3", "Blk"), ("layer12", "layer"), ("7", "7"), ("Dense", "Dense")])

@@ -14,7 +14,7 @@ from itertools import groupby, pairwise
 
 from deepx_graph.viz.folding.blocks import best_period, contents
 from deepx_graph.viz.folding.quotient import FoldGroup, Quotient
-from deepx_graph.viz.folding.scopes import INPUTS, by_scope
+from deepx_graph.viz.folding.scopes import INPUTS, by_scope, next_level
 from deepx_graph.viz.view.labels import short
 from deepx_graph.viz.view.model import Cluster, View, ViewNode
 
@@ -54,10 +54,25 @@ def fold(view: View, max_nodes: int = MAX_NODES, *, apart: bool = False) -> View
     done = [name for name, step in STEPS if len(q) > max_nodes and step(q, max_nodes)]
     if done != ["scopes"]:
         _show_one(q, max_nodes)
-    q.condense(lambda members: contents([view.nodes[m] for m in members]))
+    _condense(q)
     folded = q.to_view()
     total = sum(n.size for n in view.nodes)
     return folded.noted(f"folded: {total:,} nodes drawn as {len(folded.nodes):,} boxes ({', '.join(done)})")
+
+
+def open_scope(view: View, max_nodes: int) -> View | None:
+    """The view, of one scope, as the scopes in it; None where names tell none, or too many to draw."""
+    if len({n.scope for n in view.nodes if n.scope}) < 2:
+        return None
+    q = Quotient(view)
+    if not next_level(q, max_nodes):
+        return None
+    _condense(q)
+    return q.to_view() if len(q) > 1 else None
+
+
+def _condense(q: Quotient) -> None:
+    q.condense(lambda members: contents([q.view.nodes[m] for m in members]))
 
 
 def _fusions(q: Quotient, limit: int) -> bool:

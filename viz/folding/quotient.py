@@ -200,7 +200,7 @@ class Quotient:
         ]
         nodes = tuple(self._node(k, item) for k, item in enumerate(self.items))
         clusters = used_clusters(tuple(self.clusters), nodes)
-        return forward(replace(self.view, nodes=nodes, edges=tuple(edges), clusters=clusters))
+        return forward(replace(self.view, nodes=nodes, edges=tuple(edges), clusters=clusters, fed=frozenset()))
 
     def _node(self, id: int, item: FoldItem) -> ViewNode:
         members = [self.view.nodes[m] for m in item.members]

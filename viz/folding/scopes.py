@@ -68,6 +68,23 @@ def _deepest(q: Quotient, limit: int, scopes: Mapping[Path, Path]) -> Quotient:
     return best or q
 
 
+def next_level(q: Quotient, limit: int) -> bool:
+    """One box for each scope right below the one that all have in common; False where that makes no picture within the limit."""
+    scopes = {n.scope: n.scope for n in q.view.nodes}
+    grouping = _Grouping(q, scopes)
+    paths = [p for p in scopes if p]
+    for depth in range(len(common_prefix(paths)) + 1, max(map(len, paths), default=0) + 1):
+        trial = q.copy()
+        trial.merge(grouping.parts(range(len(q)), depth))
+        if len(trial) > limit:
+            _fold_rows(trial, limit, depth, scopes)
+        if 1 < len(trial) <= limit:
+            q.items, q.clusters = trial.items, trial.clusters
+            q.sort()
+            return True
+    return False
+
+
 def _by_prefix(paths: Iterable[Path]) -> dict[Path, Path]:
     """Paths in which siblings `down_conv` and `down_norm` are `conv` and `norm` of a scope `down`; a number is no name."""
     known = dict.fromkeys(paths)
@@ -109,7 +126,8 @@ class _Grouping:
         for k in order:
             node = self.first[k]
             follows = node.kind in FOLLOWERS and (node.kind != "param" or node.weight or not few)
-            derived = node.kind == "op" and node.family not in ACTING and all(i in steady for i in self.inputs[k])
+            derived = node.kind == "op" and node.family not in ACTING and node.id not in self.q.view.fed and \
+                all(i in steady for i in self.inputs[k])
             if self.q.items[k].title is None and (follows or derived):
                 given.add(k)
                 if node.kind in ("param", "constant", "op"):

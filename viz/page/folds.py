@@ -1,7 +1,7 @@
 """What a reader of one view can open: the first picture, and what each large box of it holds, folded again.
 
-The page lays out what its reader opens (`viz/assets/layout.js`), so only what belongs together is worked out here. A box of few
-nodes has no folding of its own: it opens as these nodes.
+The page lays out what its reader opens (`viz/assets/layout.js`), so only what belongs together is worked out here. A box opens to
+the scopes in it, one level at a time; one of few nodes without scopes has no folding of its own: it opens as these nodes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from deepx_graph.viz.folding.fold import OVERVIEW, bound, fold
+from deepx_graph.viz.folding.fold import OVERVIEW, bound, fold, open_scope
 from deepx_graph.viz.view.model import View, ViewEdge, renumbered, used_clusters
 
 WORK = 12
@@ -40,10 +40,12 @@ def folds_of(view: View, max_nodes: int | None = None) -> Folds:
     left = WORK * len(view.nodes)
     for folded in found.folded:  # grows as boxes are found in it: breadth first
         for n in folded.nodes:
-            if n.kind == "group" and len(n.members) > OVERVIEW and n.members not in found.inside and left > 0:
-                left -= len(n.members)
-                found.inside[n.members] = len(found.folded)
-                found.folded.append(parts.fold(n.members))
+            if n.kind == "group" and n.members not in found.inside and left > 0:
+                inside = parts.fold(n.members)
+                if inside is not None:
+                    left -= len(n.members)
+                    found.inside[n.members] = len(found.folded)
+                    found.folded.append(inside)
     return found
 
 
@@ -53,18 +55,24 @@ class _Subviews:
     def __init__(self, view: View) -> None:
         self.view = view
         self.leaving: list[list[ViewEdge]] = [[] for _ in view.nodes]
+        self.sources: list[list[int]] = [[] for _ in view.nodes]
         for e in view.edges:
             self.leaving[e.source].append(e)
+            self.sources[e.target].append(e.source)
 
     def part(self, members: Iterable[int]) -> View:
         kept = dict.fromkeys(sorted(members))
         nodes = tuple(self.view.nodes[m] for m in kept)
         edges = tuple(e for m in kept for e in self.leaving[m] if e.target in kept)
-        return View(nodes, edges, used_clusters(self.view.clusters, nodes))
+        fed = frozenset(m for m in kept if any(s not in kept for s in self.sources[m]))
+        return View(nodes, edges, used_clusters(self.view.clusters, nodes), fed=fed)
 
-    def fold(self, members: Members) -> View:
-        """What a box holds, in few boxes, but more than one."""
+    def fold(self, members: Members) -> View | None:
+        """What a box holds, in more than one box: the scopes in it, else what folding makes of it; None for few nodes."""
         part = self.part(members)
+        scopes = open_scope(part, OVERVIEW)
+        if scopes is not None or len(members) <= OVERVIEW:
+            return scopes
         folded = fold(part, OVERVIEW)
         if max(len(n.members) for n in folded.nodes) > len(members) // 2:  # one row of equal blocks, and little else
             folded = fold(part, OVERVIEW, apart=True)

@@ -90,6 +90,8 @@ class View:
     """What the reader of the picture must know: what was folded, left out or not drawn."""
     sideways: bool = False
     """Data flows from left to right, not downwards."""
+    fed: frozenset[int] = frozenset()
+    """Of a part of a view: the nodes that take values from outside of it."""
 
     def noted(self, *notes: str) -> View:
         """The same picture with more notes."""
@@ -100,7 +102,8 @@ class View:
         kept = set(keep)
         nodes = tuple(n for n in self.nodes if n.id in kept)
         edges = tuple(e for e in self.edges if e.source in kept and e.target in kept)
-        return replace(self, nodes=nodes, edges=edges, clusters=used_clusters(self.clusters, nodes))
+        fed = self.fed & kept | {e.target for e in self.edges if e.target in kept and e.source not in kept}
+        return replace(self, nodes=nodes, edges=edges, clusters=used_clusters(self.clusters, nodes), fed=frozenset(fed))
 
 
 def renumbered(view: View) -> View:
@@ -108,7 +111,7 @@ def renumbered(view: View) -> View:
     place = {n.id: k for k, n in enumerate(view.nodes)}
     nodes = tuple(replace(n, id=place[n.id]) for n in view.nodes)
     edges = tuple(ViewEdge(place[e.source], place[e.target], e.kind, e.label) for e in view.edges)
-    return replace(view, nodes=nodes, edges=edges)
+    return replace(view, nodes=nodes, edges=edges, fed=frozenset(place[k] for k in view.fed))
 
 
 def levels(view: View) -> dict[int, int]:

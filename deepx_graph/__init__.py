@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from deepx_graph import array_api as xp
     from deepx_graph.api import (
         build,
         compile,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         optimize,
         register_custom_call,
         to_jax,
+        trace,
     )
     from deepx_graph.errors import (
         CheckFailed,
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "deepx_graph.api": (
         "Module", "build", "compile", "custom_vjp", "draw", "dumps", "from_jax", "grad", "hvp", "jit", "jvp", "load",
-        "load_compiled", "loads", "memory", "optimize", "register_custom_call", "to_jax",
+        "load_compiled", "loads", "memory", "optimize", "register_custom_call", "to_jax", "trace",
     ),
     "deepx_graph.errors": (
         "CheckFailed", "DeepxGraphError", "Diagnostic", "LimitError", "ParseError", "RunError", "UsageError", "VerifyError",
@@ -62,14 +64,17 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "Builder", "CheckFailed", "DeepxGraphError", "Diagnostic", "Function", "LimitError", "Module", "Node", "ParseError", "RunError",
     "UsageError", "VerifyError", "build", "compile", "custom_vjp", "draw", "dumps", "from_jax", "grad", "hvp", "jit", "jvp", "load",
-    "load_compiled", "loads", "memory", "optimize", "register_custom_call", "to_jax",
+    "load_compiled", "loads", "memory", "optimize", "register_custom_call", "to_jax", "trace", "xp",
 ]  # fmt: skip
 
 
+_MODULES = {"xp": "deepx_graph.array_api"}
+
+
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
+    if name not in _HOME_OF and name not in _MODULES:
         raise AttributeError(f"module 'deepx_graph' has no attribute {name!r}")
-    value = getattr(import_module(_HOME_OF[name]), name)
+    value = import_module(_MODULES[name]) if name in _MODULES else getattr(import_module(_HOME_OF[name]), name)
     globals()[name] = value
     return value
 

@@ -175,6 +175,22 @@ def from_jax(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Modu
 
 
 @public
+def trace(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Module:
+    """The program that a function of arrays is, written with `dx.xp`, operators, or functions of numpy.
+
+    It is run once, on arrays without values. Arrays among the arguments, texts such as `f32[2,3]`, and those in nested tuples,
+    lists and dicts are inputs, named as the parameters; other arguments are as they are. What is not given is the type that an
+    annotation says, or the default. Results are the arrays in what the function gives, in order; dicts name them.
+
+    Raises UsageError, with the line, where the function asks for the value of an array, and for an argument of which nothing is
+    known; VerifyError where shapes do not fit.
+    """
+    from deepx_graph.array_api.trace import trace as traced
+
+    return traced(function, args, kwargs)
+
+
+@public
 def to_jax(module: Module) -> Callable[..., tuple[Any, ...]]:
     """A function of JAX that computes what the module's entry does: arrays by position or name in, a tuple of arrays out.
 
@@ -370,4 +386,4 @@ def draw(module: Module, path: str | os.PathLike[str] | None = None, *, format: 
 
 
 __all__ = ["build", "compile", "custom_vjp", "draw", "dumps", "from_jax", "grad", "hvp", "jit", "jvp", "load", "load_compiled",
-           "loads", "memory", "optimize", "register_custom_call", "to_jax"]
+           "loads", "memory", "optimize", "register_custom_call", "to_jax", "trace"]

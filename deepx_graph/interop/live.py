@@ -64,7 +64,7 @@ HINTS = (
     (("lower", "trace"), "give example arguments: dx.from_jax(f, *args)"),
     (("forward", "state_dict"), "export it: dx.load(torch.export.export(model, args))"),
     (("__array__",), "an array is an input of a program: dx.compile(module)(array)"),
-    (("__call__",), "give example arguments: dx.from_jax(f, *args), or dx.trace(f)(*args) for functions of arrays"),
+    (("__call__",), "give example arguments: dx.from_jax(f, *args), or dx.trace(f, *args) for functions of arrays"),
 )
 """What to do with objects that have no program in them yet, by what they can do."""
 

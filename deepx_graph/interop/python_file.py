@@ -67,10 +67,11 @@ def _is_program(value: object) -> bool:
 
 
 def _traced(function: Callable[..., Any], args: Sequence[Any]) -> Module:
-    """The program of a function of JAX where the file uses JAX."""
+    """The program of the function: of JAX where the file uses JAX, else of arrays."""
+    from deepx_graph.array_api.trace import trace
     from deepx_graph.interop import jax
 
-    return jax.from_jax(function, args, {})
+    return jax.from_jax(function, args, {}) if "jax" in sys.modules else trace(function, args, {})
 
 
 def _module_name(what: EntryName) -> str:

@@ -33,7 +33,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[str, ...]]] = 
     "optimize": (dx.optimize, (MODULE,), ("pipeline",)),
 }  # fmt: skip
 ELSEWHERE = {"build": "writes files, as `deepx-graph build` does", "register_custom_call": "takes a function, and registers it",
-             "from_jax": "tests/interop", "jit": "tests/interop", "to_jax": "tests/interop"}
+             "from_jax": "tests/interop", "jit": "tests/interop", "to_jax": "tests/interop", "trace": "tests/array_api"}
 
 
 def test_every_public_function_is_here() -> None:

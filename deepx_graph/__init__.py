@@ -19,13 +19,16 @@ if TYPE_CHECKING:
     from deepx_graph import array_api as xp
     from deepx_graph.api import (
         build,
+        check,
         compile,
         custom_vjp,
+        diff,
         draw,
         dumps,
         from_jax,
         grad,
         hvp,
+        info,
         jit,
         jvp,
         load,
@@ -34,8 +37,10 @@ if TYPE_CHECKING:
         memory,
         optimize,
         register_custom_call,
+        run,
         to_jax,
         trace,
+        why,
     )
     from deepx_graph.errors import (
         CheckFailed,
@@ -51,8 +56,9 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "deepx_graph.api": (
-        "Module", "build", "compile", "custom_vjp", "draw", "dumps", "from_jax", "grad", "hvp", "jit", "jvp", "load",
-        "load_compiled", "loads", "memory", "optimize", "register_custom_call", "to_jax", "trace",
+        "Module", "build", "check", "compile", "custom_vjp", "diff", "draw", "dumps", "from_jax", "grad", "hvp", "info",
+        "jit", "jvp", "load", "load_compiled", "loads", "memory", "optimize", "register_custom_call", "run", "to_jax",
+        "trace", "why",
     ),
     "deepx_graph.errors": (
         "CheckFailed", "DeepxGraphError", "Diagnostic", "LimitError", "ParseError", "RunError", "UsageError", "VerifyError",
@@ -62,9 +68,10 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "Builder", "CheckFailed", "DeepxGraphError", "Diagnostic", "Function", "LimitError", "Module", "Node", "ParseError", "RunError",
-    "UsageError", "VerifyError", "build", "compile", "custom_vjp", "draw", "dumps", "from_jax", "grad", "hvp", "jit", "jvp", "load",
-    "load_compiled", "loads", "memory", "optimize", "register_custom_call", "to_jax", "trace", "xp",
+    "Builder", "CheckFailed", "DeepxGraphError", "Diagnostic", "Function", "LimitError", "Module", "Node", "ParseError",
+    "RunError", "UsageError", "VerifyError", "build", "check", "compile", "custom_vjp", "diff", "draw", "dumps", "from_jax",
+    "grad", "hvp", "info", "jit", "jvp", "load", "load_compiled", "loads", "memory", "optimize", "register_custom_call",
+    "run", "to_jax", "trace", "why", "xp",
 ]  # fmt: skip
 
 

@@ -17,18 +17,24 @@ from types import SimpleNamespace, UnionType
 from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from deepx_graph.errors import Diagnostic, InferError, UsageError, VerifyError
-from deepx_graph.ir import Module
-from deepx_graph.ir.function import show_with
+from deepx_graph.ir import Function, Module, Node
+from deepx_graph.ir.provided import provide
 from deepx_graph.ops.host.custom_calls import register_custom_call
 from deepx_graph.text import ReadOptions
 
 if TYPE_CHECKING:
     from deepx_graph.interop.jax import JitFunction
+    from deepx_graph.passes.fusion.reason import Reason
     from deepx_graph.runtime.aot.executable import Executable
     from deepx_graph.runtime.aot.program import BuiltProgram
     from deepx_graph.runtime.compile import Compiled
     from deepx_graph.runtime.memory.pool import MemoryUse
     from deepx_graph.session.programs import Loaded
+    from deepx_graph.session.report.diff import Difference
+    from deepx_graph.session.report.figures import Judgement
+    from deepx_graph.session.report.fusion import FusionReport
+    from deepx_graph.session.report.info import ModuleInfo
+    from deepx_graph.session.report.meaning import Meaning
     from deepx_graph.viz.draw import Drawing
 
 P = ParamSpec("P")
@@ -41,7 +47,28 @@ def _bundle(value: object) -> dict[str, str]:
     return bundle(value)
 
 
-show_with(_bundle)
+def _find(where: Module | Function, query: str) -> list[Node]:
+    from deepx_graph.session.query.language import parse_query
+
+    return parse_query(query).nodes(where)
+
+
+def _text(module: Module) -> str:
+    from deepx_graph.session import programs
+
+    return programs.dumps(module)
+
+
+def _operate(name: str, *operands: Any) -> Node:
+    """An operator on nodes and numbers, by the function of `dx.xp`."""
+    from deepx_graph import array_api
+    from deepx_graph.array_api.array import Array
+
+    made: Array = getattr(array_api, name)(*(Array(o) if isinstance(o, Node) else o for o in operands))
+    return made.node
+
+
+provide(show=_bundle, find=_find, text=_text, operate=_operate)
 
 
 def _pickled(module: Module) -> tuple[Any, ...]:
@@ -117,6 +144,9 @@ def load(source: object, format: str | None = None, *, broadcast: bool = False, 
 
     Tolerated irregularities of the text are issued as Python warnings. Raises ParseError, VerifyError and LimitError with file,
     line and column, UsageError when the file cannot be opened or the object has no program.
+
+    >>> dx.load(b"HloModule m\\nENTRY e { ROOT x = f32[2] parameter(0) }").entry
+    <function e: (f32[2]) -> (f32[2])>
     """
     from deepx_graph.interop import live
 
@@ -127,7 +157,11 @@ def load(source: object, format: str | None = None, *, broadcast: bool = False, 
 def loads(text: str | bytes | bytearray | memoryview, format: str | None = None, *, broadcast: bool = False,
           weights: str = "constants", max_nodes: int | None = None, max_file_bytes: int | None = None,
           data_root: str | Path | None = None, lengths: Mapping[str, int] | None = None) -> Module:
-    """The program in a text, or in the bytes of a binary file; otherwise as `load`."""
+    """The program in a text, or in the bytes of a binary file; otherwise as `load`.
+
+    >>> dx.loads("HloModule m\\nENTRY e { ROOT x = f32[2] parameter(0) }").entry
+    <function e: (f32[2]) -> (f32[2])>
+    """
     from deepx_graph.session import programs
 
     return _warned(programs.loads(text, format, _reading(broadcast, weights, max_nodes, max_file_bytes, data_root, lengths)))
@@ -156,6 +190,9 @@ def dumps(module: Module, format: str | None = None, **options: Any) -> str:
     `"function"`; by default in the format that it was read from.
 
     Raises UsageError for an unknown format, VerifyError, naming the node, for what the format cannot express.
+
+    >>> print(dx.dumps(dx.trace(lambda x: x * x, "f32[3]"), "hlo"))  # doctest: +ELLIPSIS
+    HloModule main, entry_computation_layout=...
     """
     from deepx_graph.session import programs
 
@@ -184,6 +221,9 @@ def trace(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Module:
 
     Raises UsageError, with the line, where the function asks for the value of an array, and for an argument of which nothing is
     known; VerifyError where shapes do not fit.
+
+    >>> dx.trace(lambda x, w: {"y": np.tanh(x @ w)}, "f32[2,3]", "f32[3,4]").entry
+    <function main: (f32[2,3], f32[3,4]) -> (f32[2,4])>
     """
     from deepx_graph.array_api.trace import trace as traced
 
@@ -223,6 +263,9 @@ def optimize(module: Module, pipeline: str = "default", *, verify: bool = True, 
 
     It is verified after every pass unless `verify` is false. `fast_math` allows rewrites that change floating-point results
     slightly. Raises UsageError for an unknown pass or option, PassError when a pass fails.
+
+    >>> dx.optimize(dx.trace(lambda x: (x + 0) * 1, "i32[3]")).entry.nodes
+    (<param x: i32[3]>,)
     """
     from deepx_graph.session import programs
 
@@ -238,6 +281,10 @@ def grad(module: Module, wrt: str | Sequence[str] | None = None, *, loop: str = 
     stores only the loop's variables; `sqrt` recomputes in runs, with memory that grows with the square root of the number of
     iterations; `auto` is the first of them that stores at most `budget` bytes (1 GiB). Raises UsageError for an unknown input,
     VerifyError, with the place, for an operation without a gradient.
+
+    >>> g = dx.grad(dx.trace(lambda x: x * x, "f32[2]"))
+    >>> dx.run(g, np.float32([1, 2]), np.float32([1, 1]))
+    (array([2., 4.], dtype=float32),)
     """
     from deepx_graph.session import programs
 
@@ -263,7 +310,12 @@ def custom_vjp(module: Module, name: str, vjp_name: str) -> Module:
 @public
 def jvp(module: Module, wrt: str | Sequence[str] | None = None) -> Module:
     """The program of tangents: the entry's inputs, then one tangent per floating or complex input (or those named in `wrt`), to the
-    tangent of each floating or complex output, in order."""
+    tangent of each floating or complex output, in order.
+
+    >>> t = dx.jvp(dx.trace(lambda x: x * x, "f32[2]"))
+    >>> dx.run(t, np.float32([1, 2]), np.float32([1, 0]))
+    (array([2., 0.], dtype=float32),)
+    """
     from deepx_graph.passes.autodiff import jvp
 
     return jvp.jvp(module, _names(wrt))
@@ -272,7 +324,12 @@ def jvp(module: Module, wrt: str | Sequence[str] | None = None) -> Module:
 @public
 def hvp(module: Module, wrt: str | Sequence[str] | None = None) -> Module:
     """The program of Hessian-vector products: the inputs of the gradient program, then one tangent per input as in `jvp`, to the
-    tangents of the gradients."""
+    tangents of the gradients.
+
+    >>> h = dx.hvp(dx.trace(lambda x: x * x * x, "f32[]"))
+    >>> dx.run(h, np.float32(2), np.float32(1), np.float32(1))
+    (array(12., dtype=float32),)
+    """
     from deepx_graph.passes.autodiff import jvp
 
     return jvp.hvp(module, _names(wrt))
@@ -294,6 +351,10 @@ def compile(module: Module, *, engine: str = "auto", threads: int | None = None,
     input is one array for all devices or a list of one for each (replica by replica), and the result is a tuple of one tuple for
     each device; `infeed` is then a list of one iterable for each. `vector_bits` (128, 256, 512) holds machine code to vectors
     narrower than the machine's. Without llvmlite, `auto` says once, as a Python warning, what is missing.
+
+    >>> f = dx.compile(dx.trace(lambda x: x * x, "f32[3]"), engine="numpy")
+    >>> f(np.float32([1, 2, 3])), [(p.name, str(p.type)) for p in f.inputs]
+    ((array([1., 4., 9.], dtype=float32),), [('x', 'f32[3]')])
     """
     from deepx_graph.runtime.compile import compile as runtime_compile
 
@@ -355,11 +416,104 @@ def load_compiled(path: str | os.PathLike[str], *, max_bytes: int | None = None)
 
 
 @public
+def run(module: Module, /, *arrays: Any, engine: str = "auto", threads: int | None = None, seed: int = 0,
+        **named: Any) -> tuple[Any, ...]:
+    """The results of the program for arrays by position or name, optimised and compiled for this one call.
+
+    Raises RunError, before anything runs, for inputs that are missing or do not fit; else as `compile`.
+
+    >>> dx.run(dx.trace(lambda x: x * x, "f32[3]"), np.float32([1, 2, 3]))
+    (array([1., 4., 9.], dtype=float32),)
+    """
+    return compile(optimize(module), engine=engine, threads=threads, seed=seed)(*arrays, **named)
+
+
+@public
+def info(module: Module) -> ModuleInfo:
+    """What a program takes, gives and is made of: `.functions`, each with inputs, outputs, operations and costs; `str` is the text.
+
+    Sizes are in bytes, work in operations of arithmetic.
+
+    >>> dx.info(dx.trace(lambda x: x * x, "f32[3]")).flops
+    3
+    """
+    from deepx_graph.session.report.info import module_info
+
+    return module_info(module)
+
+
+@public
+def diff(a: Module, b: Module, *, as_written: bool = False) -> Meaning | Difference:
+    """What is different between two programs; false where nothing is.
+
+    They are inlined, unfused and simplified first: `.verdict` says whether they are known to mean the same, `.difference` what is
+    left. With `as_written` they are compared as they stand, and the result is the difference alone. `lines()` of either is the
+    report.
+
+    >>> a, b = (dx.trace(lambda x: x * k, "f32[3]") for k in (2, 3))
+    >>> bool(dx.diff(a, a)), len(dx.diff(a, b).difference.changes) > 0
+    (False, True)
+    """
+    from deepx_graph.session.report import diff as as_they_stand
+    from deepx_graph.session.report.meaning import compare_meaning
+
+    return as_they_stand.diff(a, b) if as_written else compare_meaning(a, b)
+
+
+@public
+def why(module: Module, a: str | Node | None = None, b: str | Node | None = None, *, pipeline: str = "clean", engine: str = "auto",
+        threads: int | None = None) -> Reason | FusionReport:
+    """Why two nodes are, or are not, in one kernel: `.fused`, `.kind`, `.message`. Without nodes, all kernels and refusals.
+
+    A node is one of the module, its name, or an address such as `#17`. `pipeline` are the passes before fusion, as long as they
+    leave both nodes. Raises UsageError for one node alone, and for one that there is not.
+
+    >>> m = dx.trace(lambda x: dx.xp.sin(x * x), "f32[8]")
+    >>> (product,), (sine,) = m.find("op:multiply"), m.find("op:sine")
+    >>> dx.why(m, product, sine, pipeline="").fused
+    True
+    """
+    from deepx_graph.session.report.fusion import fusion_report
+    from deepx_graph.session.report.kernels import Placing
+
+    passed = optimize(module, pipeline) if pipeline else module
+    if a is None and b is None:
+        return fusion_report(passed, engine, threads)
+    if a is None or b is None:
+        raise UsageError(Diagnostic("why takes two nodes, or none", hint="without nodes it reports on all kernels"))
+    there = {n.name for f in passed.functions for n in f.nodes}
+    stays = all(x in there or x.startswith("#") for x in (a, b) if isinstance(x, str)) and isinstance(a, str) and isinstance(b, str)
+    return Placing(passed if stays else module, engine, threads).why(a, b)
+
+
+@public
+def check(module: Module, budget: str | Sequence[str], *, pipeline: str = "default") -> Judgement:
+    """Whether a program stays within budgets after a pipeline: true when all hold; `.verdicts` has each with its value.
+
+    A budget bounds a figure: `ops<=120`, `peak_bytes<=64M`, `ops.dot_general<=4`. Raises UsageError, with the nearest name, for
+    an unknown figure, and for one that open sizes leave unknown.
+
+    >>> m = dx.trace(lambda x: dx.xp.sin(x * x), "f32[8]")
+    >>> bool(dx.check(m, budget="ops<=10")), bool(dx.check(m, budget=["ops<=10", "ops<1"]))
+    (True, False)
+    """
+    from deepx_graph.session.report import figures
+
+    budgets = [figures.parse_budget(text) for text in ([budget] if isinstance(budget, str) else budget)]
+    if not budgets:
+        raise UsageError(Diagnostic("nothing to check", expected="a budget, such as ops<=120"))
+    return figures.Judgement(tuple(figures.judge(module, optimize(module, pipeline), budgets)))
+
+
+@public
 def memory(*, free: bool = False) -> MemoryUse:
     """The memory that is kept for results.
 
-    Of the bytes kept, `lent` are those of arrays in use, `spare` are free; `limit` bounds both. With `free`, spare memory is
+    Of the bytes kept, `in_use` are those of arrays in use, `free` are not; `limit` bounds both. With `free`, free memory is
     released first.
+
+    >>> dx.memory(free=True).free
+    0
     """
     from deepx_graph.runtime.memory.pool import RESULTS
 
@@ -379,11 +533,16 @@ def draw(module: Module, path: str | os.PathLike[str] | None = None, *, format: 
 
     Raises UsageError for an unknown format, theme, function or node, and for PNG without a layout engine; LayoutError when a PNG is
     not done within `timeout` seconds (20), where an SVG or a page falls back to a simple layout.
+
+    >>> dx.draw(dx.trace(lambda x: x * x, "f32[3]"), format="dot").data[:7]
+    b'digraph'
     """
     from deepx_graph.session.show.picture import picture
 
     return picture(module, path, format=format, **options)
 
 
-__all__ = ["build", "compile", "custom_vjp", "draw", "dumps", "from_jax", "grad", "hvp", "jit", "jvp", "load", "load_compiled",
-           "loads", "memory", "optimize", "register_custom_call", "to_jax", "trace"]
+__all__ = [
+    "build", "check", "compile", "custom_vjp", "diff", "draw", "dumps", "from_jax", "grad", "hvp", "info", "jit", "jvp",
+    "load", "load_compiled", "loads", "memory", "optimize", "register_custom_call", "run", "to_jax", "trace", "why",
+]  # fmt: skip

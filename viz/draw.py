@@ -122,7 +122,7 @@ def _title(module: Module) -> str:
 
 def _suffix(path: str | os.PathLike[str] | None) -> str:
     if path is None:
-        raise UsageError(f"a picture without a path needs a format: {', '.join(FORMATS)}")
+        return "svg"
     suffix = Path(path).suffix.lstrip(".").lower()
     if not suffix:
         raise UsageError(f"'{printable(str(path))}' has no suffix to tell the format by: {', '.join('.' + f for f in FORMATS)}")

@@ -244,14 +244,14 @@ def run_check(args: Arguments) -> int:
     before = _sized(args, read_program(args).module)
     after = programs.optimise(before, args.pass_pipeline, watch(args)).module
     verdicts = figures.judge(before, after, budgets)
-    good = all(v.holds for v in verdicts)
+    judgement = figures.Judgement(tuple(verdicts))
+    good = bool(judgement)
     if args.json:
         emit_json({"ok": good, "pipeline": args.pass_pipeline, "budgets": [v.to_json() for v in verdicts]})
     elif args.markdown:
         emit("\n".join([*figures.markdown(verdicts, before.source.name if before.source else "program"), ""]), None)
     else:
-        rows = (("ok" if v.holds else "EXCEEDED", v.budget.text, v.value) for v in verdicts)
-        emit("".join(f"{word:<10}{printable(text):<32}{value:>16,}\n" for word, text, value in rows), None)
+        emit(f"{judgement}\n", None)
     return 0 if good else 1
 
 

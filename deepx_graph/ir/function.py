@@ -6,14 +6,15 @@ computed once, on demand. A function has no free variables: every parameter its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
-from deepx_graph.errors import Source, Span, UsageError, suggest
+from deepx_graph.errors import Source, Span, UsageError, counted, suggest
 from deepx_graph.ir.node import NOWHERE, Node, Notes, Origin, reachable
+from deepx_graph.ir.provided import provided
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PARAM, PHI, REGION
 from deepx_graph.types import FunctionType, Type, VarType, is_state, resolve_type
 
@@ -22,24 +23,35 @@ if TYPE_CHECKING:
 
     from deepx_graph.ir.op import Op
 
-_shows: list[Callable[[object], dict[str, str]]] = []
-
-
-def show_with(show: Callable[[object], dict[str, str]]) -> None:
-    """Lets a floor that can draw say how notebooks show objects: by the parts that it gives, by their MIME types."""
-    _shows[:] = [show]
-
-
 class InNotebook:
     """An object that IPython and Jupyter show by its `_repr_mimebundle_`; as its `repr` where nothing can draw it."""
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """The parts by MIME type; which of them are wanted is the notebook's to choose."""
-        return _shows[0](self) if _shows else {"text/plain": repr(self)}
+        show = provided("show")
+        shown: dict[str, str] = {"text/plain": repr(self)} if show is None else show(self)
+        return shown
+
+
+class Searched:
+    """A program, or a function of one, whose nodes can be asked for."""
+
+    def find(self, query: str) -> list[Node]:
+        """The nodes that a query asks for, such as `op:dot_general users>1`, in order; those of the entry first.
+
+        Raises UsageError, pointing at the mistake, for a query that is none.
+
+        >>> dx.trace(lambda x: x * x + 1, "f32[3]").find("op:multiply")
+        [<multiply #...: f32[3]>]
+        """
+        find = provided("find")
+        assert find is not None, "import deepx_graph as dx first"
+        found: list[Node] = find(self, query)
+        return found
 
 
 @dataclass(frozen=True, eq=False)
-class Function(InNotebook):
+class Function(InNotebook, Searched):
     """A closed graph. `params` are `param` nodes; `results` any nodes, the same one possibly twice.
 
     As an attribute value (the body of a reduction or fusion) two functions are equal when they have the same structure;
@@ -180,7 +192,7 @@ class Data:
 
 
 @dataclass(frozen=True, eq=False)
-class Module(InNotebook):
+class Module(InNotebook, Searched):
     """A program: functions in order, one of them the entry.
 
     It can be pickled; as with every pickle, load only what comes from where you trust.
@@ -235,6 +247,15 @@ class Module(InNotebook):
         after = replace(self, functions=functions)
         unchanged = self.entry_name in after and after.entry.type == self.entry.type
         return after if unchanged else replace(after, notes=())
+
+    def __repr__(self) -> str:
+        count = sum(len(f.nodes) for f in self.functions)
+        return f"<module {self.name or self.entry_name}: {counted(len(self.functions), 'function')}, {counted(count, 'node')}>"
+
+    def __str__(self) -> str:
+        """The program as text, in the language that it was read from where that is written, else in our own."""
+        text = provided("text")
+        return repr(self) if text is None else str(text(self))
 
     def with_entry(self, name: str) -> Module:
         """The same program entered at another function."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from deepx_graph.errors import Diagnostic, Span, printable
 from deepx_graph.ir.op import Op
+from deepx_graph.ir.provided import provided
 from deepx_graph.types import Type
 
 _serials = itertools.count()
@@ -116,8 +117,51 @@ class Node:
     def span(self) -> Span | None:
         return self.origin.span
 
+    # --- operators, which make nodes as `dx.xp` does
+
+    def __add__(self, other: object) -> Node:
+        return _operated("add", self, other)
+
+    def __radd__(self, other: object) -> Node:
+        return _operated("add", other, self)
+
+    def __sub__(self, other: object) -> Node:
+        return _operated("subtract", self, other)
+
+    def __rsub__(self, other: object) -> Node:
+        return _operated("subtract", other, self)
+
+    def __mul__(self, other: object) -> Node:
+        return _operated("multiply", self, other)
+
+    def __rmul__(self, other: object) -> Node:
+        return _operated("multiply", other, self)
+
+    def __truediv__(self, other: object) -> Node:
+        return _operated("divide", self, other)
+
+    def __rtruediv__(self, other: object) -> Node:
+        return _operated("divide", other, self)
+
+    def __pow__(self, other: object) -> Node:
+        return _operated("pow", self, other)
+
+    def __matmul__(self, other: object) -> Node:
+        return _operated("matmul", self, other)
+
+    def __neg__(self) -> Node:
+        return _operated("negative", self)
+
     def __repr__(self) -> str:
         return f"<{self.op.name} {self.name or '#' + str(self.serial)}: {self.type}>"
+
+
+def _operated(name: str, *operands: object) -> Node:
+    operate = provided("operate")
+    if operate is None:
+        raise TypeError("operators on nodes need the library: import deepx_graph")
+    made: Node = operate(name, *operands)
+    return made
 
 
 def describe(node: Node) -> str:

@@ -22,6 +22,7 @@ from deepx_graph.errors import Diagnostic, InferError, LimitError, RunError, Usa
 from deepx_graph.forking import Lock
 from deepx_graph.ir import Module
 from deepx_graph.ir.collective import Grid
+from deepx_graph.ir.function import InNotebook
 from deepx_graph.literal import Array
 from deepx_graph.ops.data.adt import DataValue, RefValue
 from deepx_graph.ops.host.host import Feed, Host
@@ -109,7 +110,7 @@ class _Ready:
         return any(unit.may_call_blas for unit in self.units.values())
 
 
-class Compiled:
+class Compiled(InNotebook):
     """A compiled module. `f(x, y)` or `f(name=array)`; gives a tuple of fresh arrays, one for each tuple leaf of the results.
 
     On several devices an input is one array for all of them or a list of one for each, and the result is a tuple of such tuples,

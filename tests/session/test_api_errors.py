@@ -33,7 +33,8 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[str, ...]]] = 
     "optimize": (dx.optimize, (MODULE,), ("pipeline",)),
 }  # fmt: skip
 ELSEWHERE = {"build": "writes files, as `deepx-graph build` does", "register_custom_call": "takes a function, and registers it",
-             "from_jax": "tests/interop", "jit": "tests/interop", "to_jax": "tests/interop", "trace": "tests/array_api"}
+             "from_jax": "tests/interop", "jit": "tests/interop", "to_jax": "tests/interop", "trace": "tests/array_api",
+             **dict.fromkeys(("check", "diff", "info", "run", "why"), "tests/session/test_public_names.py")}
 
 
 def test_every_public_function_is_here() -> None:

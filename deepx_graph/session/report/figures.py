@@ -186,6 +186,20 @@ class Verdict:
                 "holds": self.holds}  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Judgement:
+    """The verdicts on all budgets; true when all hold."""
+
+    verdicts: tuple[Verdict, ...]
+
+    def __bool__(self) -> bool:
+        return all(v.holds for v in self.verdicts)
+
+    def __str__(self) -> str:
+        rows = (("ok" if v.holds else "EXCEEDED", v.budget.text, v.value) for v in self.verdicts)
+        return "\n".join(f"{word:<10}{printable(text):<32}{value:>16,}" for word, text, value in rows)
+
+
 def parse_budget(text: str) -> Budget:
     """The budget that a text says. Raises UsageError, with the nearest figure, for one that it does not."""
     found = _BUDGET.fullmatch(text)

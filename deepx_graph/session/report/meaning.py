@@ -17,6 +17,7 @@ from enum import Enum
 from deepx_graph.analysis.name_scopes import ROOT, NameScope, name_scopes, parameter_name, parameter_path
 from deepx_graph.errors import counted, printable
 from deepx_graph.ir import Builder, Function, Module, Node
+from deepx_graph.ir.function import InNotebook
 from deepx_graph.ir.rebuild import inlined
 from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.ops import transpose
@@ -59,7 +60,7 @@ class ScopeDifference:
 
 
 @dataclass(frozen=True)
-class Meaning:
+class Meaning(InNotebook):
     """What two programs have in common: a verdict, what is different in the form that leaves least, and where in the models."""
 
     verdict: Sameness
@@ -77,6 +78,10 @@ class Meaning:
         if differing:
             yield "by module of the models (same, removed, added, changed):"
             yield from (f"  {row}" for row in _rows(differing))
+
+    def __bool__(self) -> bool:
+        """Whether they are different."""
+        return bool(self.difference)
 
     def __str__(self) -> str:
         if self.verdict is not Sameness.UNKNOWN:

@@ -7,7 +7,7 @@ profile bars with its table: small and quick, large programs folded, what cannot
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,13 @@ from typing import Any
 from deepx_graph.errors import DeepxGraphError, Diagnostic, UsageError, printable
 from deepx_graph.files import write_file
 from deepx_graph.ir import Function, Module, Node
+from deepx_graph.runtime.compile import Compiled
 from deepx_graph.runtime.profile import KernelProfile, Profile
 from deepx_graph.session.programs import encoded
 from deepx_graph.session.query.selection import cut
 from deepx_graph.session.report.diff import Kind, diff, pairs
 from deepx_graph.session.report.info import function_info, module_info
+from deepx_graph.session.report.meaning import Meaning
 from deepx_graph.session.session import Session
 from deepx_graph.session.show.explore import PageOptions, PageProgram, explore
 from deepx_graph.text import FORMATS
@@ -59,13 +61,24 @@ def bundle(value: object) -> dict[str, str]:
     if isinstance(value, Profile):
         rows = value.rows()
         return {"text/plain": str(value)} | ({"image/svg+xml": _profile(rows)} if rows else {})
+    if isinstance(value, Compiled):
+        return _drawn(value.module, "\n".join([repr(value), *(f"  in   {p.name}: {p.type}" for p in value.inputs),
+                                               *(f"  out  {p.name}: {p.type}" for p in value.outputs)]))  # fmt: skip
+    if isinstance(value, Meaning):
+        first, second = value.forms
+        return _pictured("\n".join([*value.lines(), f"verdict: {value}"]),
+                         lambda: write_view(both(("first", first), ("second", second)), "svg"))
     return {"text/plain": repr(value)}
 
 
 def _drawn(module: Module, text: str) -> dict[str, str]:
+    return _pictured(text, lambda: draw(module, format="svg", max_nodes=BOXES, timeout=SECONDS, title=""))
+
+
+def _pictured(text: str, make: Callable[[], Drawing]) -> dict[str, str]:
     shown = {"text/plain": "\n".join(map(printable, text.split("\n")))}
     try:
-        picture = draw(module, format="svg", max_nodes=BOXES, timeout=SECONDS, title="")
+        picture = make()
     except DeepxGraphError as e:
         return shown | {"text/plain": f"{shown['text/plain']}\nno picture: {e}"}
     return shown | {"image/svg+xml": picture.data.decode("utf-8").partition("?>")[2].lstrip()}

@@ -1,0 +1,96 @@
+"""What `import deepx_graph as dx` offers: its names and nothing else, each with a docstring, and with examples that are run."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.types import F32, tensor
+from tests.support import viz_modules as programs
+
+WITHOUT = {
+    "build": "writes files", "load_compiled": "takes a file that was written", "register_custom_call": "registers for the process",
+    "custom_vjp": "takes a program of several functions", "from_jax": "needs JAX", "jit": "needs JAX", "to_jax": "needs JAX",
+}  # fmt: skip
+"""Functions without an example in their docstring, with the reason; tests of their own have them."""
+
+FUNCTIONS = [n for n in dx.__all__ if inspect.isfunction(getattr(dx, n))]
+CLASSES = [n for n in dx.__all__ if inspect.isclass(getattr(dx, n))]
+
+
+def test_dir_is_the_interface() -> None:
+    assert dir(dx) == sorted([*dx.__all__, "__version__"])
+
+
+@pytest.mark.parametrize("name", dx.__all__)
+def test_every_name_has_a_docstring(name: str) -> None:
+    assert len(inspect.getdoc(getattr(dx, name)) or "") > 20
+
+
+@pytest.mark.parametrize("name", [*FUNCTIONS, *CLASSES])
+def test_examples_run(name: str) -> None:
+    value = getattr(dx, name)
+    value = inspect.unwrap(value)
+    found = [t for t in doctest.DocTestFinder().find(value, name, globs={"dx": dx, "np": np}) if t.examples]
+    assert found or name in WITHOUT or name in CLASSES, "the docstring has no example"
+    for test in found:
+        said: list[str] = []
+        failed = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=said.append).failed
+        assert not failed, "".join(said)
+
+
+def test_modules_print_as_text_and_show_briefly() -> None:
+    module = programs.straight()
+    assert str(module) == dx.dumps(module)
+    assert repr(module).startswith("<module ") and len(repr(module)) < 80
+    assert str(dx.loads(str(module))) == str(module)
+
+
+def test_notebooks_show_programs_that_run_and_differences() -> None:
+    module = dx.trace(lambda x, y: dx.xp.exp(x @ y), "f32[4,4]", "f32[4,4]")
+    for value, text in ((dx.compile(module), "in   x: f32[4,4]"), (dx.diff(module, module), "verdict")):
+        shown = value._repr_mimebundle_()
+        assert text in shown["text/plain"] and shown["image/svg+xml"].startswith("<svg")
+    assert (dx.draw(module)._repr_svg_() or "").startswith("<svg")
+
+
+def test_find_on_modules_and_functions() -> None:
+    module = programs.straight()
+    assert module.find("op:add") == [n for n in module.entry.nodes if n.op.name == "add"] == module.entry.find("op:add")
+    with pytest.raises(dx.UsageError):
+        module.find("op:(")
+
+
+def test_operators_make_nodes() -> None:
+    b = dx.Builder()
+    function = b.function("main", [("x", tensor(F32, (2, 2))), ("y", tensor(F32, (2,)))],
+                          lambda x, y: [-(2 * x + y / 4 - 1) @ x ** 2])
+    x, y = np.float32([[1, 2], [3, 4]]), np.float32([4, 8])
+    (found,) = dx.compile(dx.Module((function,)))(x, y)
+    np.testing.assert_allclose(found, -(2 * x + y / 4 - 1) @ x**2)
+
+
+def test_what_the_command_line_knows_are_functions() -> None:
+    module = dx.trace(lambda x, y: dx.xp.exp(x @ y), "f32[4,4]", "f32[4,4]")
+    assert "one run:" in str(dx.info(module)) and dx.info(module).functions[0].name == "main"
+    assert not dx.diff(module, module) and not dx.diff(module, module, as_written=True)
+    changed = dx.diff(module, dx.trace(lambda x, y: dx.xp.sin(x @ y), "f32[4,4]", "f32[4,4]"))
+    assert changed and any("sine" in line for line in changed.lines())
+    assert "1 kernel" in next(iter(dx.why(module).lines()))
+    assert dx.check(module, "ops<=2") and not dx.check(module, "ops<2") and "EXCEEDED" in str(dx.check(module, "ops<2"))
+    eye = np.eye(4, dtype=np.float32)
+    np.testing.assert_allclose(dx.run(module, eye, y=eye)[0], np.exp(eye), rtol=1e-6)
+
+
+@pytest.mark.parametrize("call", [
+    lambda m: dx.check(m, "nosuch<=1"), lambda m: dx.check(m, []), lambda m: dx.why(m, "x"), lambda m: dx.why(m, "x", "nosuch"),
+    lambda m: dx.info(3), lambda m: dx.diff(m, "x"), lambda m: dx.run(m), lambda m: m.find("users>many"),
+])  # fmt: skip
+def test_slips_are_reported(call: Any) -> None:
+    with pytest.raises(dx.DeepxGraphError):
+        call(programs.straight())

@@ -120,7 +120,6 @@ def test_the_suffix_tells_the_format(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("options", "message"), [
     ({"path": "a.svgg"}, "did you mean 'svg'"),
     ({"path": "noformat"}, "no suffix"),
-    ({}, "needs a format"),
     ({"format": "svg", "theme": "drak"}, "did you mean 'dark'"),
     ({"format": "svg", "function": "mian"}, "did you mean 'main'"),
     ({"format": "svg", "around": "nothing"}, "no node 'nothing'"),

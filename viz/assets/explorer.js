@@ -300,7 +300,7 @@ function onPaper(printing) {
   for (const p of panes) {
     if (printing) {
       p.svg.setAttribute("viewBox", `0 0 ${p.scene.size.join(" ")}`);
-      p.world.removeAttribute("transform");
+      p.world.style.transform = "";
     } else {
       p.svg.removeAttribute("viewBox");
       p.place(p.view);

@@ -4,6 +4,7 @@
 const SVG = "http://www.w3.org/2000/svg";
 const CONTROL = new Set(["start", "if", "side", "region", "loop_begin", "loop_end", "phi"]);
 const OPENING = 260; // milliseconds
+const RESTS = 200; // milliseconds without movement
 const MOVING = 600; // of more boxes than this none is seen to move
 const MOST_OPEN = 500; // boxes that "open all" makes at most
 const $ = id => document.getElementById(id);
@@ -244,11 +245,15 @@ class Pane {
 
   /* --- pan and zoom */
 
+  /* While the picture moves it is a layer that is only shifted; once it rests it is drawn anew, sharp. */
   place(view) {
     this.view = view;
+    this.world.classList.add("afloat");
+    clearTimeout(this.resting);
+    this.resting = setTimeout(() => this.world.classList.remove("afloat"), RESTS);
     this.drawn ??= requestAnimationFrame(() => {
       this.drawn = undefined;
-      this.world.setAttribute("transform", `translate(${this.view.x} ${this.view.y}) scale(${this.view.k})`);
+      this.world.style.transform = `translate(${this.view.x}px, ${this.view.y}px) scale(${this.view.k})`;
       this.world.classList.toggle("far", this.view.k < 0.45);
       this.placeMap();
     });

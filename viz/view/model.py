@@ -108,6 +108,8 @@ class View:
 
 def renumbered(view: View) -> View:
     """The same picture with ids that count from 0 in order."""
+    if all(n.id == k for k, n in enumerate(view.nodes)):
+        return view
     place = {n.id: k for k, n in enumerate(view.nodes)}
     nodes = tuple(replace(n, id=place[n.id]) for n in view.nodes)
     edges = tuple(ViewEdge(place[e.source], place[e.target], e.kind, e.label) for e in view.edges)
@@ -210,7 +212,8 @@ def forward(view: View) -> View:
         if e.kind not in LOOSE:
             targets[e.source].append(e.target)
             waiting[e.target] += 1
-    return renumbered(replace(view, nodes=tuple(view.nodes[k] for k in topological(waiting, targets))))
+    order = topological(waiting, targets)
+    return view if order == list(range(count)) else renumbered(replace(view, nodes=tuple(view.nodes[k] for k in order)))
 
 
 def topological(inputs: Sequence[int], targets: Sequence[Sequence[int]]) -> list[int]:

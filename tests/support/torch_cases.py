@@ -656,6 +656,36 @@ class Tied(nn.Module):
         return self.outer(self.inner(x).tanh())
 
 
+class Dense(nn.Module):
+    """Each layer reads all that were before it."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.BatchNorm2d(4 + 2 * k), nn.ReLU(), nn.Conv2d(4 + 2 * k, 2, 3, 1, 1)) for k in range(3)
+        )
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.cat([x, layer(x)], 1)
+        return fn.avg_pool2d(x, 2)
+
+
+class Seq2Seq(nn.Module):
+    """A recurrent encoder, and a decoder that attends to it."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder = nn.GRU(4, 6, batch_first=True), nn.GRU(4, 6, batch_first=True)
+        self.score, self.out = nn.Linear(6, 6), nn.Linear(12, 4)
+
+    def forward(self, x, y):
+        memory, last = self.encoder(x)
+        states, _ = self.decoder(y, last)
+        weights = torch.einsum("btd,bsd->bts", self.score(states), memory).softmax(-1)
+        return self.out(torch.cat([states, weights @ memory], -1))
+
+
 def image(n=2, c=3, size=16):
     return torch.randn(n, c, size, size)
 
@@ -815,6 +845,11 @@ def networks():
         (X,),
         None,
     )
+    yield "dense_block", Dense(), (image(2, 4, 8),), None
+    yield "seq2seq", Seq2Seq(), (rand(2, 5, 4), rand(2, 3, 4)), None
+    graph = Call(lambda x, edges: torch.zeros_like(x).index_add(0, edges[1], x[edges[0]]).relu())
+    yield "message_passing", graph, (rand(5, 3), ints(2, 8, low=0, high=5)), None
+    yield "gated", nn.Sequential(nn.Linear(4, 8), nn.GLU(), nn.BatchNorm1d(4), nn.CELU()), (rand(3, 4),), None
     train = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).train()
     yield "training", train, (image(),), None
 

@@ -84,3 +84,8 @@ def count(c: KnownSteps, x: Node, axes: Axes) -> int:
     if isinstance(number, str):
         raise NotKnown("how many elements are averaged is not known")
     return number
+
+
+def mean(c: KnownSteps, x: Node, axes: Axes) -> Node:
+    """The mean over some axes, without them. Raises NotKnown where their sizes are not known."""
+    return c(ops.divide, ops.reduction(c.b, ops.add, x, axes), c.like(count(c, x, axes), x)) if axes else x

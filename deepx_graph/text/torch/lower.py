@@ -342,6 +342,8 @@ class CallLowering:
             raise InferError(f"'{name.text}' is no tensor")
         if isinstance(value.type, TensorType) and value.type.dims is not None and not _may_be(value.type.dims, meta.sizes):
             raise InferError(f"'{name.text}' is {value.type}", expected=f"{meta.type}, as the program says")
+        if value.type != meta.type and not is_static(value.type) and value.op is not ops.deferred and as_tensor(value.type).dims:
+            value = self.b(ops.ensure_type, value, type=meta.type.with_dtype(as_tensor(value.type).dtype))
         known = as_tensor(value.type).dtype
         if known is not meta.dtype and known.kind != "any":
             return CallContext(self, ExportedNode("", (), (), {}), {}, (), ()).to(value, meta.dtype)

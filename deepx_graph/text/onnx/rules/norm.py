@@ -10,18 +10,13 @@ import numpy as np
 from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Node
-from deepx_graph.text.common.elements import count
+from deepx_graph.text.common.elements import mean
 from deepx_graph.text.common.nn import back, local_response
 from deepx_graph.text.common.steps import Unsupported, axis_of
 from deepx_graph.text.onnx.context import NodeContext, Rules
 from deepx_graph.types import BOOL, F32, DType
 
 Axes = tuple[int, ...]
-
-
-def mean(c: NodeContext, x: Node, axes: Axes) -> Node:
-    """The mean over some axes, without them."""
-    return c(ops.divide, ops.reduction(c.b, ops.add, x, axes), c.like(count(c, x, axes), x)) if axes else x
 
 
 def normal(c: NodeContext, x: Node, axes: Axes, epsilon: float, centred: bool = True) -> tuple[Node, Node, Node]:

@@ -123,6 +123,11 @@ def _complex(c: CallContext) -> Node:
     return c(ops.complex_, *c.pair())
 
 
+def _polar(c: CallContext) -> Node:
+    size, angle = c.pair()
+    return c(ops.complex_, *(c(ops.multiply, size, c(op, angle)) for op in (ops.cosine, ops.sine)))
+
+
 def _view_as_real(c: CallContext) -> Node:
     x = c.node()
     axis = len(c.dims_of(x))
@@ -162,7 +167,7 @@ CREATE: Rules = {
     "fill": _fill, "zero": _like(0), "scalar_tensor": _scalar_tensor, "arange": _arange, "linspace": _linspace, "eye": _eye,
     "tril_indices": _tri_indices(False), "triu_indices": _tri_indices(True),
     **dict.fromkeys(("_to_copy", "to", "type_as", "_to_cpu"), _to), "view.dtype": _bitcast,
-    **dict.fromkeys(("_local_scalar_dense", "item"), _item), "complex": _complex, "view_as_real": _view_as_real,
+    **dict.fromkeys(("_local_scalar_dense", "item"), _item), "complex": _complex, "polar": _polar, "view_as_real": _view_as_real,
     "view_as_complex": _view_as_complex, "rand": _drawn(False), "randn": _drawn(True), "rand_like": _drawn_like(False),
     "randn_like": _drawn_like(True),
 }  # fmt: skip

@@ -101,6 +101,13 @@ def _length(c: CallContext, off: Node, p: float) -> Node:
     return c(ops.power, ops.reduction(c.b, ops.add, c(ops.power, size, c.like(p, size)), axis), c.like(1 / p, size))
 
 
+def _row_distances(c: CallContext) -> Node:
+    """pairwise_distance: between rows of the same number."""
+    off = c(ops.subtract, *c.pair())
+    made = _length(c, c(ops.add, off, c.like(c.real("eps", 1e-6), off)), c.real("p", 2.0))
+    return c.shaped(made, (*c.dims_of(made), 1)) if c.flag("keepdim") else made
+
+
 def _pair_distances(c: CallContext) -> Node:
     """Between each two different rows of a matrix, in order."""
     import numpy as np
@@ -168,7 +175,8 @@ LINEAR: Rules = {
     **dict.fromkeys(("mm", "bmm", "matmul", "mv", "dot", "linalg_matmul", "vdot"), _product),
     **dict.fromkeys(("addmm", "addmv", "baddbmm"), _added_product), "linear": _linear, "outer": _outer, "einsum": _einsum,
     "bilinear": _bilinear, "tensordot": _tensordot, **dict.fromkeys(("cdist", "_cdist_forward"), _distances),
-    **dict.fromkeys(("pdist", "_pdist_forward"), _pair_distances), "_fft_c2c": _transform("c2c"), "_fft_r2c": _transform("r2c"),
+    **dict.fromkeys(("pdist", "_pdist_forward"), _pair_distances), "pairwise_distance": _row_distances,
+    "_fft_c2c": _transform("c2c"), "_fft_r2c": _transform("r2c"),
     "_fft_c2r": _transform("c2r"), **dict.fromkeys(("linalg_det", "det"), _det),
     **dict.fromkeys(("linalg_cholesky", "cholesky"), _cholesky),
 }  # fmt: skip

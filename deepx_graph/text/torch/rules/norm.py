@@ -7,8 +7,8 @@ from typing import Any
 
 from deepx_graph import ops
 from deepx_graph.ir import Node
-from deepx_graph.text.common.elements import total
-from deepx_graph.text.common.nn import back, mean
+from deepx_graph.text.common.elements import mean, total
+from deepx_graph.text.common.nn import back
 from deepx_graph.text.torch.context import CallContext, Rule, Rules
 from deepx_graph.types import F32
 

@@ -8,8 +8,8 @@ from typing import Any
 from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Node, Op
-from deepx_graph.text.common.elements import count, extreme_index, kept, part_of, running, total
-from deepx_graph.text.common.nn import back, log_softmax, mean, softmax
+from deepx_graph.text.common.elements import count, extreme_index, kept, mean, part_of, running, total
+from deepx_graph.text.common.nn import back, log_softmax, softmax
 from deepx_graph.text.common.steps import comparator
 from deepx_graph.text.torch.context import CallContext, Rule, Rules
 from deepx_graph.text.torch.promotion import promoted

@@ -11,9 +11,9 @@ import numpy as np
 from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Node
-from deepx_graph.text.common.elements import extreme_index, taken, total
+from deepx_graph.text.common.elements import extreme_index, mean, taken, total
 from deepx_graph.text.common.images import col2im
-from deepx_graph.text.common.nn import SPATIAL, back, convolved, elements_inside, max_and_place, mean, pooled, spread_over
+from deepx_graph.text.common.nn import SPATIAL, back, convolved, elements_inside, max_and_place, pooled, spread_over
 from deepx_graph.text.torch.context import CallContext, Rule, Rules
 from deepx_graph.types import I64
 

@@ -201,7 +201,7 @@ def grid_sample(c: KnownSteps, x: Node, grid: Node, mode: str, padding: str, cor
             place = c(ops.divide, c(ops.subtract, c(ops.multiply, c(ops.add, line, one), c.like(size, line)), one), half)
         if mode == "nearest":
             place = c(ops.round_nearest_even, place)
-        if padding == "border":
+        if padding == "border" and mode != "cubic":
             place = c(ops.clamp, c.like(0, place), place, c.like(size - 1, place))
         elif padding == "reflection" and mode != "cubic":
             place = _reflected(c, place, size, corners)

@@ -274,3 +274,23 @@ def test_the_file_is_known_by_its_content(tmp_path: Path) -> None:
     path.write_bytes(archive(linear(), {"lin.weight": W}))
     assert dx.load(path).format == "torch"
     assert not looks_like_program(zipped({"net/data.pkl": b"", "net/code/a.py": b""}))
+
+
+def test_a_mean_over_sizes_that_are_not_known_waits_for_them() -> None:
+    mean = call("aten.mean.dim", "y", ("self", t("x")), ("dim", {"as_ints": [0]}))
+    told = program([mean], {"x": meta("float32", ["s0", 4]), "y": meta("float32", [4])}, ["x"], ["y"])
+    compiled = dx.compile(dx.loads(archive(told)), engine="numpy")
+    for rows in (2, 1):
+        np.testing.assert_allclose(compiled(X[:rows])[0], X[:rows].mean(0), rtol=1e-6)
+
+
+def test_what_a_pooling_makes_of_a_symbol_stays_that_symbol() -> None:
+    pool = call("aten.max_pool2d.default", "p", ("self", t("x")), ("kernel_size", {"as_ints": [2, 2]}))
+    bias = call("aten.conv2d.default", "y", ("input", t("p")), ("weight", t("p_w")), ("bias", t("p_b")))
+    tensors = {"x": meta("float32", ["s0", 1, 4, 4]), "p": meta("float32", ["s0", 1, 2, 2]), "y": meta("float32", ["s0", 3, 2, 2]),
+               "p_w": meta("float32", [3, 1, 1, 1]), "p_b": meta("float32", [3])}  # fmt: skip
+    weights = {"w": np.ones((3, 1, 1, 1), np.float32), "b": np.arange(3, dtype=np.float32)}
+    data = archive(program([pool, bias], tensors, ["x"], ["y"], {"p_w": "w", "p_b": "b"}), weights)
+    picture = np.arange(32, dtype=np.float32).reshape(2, 1, 4, 4)
+    wanted = picture[:, :, 1::2, 1::2] + weights["b"].reshape(1, 3, 1, 1)
+    np.testing.assert_array_equal(run(data, picture)[0], wanted)

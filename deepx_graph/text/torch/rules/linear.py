@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from deepx_graph import ops
-from deepx_graph.errors import InferError
 from deepx_graph.ir import Node
+from deepx_graph.text.common.elements import part_of, taken
 from deepx_graph.text.common.products import determinant, einsum, product
 from deepx_graph.text.common.steps import axis_of
 from deepx_graph.text.torch.context import CallContext, Rule, Rules, Value
@@ -66,6 +68,16 @@ def _bilinear(c: CallContext) -> Node:
     return made if not c.has(3) else c.each(ops.add, made, c.node(3))
 
 
+def _trilinear(c: CallContext) -> Node:
+    """Three tensors with axes of one put in, multiplied, and summed over some axes."""
+    made: Node | None = None
+    for k, name in enumerate(("expand1", "expand2", "expand3")):
+        x = c.add_axes(c.node(k), c.ints(name))
+        made = x if made is None else c.each(ops.multiply, made, x)
+    assert made is not None
+    return ops.reduction(c.b, ops.add, made, c.ints("sumdim"))
+
+
 def _tensordot(c: CallContext) -> Node:
     x, y = _operands(c)
     left, right = (tuple(axis_of(a, len(c.dims_of(n))) for a in c.ints(k)) for k, n in ((2, x), (3, y)))
@@ -110,10 +122,6 @@ def _row_distances(c: CallContext) -> Node:
 
 def _pair_distances(c: CallContext) -> Node:
     """Between each two different rows of a matrix, in order."""
-    import numpy as np
-
-    from deepx_graph.text.common.elements import taken
-
     x = c.node()
     rows, columns = np.triu_indices(c.shape_of(x)[0], 1)
     off = c(ops.subtract, taken(c, x, 0, rows), taken(c, x, 0, columns))
@@ -123,7 +131,7 @@ def _pair_distances(c: CallContext) -> Node:
 # --- Fourier transforms ---------------------------------------------------------------------------------------------
 
 
-def _scale(c: CallContext, mode: int, sizes: list[int]) -> float:
+def _scale(mode: int, sizes: list[int]) -> float:
     count = math.prod(sizes)
     return {0: 1.0, 1: 1 / math.sqrt(count), 2: 1 / count}[mode]
 
@@ -134,28 +142,55 @@ def _along_last(c: CallContext, x: Node, axes: tuple[int, ...]) -> tuple[Node, l
 
 
 def _transform(kind: str) -> Rule:
-    """_fft_c2c, _fft_r2c and _fft_c2r along some axes: in turn, one axis at a time."""
+    """_fft_c2c, _fft_r2c and _fft_c2r along some axes."""
 
     def build(c: CallContext) -> Node:
         x, rank = c.node(), len(c.dims_of(c.node()))
         axes = [axis_of(a, rank) for a in c.ints(1)]
-        mode = c.number("normalization", 0)
-        last = c.get("forward", c.get("onesided", c.get("last_dim_size")))
-        if kind == "r2c" and not last:
-            raise InferError("both sides of the transform of a real signal", expected="onesided")
-        sizes = [c.shape_of(x)[a] for a in axes]
+        if kind == "r2c" and not c.flag(3, True):  # both sides of the transform of a real signal
+            return transformed(c, c.cast(x, c.result_type()), "c2c", axes, c.number(2), True)
         if kind == "c2r":
-            sizes[-1] = c.number("last_dim_size")
-        inverse = kind == "c2r" or (kind == "c2c" and not last)
-        steps = axes if kind == "c2r" else axes[::-1]
-        for k, a in enumerate(steps):
-            real = (kind == "r2c" and k == 0) or (kind == "c2r" and k == len(steps) - 1)
-            word = ("IRFFT" if inverse else "RFFT") if real else "IFFT" if inverse else "FFT"
-            moved, back = _along_last(c, x, (a,))
-            length = sizes[-1] if real else c.shape_of(moved)[-1]
-            x = c.transposed(c(ops.fft, moved, fft_type=word, fft_length=(length,)), back)
-        factor = _scale(c, mode, sizes) * (math.prod(sizes) if inverse else 1.0)
-        return x if factor == 1 else c(ops.multiply, x, c.like(factor, x))
+            return transformed(c, x, kind, axes, c.number(2), False, c.number(3))
+        return transformed(c, x, kind, axes, c.number(2), kind == "r2c" or c.flag(3))
+
+    return build
+
+
+def transformed(c: CallContext, x: Node, kind: str, axes: list[int], mode: int, forward: bool, last: int = 0) -> Node:
+    """The transform of complex numbers, from real ones or to real ones, one axis at a time. `mode` says how it is scaled."""
+    sizes = [c.shape_of(x)[a] for a in axes]
+    if kind == "c2r":
+        sizes[-1] = last
+    steps = axes if kind == "c2r" else axes[::-1]
+    for k, a in enumerate(steps):
+        real = (kind == "r2c" and k == 0) or (kind == "c2r" and k == len(steps) - 1)
+        word = ("RFFT" if forward else "IRFFT") if real else "FFT" if forward else "IFFT"
+        moved, back = _along_last(c, x, (a,))
+        length = sizes[-1] if real else c.shape_of(moved)[-1]
+        x = c.transposed(c(ops.fft, moved, fft_type=word, fft_length=(length,)), back)
+    factor = _scale(mode, sizes) * (1.0 if forward else math.prod(sizes))
+    return x if factor == 1 else c(ops.multiply, x, c.like(factor, x))
+
+
+def _named_transform(kind: str, forward: bool) -> Rule:
+    """torch.fft.rfft and its kin along one axis."""
+
+    def build(c: CallContext) -> Node:
+        x, axis = c.node(), c.axis("dim", -1)
+        if kind == "c2c" and c.dtype_of(x).kind != "complex":
+            x = c.cast(x, c.result_type())
+        size = c.shape_of(x)[axis]
+        length = c.number("n", 2 * (size - 1) if kind == "c2r" else size)
+        wanted = length // 2 + 1 if kind == "c2r" else length
+        if wanted < size:
+            x = part_of(c, x, axis, 0, wanted)
+        elif wanted > size:
+            high = [wanted - size if k == axis else 0 for k in range(len(c.dims_of(x)))]
+            x = c(ops.pad, x, c.like(0, x), edge_padding_low=(0,) * len(high), edge_padding_high=tuple(high),
+                  interior_padding=(0,) * len(high))  # fmt: skip
+        word = c.one_of("norm", "backward", "backward", "ortho", "forward")
+        mode = 1 if word == "ortho" else 2 if (word == "forward") == forward else 0
+        return transformed(c, x, kind, [axis], mode, forward, length)
 
     return build
 
@@ -174,7 +209,10 @@ def _cholesky(c: CallContext) -> Node:
 LINEAR: Rules = {
     **dict.fromkeys(("mm", "bmm", "matmul", "mv", "dot", "linalg_matmul", "vdot"), _product),
     **dict.fromkeys(("addmm", "addmv", "baddbmm"), _added_product), "linear": _linear, "outer": _outer, "einsum": _einsum,
-    "bilinear": _bilinear, "tensordot": _tensordot, **dict.fromkeys(("cdist", "_cdist_forward"), _distances),
+    "bilinear": _bilinear, "tensordot": _tensordot, "_trilinear": _trilinear,
+    "fft_rfft": _named_transform("r2c", True), "fft_irfft": _named_transform("c2r", False),
+    "fft_fft": _named_transform("c2c", True), "fft_ifft": _named_transform("c2c", False),
+    **dict.fromkeys(("cdist", "_cdist_forward"), _distances),
     **dict.fromkeys(("pdist", "_pdist_forward"), _pair_distances), "pairwise_distance": _row_distances,
     "_fft_c2c": _transform("c2c"), "_fft_r2c": _transform("r2c"),
     "_fft_c2r": _transform("c2r"), **dict.fromkeys(("linalg_det", "det"), _det),

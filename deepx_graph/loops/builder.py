@@ -24,6 +24,7 @@ from deepx_graph.loops.scalar import (
     ScalarVar,
     affine,
     compared,
+    split_quotient,
 )
 from deepx_graph.loops.tensor import LazyTensor
 from deepx_graph.types import BOOL, F32, F64, I32, I64, U8, U64, DType
@@ -420,20 +421,17 @@ class LoopBuilder:
 
     def quotient(self, x: Affine, divisor: int) -> Affine:
         """A subscript that is not negative, divided by a positive number and rounded down."""
-        if divisor < 2:  # of no elements nobody asks for one
-            return x
-        if (ends := x.bounds) is not None and ends[0] // divisor == ends[1] // divisor:
-            return Affine((), ends[0] // divisor)
-        if all(f % divisor == 0 for _, f in x.terms) and not x.constant % divisor:
-            return Affine(tuple((v, f // divisor) for v, f in x.terms), x.constant // divisor)
-        low, high = (None, None) if ends is None else (ends[0] // divisor, ends[1] // divisor)
+        known, rest = split_quotient(x, divisor)
+        if rest == Affine():
+            return known
+        low, high = (None, None) if rest.bounds is None else (end // divisor for end in rest.bounds)
 
         def make() -> Affine:
             target = self.var(I64, low, high)
-            self.emit(Let(target, "quotient", (x, _i64(divisor))))
+            self.emit(Let(target, "quotient", (rest, _i64(divisor))))
             return Affine(((target, 1),))
 
-        return self.shared(("quotient", x, divisor), make)
+        return known + self.shared(("quotient", rest, divisor), make)
 
 
 def _nearest(b: LoopBuilder, x: Scalar, low: int, high: int) -> Any:

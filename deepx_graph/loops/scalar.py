@@ -103,6 +103,22 @@ class Affine:
         return " + ".join([*parts, *([str(self.constant)] if self.constant or not parts else [])])
 
 
+def split_quotient(x: Affine, divisor: int) -> tuple[Affine, Affine]:
+    """What is known of a subscript, which is not negative, divided by a positive number and rounded down; and what remains to be
+    divided and added to it."""
+    if divisor < 2:  # of no elements nobody asks for one
+        return x, Affine()
+    if (ends := x.bounds) is not None and ends[0] // divisor == ends[1] // divisor:
+        return Affine((), ends[0] // divisor), Affine()
+    for terms in (((v, f) for v, f in x.terms if f % divisor), ((v, f % divisor) for v, f in x.terms if f % divisor)):
+        rest = Affine(tuple(terms), x.constant % divisor)
+        if (ends := rest.bounds) is not None and ends[0] >= 0:  # a negative rest is not rounded down
+            multiple = x - rest
+            known = Affine(tuple((v, f // divisor) for v, f in multiple.terms), multiple.constant // divisor)
+            return (known, Affine()) if ends[1] < divisor else (known, rest)
+    return Affine(), x
+
+
 Scalar = ScalarVar | ScalarConst | Affine
 Index = Sequence[Affine]
 

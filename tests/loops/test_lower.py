@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from deepx_graph.loops.interpret import interpret
 from deepx_graph.loops.lower import lower
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import Let, LoopProgram, walk
+from deepx_graph.loops.scalar import Affine, ScalarVar, split_quotient
 from deepx_graph.ops import (
     add,
     broadcast_in_dim,
@@ -23,11 +25,13 @@ from deepx_graph.ops import (
     multiply,
     negate,
     reduce,
+    reshape,
     reverse,
     select,
     torch_index_select,
+    transpose,
 )
-from deepx_graph.types import C64, F32, F64, I32, Type, tensor
+from deepx_graph.types import C64, F32, F64, I32, I64, Type, tensor
 
 
 def made(body: Callable[..., Sequence[Node]], *types: Type) -> LoopProgram:
@@ -122,3 +126,33 @@ def test_a_long_chain_of_operations_is_one_loop_without_memory() -> None:
     for _ in range(190):
         want = want * array + array
     np.testing.assert_array_equal(interpret(program, [array])[0], want)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_a_quotient_is_what_is_known_of_it_and_the_rest(seed: int) -> None:
+    """Of random subscripts, wherever they are not negative."""
+    rng = np.random.default_rng(seed)
+    low = [int(rng.integers(-3, 3)) for _ in range(2)]
+    axes = [ScalarVar(k, I64, n, n + 6) if rng.random() < 0.8 else ScalarVar(k, I64) for k, n in enumerate(low)]
+    divisor = int(rng.integers(1, 9))
+    x = Affine((), int(rng.integers(-9, 30)))
+    for axis in axes:
+        x = x + Affine(((axis, 1),)) * int(rng.choice([-divisor, divisor, 2 * divisor, 1, 3, -1]))
+    known, rest = split_quotient(x, divisor)
+    for values in itertools.product(*(range(n, n + 7) for n in low)):
+        at = dict(zip(axes, values, strict=True))
+        whole, first, last = (a.constant + sum(f * at[v] for v, f in a.terms) for a in (x, known, rest))
+        assert whole < 0 or (last >= 0 and first + last // divisor == whole // divisor)
+
+
+def test_blocks_of_an_image_are_found_without_divisions() -> None:
+    b = Builder()
+
+    def blocks(x: Node) -> Sequence[Node]:
+        cut = b(reshape, x, shape=(5, 8, 6, 8, 3))
+        return [b(transpose, cut, permutation=(0, 2, 1, 3, 4))]
+
+    program = optimised(made(blocks, tensor(F32, (40, 48, 3))))
+    assert sum(isinstance(s, Let) and s.primitive == "quotient" for s in walk(program.body)) <= 3  # none for columns and channels
+    x = np.random.default_rng(0).random((40, 48, 3), np.float32)
+    np.testing.assert_array_equal(interpret(program, [x])[0], x.reshape(5, 8, 6, 8, 3).transpose(0, 2, 1, 3, 4))

@@ -97,6 +97,11 @@ class _Candidates:
         self.function = function
         self.scopes = Placement(function, liveness(function)).home
         self.results = set(function.results)
+        self.given = set(self.results)
+        """The results, and what they only look at in another shape."""
+        for node in reversed(function.nodes):
+            if node in self.given and node.op is reshape:
+                self.given.add(node.inputs[0])
         self.bodies: dict[Function, bool] = {}
         """Whether a group may hold a fusion of each body: layers of a network have the same ones."""
         self.fitting = {n for n in function.nodes if n in self.scopes and self._fits(n)}
@@ -141,7 +146,7 @@ class _Candidates:
             return frozenset({None})
         if node.op is scatter:
             return frozenset({node})
-        if node.op.view and node.op is not PROJ and node not in self.roots and node not in self.results:
+        if node.op.view and node.op is not PROJ and node not in self.roots and (node.op is reshape or node not in self.given):
             return readers
         if len(readers) == 1 and node not in self.roots:
             (root,) = readers

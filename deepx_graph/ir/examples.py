@@ -112,3 +112,8 @@ def collective(name: str, attributes: str) -> str:
         "(%x: f32[4], %before: state) -> (%y: f32[4], %after: state)",
         f"%both = {name} %before, %x {{{attributes.replace('SUM', _SUM)}}} : (f32[4], state)",
         "%y = proj %both[0] : f32[4]", "%after = proj %both[1] : state", "return %y, %after")
+
+
+def spmd_collective(name: str, attributes: str) -> str:
+    """As `collective`, without the state."""
+    return program("(%x: f32[4]) -> (%y: f32[4])", f"%y = {name} %x {{{attributes.replace('SUM', _SUM)}}} : f32[4]", "return %y")

@@ -68,6 +68,8 @@ class Function(InNotebook, Searched):
     span: Span | None = None
     attributes: tuple[tuple[str, str], ...] = ()
     """What a text says of the function and nobody here acts on, as name and text."""
+    result_notes: tuple[Notes, ...] = ()
+    """What a text says of each result beside its value, as of parameters their origins do; none where it says nothing."""
     whole: Origin = NOWHERE
     """What the text says of the tuple of all results, where it has a value of its own."""
 

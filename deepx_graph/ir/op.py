@@ -20,6 +20,7 @@ declared order:
   order, has in memory beside operands and results, apart from blocks of bounded size; None: the family's rule (`ir/evaluation.py`).
 - `vjp(b, node, g) -> (cotangent | None, ...)`, one per input. `node` is the op's own node, so its result can be reused. `g` is the
   result's cotangent, a tuple of `Node | None` for a TupleType. The engine sums over broadcast operands and accumulates.
+- `sharding`: how it is split over devices (`ir/factor_rule.py`). An elementwise op needs none.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from deepx_graph.errors import Diagnostic
     from deepx_graph.ir.builder import Builder
     from deepx_graph.ir.collective import Exchange
+    from deepx_graph.ir.factor_rule import Partitioning
     from deepx_graph.ir.function import Module
     from deepx_graph.ir.node import Node
     from deepx_graph.ir.scalar_expr import Expr
@@ -96,6 +98,7 @@ class Op:
     element: Element | None = None
     loops: Loops | None = None
     vjp: Vjp | None = None
+    sharding: Partitioning | None = None
     flops: Callable[..., int] | None = None
     scratch: Callable[..., int] | None = None
     results: tuple[Result, ...] = (Result(),)

@@ -33,6 +33,7 @@ from deepx_graph.ir.op import Cotangents
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.linear import products
 from deepx_graph.ops.contract.window import window_attrs_of, window_count, windows_of
+from deepx_graph.ops.factors.contract import CONVOLUTION
 from deepx_graph.ops.helpers import is_int, loops_in, pair, wider
 from deepx_graph.ops.tensor.layout import reshape, reverse, transpose
 from deepx_graph.ops.tensor.shape import dilated, spread_and_pad
@@ -292,7 +293,7 @@ convolution: Op = Op(
         Relation("feature_group_count or batch_group_count to be 1", ("feature_group_count", "batch_group_count"),
                  lambda features, batch: 1 in (features, batch)),
     ),
-    infer=_convolution_type, eval=_convolution, element=loops_in("contract", "convolution_element"),
+    sharding=CONVOLUTION, infer=_convolution_type, eval=_convolution, element=loops_in("contract", "convolution_element"),
     scratch=_convolution_scratch, flops=_convolution_flops, vjp=_convolution_vjp,
     source="StableHLO convolution",
     samples=lambda rng: [

@@ -31,6 +31,7 @@ from deepx_graph.ir.op import Cotangents
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.linear import matmul
 from deepx_graph.ops.contract.reduce import broadcast_in_dim
+from deepx_graph.ops.factors.index import CHOLESKY, FFT, TRIANGULAR_SOLVE
 from deepx_graph.ops.helpers import like, loops_in, one
 from deepx_graph.ops.math.elementwise import add, compare, complex_, is_complex, multiply, negate, real, select
 from deepx_graph.ops.math.special import conj
@@ -164,7 +165,8 @@ def _by_half(b: Builder, g: Node, length: tuple[int, ...]) -> Node:
 
 cholesky: Op = Op(
     "cholesky", "The triangular factor of positive definite matrices: a = l l^H, or u^H u; NaN where a matrix is none.",
-    operands=(Operand("a", type=_MATRICES),), attrs=(Attr("lower", "bool", False),), infer=lambda types, lower: types[0],
+    operands=(Operand("a", type=_MATRICES),), attrs=(Attr("lower", "bool", False),), sharding=CHOLESKY,
+    infer=lambda types, lower: types[0],
     eval=_cholesky, loops=loops_in("linalg", "cholesky_loops"), vjp=_cholesky_vjp,
     scratch=lambda types, result, lower: 6 * wide(types[0], 4),
     flops=lambda types, result, lower: types[0].size * types[0].shape[-1] // 3,
@@ -216,7 +218,7 @@ triangular_solve: Op = Op(
     attrs=(Attr("left_side", "bool"), Attr("lower", "bool"), Attr("unit_diagonal", "bool"),
            Attr("transpose_a", "str", "NO_TRANSPOSE", check=one_of(*TRANSPOSES))),
     constraints=(same_element_type("a", "b"),),
-    infer=_solve_type, eval=_solve, loops=loops_in("linalg", "triangular_solve_loops"),
+    sharding=TRIANGULAR_SOLVE, infer=_solve_type, eval=_solve, loops=loops_in("linalg", "triangular_solve_loops"),
     scratch=lambda types, result, *_: 5 * wide(types[0], 4) + 4 * wide(types[1], 4),
     vjp=_triangular_solve_vjp, source="StableHLO triangular_solve",
     flops=lambda types, result, *_: types[1].size * types[0].shape[-1],
@@ -277,7 +279,7 @@ fft: Op = Op(
         Relation("no more of fft_length than operand has axes", ("operand", "fft_length"),
                  lambda x, n: x.rank is None or len(n) <= x.rank),
     ),
-    infer=_fft_type, eval=_fft, scratch=_fft_scratch, vjp=_fft_vjp,
+    sharding=FFT, infer=_fft_type, eval=_fft, scratch=_fft_scratch, vjp=_fft_vjp,
     flops=lambda types, result, kind, lengths: 5 * types[0].size * max(1, math.prod(lengths).bit_length() - 1),
     assembly="operands, $fft_type, length = $fft_length", source="StableHLO fft",
     samples=lambda rng: [

@@ -15,6 +15,7 @@ from deepx_graph.ir import Attr, Builder, Node, Op
 from deepx_graph.ir.constraint import NON_NEGATIVE, TENSOR, axes_of, equally_many, same_element_type
 from deepx_graph.ir.evaluation import WORD, size
 from deepx_graph.literal import Array
+from deepx_graph.ops.factors.contract import DOT_GENERAL
 from deepx_graph.ops.helpers import is_int, loops_in, pair, wider
 from deepx_graph.ops.tensor.layout import dims_of, transpose
 from deepx_graph.types import TensorType, Type, as_tensor, nbytes, same_dim, tensor
@@ -177,7 +178,7 @@ dot_general: Op = Op(
         axes_of("lhs", "lhs_batching_dimensions", "lhs_contracting_dimensions"),
         axes_of("rhs", "rhs_batching_dimensions", "rhs_contracting_dimensions"),
     ),
-    infer=_dot_type, eval=_dot_eval, element=loops_in("contract", "dot_general_element"),
+    sharding=DOT_GENERAL, infer=_dot_type, eval=_dot_eval, element=loops_in("contract", "dot_general_element"),
     loops=loops_in("contract", "dot_general_loops"), scratch=_dot_scratch, vjp=_dot_vjp, flops=_dot_flops,
     assembly="operands (, batching = $lhs_batching_dimensions x $rhs_batching_dimensions)?"
              " (, contracting = $lhs_contracting_dimensions x $rhs_contracting_dimensions)?",

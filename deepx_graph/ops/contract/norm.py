@@ -17,6 +17,7 @@ from deepx_graph.ir.evaluation import wide
 from deepx_graph.ir.op import Cotangents
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.reduce import broadcast_in_dim, reduction
+from deepx_graph.ops.factors.contract import BATCH_NORM, BATCH_NORM_INFERENCE
 from deepx_graph.ops.helpers import like, loops_in
 from deepx_graph.ops.math.elementwise import add, divide, multiply, rsqrt, subtract
 from deepx_graph.ops.vjp.accumulate import through
@@ -190,7 +191,7 @@ batch_norm_training: Op = Op(
     "batch_norm_training", "The operand normalised over its own batch, with the mean and variance used.",
     operands=(_X, *_vectors("scale", "offset")), attrs=_ATTRS,
     constraints=_constraints("scale", "offset"),
-    results=tuple(map(Result, ("output", "batch_mean", "batch_var"))), infer=_training_type, eval=_training,
+    results=tuple(map(Result, ("output", "batch_mean", "batch_var"))), sharding=BATCH_NORM, infer=_training_type, eval=_training,
     loops=loops_in("contract", "batch_norm_training_loops"), scratch=_scratch(4),
     vjp=_batch_norm_training_vjp,
     source="StableHLO batch_norm_training", samples=_samples(2),
@@ -199,7 +200,7 @@ batch_norm_inference: Op = Op(
     "batch_norm_inference", "The operand normalised by a given mean and variance.",
     operands=(_X, *_vectors("scale", "offset", "mean", "variance")), attrs=_ATTRS,
     constraints=_constraints("scale", "offset", "mean", "variance"),
-    infer=lambda types, epsilon, feature_index: types[0], eval=_inference,
+    sharding=BATCH_NORM_INFERENCE, infer=lambda types, epsilon, feature_index: types[0], eval=_inference,
     element=loops_in("contract", "batch_norm_inference_element"), scratch=_scratch(4),
     vjp=_batch_norm_inference_vjp,
     source="StableHLO batch_norm_inference", samples=_samples(4),
@@ -210,7 +211,7 @@ batch_norm_grad: Op = Op(
     constraints=(*_constraints("scale", "mean", "variance"), same_shape("operand", "grad_output"),
                  same_element_type("operand", "grad_output")),
     results=tuple(map(Result, ("grad_operand", "grad_scale", "grad_offset"))),
-    infer=_training_type, eval=_grad, loops=loops_in("contract", "batch_norm_grad_loops"), scratch=_scratch(7),
+    sharding=BATCH_NORM, infer=_training_type, eval=_grad, loops=loops_in("contract", "batch_norm_grad_loops"), scratch=_scratch(7),
     vjp=_batch_norm_grad_vjp,
     source="StableHLO batch_norm_grad", samples=_samples(3, with_gradient=True),
 )  # fmt: skip

@@ -32,6 +32,8 @@ from deepx_graph.ir.constraint import (
 from deepx_graph.ir.evaluation import BLOCK
 from deepx_graph.ir.signature import MANY
 from deepx_graph.literal import Array
+from deepx_graph.ops.factors.contract import REDUCE
+from deepx_graph.ops.factors.layout import BROADCAST
 from deepx_graph.ops.helpers import loops_in, one, shape_attr, written_in
 from deepx_graph.ops.interpret import combine, report_fallback
 from deepx_graph.ops.math.elementwise import add, compare, maximum, minimum, multiply, negate, select
@@ -107,7 +109,7 @@ broadcast_in_dim: Op = Op(
     constraints=(one_for_each_axis("operand", "broadcast_dimensions"),
                  Relation("broadcast_dimensions within shape", ("broadcast_dimensions", "shape"),
                           lambda at, shape: all(k < len(shape) for k in at))),
-    infer=_broadcast_type,
+    sharding=BROADCAST, infer=_broadcast_type,
     eval=_broadcast_eval, staged=_broadcast_staged, view=True, axes=lambda dims, shape, at: at,
     element=loops_in("layout", "broadcast_element"), vjp=_broadcast_vjp,
     assembly="operands, dims = $broadcast_dimensions",
@@ -224,7 +226,7 @@ reduce: Op = Op(
     operands=REDUCED, attrs=(Attr("dimensions", "ints"), REDUCER),
     constraints=(some("inputs"), same_shape("inputs"), same_element_types("inputs", "init_values"),
                  axes_of("inputs", "dimensions"), combines("body", "inputs")),
-    infer=_reduce_type, eval=_reduce_eval, element=loops_in("contract", "reduce_element"),
+    sharding=REDUCE, infer=_reduce_type, eval=_reduce_eval, element=loops_in("contract", "reduce_element"),
     loops=loops_in("contract", "reduce_loops"), scratch=_reduce_scratch, vjp=written_in("reduce", "reduce_vjp"),
     assembly="operands, dims = $dimensions, by $body",
     results=MANY, source="StableHLO reduce", samples=_reduce_samples,

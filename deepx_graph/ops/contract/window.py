@@ -31,6 +31,7 @@ from deepx_graph.ir.evaluation import WORD, wide
 from deepx_graph.ir.signature import MANY
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.reduce import REDUCED, REDUCER, monoid_body
+from deepx_graph.ops.factors.contract import SELECT_AND_SCATTER, WINDOW
 from deepx_graph.ops.helpers import loops_in, staged_in, written_in
 from deepx_graph.ops.interpret import combine, report_fallback
 from deepx_graph.ops.math.elementwise import add, compare, maximum, minimum, multiply
@@ -173,6 +174,7 @@ reduce_window: Op = Op(
     operands=REDUCED, attrs=(*window_attrs_of(*_WINDOW), REDUCER),
     constraints=(some("inputs"), same_shape("inputs"), same_element_types("inputs", "init_values"),
                  one_for_each_axis("inputs", *_WINDOW), combines("body", "inputs")),
+    sharding=WINDOW,
     infer=_reduce_window_type, eval=_reduce_window, staged=staged_in("contract.window_staged", "reduce_window_staged"),
     element=loops_in("window", "reduce_window_element"),
     loops=loops_in("window", "reduce_window_loops"), scratch=_reduce_window_scratch,
@@ -259,6 +261,7 @@ select_and_scatter: Op = Op(
            Attr("scatter", "function", summary="(total, source element) -> total")),
     constraints=(same_element_type("operand", "source", "init_value"), one_for_each_axis("operand", *_SCATTER_WINDOW),
                  combines("select", "operand"), combines("scatter", "source")),
+    sharding=SELECT_AND_SCATTER,
     infer=_select_and_scatter_type, eval=_select_and_scatter, loops=loops_in("window", "select_and_scatter_loops"),
     scratch=_select_and_scatter_scratch,
     vjp=written_in("reduce", "select_and_scatter_vjp"), source="StableHLO select_and_scatter",

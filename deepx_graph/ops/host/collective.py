@@ -1,9 +1,9 @@
 """Operations in which devices meet: reductions, gathers and permutations across replicas and partitions.
 
 They take the state first and give it last, so that a collective is run where the program has it, neither moved into a branch that
-some devices do not take nor past another one. Each says of itself who meets and what comes of it (`Op.exchange`); its `eval`
-is its meaning on one device. Which devices a group names follows StableHLO: its numbers are replicas, partitions or both, by
-`channel_id` and `use_global_device_ids`.
+some devices do not take nor past another one. Those of a partitioner (`spmd_`) do not need it: all devices run one schedule. Each
+says of itself who meets and what comes of it (`Op.exchange`); its `eval` is its meaning on one device. Which devices a group names
+follows StableHLO: its numbers are replicas, partitions or both, by `channel_id` and `use_global_device_ids`.
 """
 
 from __future__ import annotations
@@ -264,6 +264,31 @@ collective_broadcast: Op = _collective(
 collective_reduce: Op = _collective(
     "collective_reduce", "Each operand combined over a group, for its first device; zeros for the others.",
     (_GROUPS, _CHANNEL, _GLOBAL, _BODY), _all_reduce_type, Exchange(_reducing, _to_root), "replica_groups = [], SUM")  # fmt: skip
+
+
+# --- without the state --------------------------------------------------------------------------------------------
+
+
+def _spmd(op: Op, example: str) -> Op:
+    """The same among devices that all run one schedule, as a partitioner makes it: no other order is to be kept, hence no state."""
+
+    def infer(types: Sequence[Type], *values: Any) -> Type:
+        whole = op.infer((STATE, *types), *values)
+        assert isinstance(whole, TupleType)
+        return whole.items[0]
+
+    assert op.exchange is not None
+    exchange = op.exchange
+    return Op(f"spmd_{op.name}", f"{op.summary} Made by a partitioner: pure.", operands=(Operand("operand", type=TENSOR),),
+              attrs=op.attrs, infer=infer, eval=lambda xs, *values: exchange.alone(xs, values)[0], exchange=exchange,
+              foldable=False, example=examples.spmd_collective(f"spmd_{op.name}", example), source=op.source)
+
+
+spmd_all_reduce: Op = _spmd(all_reduce, "replica_groups = [], SUM")
+spmd_all_gather: Op = _spmd(all_gather, "replica_groups = [], all_gather_dim = 0, shard_count = 1")
+spmd_reduce_scatter: Op = _spmd(reduce_scatter, "replica_groups = [], scatter_dimension = 0, shard_count = 1, SUM")
+spmd_all_to_all: Op = _spmd(all_to_all, "replica_groups = [], split_dimension = 0, concat_dimension = 0, split_count = 1")
+spmd_collective_permute: Op = _spmd(collective_permute, "source_target_pairs = [[0, 0]]")
 
 
 def _number(name: str, summary: str, of: Callable[[Grid, int], int]) -> Op:

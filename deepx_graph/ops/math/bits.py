@@ -16,6 +16,7 @@ from deepx_graph.ir import Attr, Op, Result, at_least
 from deepx_graph.ir.constraint import FLOATS, TENSOR
 from deepx_graph.ir.evaluation import WORD
 from deepx_graph.literal import Array
+from deepx_graph.ops.factors.layout import BITCAST
 from deepx_graph.ops.helpers import EVERY, binary, dtype_attr, like, loops_in, one, unary
 from deepx_graph.types import (
     ANY,
@@ -185,7 +186,7 @@ def _bitcast_scratch(types: Sequence[Type], result: Type, dtype: DType) -> int:
 
 bitcast_convert: Op = Op(
     "bitcast_convert", "The same bits read as another type; a wider one takes its parts from the last dimension.",
-    operands=one(TENSOR), attrs=(dtype_attr(*EVERY),), infer=_bitcast_type, eval=_bitcast,
+    operands=one(TENSOR), attrs=(dtype_attr(*EVERY),), sharding=BITCAST, infer=_bitcast_type, eval=_bitcast,
     element=loops_in("math", "bitcast_element"), scratch=_bitcast_scratch, source="StableHLO bitcast_convert",
     samples=lambda rng: [
         ((rng.standard_normal((2, 3)).astype("f4"),), {"dtype": d}) for d in (I32, U8, BF16)

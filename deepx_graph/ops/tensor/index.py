@@ -33,6 +33,7 @@ from deepx_graph.ir.evaluation import BLOCK, WORD, nothing, wide
 from deepx_graph.ir.signature import MANY
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.reduce import monoid_body
+from deepx_graph.ops.factors.index import DYNAMIC_SLICE, DYNAMIC_UPDATE_SLICE, GATHER, SCATTER
 from deepx_graph.ops.helpers import loops_in, staged_in, written_in
 from deepx_graph.ops.interpret import combine, report_fallback
 from deepx_graph.ops.math.elementwise import add, clamp, maximum, minimum, multiply
@@ -103,6 +104,7 @@ dynamic_slice: Op = Op(
     "dynamic_slice", "A box of the operand at computed start indices, moved inside where it would stick out.",
     operands=(Operand("operand", type=TENSOR), _STARTS), attrs=(Attr("slice_sizes", "ints", check=NON_NEGATIVE),),
     constraints=(equally_many("start_indices", "slice_sizes"), one_for_each_axis("operand", "start_indices")),
+    sharding=DYNAMIC_SLICE,
     infer=_dynamic_slice_type, eval=lambda xs, sizes: xs[0][clamped_starts(xs[1:], xs[0].shape, sizes)], view=True,
     element=loops_in("index", "dynamic_slice_element"), staged=_dynamic_slice_staged, vjp=_dynamic_slice_vjp,
     assembly="operands, sizes = $slice_sizes",
@@ -140,7 +142,7 @@ dynamic_update_slice: Op = Op(
     "dynamic_update_slice", "The operand with a box at computed start indices replaced; moved inside if it sticks out.",
     operands=(Operand("operand", type=TENSOR), Operand("update", type=TENSOR), _STARTS),
     constraints=(same_element_type("operand", "update"), one_for_each_axis("operand", "start_indices")),
-    infer=_dynamic_update_type, eval=_dynamic_update, scratch=nothing, vjp=_dynamic_update_vjp,
+    sharding=DYNAMIC_UPDATE_SLICE, infer=_dynamic_update_type, eval=_dynamic_update, scratch=nothing, vjp=_dynamic_update_vjp,
     loops=loops_in("index", "dynamic_update_slice_loops"),
     source="StableHLO dynamic_update_slice",
     samples=lambda rng: [((rng.random((4, 5)), rng.random((2, 3)), np.int32(a), np.int32(b)), {}) for a, b in ((1, 2), (-3, 9))],
@@ -351,7 +353,7 @@ gather: Op = Op(
     operands=(Operand("operand", type=TENSOR), Operand("start_indices", type=INTEGERS)),
     attrs=(*_dimension_numbers(_GATHER), Attr("slice_sizes", "dims")),
     constraints=(*_indexing("operand", "start_indices", *_GATHER[1:]), one_for_each_axis("operand", "slice_sizes")),
-    infer=_gather_type, eval=_gather, staged=staged_in("tensor.index_staged", "gather_staged"),
+    sharding=GATHER, infer=_gather_type, eval=_gather, staged=staged_in("tensor.index_staged", "gather_staged"),
     element=loops_in("index", "gather_element"), scratch=_gather_scratch, vjp=_gather_vjp,
     source="StableHLO gather", samples=_gather_samples,
 )  # fmt: skip
@@ -490,7 +492,7 @@ scatter: Op = Op(
         axes_of("updates", "update_window_dims"), *_indexing("inputs", "scatter_indices", *_SCATTER[1:]),
         combines("update_computation", "inputs"),
     ),
-    infer=_scatter_type, eval=_scatter, staged=staged_in("tensor.index_staged", "scatter_staged"),
+    sharding=SCATTER, infer=_scatter_type, eval=_scatter, staged=staged_in("tensor.index_staged", "scatter_staged"),
     loops=loops_in("index", "scatter_loops"), scratch=_scatter_scratch,
     vjp=written_in("scatter", "scatter_vjp"),
     results=MANY, source="StableHLO scatter", samples=_scatter_samples,

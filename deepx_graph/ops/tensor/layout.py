@@ -14,6 +14,8 @@ import numpy as np
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Attr, Node, Op, Result
 from deepx_graph.ir.constraint import NON_NEGATIVE, PERMUTATION, TENSOR, VALUE, axes_of, one_for_each_axis
+from deepx_graph.ir.factor_rule import POINTWISE
+from deepx_graph.ops.factors.layout import RESHAPE, REVERSE, TRANSPOSE
 from deepx_graph.ops.helpers import loops_in, one, shape_attr
 from deepx_graph.types import F32, I32, Dims, TensorType, Type, as_tensor, merge_types, mul_dims, same_dim, scalar, tensor
 
@@ -71,6 +73,7 @@ def _reshape_staged(types: Sequence[Type], result: Type, shape: tuple[int, ...])
 
 reshape: Op = Op(
     "reshape", "The same elements in row-major order in another shape.", operands=_X, attrs=(shape_attr(),),
+    sharding=RESHAPE,
     infer=_reshape_type, eval=lambda xs, shape: xs[0].reshape(shape), view=True, axes=reshape_axes, staged=_reshape_staged,
     element=loops_in("layout", "reshape_element"),
     vjp=lambda b, node, g: (b(reshape, g, shape=dims_of(node.inputs[0])),), source="StableHLO reshape",
@@ -87,7 +90,7 @@ def _transpose_type(types: Sequence[Type], permutation: tuple[int, ...]) -> Type
 transpose: Op = Op(
     "transpose", "Axes in another order: result axis i is operand axis permutation[i].", operands=_X,
     attrs=(Attr("permutation", "ints", check=PERMUTATION),), constraints=(one_for_each_axis("operand", "permutation"),),
-    infer=_transpose_type, eval=lambda xs, permutation: np.transpose(xs[0], permutation), view=True,
+    sharding=TRANSPOSE, infer=_transpose_type, eval=lambda xs, permutation: np.transpose(xs[0], permutation), view=True,
     staged=lambda types, result, permutation: methodcaller("transpose", permutation),
     element=lambda b, node, xs, at: xs[0].at(b, [at[node.attr("permutation").index(k)] for k in range(len(at))]),
     vjp=lambda b, node, g: (b(transpose, g, permutation=tuple(int(i) for i in np.argsort(node.attr("permutation")))),),
@@ -99,7 +102,7 @@ transpose: Op = Op(
 
 reverse: Op = Op(
     "reverse", "Elements in the opposite order along some axes.", operands=_X, attrs=(Attr("dimensions", "ints"),),
-    constraints=(axes_of("operand", "dimensions"),), infer=lambda types, dimensions: types[0],
+    constraints=(axes_of("operand", "dimensions"),), sharding=REVERSE, infer=lambda types, dimensions: types[0],
     eval=lambda xs, dimensions: np.flip(xs[0], dimensions), view=True, involution=True,
     staged=lambda types, result, dimensions: itemgetter(tuple(
         slice(None, None, -1 if k in dimensions else 1) for k in range(len(as_tensor(result).shape)))),
@@ -135,7 +138,7 @@ ensure_type: Op = Op(
 
 
 stop_gradient: Op = Op(
-    "stop_gradient", "The operand; gradients do not pass.", operands=one(VALUE),
+    "stop_gradient", "The operand; gradients do not pass.", operands=one(VALUE), sharding=POINTWISE,
     results=(Result(type=VALUE),), infer=lambda types: types[0],
     eval=lambda xs: xs[0], element=lambda b, node, xs, at: xs[0].at(b, at),
     view=True, stops_gradient=True, vjp=lambda b, node, g: (None,), source="JAX stop_gradient",
@@ -144,7 +147,7 @@ stop_gradient: Op = Op(
 identity: Op = Op(
     "identity", "The operand. A text marks it as a copy, a barrier or the border of a domain; its value is the same.", operands=_X,
     attrs=(Attr("role", "str", "copy", "what the text calls it"),), infer=lambda types, role: types[0],
-    eval=lambda xs, role: xs[0], view=True, element=lambda b, node, xs, at: xs[0].at(b, at),
+    sharding=POINTWISE, eval=lambda xs, role: xs[0], view=True, element=lambda b, node, xs, at: xs[0].at(b, at),
     vjp=lambda b, node, g: (g,), source="XLA copy, opt-barrier, domain",
     samples=lambda rng: [((rng.random((2, 3)),), {"role": r}) for r in ("copy", "optimization_barrier")],
 )  # fmt: skip

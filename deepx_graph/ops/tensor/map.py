@@ -9,6 +9,7 @@ from typing import Any
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand
 from deepx_graph.ir.constraint import TENSOR, same_shape, some
+from deepx_graph.ir.factor_rule import POINTWISE
 from deepx_graph.ir.op import Cotangents
 from deepx_graph.ir.rebuild import inlined, made_by
 from deepx_graph.literal import Array
@@ -67,7 +68,7 @@ def _vjp(b: Builder, node: Node, g: Node) -> Cotangents:
 
 map_: Op = Op(
     "map", "A function of scalars applied to every element.", operands=(Operand("inputs", variadic=True, type=TENSOR),),
-    attrs=(Attr("computation", "function"),), constraints=(some("inputs"), same_shape("inputs")), infer=_type, eval=_eval,
+    attrs=(Attr("computation", "function"),), constraints=(some("inputs"), same_shape("inputs")), sharding=POINTWISE, infer=_type, eval=_eval,
     element=loops_in("layout", "map_element"),
     scratch=lambda types, result, computation: 2 * nbytes(result),
     vjp=_vjp,

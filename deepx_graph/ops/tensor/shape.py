@@ -30,6 +30,8 @@ from deepx_graph.ir.constraint import (
 from deepx_graph.ir.evaluation import BLOCK, WORD, nothing, wide
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.reduce import reduction
+from deepx_graph.ops.factors.index import INDEX_SELECT
+from deepx_graph.ops.factors.layout import CONCATENATE, IOTA, PAD, SLICE
 from deepx_graph.ops.helpers import NUMERIC, dtype_attr, is_int, loops_in, one, shape_attr, wider
 from deepx_graph.ops.math.elementwise import add, subtract
 from deepx_graph.ops.tensor.layout import show_dims
@@ -97,7 +99,8 @@ def _concatenate_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
 concatenate: Op = Op(
     "concatenate", "The operands one after the other along an axis.", operands=(Operand("inputs", variadic=True, type=TENSOR),),
     attrs=(Attr("dimension", "int", check=NON_NEGATIVE),),
-    constraints=(some("inputs"), same_element_type("inputs"), axes_of("inputs", "dimension"), _ALIKE), infer=_concatenate_type,
+    constraints=(some("inputs"), same_element_type("inputs"), axes_of("inputs", "dimension"), _ALIKE), sharding=CONCATENATE,
+    infer=_concatenate_type,
     eval=lambda xs, dimension: np.concatenate(xs, axis=dimension), element=loops_in("layout", "concatenate_element"),
     staged=lambda types, result, dimension: lambda *xs: np.concatenate(xs, dimension),
     scratch=nothing,
@@ -134,7 +137,7 @@ slice_: Op = Op(
     attrs=(Attr("start_indices", "ints", check=NON_NEGATIVE), Attr("limit_indices", "ints", check=NON_NEGATIVE),
            Attr("strides", "ints", check=POSITIVE)),
     constraints=(equally_many("start_indices", "limit_indices", "strides"), one_for_each_axis("operand", "start_indices")),
-    infer=_slice_type,
+    sharding=SLICE, infer=_slice_type,
     eval=lambda xs, start, limit, strides: xs[0][tuple(map(slice, start, limit, strides))], view=True,
     staged=lambda types, result, start, limit, strides: itemgetter(tuple(map(slice, start, limit, strides))),
     element=lambda b, node, xs, at: xs[0].at(b, [i * s + low for i, s, low in zip(
@@ -225,7 +228,7 @@ pad: Op = Op(
     constraints=(same_element_type("operand", "padding_value"),
                  equally_many("edge_padding_low", "edge_padding_high", "interior_padding"),
                  one_for_each_axis("operand", "edge_padding_low")),
-    infer=_pad_type,
+    sharding=PAD, infer=_pad_type,
     eval=lambda xs, low, high, interior: spread_and_pad(xs[0], xs[1], low, high, tuple(i + 1 for i in interior)),
     element=loops_in("layout", "pad_element"), staged=_pad_staged, scratch=nothing, vjp=_pad_vjp,
     assembly="operands, low = $edge_padding_low, high = $edge_padding_high, interior = $interior_padding",
@@ -250,7 +253,7 @@ iota: Op = Op(
     "iota", "0, 1, 2, ... along one axis.",
     attrs=(dtype_attr(*NUMERIC), shape_attr(), Attr("iota_dimension", "int", 0, check=NON_NEGATIVE)),
     constraints=(Relation("iota_dimension within shape", ("iota_dimension", "shape"), lambda k, shape: k < len(shape)),),
-    infer=lambda types, dtype, shape, iota_dimension: tensor(dtype, shape), eval=_iota_eval,
+    sharding=IOTA, infer=lambda types, dtype, shape, iota_dimension: tensor(dtype, shape), eval=_iota_eval,
     element=loops_in("layout", "iota_element"), staged=_iota_staged,
     vjp=lambda b, node, g: (), view=True, foldable=False, assembly="dim = $iota_dimension", results=(Result("output"),),
     source="StableHLO iota",
@@ -281,7 +284,7 @@ def _take_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
 torch_index_select: Op = Op(
     "torch_index_select", "Slices of the operand chosen along one axis by a tensor of indices, which are clamped to the axis.",
     operands=(Operand("operand", type=TENSOR), Operand("index", type=INTEGERS)), attrs=(Attr("dim", "int"),),
-    constraints=(axes_of("operand", "dim"),), infer=_take_type, element=loops_in("layout", "take_element"),
+    constraints=(axes_of("operand", "dim"),), sharding=INDEX_SELECT, infer=_take_type, element=loops_in("layout", "take_element"),
     eval=lambda xs, dim: np.take(xs[0], _clamped(xs[1], xs[0].shape[dim]), axis=dim), vjp=_take_vjp,
     scratch=lambda types, result, dim: 2 * WORD * types[1].size + types[0].nbytes,
     assembly="operands, dim = $dim",

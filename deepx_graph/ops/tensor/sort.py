@@ -27,6 +27,7 @@ from deepx_graph.ir.signature import MANY
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.reduce import monoid_body
+from deepx_graph.ops.factors.index import SORT, TOP_K
 from deepx_graph.ops.helpers import is_int, loops_in, one
 from deepx_graph.ops.interpret import combine, report_fallback
 from deepx_graph.ops.math.elementwise import add, and_, compare, or_, select
@@ -331,7 +332,7 @@ sort: Op = Op(
         Relation("comparator to take two values for each of inputs and give one", ("comparator", "inputs"),
                  lambda f, xs: len(f.params) == 2 * len(xs) and len(f.results) == 1),
     ),
-    infer=_sort_type, eval=_sort, loops=loops_in("sort", "sort_loops"), scratch=_scratch, vjp=_sort_vjp,
+    sharding=SORT, infer=_sort_type, eval=_sort, loops=loops_in("sort", "sort_loops"), scratch=_scratch, vjp=_sort_vjp,
     assembly="operands, dim = $dimension, by $comparator", results=MANY, source="StableHLO sort",
     samples=lambda rng: [((rng.random((3, 5)),), {"dimension": k, "comparator": _comparator(d)})
                          for k in (0, 1) for d in ("LT", "GT", "LE")]
@@ -357,7 +358,7 @@ def _top_k(xs: Sequence[Array], k: int) -> tuple[Array, Array]:
 
 top_k: Op = Op(
     "top_k", "The k greatest elements of the last axis in the total order of floats, greatest first, and their positions.",
-    operands=one(ORDERED & rank(1)), attrs=(Attr("k", "int", check=NON_NEGATIVE),), infer=_top_k_type,
+    operands=one(ORDERED & rank(1)), attrs=(Attr("k", "int", check=NON_NEGATIVE),), sharding=TOP_K, infer=_top_k_type,
     eval=_top_k, loops=loops_in("sort", "top_k_loops"),
     scratch=lambda types, result, k: types[0].size * (4 * types[0].dtype.itemsize + 2 * WORD + 2),
     vjp=_top_k_vjp,

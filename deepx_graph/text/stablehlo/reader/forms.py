@@ -50,19 +50,21 @@ def function(p: MlirParser, op: Operation) -> None:
     args = p.block_args()
     op.operand_types = [a.type for a in args]
     if c.accept("->"):
-        op.result_types = c.items(")", lambda: _result(c)) if c.accept("(") else [c.type()]
+        results = c.items(")", lambda: _result(c)) if c.accept("(") else [(c.type(), {})]
+        op.result_types = [type for type, _ in results]
+        op.extra["results"] = [attributes for _, attributes in results]
     op.attributes = {**_attributes(c), "sym_visibility": visibility}
     if c.peek("{") or visibility != "private":  # what is private may be declared only
         c.expect("{", "to open the function")
         op.regions.append(p.region(args))
 
 
-def _result(c: MlirCursor) -> Type:
+def _result(c: MlirCursor) -> tuple[Type, dict[str, Any]]:
+    """The type of a result, and its attributes."""
     type = c.type()
-    if c.accept("{"):
-        c.dictionary("}")
+    attributes = c.dictionary("}") if c.accept("{") else {}
     c.location()
-    return type
+    return type, attributes
 
 
 def while_(p: MlirParser, op: Operation) -> None:

@@ -136,8 +136,10 @@ class MlirLowering(DialectLowering):
             results = [*results, self.state]
         named = op.attributes.get(VJP)
         vjp = named.text.lstrip("@").strip('"') if isinstance(named, Noted) else None
+        stated = op.extra.get("results", ())
+        notes = tuple(notes_of(a) for t, a in zip(op.result_types, stated, strict=False) if t != STATE)
         return Function(name, tuple(params), tuple(results), public=op.attributes["sym_visibility"] != "private",
-                        vjp=vjp, span=Span(self.source, op.start, op.start + 9))
+                        vjp=vjp, result_notes=notes if any(notes) else (), span=Span(self.source, op.start, op.start + 9))
 
     def _name_sizes(self, block: RegionBlock) -> None:
         """Unknown sizes of different parameters are different symbols."""

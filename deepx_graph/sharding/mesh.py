@@ -1,0 +1,220 @@
+"""Meshes of devices, and shardings of tensors over them, in the terms of Shardy's sharding representation.
+
+A mesh is a grid of named axes; its devices are numbered row by row, or as `device_ids` says. A sharding says for each dimension of
+a tensor along which axes it is split, the major one first, and whether propagation may split it further.
+
+An axis may be split itself: its sub-axis `"y":(2)4` is the factor of size 4 that has a factor of 2 before it. The sub-axes used
+here are products of the prime factors of the size of the axis, in ascending order: `Mesh.atoms` are these factors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from deepx_graph.errors import UsageError, suggest
+
+MOST_DEVICES = 4096
+"""The most devices of a mesh."""
+
+
+@dataclass(frozen=True)
+class AxisRef:
+    """The factor of an axis that has the size `size`, and a factor of size `pre` before it."""
+
+    name: str
+    pre: int
+    size: int
+
+    @property
+    def post(self) -> int:
+        """The size of this factor and of what is before it."""
+        return self.pre * self.size
+
+    def overlaps(self, other: AxisRef) -> bool:
+        """Whether devices that differ in one may differ in the other."""
+        return self.name == other.name and self.pre < other.post and other.pre < self.post
+
+    def __str__(self) -> str:
+        return f'"{self.name}":({self.pre}){self.size}'
+
+
+Axes = tuple[AxisRef, ...]
+"""Axes along which something is split, the major one first."""
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Named axes with their sizes, in order; `device_ids` are the numbers of the devices row by row, when not in order."""
+
+    axes: tuple[tuple[str, int], ...]
+    device_ids: tuple[int, ...] = ()
+    name: str = "mesh"
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for a mesh that is none."""
+        if len(dict(self.axes)) < len(self.axes) or any(size < 1 for _, size in self.axes):
+            raise UsageError(f"a mesh with the axes {dict(self.axes)}: names differ, and sizes are at least 1")
+        if self.count > MOST_DEVICES:
+            raise UsageError(f"a mesh of {self.count} devices; at most {MOST_DEVICES}")
+        if self.device_ids and sorted(self.device_ids) != list(range(self.count)):
+            raise UsageError(f"device_ids of a mesh of {self.count} devices: each number below {self.count} once")
+
+    @cached_property
+    def count(self) -> int:
+        """The number of devices."""
+        return math.prod(size for _, size in self.axes)
+
+    def axis(self, name: str) -> AxisRef:
+        """A whole axis. Raises UsageError for a name that the mesh does not have."""
+        sizes = dict(self.axes)
+        if name not in sizes:
+            hint = suggest(name, sizes)
+            raise UsageError(f"no axis '{name}' in the mesh" + (f": {hint}" if hint else ""))
+        return AxisRef(name, 1, sizes[name])
+
+    def atoms(self, axes: Iterable[AxisRef]) -> Axes:
+        """The prime factors of axes. Raises UsageError for a sub-axis that is no product of such."""
+        return tuple(atom for a in axes for atom in self._atoms_of(a))
+
+    def _atoms_of(self, a: AxisRef) -> Iterator[AxisRef]:
+        inside = [atom for atom in self._all_atoms(a.name) if a.pre <= atom.pre and atom.post <= a.post]
+        if math.prod(atom.size for atom in inside) != a.size or (inside and inside[0].pre != a.pre):
+            raise UsageError(f"the sub-axis {a} is no product of prime factors of its axis, taken in ascending order")
+        yield from inside
+
+    def _all_atoms(self, name: str) -> Iterator[AxisRef]:
+        rest, pre, p = self.axis(name).size, 1, 2
+        while rest > 1:
+            while rest % p:
+                p += 1
+            yield AxisRef(name, pre, p)
+            rest, pre = rest // p, pre * p
+
+    def shown(self, a: AxisRef) -> str:
+        """The axis as texts write it: whole ones by name alone."""
+        return f'"{a.name}"' if a == self.axis(a.name) else str(a)
+
+    @cached_property
+    def devices(self) -> tuple[int, ...]:
+        """The number of the device at each position, row by row."""
+        return self.device_ids or tuple(range(self.count))
+
+    @cached_property
+    def _coordinates(self) -> dict[int, dict[str, int]]:
+        """Where each device is along each axis."""
+        found = {}
+        for position, device in enumerate(self.devices):
+            at = {}
+            for name, size in reversed(self.axes):
+                position, at[name] = divmod(position, size)
+            found[device] = at
+        return found
+
+    def index(self, device: int, axes: Iterable[AxisRef]) -> int:
+        """The number of the part that a device has of what is split along the axes."""
+        at, sizes, part = self._coordinates[device], dict(self.axes), 0
+        for a in axes:
+            part = part * a.size + at[a.name] // (sizes[a.name] // a.post) % a.size
+        return part
+
+    def groups(self, axes: Sequence[AxisRef]) -> tuple[tuple[int, ...], ...]:
+        """The devices that differ along the axes alone, in their order along them."""
+        rest = self._without(axes)
+        found: dict[int, list[int]] = {}
+        for device in range(self.count):
+            found.setdefault(self.index(device, rest), []).append(device)
+        return tuple(tuple(sorted(group, key=lambda d: self.index(d, axes))) for group in found.values())
+
+    def _without(self, axes: Iterable[AxisRef]) -> Axes:
+        used = set(self.atoms(axes))
+        return tuple(a for name, _ in self.axes for a in self._all_atoms(name) if a not in used)
+
+    def __str__(self) -> str:
+        ids = f", device_ids=[{', '.join(map(str, self.device_ids))}]" if self.device_ids else ""
+        axes = ", ".join([f'"{name}"={size}' for name, size in self.axes])
+        return f"<[{axes}]{ids}>"
+
+
+def merged(atoms: Iterable[AxisRef]) -> Axes:
+    """The same axes with those joined that lie next to each other in one axis."""
+    found: list[AxisRef] = []
+    for a in atoms:
+        if found and found[-1].name == a.name and found[-1].post == a.pre:
+            found[-1] = AxisRef(a.name, found[-1].pre, found[-1].size * a.size)
+        else:
+            found.append(a)
+    return tuple(found)
+
+
+def count_of(axes: Iterable[AxisRef]) -> int:
+    """Into how many parts the axes split."""
+    return math.prod(a.size for a in axes)
+
+
+@dataclass(frozen=True)
+class DimSharding:
+    """The axes of one dimension; `open`: propagation may add some; `priority`: when it starts from here, 0 first."""
+
+    axes: Axes = ()
+    open: bool = False
+    priority: int = 0
+
+    def text(self, mesh: Mesh) -> str:
+        """`{"x", ?}p1`."""
+        inner = ", ".join([*map(mesh.shown, self.axes), *["?"] * self.open])
+        return f"{{{inner}}}" + (f"p{self.priority}" if self.priority else "")
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """How a tensor lies on a mesh. Along `replicated` axes it stays whole; over `unreduced` ones it is still to be summed."""
+
+    dims: tuple[DimSharding, ...]
+    replicated: Axes = ()
+    unreduced: Axes = ()
+
+    @property
+    def axes(self) -> tuple[Axes, ...]:
+        """The axes of each dimension."""
+        return tuple(d.axes for d in self.dims)
+
+    @property
+    def is_split(self) -> bool:
+        """Whether any dimension is split."""
+        return any(self.axes)
+
+    def closed(self) -> Sharding:
+        """The same axes, final: without what only propagation asks."""
+        return Sharding(tuple(DimSharding(d.axes) for d in self.dims))
+
+    def with_axes(self, axes: Sequence[Axes]) -> Sharding:
+        """The same with other axes of the dimensions."""
+        return replace(self, dims=tuple(replace(d, axes=a) for d, a in zip(self.dims, axes, strict=True)))
+
+    def text(self, mesh: Mesh) -> str:
+        """`[{"x"}, {?}], replicated={"y"}`."""
+        said = f"[{', '.join(d.text(mesh) for d in self.dims)}]"
+        for word, axes in (("replicated", self.replicated), ("unreduced", self.unreduced)):
+            said += f", {word}={{{', '.join(map(mesh.shown, axes))}}}" if axes else ""
+        return said
+
+
+def split(*dims: Axes) -> Sharding:
+    """The final sharding along these axes."""
+    return Sharding(tuple(DimSharding(a) for a in dims))
+
+
+def open_sharding(rank: int) -> Sharding:
+    """Of a tensor of which nothing is said."""
+    return Sharding((DimSharding(open=True),) * rank)
+
+
+def local_shape(shape: Sequence[int], axes: Sequence[Axes]) -> tuple[int, ...]:
+    """The sizes on one device. Raises ValueError where a dimension is not split evenly."""
+    counts = [count_of(a) for a in axes]
+    if any(size % n for size, n in zip(shape, counts, strict=True)):
+        raise ValueError(f"{list(shape)} is not split evenly into {counts}")
+    return tuple(size // n for size, n in zip(shape, counts, strict=True))

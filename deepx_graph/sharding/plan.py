@@ -1,0 +1,121 @@
+"""`Plan`: how the values of a program lie on a mesh. It stands beside the module, which knows nothing of devices.
+
+A plan is text that can be kept, edited and compared (`str(plan)`, `read_plan`, `plan_diff`):
+
+    mesh <["data"=4, "model"=2]>
+    x: [{"data"}, {}]
+    w1: [{}, {"model"}]
+    #7: [{"data"}, {"model"}]  # dot_general
+    -> 0: [{"data"}, {}]
+
+A line names a value by its name in the function that the plan is for, or by its number there, or a result by its position.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from deepx_graph.errors import Diagnostic, ParseError, Source, Span, suggest
+from deepx_graph.ir import Function, Node
+from deepx_graph.sharding.mesh import Mesh, Sharding
+from deepx_graph.sharding.notation import read_mesh, read_sharding
+from deepx_graph.types import TensorType
+
+_NAME = re.compile(r"[A-Za-z_][\w.$\-]*")
+_LINE = re.compile(r"\s*(?:->\s*(?P<result>\d{1,9})|#(?P<number>\d{1,9})|(?P<name>[\w.$\-]+))\s*:")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Shardings of the values and results of one function over a mesh; a value without one is not decided."""
+
+    mesh: Mesh
+    function: Function
+    values: Mapping[Node, Sharding] = field(default_factory=dict)
+    results: Mapping[int, Sharding] = field(default_factory=dict)
+    reasons: Mapping[Node, str] = field(default_factory=dict)
+    """Where the sharding of a value comes from, in words."""
+
+    def __str__(self) -> str:
+        """The text, which `read_plan` reads."""
+        labels = labels_of(self.function)
+        lines = [f"mesh {self.mesh}"]
+        for node in self.function.nodes:
+            if node in self.values:
+                said = self.reasons.get(node) or ("" if node.name else node.op.name)
+                lines.append(f"{labels[node]}: {self.values[node].text(self.mesh)}" + (f"  # {said}" if said else ""))
+        lines += (f"-> {k}: {sharding.text(self.mesh)}" for k, sharding in sorted(self.results.items()))
+        return "\n".join(lines) + "\n"
+
+
+def labels_of(function: Function) -> dict[Node, str]:
+    """How a plan names each node: by its name where that is its own, else by its number in the function."""
+    counts = Counter(n.name for n in function.nodes)
+    return {n: n.name if _NAME.fullmatch(n.name) and counts[n.name] == 1 else f"#{k}" for k, n in enumerate(function.nodes)}
+
+
+def read_plan(text: str, function: Function, name: str = "<plan>") -> Plan:
+    """The plan for a function. Raises ParseError that points to what does not fit it."""
+    source = Source(name, text)
+    nodes = {label: node for node, label in labels_of(function).items()}
+    nodes |= {f"#{k}": node for k, node in enumerate(function.nodes)}
+    mesh: Mesh | None = None
+    values: dict[Node, Sharding] = {}
+    results: dict[int, Sharding] = {}
+    at = 0
+    for line in text.splitlines(keepends=True):
+        start, at = at, at + len(line)
+        end = start + len(line.partition("  #")[0].rstrip())
+        said = text[start:end]
+        if not said.strip() or said.lstrip().startswith("//"):
+            continue
+        if mesh is None:
+            word = said.find("mesh")
+            if word < 0 or said[:word].strip():
+                raise ParseError(Diagnostic("a plan begins with its mesh", Span(source, start, end), 'mesh <["data"=4]>'))
+            mesh = read_mesh(text, "mesh", source, start + word + len("mesh"), end)
+            continue
+        found = _LINE.match(text, start, end)
+        if found is None:
+            raise ParseError(Diagnostic("no value is named", Span(source, start, end), "name: [{axes}, ...]"))
+        sharding = read_sharding(text, mesh, source, found.end(), end)
+        if found["result"]:
+            k = int(found["result"])
+            result = function.results[k] if k < len(function.results) else None
+            _check(result, sharding, Span(source, start, found.end()), nodes, "")
+            results[k] = sharding
+        else:
+            label = f"#{found['number']}" if found["number"] else found["name"]
+            node = nodes.get(label)
+            _check(node, sharding, Span(source, start, found.end()), nodes, label)
+            assert node is not None
+            values[node] = sharding
+    if mesh is None:
+        raise ParseError(Diagnostic("an empty plan", Span(source, 0, 0), 'mesh <["data"=4]>'))
+    return Plan(mesh, function, values, results)
+
+
+def _check(node: Node | None, sharding: Sharding, span: Span, nodes: Mapping[str, Node], label: str) -> None:
+    if node is None:
+        raise ParseError(Diagnostic(f"no value '{label}'" if label else "no such result", span, hint=suggest(label, nodes)))
+    if not isinstance(node.type, TensorType) or node.type.rank != len(sharding.dims):
+        raise ParseError(Diagnostic(f"a sharding of {len(sharding.dims)} dimensions for {node.type}", span))
+
+
+def plan_diff(before: Plan, after: Plan) -> list[str]:
+    """The lines that only one of two plans has, `-` and `+`, in the order of the first; empty when they say the same."""
+    old, new = (_lines(p) for p in (before, after))
+    found = []
+    for label in [*old, *(k for k in new if k not in old)]:
+        if old.get(label) != new.get(label):
+            found += [f"{sign} {label}: {lines[label]}" for sign, lines in (("-", old), ("+", new)) if label in lines]
+    return found
+
+
+def _lines(plan: Plan) -> dict[str, str]:
+    labels = labels_of(plan.function)
+    return {"mesh": str(plan.mesh), **{labels[n]: s.text(plan.mesh) for n, s in plan.values.items()},
+            **{f"-> {k}": s.text(plan.mesh) for k, s in plan.results.items()}}

@@ -1,0 +1,148 @@
+"""The cheapest way from one sharding to another: a path of slices, gathers, exchanges, permutations and reductions.
+
+A state says along which axes each dimension is split, and over which axes the value is still to be summed. Moves lead from state to
+state; the path with the least cost is found by Dijkstra's algorithm. Costs are bytes that a device receives in a ring, and a fixed
+price for each message. XLA's partitioner falls back to gathering everything where it knows no direct move; a search does not.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from deepx_graph.errors import UsageError
+from deepx_graph.sharding.mesh import Axes, count_of
+
+MESSAGE = 4096.0
+"""What starting a collective costs, in bytes."""
+
+MOST_STATES = 20_000
+"""More states are not looked at."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The axes of each dimension, as prime factors, and those over which partial results are still to be combined."""
+
+    dims: tuple[Axes, ...]
+    partial: Axes = ()
+
+
+@dataclass(frozen=True)
+class Move:
+    """One step: its kind, the axes that it is along, and the dimensions, of the operand and of the result, that change."""
+
+    kind: str
+    axes: Axes = ()
+    source: int = -1
+    target: int = -1
+
+
+SLICE, GATHER, EXCHANGE, PERMUTE, REDUCE, SCATTER = (
+    "slice", "all_gather", "all_to_all", "collective_permute", "all_reduce", "reduce_scatter")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Path:
+    """Moves in order with the layout after each, and what they cost together."""
+
+    moves: tuple[tuple[Move, Layout], ...]
+    cost: float
+
+
+@cache
+def reshard_path(shape: tuple[int, ...], itemsize: int, before: Layout, after: Layout) -> Path:
+    """The cheapest path for a tensor of that shape. Raises UsageError where there is none, as of sizes not divided evenly."""
+    number = itertools.count()
+    queue: list[tuple[float, int, Layout]] = [(0.0, next(number), before)]
+    best: dict[Layout, float] = {before: 0.0}
+    reached: dict[Layout, tuple[Layout, Move]] = {}
+    done: set[Layout] = set()
+    while queue and len(done) < MOST_STATES:
+        cost, _, at = heapq.heappop(queue)
+        if at in done:
+            continue
+        done.add(at)
+        if at == after:
+            return Path(_steps(reached, before, after), cost)
+        size = _bytes(shape, itemsize, at)
+        for move, there in _moves(shape, at, after):
+            price = cost + _cost(move, size, _bytes(shape, itemsize, there))
+            if price < best.get(there, math.inf):
+                best[there] = price
+                reached[there] = at, move
+                heapq.heappush(queue, (price, next(number), there))
+    raise UsageError(f"no path from one sharding of {list(shape)} to the other: a dimension is not split evenly")
+
+
+def _steps(reached: dict[Layout, tuple[Layout, Move]], before: Layout, at: Layout) -> tuple[tuple[Move, Layout], ...]:
+    found = []
+    while at != before:
+        earlier, move = reached[at]
+        found.append((move, at))
+        at = earlier
+    return tuple(reversed(found))
+
+
+def _bytes(shape: Sequence[int], itemsize: int, at: Layout) -> float:
+    return math.prod(shape) * itemsize / math.prod(map(count_of, at.dims))
+
+
+def _cost(move: Move, before: float, after: float) -> float:
+    """Bytes received by one device; slices are free but for being a step, so that the shorter of equal paths is taken."""
+    n = count_of(move.axes)
+    received = {SLICE: 0.0, GATHER: after * (n - 1) / n, EXCHANGE: before * (n - 1) / n, PERMUTE: before,
+                REDUCE: 2 * before * (n - 1) / n, SCATTER: before * (n - 1) / n}[move.kind]  # fmt: skip
+    return received + (1.0 if move.kind == SLICE else MESSAGE)
+
+
+def _moves(shape: Sequence[int], at: Layout, after: Layout) -> Iterator[tuple[Move, Layout]]:
+    used = {a for axes in at.dims for a in axes} | set(at.partial)
+    for d, axes in enumerate(at.dims):
+        for k in range(len(axes)):
+            taken = axes[k:]
+            whole = _with(at.dims, {d: axes[:k]})
+            yield Move(GATHER, taken, d), Layout(whole, at.partial)
+            for e in range(len(at.dims)):
+                if e != d and _next(at.dims[e], after.dims[e], len(taken)) == taken and _divides(shape, at, e, taken):
+                    yield Move(EXCHANGE, taken, d, e), Layout(_with(whole, {e: at.dims[e] + taken}), at.partial)
+        missing = _next(axes, after.dims[d], len(after.dims[d]))
+        for k in range(1, len(missing) + 1):
+            added = missing[:k]
+            if not _divides(shape, at, d, added):
+                break
+            grown = _with(at.dims, {d: axes + added})
+            if not used.intersection(added):
+                yield Move(SLICE, added, target=d), Layout(grown, at.partial)
+            if set(added) <= set(at.partial):
+                yield Move(SCATTER, added, target=d), Layout(grown, _less(at.partial, added))
+    unfinished = _less(at.partial, after.partial)
+    if unfinished:
+        yield Move(REDUCE, unfinished), Layout(at.dims, _less(at.partial, unfinished))
+        for a in unfinished:
+            yield Move(REDUCE, (a,)), Layout(at.dims, _less(at.partial, (a,)))
+    if at.partial == after.partial and at.dims != after.dims and not at.partial:
+        counts = [(count_of(x), count_of(y)) for x, y in zip(at.dims, after.dims, strict=True)]
+        if all(x == y for x, y in counts):
+            yield Move(PERMUTE), after
+
+
+def _with(dims: tuple[Axes, ...], changed: dict[int, Axes]) -> tuple[Axes, ...]:
+    return tuple(changed.get(k, axes) for k, axes in enumerate(dims))
+
+
+def _less(axes: Axes, gone: Axes) -> Axes:
+    return tuple(a for a in axes if a not in gone)
+
+
+def _next(axes: Axes, wanted: Axes, count: int) -> Axes:
+    """The next axes that a dimension is to be split along; none where it is split in another way already."""
+    return wanted[len(axes) : len(axes) + count] if wanted[: len(axes)] == axes else ()
+
+
+def _divides(shape: Sequence[int], at: Layout, dim: int, added: Axes) -> bool:
+    return shape[dim] % (count_of(at.dims[dim]) * count_of(added)) == 0

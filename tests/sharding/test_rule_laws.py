@@ -1,0 +1,88 @@
+"""The law of factor rules: an operation that is split along any one of its factors computes what it computes whole."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.ir import Builder, Function, Module, Op
+from deepx_graph.ir.factor_rule import FactorRule
+from deepx_graph.ops import OPS
+from deepx_graph.sharding.mesh import Axes, Mesh, Sharding, split
+from deepx_graph.sharding.partition import partition
+from deepx_graph.sharding.pieces import assembled, piece
+from deepx_graph.sharding.plan import Plan
+from deepx_graph.sharding.rules import factor_rule
+from deepx_graph.types import TupleType, type_of_array
+from tests.support.laws import samples
+
+RULED = [op for op in OPS.values() if op.sharding or op.elementwise]
+
+
+def program(op: Op, arrays, attrs) -> Module:
+    """A function of one use of the op, whose results are those of the op."""
+    b = Builder()
+    params = [b.param(k, type_of_array(a), f"x{k}") for k, a in enumerate(arrays)]
+    node = b(op, *params, **attrs)
+    results = b.items(node) if isinstance(node.type, TupleType) else (node,)
+    return Module((Function("main", tuple(params), tuple(results)),))
+
+
+def split_along(rule: FactorRule, mapped, factor: int, axes: Axes) -> Sharding:
+    """A tensor split along one factor, where that is the major one of a dimension."""
+    return split(*(axes if dim[0] == factor else () for dim in mapped))
+
+
+def smallest_prime(n: int) -> int:
+    return next(p for p in range(2, n + 1) if n % p == 0)
+
+
+def on_devices(module: Module, plan: Plan, arrays) -> list[np.ndarray]:
+    """The results of the partitioned program, run in lock step, put together."""
+    local = partition(module, plan)
+    inputs = [[piece(np.asarray(a), plan.mesh, s, d) for d in range(plan.mesh.count)]
+              for a, s in zip(arrays, local.params, strict=True)]
+    found = dx.compile(local.module, engine="numpy", partitions=plan.mesh.count)(*inputs)
+    return [assembled([device[k] for device in found], plan.mesh, s) for k, s in enumerate(local.results)]
+
+
+@pytest.mark.parametrize("op", RULED, ids=lambda op: op.name)
+def test_split_along_each_factor(op: Op) -> None:
+    tried = 0
+    for arrays, attrs in islice(samples(op), 9):
+        module = program(op, arrays, attrs)
+        node = next(n for n in module.entry.nodes if n.op is op)
+        rule = factor_rule(node)
+        if rule is None:
+            continue
+        whole = dx.compile(module, engine="numpy")(*arrays)
+        for factor, size in enumerate(rule.sizes):
+            if size < 2:
+                continue
+            prime = smallest_prime(size)
+            mesh = Mesh((("a", prime),))
+            axes = (mesh.axis("a"),)
+            values = {n: split_along(rule, m, factor, axes) for n, m in zip(node.inputs, rule.operands, strict=True)}
+            values |= {r: split_along(rule, m, factor, axes) for r, m in zip(module.entry.results, rule.results, strict=True)}
+            for got, want in zip(on_devices(module, Plan(mesh, module.entry, values), arrays), whole, strict=True):
+                assert got.dtype == want.dtype
+                np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5, err_msg=f"{rule} along factor {factor}")
+            tried += 1
+    assert tried or all(max((0, *np.shape(a))) < 2 for arrays, _ in samples(op) for a in arrays), "no factor was split"
+
+
+WHOLE = {
+    "constant", "tuple", "proj", "index_add", "get_dimension_size", "ensure_type", "fusion", "custom_call", "deferred", "opaque",
+    "rng_uniform", "rng_normal", "module_seed", "rng_bit_generator", "construct", "tag", "field", "match_failed",
+    "tape_empty", "tape_push", "tape_pop", "tape_add",
+}
+"""What every device computes whole, or what partitioning refuses."""
+
+
+def test_every_operation_has_a_rule_or_is_left_whole() -> None:
+    pure = {name for name, op in OPS.items() if op.eval is not None and op.exchange is None and op not in RULED
+            and not any(o.name == "state" for o in op.operands)}
+    assert pure <= WHOLE <= set(OPS)

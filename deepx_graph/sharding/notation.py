@@ -10,7 +10,8 @@ Every mistake is a ParseError that points into the text.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
+from typing import TypeVar
 
 from deepx_graph.errors import Diagnostic, ParseError, Source, Span, UsageError
 from deepx_graph.sharding.mesh import Axes, AxisRef, DimSharding, Mesh, Sharding, split
@@ -19,6 +20,8 @@ _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|\d+|[\w$.\-]+|[@<>\[\]{}(),=?:])')
 _TILES = re.compile(r"\{\s*devices=\[([\d,]+)\](?:<=\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))?(.*)\}\s*$")
 _MOST = 18
 """The most digits of a number."""
+
+T = TypeVar("T")
 
 
 class _Notation:
@@ -98,7 +101,7 @@ class _Notation:
         self.expect(">")
         return self._made(start, lambda: Mesh(tuple(axes), () if ids == list(range(len(ids))) else tuple(ids), name))
 
-    def _made(self, start: int, make):  # type: ignore[no-untyped-def]
+    def _made(self, start: int, make: Callable[[], T]) -> T:
         try:
             return make()
         except UsageError as e:
@@ -107,7 +110,7 @@ class _Notation:
     def axis(self, mesh: Mesh) -> AxisRef:
         start = self.at
         name = self.string()
-        whole: AxisRef = self._made(start, lambda: mesh.axis(name))
+        whole = self._made(start, lambda: mesh.axis(name))
         if not self.accept(":"):
             return whole
         self.expect("(")
@@ -173,7 +176,7 @@ class _Notation:
 def read_mesh(text: str, name: str = "mesh", source: Source | None = None, start: int = 0, end: int | None = None) -> Mesh:
     """`<["a"=2, "b"=2]>`; the text itself, or a part of a source."""
     c = _Notation(text, source, start, end)
-    mesh: Mesh = c.mesh(name)
+    mesh = c.mesh(name)
     c.ended()
     return mesh
 
@@ -211,7 +214,7 @@ def read_annotation(text: str, meshes: dict[str, Mesh]) -> list[tuple[Mesh, Shar
 
 def _placed(c: _Notation, meshes: dict[str, Mesh]) -> tuple[Mesh, Sharding]:
     if c.accept("mesh"):
-        mesh: Mesh = c.mesh("mesh")
+        mesh = c.mesh("mesh")
     else:
         c.expect("@")
         name = c.word()
@@ -292,8 +295,3 @@ def mesh_from_option(text: str) -> Mesh:
             raise UsageError(Diagnostic(f"'{item}' is no axis of a mesh", expected="NAME=SIZE, as in data=4,model=2"))
         axes.append((name, int(size)))
     return Mesh(tuple(axes))
-
-
-def axes_from_names(mesh: Mesh, dims: Sequence[Sequence[str]]) -> Sharding:
-    """The final sharding along whole axes by name. Raises UsageError for one that the mesh does not have."""
-    return split(*(tuple(mesh.axis(name) for name in names) for names in dims))

@@ -1,8 +1,8 @@
 """Partitioning: from a program on whole tensors and a plan to the program that every device runs on its parts (SPMD).
 
 Each node decides along which axes its factors are split, brings its operands into that form, computes its part as the operation
-does on smaller tensors, combines partial results, and brings the result into the form that the plan has for it. What a form costs to
-reach decides where the tensors of a node disagree. A node without a rule is computed whole on every device.
+does on smaller tensors, combines partial results, and brings the result into the form that the plan has for it. What a form costs
+to reach decides where the tensors of a node disagree. A node without a rule is computed whole on every device.
 
 The module made has one function; its parameters and results are the parts of one device (`local_inputs`, `global_results`).
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ir.builder import fresh_loop
-from deepx_graph.ir.factor_rule import FactorRule
+from deepx_graph.ir.factor_rule import FactorRule, result_shapes
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, PARAM, PARTIAL, PROJ, index_of
 from deepx_graph.sharding.collectives import Mover
 from deepx_graph.sharding.mesh import Axes, Mesh, Sharding, local_shape, merged, split
@@ -129,14 +129,14 @@ class _Partitioner:
         assert how is not None
         shapes = [as_tensor(i.type).shape for i in inputs]
         after = [_layout(mapped, axes, rule.sizes).dims for mapped in rule.results]
-        local = [local_shape(shape, dims) for shape, dims in zip(_result_shapes(node), after, strict=True)]
+        local = [local_shape(shape, dims) for shape, dims in zip(result_shapes(node), after, strict=True)]
         attrs = how.attrs(node, shapes, local) if how.attrs else node.attrs
         made = self.b(node.op, *inputs, **dict(zip(node.op.attr_index, attrs, strict=True)))
         return self._as_planned(node, made, (rule, axes))
 
     def _as_planned(self, node: Node, made: Node, how: tuple[FactorRule, Mapping[int, Atoms]] | None) -> Node:
         """The results of a node in the layout that the plan has for them."""
-        users = [u for u in self.plan_users(node) if u.op is PROJ]
+        users = [u for u in self.function.users[node] if u.op is PROJ]
         if not isinstance(node.type, TupleType):
             return self._moved_result(node, made, self._made_layout(node, how, 0), self.layouts[node])
         items = list(self.b.items(made))
@@ -145,13 +145,9 @@ class _Partitioner:
             items[k] = self._moved_result(node, items[k], self._made_layout(node, how, k), self.layouts[u])
         return self.b.pack(*items)
 
-    def plan_users(self, node: Node) -> Sequence[Node]:
-        """The nodes of the function that use a node."""
-        return self.function.users[node]
-
     def _made_layout(self, node: Node, how: tuple[FactorRule, Mapping[int, Atoms]] | None, k: int) -> Layout:
         if how is None:
-            return Layout(((),) * len(_result_shapes(node)[k]))
+            return Layout(((),) * len(result_shapes(node)[k]))
         rule, axes = how
         partial = tuple(a for f in sorted(rule.reduction) for a in axes.get(f, ()))
         return Layout(_layout(rule.results[k], axes, rule.sizes).dims, partial)
@@ -202,8 +198,8 @@ class _Partitioner:
     def _result_layouts(self, node: Node) -> list[tuple[Axes, ...]]:
         if not isinstance(node.type, TupleType):
             return [self.layouts[node].dims]
-        found: list[tuple[Axes, ...]] = [((),) * len(shape) for shape in _result_shapes(node)]
-        for u in self.plan_users(node):
+        found: list[tuple[Axes, ...]] = [((),) * len(shape) for shape in result_shapes(node)]
+        for u in self.function.users[node]:
             if u.op is PROJ:
                 found[index_of(u)] = self.layouts[u].dims
         return found
@@ -261,10 +257,6 @@ def _even(size: int, atoms: Atoms) -> Atoms:
         if size % count or size == 0:
             return atoms[:k]
     return atoms
-
-
-def _result_shapes(node: Node) -> list[tuple[int, ...]]:
-    return [as_tensor(t).shape for t in (node.type.items if isinstance(node.type, TupleType) else (node.type,))]
 
 
 def _global(shape: Sequence[int], layout: Layout) -> tuple[int, ...]:

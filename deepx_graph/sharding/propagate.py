@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.factor_rule import FactorRule, Mapped
+from deepx_graph.ir.factor_rule import FactorRule, Mapped, result_shapes
 from deepx_graph.sharding.mesh import AxisRef, DimSharding, Sharding, merged
 from deepx_graph.sharding.plan import Plan
 from deepx_graph.sharding.rules import factor_rule
@@ -98,7 +98,7 @@ class _Propagation:
             self._state(plan.function.results[k], sharding, f"given of result {k}")
         self.steps = [_Step(n, r, [self.flow.of(i) for i in n.inputs], self.flow.results(n)) for n, r in _ruled(self.function)]
         for step in self.steps:
-            for value, shape in zip(step.results, _shapes(step.node), strict=True):
+            for value, shape in zip(step.results, result_shapes(step.node), strict=True):
                 self.tensors.setdefault(value, _fresh(shape))
 
     def _tensor(self, value: Value, node: Node) -> None:
@@ -244,11 +244,6 @@ def _ruled(function: Function) -> Iterable[tuple[Node, FactorRule]]:
     for node in function.nodes:
         if node.op not in CARRIERS and (rule := factor_rule(node)) is not None:
             yield node, rule
-
-
-def _shapes(node: Node) -> list[tuple[int, ...]]:
-    items = getattr(node.type, "items", (node.type,))
-    return [t.shape for t in items]
 
 
 def _fresh(shape: tuple[int, ...]) -> _Tensor:

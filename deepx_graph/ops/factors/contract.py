@@ -117,11 +117,14 @@ def _batch_norm(node: Node) -> FactorRule:
     """Statistics are over all but the features."""
     r = RuleBuilder(node)
     feature = node.attr("feature_index")
+    rank = len(r.operands[0])
+
+    def dims(shapes: Shapes, k: int) -> list[int | None]:
+        """Of tensors like the operand axis k; of those of the features alone their one axis, where k is that."""
+        return [k if len(shape) == rank else 0 if k == feature else None for shape in shapes]
+
     for k, size in enumerate(r.operands[0]):
-        is_feature = k == feature
-        dims = [[k if len(shape) > 1 or (len(shape) == 1 and len(r.operands[0]) == 1) else 0 if is_feature else None
-                 for shape in shapes] for shapes in (r.operands, r.results)]
-        r.factor(size, *dims, *[] if is_feature else ["replicated"])
+        r.factor(size, dims(r.operands, k), dims(r.results, k), *["replicated"] * (k != feature))
     return r.rule()
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from deepx_graph import ops
@@ -190,6 +190,12 @@ COLLECTIVES: tuple[OperationRow, ...] = (
         UnitField("has_dynamic_root", "HLO's collective-broadcast has a fixed root", rank=3)),
 )
 """What moves data between devices, in both syntaxes."""
+
+_PURE = {ops.all_reduce: ops.spmd_all_reduce, ops.all_gather: ops.spmd_all_gather, ops.reduce_scatter: ops.spmd_reduce_scatter,
+         ops.all_to_all: ops.spmd_all_to_all, ops.collective_permute: ops.spmd_collective_permute}
+
+SPMD: tuple[OperationRow, ...] = tuple(replace(r, op=_PURE[r.op]) for r in COLLECTIVES if r.op in _PURE)
+"""The same of a partitioner, as they are written: what is read is in the order of the state."""
 
 DEVICES: tuple[OperationRow, ...] = (
     *COLLECTIVES,

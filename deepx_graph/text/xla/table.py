@@ -14,7 +14,7 @@ from deepx_graph.ir import Builder, Node, Op
 from deepx_graph.ir.structure import REGION, branch_count
 from deepx_graph.ops.data.fusion import mapped
 from deepx_graph.text.xla import hlo_text, mlir_text
-from deepx_graph.text.xla.devices import DEVICES
+from deepx_graph.text.xla.devices import DEVICES, SPMD
 from deepx_graph.text.xla.fields import (
     AttributeField,
     Attrs,
@@ -184,7 +184,7 @@ TABLE: tuple[OperationRow, ...] = (
 )  # fmt: skip
 """What both syntaxes have, and CHLO beside them."""
 
-ROWS: dict[Op, OperationRow] = {r.op: r for r in TABLE}
+ROWS: dict[Op, OperationRow] = {r.op: r for r in (*TABLE, *SPMD)}
 """The rows by op."""
 
 

@@ -21,7 +21,7 @@ from deepx_graph.text.hlo.printer.place import call_arguments
 from deepx_graph.text.hlo.reader.rules import IDENTITY, RULES
 from deepx_graph.text.hlo.shapes import legal, type_text
 from deepx_graph.text.xla.hlo_text import ints_text, string_text
-from deepx_graph.text.xla.table import LACKING_IN_BOTH, LEGAL_FORMS, ROWS, TABLE
+from deepx_graph.text.xla.table import LACKING_IN_BOTH, LEGAL_FORMS, ROWS
 from deepx_graph.types import BOOL, TensorType, as_tensor
 
 _STRING = r"\"(?:[^\"\\]|\\.)*\""
@@ -178,7 +178,7 @@ def _ensure_type(w: ComputationWriter, node: Node) -> str:
 
 
 EMITTERS: dict[Op, Emit] = {
-    **{row.op: _by_row for row in TABLE if row.hlo},
+    **{op: _by_row for op, row in ROWS.items() if row.hlo},
     ops.broadcast_in_dim: _broadcast,
     CONSTANT: ComputationWriter.constant, TUPLE: _tuple, LOOP_END: _loop, REGION: _region, CALL: _call, CALL_VALUE: _call_value,
     PARTIAL: _nothing, ops.opaque: _opaque, ops.fusion: _fusion,

@@ -21,7 +21,7 @@ from deepx_graph.text.stablehlo.syntax import Operation
 from deepx_graph.text.xla.fields import GenericForm
 from deepx_graph.text.xla.hlo_text import present
 from deepx_graph.text.xla.mlir_text import NoText, string_text, word_text
-from deepx_graph.text.xla.table import TABLE
+from deepx_graph.text.xla.table import ROWS
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|(%[\w$.\-]+)(#\d+)?')
 _LOCATION = re.compile(r"\s*\bloc\((?:#\w+|unknown|\"[^\"]*\"(?::\d+:\d+)?)\)")
@@ -150,7 +150,7 @@ def _distribution(word: str) -> Rule:
 
 
 FORMS: dict[Op, Rule] = {
-    **{row.op: row.form for row in TABLE},
+    **{op: row.form for op, row in ROWS.items()},
     CONSTANT: _constant,
     ops.identity: _identity,
     ops.rng_uniform: _distribution("UNIFORM"),

@@ -10,16 +10,28 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import count, takewhile, zip_longest
 
-from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, Source, Span, VerifyError, an, suggest
+from deepx_graph.errors import (
+    DeepxGraphError,
+    Diagnostic,
+    InferError,
+    LimitError,
+    ParseError,
+    Source,
+    Span,
+    VerifyError,
+    an,
+    suggest,
+)
 from deepx_graph.ir import Function, Module, Node, Origin
 from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.sharding.mesh import Mesh
+from deepx_graph.sharding.notation import read_mesh
 from deepx_graph.text.stablehlo import quantised
 from deepx_graph.text.stablehlo.bytecode.text import operation_text
 from deepx_graph.text.stablehlo.notes import LINE, Locations, is_foreign, notes_of
 from deepx_graph.text.stablehlo.reader.context import OperationContext
 from deepx_graph.text.stablehlo.reader.dynamic import named_dims
 from deepx_graph.text.stablehlo.reader.effects import Effects, without_tokens
-from deepx_graph.text.stablehlo.reader.manual import Mesh, parse_mesh
 from deepx_graph.text.stablehlo.reader.rules import RULES
 from deepx_graph.text.stablehlo.syntax import VJP, Noted, Operation, ParsedProgram, RegionBlock
 from deepx_graph.text.xla.lowering import MALFORMED, MAX_NESTING, DialectLowering
@@ -74,8 +86,8 @@ class MlirLowering(DialectLowering):
         """The meshes of the text by name, but for those on which nothing can be run, which is said where something is."""
         for op in self.others:
             if op.name == "sdy.mesh" and "symbol" in op.extra:
-                with suppress(ValueError):
-                    yield op.extra["symbol"], parse_mesh(op.extra.get("form", ""))
+                with suppress(DeepxGraphError):
+                    yield op.extra["symbol"], read_mesh(op.extra.get("form", "").partition("{")[0], op.extra["symbol"])
 
     def unused(self, name: str) -> str:
         """The name of a function that no other has."""

@@ -1,0 +1,182 @@
+"""Programs split over devices: plans as text, propagation, and results that equal those of the whole program."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.errors import ParseError, UsageError
+from deepx_graph.ir import Module
+from deepx_graph.sharding.annotations import needed_plan, stated_plan
+from deepx_graph.sharding.mesh import Mesh, open_sharding, split
+from deepx_graph.sharding.partition import partition
+from deepx_graph.sharding.plan import Plan, plan_diff, read_plan
+from deepx_graph.sharding.propagate import propagate
+from deepx_graph.sharding.reshard import Layout, reshard_path
+from tests.sharding.test_rule_laws import on_devices
+
+MLP = """sdy.mesh @mesh = <["data"=4, "model"=2]>
+func.func @main(%x: tensor<16x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"data"}, {}]>},
+    %w1: tensor<8x32xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"model"}]>}, %w2: tensor<32x8xf32>)
+    -> (tensor<16x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"data"}, {}]>}) {
+  %h = stablehlo.dot_general %x, %w1, contracting_dims = [1] x [0] : (tensor<16x8xf32>, tensor<8x32xf32>) -> tensor<16x32xf32>
+  %t = stablehlo.tanh %h : tensor<16x32xf32>
+  %y = stablehlo.dot_general %t, %w2, contracting_dims = [1] x [0] : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  return %y : tensor<16x8xf32>
+}"""
+
+LOOP = """func.func @main(%x: tensor<8x8xf32>, %n: tensor<i32>) -> (tensor<8x8xf32>, tensor<8xf32>) {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %none = stablehlo.constant dense<0.0> : tensor<f32>
+  %r:2 = stablehlo.while(%a = %x, %i = %zero) : tensor<8x8xf32>, tensor<i32> cond {
+    %go = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %go : tensor<i1>
+  } do {
+    %d = stablehlo.dot_general %a, %a, contracting_dims = [1] x [0] : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+    %t = stablehlo.transpose %d, dims = [1, 0] : (tensor<8x8xf32>) -> tensor<8x8xf32>
+    %s = stablehlo.tanh %t : tensor<8x8xf32>
+    %j = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %s, %j : tensor<8x8xf32>, tensor<i32>
+  }
+  %big = stablehlo.compare GT, %n, %one : (tensor<i32>, tensor<i32>) -> tensor<i1>
+  %c = "stablehlo.if"(%big) ({
+    %e = stablehlo.add %r#0, %x : tensor<8x8xf32>
+    stablehlo.return %e : tensor<8x8xf32>
+  }, {
+    stablehlo.return %x : tensor<8x8xf32>
+  }) : (tensor<i1>) -> tensor<8x8xf32>
+  %m = stablehlo.reduce(%c init: %none) applies stablehlo.maximum across dimensions = [0] : (tensor<8x8xf32>, tensor<f32>) -> tensor<8xf32>
+  return %c, %m : tensor<8x8xf32>, tensor<8xf32>
+}"""
+
+MIXED = """func.func @main(%x: tensor<4x6x8xf32>, %y: tensor<24x8xf32>, %k: tensor<8x8xf32>) -> (tensor<8x24xf32>, tensor<2x12xf32>, tensor<24x16xf32>) {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %a = stablehlo.reshape %x : (tensor<4x6x8xf32>) -> tensor<24x8xf32>
+  %b = stablehlo.add %a, %y : tensor<24x8xf32>
+  %c = stablehlo.dot_general %b, %k, contracting_dims = [1] x [1] : (tensor<24x8xf32>, tensor<8x8xf32>) -> tensor<24x8xf32>
+  %d = stablehlo.transpose %c, dims = [1, 0] : (tensor<24x8xf32>) -> tensor<8x24xf32>
+  %e = stablehlo.reduce(%c init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<24x8xf32>, tensor<f32>) -> tensor<24xf32>
+  %f = stablehlo.reshape %e : (tensor<24xf32>) -> tensor<2x12xf32>
+  %i = stablehlo.iota dim = 0 : tensor<24x8xf32>
+  %g = stablehlo.slice %y [0:24, 2:8] : (tensor<24x8xf32>) -> tensor<24x6xf32>
+  %h = stablehlo.pad %g, %zero, low = [0, 1], high = [0, 1], interior = [0, 0] : (tensor<24x6xf32>, tensor<f32>) -> tensor<24x8xf32>
+  %l = stablehlo.multiply %h, %i : tensor<24x8xf32>
+  %m = stablehlo.concatenate %l, %b, dim = 1 : (tensor<24x8xf32>, tensor<24x8xf32>) -> tensor<24x16xf32>
+  return %d, %f, %m : tensor<8x24xf32>, tensor<2x12xf32>, tensor<24x16xf32>
+}"""
+
+
+def inputs(module: Module, seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [np.asarray(rng.standard_normal(p.type.shape).astype("f4") if p.type.dtype.is_float else 3, p.type.dtype.np)
+            for p in module.entry.params]
+
+
+def counts(module: Module) -> Counter[str]:
+    return Counter(n.op.name for n in module.entry.nodes if n.op.exchange is not None and n.inputs)
+
+
+def equal_on_devices(module: Module, plan: Plan) -> None:
+    arrays = inputs(module)
+    whole = dx.compile(module, engine="numpy")(*arrays)
+    for got, want in zip(on_devices(module, propagate(plan), arrays), whole, strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
+def test_a_text_states_a_plan_that_megatron_would_make() -> None:
+    """Columns of the first matrix, rows of the second, one all-reduce (Shoeybi et al., Megatron-LM, 2019)."""
+    module = dx.loads(MLP, "stablehlo")
+    plan = propagate(needed_plan(module))
+    w2 = module.entry.params[2]
+    assert plan.values[w2].text(plan.mesh) == '[{"model", ?}, {?}]'
+    assert counts(partition(module, plan).module) == {"spmd_all_reduce": 1}
+    equal_on_devices(module, plan)
+
+
+def test_the_program_of_one_device_is_written_and_read() -> None:
+    module = dx.loads(MLP, "stablehlo")
+    local = partition(module, propagate(needed_plan(module))).module
+    assert dx.dumps(dx.loads(dx.dumps(local, "sea"), "sea"), "sea") == dx.dumps(local, "sea")
+    for language in ("stablehlo", "hlo"):
+        assert "all" in dx.dumps(local, language)
+        dx.loads(dx.dumps(local, language), language)
+
+
+def test_plans_read_back_and_differ() -> None:
+    module = dx.loads(MLP, "stablehlo")
+    plan = propagate(needed_plan(module))
+    again = read_plan(str(plan), module.entry)
+    assert again.values == plan.values and again.results == plan.results and plan_diff(plan, again) == []
+    other = read_plan(str(plan).replace('w2: [{"model", ?}, {?}]', 'w2: [{?}, {?}]'), module.entry)
+    assert plan_diff(plan, other) == ['- w2: [{"model", ?}, {?}]', "+ w2: [{?}, {?}]"]
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("", "empty plan"), ("x: [{}]", "begins with its mesh"), ('mesh <["a"=2]>\nq: [{}]', "no value 'q'"),
+    ('mesh <["a"=2]>\nx: [{"a"}]', "1 dimensions for"), ('mesh <["a"=2]>\n-> 7: [{}]', "no such result"),
+    ('mesh <["a"=2]>\n[{}]', "no value is named"),
+])  # fmt: skip
+def test_wrong_plans_are_pointed_at(text: str, message: str) -> None:
+    with pytest.raises(ParseError, match=message):
+        read_plan(text, dx.loads(MLP, "stablehlo").entry)
+
+
+def test_a_text_without_shardings_states_no_plan() -> None:
+    module = dx.loads(LOOP, "stablehlo")
+    assert stated_plan(module) is None
+    with pytest.raises(UsageError, match="states no sharding"):
+        needed_plan(module)
+
+
+def test_what_has_no_parts_is_refused() -> None:
+    module = dx.loads("""func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> { %y = func.call @f(%x) : (tensor<4xf32>) -> tensor<4xf32>
+ return %y : tensor<4xf32> }
+ func.func private @f(%x: tensor<4xf32>) -> tensor<4xf32> { return %x : tensor<4xf32> }""", "stablehlo")
+    with pytest.raises(UsageError, match="calls a function"):
+        partition(module, Plan(Mesh((("a", 2),)), module.entry))
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("text", [LOOP, MIXED, MLP], ids=["loop", "mixed", "mlp"])
+def test_random_shardings_keep_the_results(text: str, seed: int) -> None:
+    module = dx.loads(text, "stablehlo")
+    rng = np.random.default_rng(seed)
+    mesh = [Mesh((("a", 2), ("b", 2))), Mesh((("a", 4),)), Mesh((("a", 2), ("b", 3))), Mesh((("a", 2),), (1, 0))][seed % 4]
+    values = {}
+    for node in module.entry.params + module.entry.results:
+        rank = len(node.type.shape)
+        dims = [() for _ in range(rank)]
+        for name, _ in mesh.axes:
+            if rank and rng.random() < 0.7:
+                dims[k] = (*dims[(k := int(rng.integers(rank)))], mesh.axis(name))
+        values[node] = split(*dims) if rng.random() < 0.8 else open_sharding(rank)
+    equal_on_devices(module, Plan(mesh, module.entry, values))
+
+
+def test_a_sum_that_is_split_again_is_scattered() -> None:
+    """Half the bytes of an all-reduce, where XLA's partitioner for processors makes an all-reduce and a slice."""
+    mesh = Mesh((("x", 8),))
+    atoms = mesh.atoms((mesh.axis("x"),))
+    found = reshard_path((512, 512), 4, Layout(((), ()), atoms), Layout((atoms, ())))
+    assert [m.kind for m, _ in found.moves] == ["reduce_scatter"]
+
+
+def test_moving_an_axis_is_one_exchange() -> None:
+    mesh = Mesh((("x", 8),))
+    atoms = mesh.atoms((mesh.axis("x"),))
+    found = reshard_path((64, 64), 4, Layout((atoms, ())), Layout(((), atoms)))
+    assert [m.kind for m, _ in found.moves] == ["all_to_all"]
+
+
+def test_every_pair_of_layouts_has_a_path() -> None:
+    mesh = Mesh((("a", 2), ("b", 4)))
+    a, b = mesh.atoms((mesh.axis("a"),)), mesh.atoms((mesh.axis("b"),))
+    layouts = [((), ()), (a, ()), ((), a), (b, ()), (a + b, ()), (b + a, ()), (a, b), (b, a), ((), b + a), (b[:1], b[1:]), (b[1:], a)]
+    for before, after in itertools.product(layouts, layouts):
+        path = reshard_path((16, 16), 4, Layout(before), Layout(after))
+        assert (path.cost == 0) == (before == after)

@@ -19,11 +19,10 @@ from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ir.builder import fresh_loop
 from deepx_graph.ir.factor_rule import FactorRule, result_shapes
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, PARAM, PARTIAL, PROJ, index_of
-from deepx_graph.sharding.collectives import Mover
 from deepx_graph.sharding.mesh import Axes, Mesh, Sharding, local_shape, merged, split
 from deepx_graph.sharding.plan import Plan
 from deepx_graph.sharding.propagate import Atoms, assemble, project
-from deepx_graph.sharding.reshard import Layout, reshard_path
+from deepx_graph.sharding.reshard import Layout, Mover, reshard_path
 from deepx_graph.sharding.rules import factor_rule, partitioning_of
 from deepx_graph.sharding.values import CARRIERS
 from deepx_graph.types import TensorType, TupleType, Type, as_tensor, is_state

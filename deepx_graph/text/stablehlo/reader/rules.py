@@ -19,7 +19,6 @@ from deepx_graph.text.stablehlo.reader import dynamic
 from deepx_graph.text.stablehlo.reader.context import OperationContext
 from deepx_graph.text.stablehlo.reader.devices import DEVICES, call
 from deepx_graph.text.stablehlo.reader.effects import callees
-from deepx_graph.text.stablehlo.reader.manual import manual_computation
 from deepx_graph.text.stablehlo.syntax import Dense
 from deepx_graph.text.xla.table import ROWS, TABLE, drawn
 from deepx_graph.types import as_tensor
@@ -108,7 +107,6 @@ RULES: dict[str, Rule] = {
     "opaque": OperationContext.opaque,
     **{row.mlir: row.results for row in TABLE},
     **DEVICES,
-    "sdy.manual_computation": manual_computation,
     **{f"chlo.broadcast_{op.name}": dynamic.broadcasting(ROWS[op].results) for op in _CHLO_BROADCAST},
     "stablehlo.constant": _constant,
     "stablehlo.dynamic_iota": dynamic.of_result(ROWS[ops.iota].results),

@@ -32,6 +32,7 @@ MODULES = {
     "grad": "autodiff.grad",
     "jvp": "autodiff.jvp",
     "legalise": "scalar.simplify",
+    "shard": "shard",
 }
 """The module of each pass by the pass's name, in the order in which tables show them."""
 

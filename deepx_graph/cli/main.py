@@ -72,6 +72,8 @@ COMMANDS: dict[str, Command] = {
                    (add_engine, add_json, add_reading)),
     "stages": Command("show what each pass of XLA changed, of a folder that it dumped", reports.add_stages, reports.run_stages, (),
                       (add_json, add_reading)),
+    "plan": Command("say how all values lie on a mesh, from the shardings that are given", reports.add_plan, reports.run_plan,
+                    (add_input,), (add_reading,)),
     "diff": Command("compare two programs", reports.add_diff, reports.run_diff, (), (add_json, add_reading)),
     "ops": Command("list the operations, or explain one", tool.add_ops, tool.run_ops, (), (add_json,)),
     "calibrate": Command("measure this machine for the cost model", tool.add_calibrate, tool.run_calibrate, (), (add_json,)),

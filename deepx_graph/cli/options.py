@@ -96,6 +96,12 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--replicas", type=int, default=1, metavar="N",
                        help="run on N devices at once; inputs may be NAME@0, NAME@1, ...")
     group.add_argument("--partitions", type=int, default=1, metavar="P", help="of P partitions each")
+    group.add_argument("--plan", metavar="FILE.plan",
+                       help="split the program over a mesh as the file says, or, for 'stated', as its text does")
+    group.add_argument("--transport", choices=("lockstep", "mpi"), default="lockstep",
+                       help="all devices in this process, or one in each process that mpiexec starts")
+    group.add_argument("--deterministic", action="store_true",
+                       help="with mpi: sum in the order of devices, to the bit as in lockstep")
     group.add_argument("--infeed", metavar="FILE.npz", help="what the program's infeed takes, in the order of the archive")
     group.add_argument("--outfeed", metavar="FILE.npz", help="where what the program puts out goes")
     add_engine(group)

@@ -1,4 +1,4 @@
-"""The commands that tell of programs, for CI too: `info`, `loops`, `why`; `diff` compares two, `check` holds one to budgets."""
+"""Commands that tell of programs, for CI too: `info`, `loops`, `why`, `plan`; `diff` compares two, `check` holds one to budgets."""
 
 from __future__ import annotations
 
@@ -123,6 +123,25 @@ def _fusion(args: Arguments, module: Module) -> int:
         emit_json(found.to_json())
     else:
         emit("".join(f"{line}\n" for line in found.lines(whole=args.all)), None)
+    return 0
+
+
+# --- over several devices
+
+
+def add_plan(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--plan", default="stated", metavar="FILE.plan",
+                        help="what is given; 'stated' (the default): what the text says")
+    parser.add_argument("-o", "--output", metavar="FILE.plan", help="where to write it")
+
+
+def run_plan(args: Arguments) -> int:
+    from deepx_graph.session.sharded import collectives, plan_text, planned
+    from deepx_graph.sharding.partition import partition
+
+    module, plan = planned(read_program(args).module, plan_text(args.plan), args.plan)
+    emit(str(plan), args.output)
+    say(collectives(partition(module, plan)))
     return 0
 
 

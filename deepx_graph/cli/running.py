@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from deepx_graph.cli.options import Arguments, count, named_values, read_program, seconds, watch
 from deepx_graph.cli.output import check_suffix, emit, emit_json, say
-from deepx_graph.errors import Diagnostic, RunError, UsageError, printable, suggest
+from deepx_graph.errors import DeepxGraphError, Diagnostic, RunError, UsageError, printable, suggest
 from deepx_graph.progress import stage
 
 if TYPE_CHECKING:
+    from deepx_graph.ir import Module
     from deepx_graph.literal import Array
     from deepx_graph.runtime.compile import Compiled
     from deepx_graph.runtime.inputs import Port
@@ -149,11 +150,16 @@ def _run(args: Arguments) -> int:
     program = read_program(args)
     if args.explain_nan or args.explain_error or args.what_if:
         return _explain(args, program, devices)
-    f = compile(program.module, engine=args.engine, threads=args.threads, seed=args.seed, data_root=args.data_root,
-                max_bytes=args.max_bytes, profile=args.profile, replicas=args.replicas, partitions=args.partitions,
-                infeed=read_infeed(args.infeed, devices, args.max_bytes),
-                out=sys.stderr if args.json or args.output == "-" else None,  # data on standard output stays one piece
-                prepare=lambda module: programs.optimise(module, args.pass_pipeline, watching).module)
+    options = {"engine": args.engine, "threads": args.threads, "seed": args.seed, "data_root": args.data_root,
+               "max_bytes": args.max_bytes, "profile": args.profile,
+               "out": sys.stderr if args.json or args.output == "-" else None,  # data on standard output stays one piece
+               "prepare": lambda module: programs.optimise(module, args.pass_pipeline, watching).module}
+    if args.plan is not None:
+        return _run_over_mesh(args, program.module, options)
+    if args.transport != "lockstep":
+        raise UsageError(Diagnostic("--transport mpi needs to know how the program is split", hint="--plan FILE, or --plan stated"))
+    f = compile(program.module, replicas=args.replicas, partitions=args.partitions,
+                infeed=read_infeed(args.infeed, devices, args.max_bytes), **options)
     replayed = program.recorded if not (args.input or args.inputs or args.random_inputs) else None
     names = [p.name for p in f.inputs]
     inputs = _inputs(args, f.inputs, devices) if replayed is None else recorded_inputs(replayed, names, devices)
@@ -172,7 +178,7 @@ def _run(args: Arguments) -> int:
         _write(args.output, named)
     if args.outfeed:
         _write(args.outfeed, outfeed_arrays(f.outfeed, f.grid.count))
-    _report(args, f, named)
+    _report(args, f, [p for p in f.outputs for _ in range(f.grid.count)], named)
     return 0 if replayed is None else _beside(replayed, list(named), outputs if f.grid.count == 1 else outputs[0])
 
 
@@ -197,6 +203,35 @@ def _explain(args: Arguments, program: Loaded, devices: int) -> int:
         format = dtype_named(args.what_if) if args.what_if else None
         report = explain_rounding(program.module, inputs, format=format, **options)
         emit("".join(f"{line}\n" for line in report.lines()), None)
+    return 0
+
+
+def _run_over_mesh(args: Arguments, module: Module, options: dict[str, Any]) -> int:
+    """Runs it on the devices of a mesh; with MPI on the one that this process is, and the first of them reports."""
+    from deepx_graph.session.inputs import unique_names
+    from deepx_graph.session.sharded import Sharded, mpi_transport, plan_text, planned
+
+    inlined, plan = planned(module, plan_text(args.plan), args.plan)
+    transport = None
+    if args.transport == "mpi":
+        transport = mpi_transport(plan, deterministic=args.deterministic, timeout=args.timeout)
+    try:
+        f = Sharded(inlined, plan, transport=transport, **options)
+        inputs = _inputs(args, f.inputs, 1)
+        stage("compile and run")
+        for _ in range(args.repeat):
+            outputs = f(**inputs)
+    except DeepxGraphError as e:  # the other processes would wait for this one
+        if transport is not None:
+            say(str(e))
+            transport.abort(e.exit_code)
+        raise
+    if transport is not None and transport.device > 0:
+        return 0
+    named = spread(outputs, unique_names([p.name for p in f.outputs]), 1)
+    if args.output:
+        _write(args.output, named)
+    _report(args, f.compiled, f.outputs, named)
     return 0
 
 
@@ -272,12 +307,11 @@ def _row(name: str, type: str, array: Any) -> dict[str, Any]:
     return {"name": name, "type": type, **values}
 
 
-def _report(args: Arguments, f: Compiled, named: dict[str, Any]) -> None:
+def _report(args: Arguments, f: Compiled, ports: Sequence[Port], named: dict[str, Any]) -> None:
     import numpy as np
 
     from deepx_graph.runtime.memory.assignment import in_words
 
-    ports = [p for p in f.outputs for _ in range(f.grid.count)]
     if args.json:
         rows = [_row(name, str(p.type), a) for p, (name, a) in zip(ports, named.items(), strict=True)]
         emit_json({"outputs": rows, "peak_bytes": f.plan.peak_bytes, "value_bytes": f.plan.value_bytes,

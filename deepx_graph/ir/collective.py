@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from deepx_graph.ir.function import Function
 
 Devices = tuple[int, ...]
 
@@ -53,6 +56,8 @@ class Exchange:
 
     group: Callable[..., Devices]
     combine: Callable[..., Sequence[Sequence[Any]]]
+    body: Callable[..., Function] | None = None
+    """`body(*attrs)`: by what elements are combined where every member gets all of that, which a network may do itself."""
 
     def alone(self, values: Sequence[Any], attrs: Sequence[Any]) -> Sequence[Any]:
         """The results on a grid of one device."""

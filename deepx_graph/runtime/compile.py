@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from deepx_graph.runtime import engines
 from deepx_graph.runtime.devices import check_ready, feeds_of, for_each, grid_of, same_types, worlds
 from deepx_graph.runtime.engines.base import Canonicalizes, CompilesCalls, Engine, EntryFn
 from deepx_graph.runtime.inputs import FunctionValue, Port, arguments, bind, flatten, input_ports, output_ports, whole_types
-from deepx_graph.runtime.interpreter import MAX_DEPTH, execute_all
+from deepx_graph.runtime.interpreter import MAX_DEPTH, execute_all, execute_one
 from deepx_graph.runtime.memory.assignment import BufferAssignment, largest
 from deepx_graph.runtime.memory.pool import owned
 from deepx_graph.runtime.native import vectors
@@ -42,6 +42,9 @@ from deepx_graph.runtime.straightline import NONE, StraightLine, straight_line
 from deepx_graph.runtime.unit_code import UnitCode, unit_code
 from deepx_graph.types import Type, is_static
 
+if TYPE_CHECKING:
+    from deepx_graph.runtime.transport.mpi import MpiTransport
+
 ONE = Grid()
 KEPT = 8
 """How many signatures of a module with unknown types stay compiled."""
@@ -50,7 +53,8 @@ KEPT = 8
 def compile(module: Module, *, engine: str | Engine = "auto", threads: int | None = None, entry: str | None = None,
             seed: int = 0, data_root: str | Path | None = None, max_bytes: int | None = None, infeed: Any = None,
             out: TextIO | None = None, profile: bool = False, max_depth: int = MAX_DEPTH, replicas: int = 1, partitions: int = 1,
-            prepare: Callable[[Module], Module] | None = None, vector_bits: int | None = None) -> Compiled:
+            prepare: Callable[[Module], Module] | None = None, vector_bits: int | None = None,
+            transport: MpiTransport | None = None) -> Compiled:
     """A callable that runs the entry of a module.
 
     `seed` fixes unseeded random numbers; `data_root` is the folder that load and save may touch; `max_bytes` bounds the memory
@@ -60,17 +64,18 @@ def compile(module: Module, *, engine: str | Engine = "auto", threads: int | Non
     `infeed` is an iterable of arrays, or of tuples of arrays, that infeed operations take one after the other, call after call.
     With several `replicas` or `partitions` the program runs on that many devices side by side; `infeed` is then a list of one
     iterable for each (see `Compiled`). `vector_bits` is how wide the vectors of machine code are: 128, 256 or 512, not more than
-    the machine has; None for what DEEPX_GRAPH_VECTOR_BITS says, else its widest. Raises UsageError for an unknown engine or entry,
+    the machine has; None for what DEEPX_GRAPH_VECTOR_BITS says, else its widest. With a `transport` this process is one of the
+    devices of its grid: inputs and results are this device's. Raises UsageError for an unknown engine or entry,
     LimitError when the plan is over the bound, RunError or VerifyError when the program cannot run.
     """
-    grid = grid_of(replicas, partitions)
+    grid = grid_of(replicas, partitions) if transport is None else transport.grid
     module = module.with_entry(entry) if entry is not None else module
     with vectors(vector_bits):
         chosen = engines.get(engine, threads) if isinstance(engine, str) else engine
     limit = memory_limit() if max_bytes is None else max_bytes
     world = Host(None if data_root is None else Path(data_root), out, limit)
     return Compiled(module, chosen, world, seed=seed, max_bytes=limit, max_depth=max_depth, profile=profile, prepare=prepare,
-                    grid=grid, feeds=feeds_of(infeed, grid))
+                    grid=grid, feeds=feeds_of(infeed, grid), transport=transport)
 
 
 def memory_limit() -> int:
@@ -123,7 +128,7 @@ class Compiled(InNotebook):
 
     def __init__(self, module: Module, engine: Engine, world: Host, *, seed: int, max_bytes: int, max_depth: int,
                  profile: bool, prepare: Callable[[Module], Module] | None = None, grid: Grid = ONE,
-                 feeds: list[Feed] | None = None) -> None:
+                 feeds: list[Feed] | None = None, transport: MpiTransport | None = None) -> None:
         self.module, self.engine = module, engine
         self._passes = prepare
         self.inputs: tuple[Port, ...] = input_ports(module.entry)
@@ -131,7 +136,7 @@ class Compiled(InNotebook):
         self.profile: Profile | None = Profile() if profile else None
         self._world, self._seed, self._max_bytes, self._max_depth = world, seed, max_bytes, max_depth
         self._lock, self._blas = Lock(), FREE
-        self.grid, self._feeds = grid, feeds
+        self.grid, self._feeds, self._transport = grid, feeds, transport
         self.outfeed: list[Any] = []
         self._ready: dict[tuple[Any, ...], _Ready] = {}
         self._by_value = has_deferred(module)
@@ -197,7 +202,8 @@ class Compiled(InNotebook):
                 found = None if self._by_value else self._run_directly(arrays, donate, given)
             if found is not None:
                 return found
-        bound = [bind(self.inputs, *each) for each in for_each(self.grid, arrays, named)]
+        here = [(arrays, named)] if self._transport else for_each(self.grid, arrays, named)
+        bound = [bind(self.inputs, *each) for each in here]
         same_types([p.name for p in self.inputs], bound)
         with self._lock:
             ready = self._prepare(tuple(whole_types(self.module.entry, bound[0])), bound[0] if self._by_value else None)
@@ -225,6 +231,12 @@ class Compiled(InNotebook):
     def _interpret(self, ready: _Ready, bound: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
         """The results for the arguments of each device."""
         name, devices = ready.module.entry_name, worlds(self._world, self.grid, self._feeds)
+        if self._transport is not None:
+            args = arguments(ready.module.entry, bound[0], devices[self._transport.device])
+            with self._blas:
+                mine = execute_one(ready.units, name, args, self._transport.run, max_depth=self._max_depth,
+                                   max_bytes=self._max_bytes)
+            return _fresh(mine, ready.unit.plan)
         calls = [(name, arguments(ready.module.entry, each, w)) for each, w in zip(bound, devices, strict=True)]
         with self._blas:
             found = execute_all(ready.units, calls, self.grid, max_depth=self._max_depth, max_bytes=self._max_bytes)
@@ -239,8 +251,8 @@ class Compiled(InNotebook):
 
         Raises TypeError for one with passes or feeds of its own, which stay in their process.
         """
-        if self._passes is not None or self._feeds is not None:
-            raise TypeError("a compiled module with passes or feeds of its own cannot be pickled")
+        if self._passes is not None or self._feeds is not None or self._transport is not None:
+            raise TypeError("a compiled module with passes, feeds or a transport of its own cannot be pickled")
         threads, vector_bits = getattr(self.engine, "threads", None), getattr(self.engine, "vector_bits", None)
         options = {"engine": self.engine.name if self.engine.name in engines.ENGINES else self.engine, "threads": threads,
                    "seed": self._seed, "data_root": self._world.data_root, "max_bytes": self._max_bytes,
@@ -315,7 +327,7 @@ class Compiled(InNotebook):
         except InferError as e:
             raise RunError(e.diagnostic(module.entry.span)) from None
         check_ready(module, plans, worlds(self._world, self.grid, self._feeds)[0])
-        peak = plans[module.entry_name].peak_bytes * self.grid.count
+        peak = plans[module.entry_name].peak_bytes * (1 if self._transport else self.grid.count)
         if peak > self._max_bytes:
             message = f"'{module.entry_name}' needs {peak} bytes at its peak, more than the limit of {self._max_bytes}"
             raise LimitError(Diagnostic(message, module.entry.span, hint=_over_limit(plans[module.entry_name])))

@@ -94,11 +94,10 @@ class _Run:
     def _arrive(self, device: int, stop: Stop) -> None:
         exchange, attrs = stop.node.op.exchange, stop.node.attrs
         assert exchange is not None
-        values = stop.values[1:] if _has_state(stop.node) else stop.values
         try:
             group = exchange.group(self.grid, device, *attrs)
             if not group:
-                self.ready.append((device, _whole(stop, nothing(values))))
+                self.ready.append((device, value_at(stop, nothing(operands_of(stop)))))
                 return
             if len(group) > 1:
                 key = (stop.node.op, attrs, group)
@@ -110,7 +109,7 @@ class _Run:
                 stops = [present[d] for d in group]
             else:
                 stops = [stop]
-            results = exchange.combine(self.grid, group, [s.values[1:] if _has_state(s.node) else s.values for s in stops], *attrs)
+            results = exchange.combine(self.grid, group, list(map(operands_of, stops)), *attrs)
         except (ValueError, LookupError) as e:
             if is_interrupt(e):
                 raise
@@ -118,7 +117,7 @@ class _Run:
             raise RunError(Diagnostic(f"{stop.node.op.name}: {e}", stop.node.span, hint=hint)) from None
         for d, s, result in zip(group, stops, results, strict=True):
             self.stopped.pop(d, None)
-            self.ready.append((d, _whole(s, result)))
+            self.ready.append((d, value_at(s, result)))
 
     def _name(self, device: int) -> str:
         return f"{device} (replica {self.grid.replica(device)}, partition {self.grid.partition(device)})"
@@ -152,8 +151,13 @@ def _has_state(node: Node) -> bool:
     return bool(node.inputs) and isinstance(node.inputs[0].type, StateType)
 
 
-def _whole(stop: Stop, results: Sequence[Any]) -> Any:
-    """The value of the node: arrays of this device's own, and the state."""
+def operands_of(stop: Stop) -> Sequence[Any]:
+    """What a device brings to a collective, without the state."""
+    return stop.values[1:] if _has_state(stop.node) else stop.values
+
+
+def value_at(stop: Stop, results: Sequence[Any]) -> Any:
+    """The value of a collective for its results: arrays of this device's own, and the state."""
     arrays = [np.array(r) for r in results]
     if not isinstance(stop.node.type, TupleType):
         return arrays[0]

@@ -6,7 +6,7 @@ wrong in a kernel becomes a RunError at the source position of its node; the war
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,14 @@ def execute_all(units: Mapping[str, Unit], calls: Sequence[tuple[str, Sequence[A
     running = [m.run(_Frame(units[name], args, None)) for m, (name, args) in zip(machines, calls, strict=True)]
     with np.errstate(all="ignore"):
         return run_devices(running, grid)
+
+
+def execute_one(units: Mapping[str, Unit], entry: str, args: Sequence[Any], run: Callable[[Running], list[Any]], *,
+                max_depth: int = MAX_DEPTH, max_bytes: int | None = None) -> list[Any]:
+    """The results of one call on the device that this process is; `run` meets the others. Raises as `execute` does."""
+    machine = _Machine(units, max_depth, max_bytes)
+    with np.errstate(all="ignore"):
+        return run(machine.run(_Frame(units[entry], args, None)))
 
 
 class _Machine:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Builder, Module, Node
@@ -70,7 +70,7 @@ class _Partitioner:
     def result(self) -> Partitioned:
         for node in self.function.nodes:
             self._check(node)
-            self.b.origin = node.origin
+            self.b.origin = replace(node.origin, notes=())
             self.made[node] = self._local(node)
         results, shardings = [], []
         for k, node in enumerate(self.function.results):

@@ -50,17 +50,20 @@ LOOP = """func.func @main(%x: tensor<8x8xf32>, %n: tensor<i32>) -> (tensor<8x8xf
   }, {
     stablehlo.return %x : tensor<8x8xf32>
   }) : (tensor<i1>) -> tensor<8x8xf32>
-  %m = stablehlo.reduce(%c init: %none) applies stablehlo.maximum across dimensions = [0] : (tensor<8x8xf32>, tensor<f32>) -> tensor<8xf32>
+  %m = stablehlo.reduce(%c init: %none) applies stablehlo.maximum across dimensions = [0] :
+    (tensor<8x8xf32>, tensor<f32>) -> tensor<8xf32>
   return %c, %m : tensor<8x8xf32>, tensor<8xf32>
 }"""
 
-MIXED = """func.func @main(%x: tensor<4x6x8xf32>, %y: tensor<24x8xf32>, %k: tensor<8x8xf32>) -> (tensor<8x24xf32>, tensor<2x12xf32>, tensor<24x16xf32>) {
+MIXED = """func.func @main(%x: tensor<4x6x8xf32>, %y: tensor<24x8xf32>, %k: tensor<8x8xf32>) ->
+    (tensor<8x24xf32>, tensor<2x12xf32>, tensor<24x16xf32>) {
   %zero = stablehlo.constant dense<0.0> : tensor<f32>
   %a = stablehlo.reshape %x : (tensor<4x6x8xf32>) -> tensor<24x8xf32>
   %b = stablehlo.add %a, %y : tensor<24x8xf32>
   %c = stablehlo.dot_general %b, %k, contracting_dims = [1] x [1] : (tensor<24x8xf32>, tensor<8x8xf32>) -> tensor<24x8xf32>
   %d = stablehlo.transpose %c, dims = [1, 0] : (tensor<24x8xf32>) -> tensor<8x24xf32>
-  %e = stablehlo.reduce(%c init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<24x8xf32>, tensor<f32>) -> tensor<24xf32>
+  %e = stablehlo.reduce(%c init: %zero) applies stablehlo.add across dimensions = [1] :
+    (tensor<24x8xf32>, tensor<f32>) -> tensor<24xf32>
   %f = stablehlo.reshape %e : (tensor<24xf32>) -> tensor<2x12xf32>
   %i = stablehlo.iota dim = 0 : tensor<24x8xf32>
   %g = stablehlo.slice %y [0:24, 2:8] : (tensor<24x8xf32>) -> tensor<24x6xf32>
@@ -134,7 +137,8 @@ def test_a_text_without_shardings_states_no_plan() -> None:
 
 
 def test_what_has_no_parts_is_refused() -> None:
-    module = dx.loads("""func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> { %y = func.call @f(%x) : (tensor<4xf32>) -> tensor<4xf32>
+    module = dx.loads("""func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+ %y = func.call @f(%x) : (tensor<4xf32>) -> tensor<4xf32>
  return %y : tensor<4xf32> }
  func.func private @f(%x: tensor<4xf32>) -> tensor<4xf32> { return %x : tensor<4xf32> }""", "stablehlo")
     with pytest.raises(UsageError, match="calls a function"):
@@ -176,7 +180,8 @@ def test_moving_an_axis_is_one_exchange() -> None:
 def test_every_pair_of_layouts_has_a_path() -> None:
     mesh = Mesh((("a", 2), ("b", 4)))
     a, b = mesh.atoms((mesh.axis("a"),)), mesh.atoms((mesh.axis("b"),))
-    layouts = [((), ()), (a, ()), ((), a), (b, ()), (a + b, ()), (b + a, ()), (a, b), (b, a), ((), b + a), (b[:1], b[1:]), (b[1:], a)]
+    layouts = [((), ()), (a, ()), ((), a), (b, ()), (a + b, ()), (b + a, ()), (a, b), (b, a), ((), b + a), (b[:1], b[1:]),
+               (b[1:], a)]
     for before, after in itertools.product(layouts, layouts):
         path = reshard_path((16, 16), 4, Layout(before), Layout(after))
         assert (path.cost == 0) == (before == after)

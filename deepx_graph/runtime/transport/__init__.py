@@ -1,0 +1,1 @@
+"""How the devices of one program, each in a process of its own, meet."""

@@ -75,11 +75,16 @@ def project(mapped: Mapped, dims: Sequence[Atoms], sizes: Sequence[int]) -> dict
 
 
 def assemble(factors: Sequence[int], axes: Mapping[int, Atoms], sizes: Sequence[int]) -> Atoms:
-    """The axes of a dimension whose factors are split so, up to the first that is not split to the end."""
+    """The axes of a dimension whose factors are split so, up to the first that is not split to the end, the last one as it is."""
     found: list[AxisRef] = []
-    for f in factors:
-        found += axes.get(f, ())
-        if math.prod(a.size for a in axes.get(f, ())) != sizes[f]:
+    for k, f in enumerate(factors):
+        left = sizes[f]
+        for a in axes.get(f, ()):
+            if k < len(factors) - 1 and (left == 0 or left % a.size):
+                return tuple(found)
+            found.append(a)
+            left //= a.size
+        if left != 1:
             break
     return tuple(found)
 

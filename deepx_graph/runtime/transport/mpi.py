@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -93,7 +94,7 @@ class MpiTransport:
                 return [np.zeros_like(v) for v in values]
             if len(group) == 1:
                 return exchange.combine(self.grid, group, [values], *attrs)[0]
-            comm = self._communicator(group)
+            comm = self._communicator(group, stop.node)
             self._agree(comm, group, stop)
             arrays = [np.ascontiguousarray(v) for v in values]
             body = exchange.body(*attrs) if exchange.body else None
@@ -106,11 +107,26 @@ class MpiTransport:
         except (ValueError, LookupError) as e:
             raise RunError(Diagnostic(f"{stop.node.op.name}: {e}", stop.node.span)) from None
 
-    def _communicator(self, group: Devices) -> Any:
+    def _communicator(self, group: Devices, node: Node) -> Any:
+        """The communicator of a group, with ranks in its order; made once all members are there, as that cannot be broken off."""
+        if group == tuple(range(self.grid.count)):
+            return self.comm
         if group not in self._groups:
-            members = self.comm.Get_group().Incl(list(group))
-            self._groups[group] = self.comm.Create_group(members)
+            self._assemble(group, node)
+            self._groups[group] = self.comm.Create_group(self.comm.Get_group().Incl(list(group)))
         return self._groups[group]
+
+    def _assemble(self, group: Devices, node: Node) -> None:
+        """Waits until all members of a group are there: the first hears from the others, and answers."""
+        tag, first, nothing = zlib.crc32(repr(group).encode()) & 0x7FFF, group[0], np.zeros(1, np.uint8)
+        others = group[1:] if self.device == first else (first,)
+        for other in others:
+            if self.device != first:
+                self._wait(self.comm.Isend(nothing, other, tag), node)
+            self._wait(self.comm.Irecv(np.empty(1, np.uint8), other, tag), node)
+        if self.device == first:
+            for other in others:
+                self._wait(self.comm.Isend(nothing, other, tag), node)
 
     def _agree(self, comm: Any, group: Devices, stop: Stop) -> None:
         """Compares what the members of a group have come to."""

@@ -126,6 +126,7 @@ RULES: dict[str, Rule] = {
     "stablehlo.composite": _call,
     "stablehlo.optimization_barrier": _barrier,
     "sdy.sharding_constraint": _sharding,
+    "sdy.reshard": _sharding,
     "stablehlo.rng": _rng,
     "stablehlo.torch_index_select": dynamic.index_select,
     "stablehlo.dynamic_conv": dynamic.with_values(ROWS[ops.convolution].results, padding=2),

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Module, Node
 from deepx_graph.ir.node import Notes
-from deepx_graph.sharding.mesh import Mesh, Sharding
+from deepx_graph.sharding.mesh import Mesh, TensorSharding
 from deepx_graph.sharding.notation import read_annotation, read_mesh, read_tiles
 from deepx_graph.sharding.plan import Plan
 from deepx_graph.types import TensorType
@@ -26,7 +26,7 @@ def stated_plan(module: Module) -> Plan | None:
     """The plan for the entry; None where the text states nothing. Raises UsageError for shardings over meshes that differ."""
     meshes = dict(_meshes(module))
     function = module.entry
-    values: dict[Node, tuple[Mesh, Sharding]] = {}
+    values: dict[Node, tuple[Mesh, TensorSharding]] = {}
     for node in function.nodes:
         for mesh, sharding in _stated(node.origin.notes, node, meshes)[:1]:
             values[node] = mesh, sharding
@@ -49,11 +49,11 @@ def _meshes(module: Module) -> Iterator[tuple[str, Mesh]]:
             yield name, read_mesh(form, name)
 
 
-def _stated(notes: Notes, node: Node, meshes: dict[str, Mesh]) -> Sequence[tuple[Mesh, Sharding]]:
+def _stated(notes: Notes, node: Node, meshes: dict[str, Mesh]) -> Sequence[tuple[Mesh, TensorSharding]]:
     """What the notes of a value say of it; a note is taken that fits its rank."""
     if not isinstance(node.type, TensorType) or node.type.dims is None:
         return []
-    found: list[tuple[Mesh, Sharding]] = []
+    found: list[tuple[Mesh, TensorSharding]] = []
     for name, text in notes:
         if name not in _STATED:
             continue

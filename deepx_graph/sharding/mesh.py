@@ -169,7 +169,7 @@ class DimSharding:
 
 
 @dataclass(frozen=True)
-class Sharding:
+class TensorSharding:
     """How a tensor lies on a mesh. Along `replicated` axes it stays whole; over `unreduced` ones it is still to be summed."""
 
     dims: tuple[DimSharding, ...]
@@ -186,11 +186,11 @@ class Sharding:
         """Whether any dimension is split."""
         return any(self.axes)
 
-    def closed(self) -> Sharding:
+    def closed(self) -> TensorSharding:
         """The same axes, final: without what only propagation asks."""
-        return Sharding(tuple(DimSharding(d.axes) for d in self.dims))
+        return TensorSharding(tuple(DimSharding(d.axes) for d in self.dims))
 
-    def with_axes(self, axes: Sequence[Axes]) -> Sharding:
+    def with_axes(self, axes: Sequence[Axes]) -> TensorSharding:
         """The same with other axes of the dimensions."""
         return replace(self, dims=tuple(replace(d, axes=a) for d, a in zip(self.dims, axes, strict=True)))
 
@@ -202,14 +202,14 @@ class Sharding:
         return said
 
 
-def split(*dims: Axes) -> Sharding:
+def split(*dims: Axes) -> TensorSharding:
     """The final sharding along these axes."""
-    return Sharding(tuple(DimSharding(a) for a in dims))
+    return TensorSharding(tuple(DimSharding(a) for a in dims))
 
 
-def open_sharding(rank: int) -> Sharding:
+def open_sharding(rank: int) -> TensorSharding:
     """Of a tensor of which nothing is said."""
-    return Sharding((DimSharding(open=True),) * rank)
+    return TensorSharding((DimSharding(open=True),) * rank)
 
 
 def local_shape(shape: Sequence[int], axes: Sequence[Axes]) -> tuple[int, ...]:

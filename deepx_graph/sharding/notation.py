@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from deepx_graph.errors import Diagnostic, ParseError, Source, Span, UsageError
-from deepx_graph.sharding.mesh import Axes, AxisRef, DimSharding, Mesh, Sharding, split
+from deepx_graph.sharding.mesh import Axes, AxisRef, DimSharding, Mesh, TensorSharding, split
 
 _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|\d+|[\w$.\-]+|[@<>\[\]{}(),=?:])')
 _TILES = re.compile(r"\{\s*devices=\[([\d,]+)\](?:<=\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))?(.*)\}\s*$")
@@ -147,7 +147,7 @@ class _Notation:
             self.accept(priority[0])
         return DimSharding(tuple(found), is_open, int(priority[1]) if priority else 0)
 
-    def sharding(self, mesh: Mesh) -> Sharding:
+    def sharding(self, mesh: Mesh) -> TensorSharding:
         """`[{..}, ..], replicated={..}`."""
         start = self.at
         self.expect("[")
@@ -164,7 +164,7 @@ class _Notation:
                 raise self.fail("expected 'replicated' or 'unreduced'", "replicated={..}")
             self.expect("=")
             said[word] = self.axes(mesh)
-        found = Sharding(tuple(dims), **said)
+        found = TensorSharding(tuple(dims), **said)
         used = [a for axes in (*found.axes, found.replicated, found.unreduced) for a in axes]
         for k, a in enumerate(used):
             if clash := next((b for b in used[:k] if a.overlaps(b)), None):
@@ -181,7 +181,7 @@ def read_mesh(text: str, name: str = "mesh", source: Source | None = None, start
     return mesh
 
 
-def read_sharding(text: str, mesh: Mesh, source: Source | None = None, start: int = 0, end: int | None = None) -> Sharding:
+def read_sharding(text: str, mesh: Mesh, source: Source | None = None, start: int = 0, end: int | None = None) -> TensorSharding:
     """`[{"a"}, {?}], replicated={"b"}`; the text itself, or a part of a source."""
     c = _Notation(text, source, start, end)
     found = c.sharding(mesh)
@@ -189,13 +189,13 @@ def read_sharding(text: str, mesh: Mesh, source: Source | None = None, start: in
     return found
 
 
-def read_annotation(text: str, meshes: dict[str, Mesh]) -> list[tuple[Mesh, Sharding]]:
+def read_annotation(text: str, meshes: dict[str, Mesh]) -> list[tuple[Mesh, TensorSharding]]:
     """The shardings of `#sdy.sharding<@mesh, [..]>` or `#sdy.sharding_per_value<[<@mesh, [..]>, ..]>`, without the words.
 
     The mesh may stand in the text itself, `<mesh<["a"=2]>, [..]>`.
     """
     c = _Notation(text)
-    found: list[tuple[Mesh, Sharding]] = []
+    found: list[tuple[Mesh, TensorSharding]] = []
     c.expect("<")
     if not c.accept("["):
         found.append(_placed(c, meshes))
@@ -212,7 +212,7 @@ def read_annotation(text: str, meshes: dict[str, Mesh]) -> list[tuple[Mesh, Shar
     return found
 
 
-def _placed(c: _Notation, meshes: dict[str, Mesh]) -> tuple[Mesh, Sharding]:
+def _placed(c: _Notation, meshes: dict[str, Mesh]) -> tuple[Mesh, TensorSharding]:
     if c.accept("mesh"):
         mesh = c.mesh("mesh")
     else:
@@ -231,7 +231,7 @@ DEVICES = "devices"
 """The one axis of the mesh over which a text lies that knows tiles alone."""
 
 
-def read_tiles(text: str, rank: int) -> tuple[Mesh, Sharding] | None:
+def read_tiles(text: str, rank: int) -> tuple[Mesh, TensorSharding] | None:
     """A sharding as HLO writes it, over a mesh of one axis `devices`; None for one that names no devices (`{replicated}`).
 
     Raises ParseError for tiles that are assigned to devices in an order that sub-axes do not have.

@@ -19,10 +19,10 @@ from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ir.builder import fresh_loop
 from deepx_graph.ir.factor_rule import FactorRule, result_shapes
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, PARAM, PARTIAL, PROJ, index_of
-from deepx_graph.sharding.mesh import Axes, Mesh, Sharding, local_shape, merged, split
+from deepx_graph.sharding.mesh import Axes, Mesh, TensorSharding, local_shape, merged, split
 from deepx_graph.sharding.plan import Plan
 from deepx_graph.sharding.propagate import Atoms, assemble, project
-from deepx_graph.sharding.reshard import Layout, Mover, reshard_path
+from deepx_graph.sharding.reshard import Mover, TensorLayout, reshard_path
 from deepx_graph.sharding.rules import factor_rule, partitioning_of
 from deepx_graph.sharding.values import CARRIERS
 from deepx_graph.types import TensorType, TupleType, Type, as_tensor, is_state
@@ -37,8 +37,8 @@ class Partitioned:
 
     module: Module
     mesh: Mesh
-    params: tuple[Sharding, ...]
-    results: tuple[Sharding, ...]
+    params: tuple[TensorSharding, ...]
+    results: tuple[TensorSharding, ...]
 
 
 def partition(module: Module, plan: Plan) -> Partitioned:
@@ -58,14 +58,14 @@ class _Partitioner:
         self.made: dict[Node, Node] = {}
         self.layouts = {n: self._planned(n, plan.values.get(n)) for n in self.function.nodes}
 
-    def _planned(self, node: Node, sharding: Sharding | None) -> Layout:
+    def _planned(self, node: Node, sharding: TensorSharding | None) -> TensorLayout:
         """The layout that the plan has for a value, without axes that do not divide a dimension."""
         if not isinstance(node.type, TensorType):
-            return Layout(())
+            return TensorLayout(())
         if node.type.dims is None or not node.type.is_static:
             raise _refused(node, "its size is not known")
         dims = sharding.axes if sharding else ((),) * len(node.type.shape)
-        return Layout(tuple(_even(size, self.mesh.atoms(axes)) for size, axes in zip(node.type.shape, dims, strict=True)))
+        return TensorLayout(tuple(_even(size, self.mesh.atoms(axes)) for size, axes in zip(node.type.shape, dims, strict=True)))
 
     def result(self) -> Partitioned:
         for node in self.function.nodes:
@@ -104,7 +104,7 @@ class _Partitioner:
             return self._whole(node)
         return self._split(node, rule)
 
-    def _type(self, type: Type, layout: Layout) -> Type:
+    def _type(self, type: Type, layout: TensorLayout) -> Type:
         return type.with_dims(local_shape(type.shape, layout.dims)) if isinstance(type, TensorType) else type
 
     def _carried(self, node: Node) -> Node:
@@ -144,21 +144,21 @@ class _Partitioner:
             items[k] = self._moved_result(node, items[k], self._made_layout(node, how, k), self.layouts[u])
         return self.b.pack(*items)
 
-    def _made_layout(self, node: Node, how: tuple[FactorRule, Mapping[int, Atoms]] | None, k: int) -> Layout:
+    def _made_layout(self, node: Node, how: tuple[FactorRule, Mapping[int, Atoms]] | None, k: int) -> TensorLayout:
         if how is None:
-            return Layout(((),) * len(result_shapes(node)[k]))
+            return TensorLayout(((),) * len(result_shapes(node)[k]))
         rule, axes = how
         partial = tuple(a for f in sorted(rule.reduction) for a in axes.get(f, ()))
-        return Layout(_layout(rule.results[k], axes, rule.sizes).dims, partial)
+        return TensorLayout(_layout(rule.results[k], axes, rule.sizes).dims, partial)
 
-    def _moved_result(self, node: Node, made: Node, before: Layout, after: Layout) -> Node:
+    def _moved_result(self, node: Node, made: Node, before: TensorLayout, after: TensorLayout) -> Node:
         how = partitioning_of(node)
         combiner = how.combiner(node) if how and how.combiner and before.partial else None
         type = as_tensor(made.type)
         shape = _global(type.shape, before)
         return self.mover.along(made, before, reshard_path(shape, type.dtype.itemsize, before, after), combiner)
 
-    def _moved(self, node: Node, after: Layout) -> Node:
+    def _moved(self, node: Node, after: TensorLayout) -> Node:
         """A value of the program in another layout than the plan has for it."""
         x, before = self.made[node], self.layouts[node]
         if before == after or not isinstance(node.type, TensorType):
@@ -214,8 +214,8 @@ class _Partitioner:
         types = node.type.items if isinstance(node.type, TupleType) else (node.type,)
         for item, mapped, dims in zip(types, rule.results, self._result_layouts(node), strict=True):
             type = as_tensor(item)
-            made = Layout(_layout(mapped, axes, rule.sizes).dims, partial)
-            total += reshard_path(type.shape, type.dtype.itemsize, made, Layout(dims)).cost
+            made = TensorLayout(_layout(mapped, axes, rule.sizes).dims, partial)
+            total += reshard_path(type.shape, type.dtype.itemsize, made, TensorLayout(dims)).cost
         return total + 1.0 / math.prod(a.size for found in axes.values() for a in found)
 
 
@@ -244,8 +244,8 @@ def _expressible(rule: FactorRule, axes: dict[int, Atoms]) -> dict[int, Atoms]:
     return found if found == axes else _expressible(rule, found)
 
 
-def _layout(mapped: Sequence[Sequence[int]], axes: Mapping[int, Atoms], sizes: Sequence[int]) -> Layout:
-    return Layout(tuple(assemble(factors, axes, sizes) for factors in mapped))
+def _layout(mapped: Sequence[Sequence[int]], axes: Mapping[int, Atoms], sizes: Sequence[int]) -> TensorLayout:
+    return TensorLayout(tuple(assemble(factors, axes, sizes) for factors in mapped))
 
 
 def _even(size: int, atoms: Atoms) -> Atoms:
@@ -258,15 +258,15 @@ def _even(size: int, atoms: Atoms) -> Atoms:
     return atoms
 
 
-def _global(shape: Sequence[int], layout: Layout) -> tuple[int, ...]:
+def _global(shape: Sequence[int], layout: TensorLayout) -> tuple[int, ...]:
     return tuple(n * math.prod(a.size for a in axes) for n, axes in zip(shape, layout.dims, strict=True))
 
 
-def _unsplit(node: Node) -> Layout:
-    return Layout(((),) * len(node.type.shape)) if isinstance(node.type, TensorType) else Layout(())
+def _unsplit(node: Node) -> TensorLayout:
+    return TensorLayout(((),) * len(node.type.shape)) if isinstance(node.type, TensorType) else TensorLayout(())
 
 
-def _sharding(layout: Layout) -> Sharding:
+def _sharding(layout: TensorLayout) -> TensorSharding:
     return split(*map(merged, layout.dims))
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from deepx_graph.errors import Diagnostic, ParseError, Source, Span, suggest
 from deepx_graph.ir import Function, Node
-from deepx_graph.sharding.mesh import Mesh, Sharding
+from deepx_graph.sharding.mesh import Mesh, TensorSharding
 from deepx_graph.sharding.notation import read_mesh, read_sharding
 from deepx_graph.types import TensorType
 
@@ -34,8 +34,8 @@ class Plan:
 
     mesh: Mesh
     function: Function
-    values: Mapping[Node, Sharding] = field(default_factory=dict)
-    results: Mapping[int, Sharding] = field(default_factory=dict)
+    values: Mapping[Node, TensorSharding] = field(default_factory=dict)
+    results: Mapping[int, TensorSharding] = field(default_factory=dict)
     reasons: Mapping[Node, str] = field(default_factory=dict)
     """Where the sharding of a value comes from, in words."""
 
@@ -63,8 +63,8 @@ def read_plan(text: str, function: Function, name: str = "<plan>") -> Plan:
     nodes = {label: node for node, label in labels_of(function).items()}
     nodes |= {f"#{k}": node for k, node in enumerate(function.nodes)}
     mesh: Mesh | None = None
-    values: dict[Node, Sharding] = {}
-    results: dict[int, Sharding] = {}
+    values: dict[Node, TensorSharding] = {}
+    results: dict[int, TensorSharding] = {}
     at = 0
     for line in text.splitlines(keepends=True):
         start, at = at, at + len(line)
@@ -98,7 +98,7 @@ def read_plan(text: str, function: Function, name: str = "<plan>") -> Plan:
     return Plan(mesh, function, values, results)
 
 
-def _check(node: Node | None, sharding: Sharding, span: Span, nodes: Mapping[str, Node], label: str) -> None:
+def _check(node: Node | None, sharding: TensorSharding, span: Span, nodes: Mapping[str, Node], label: str) -> None:
     if node is None:
         raise ParseError(Diagnostic(f"no value '{label}'" if label else "no such result", span, hint=suggest(label, nodes)))
     if not isinstance(node.type, TensorType) or node.type.rank != len(sharding.dims):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.factor_rule import FactorRule, Mapped, result_shapes
-from deepx_graph.sharding.mesh import AxisRef, DimSharding, Sharding, merged
+from deepx_graph.sharding.mesh import AxisRef, DimSharding, TensorSharding, merged
 from deepx_graph.sharding.plan import Plan
 from deepx_graph.sharding.rules import factor_rule
 from deepx_graph.sharding.values import CARRIERS, DataFlow, Value
@@ -111,7 +111,7 @@ class _Propagation:
         if isinstance(type, TensorType) and type.is_static:
             self.tensors.setdefault(value, _fresh(type.shape))
 
-    def _state(self, node: Node, sharding: Sharding, reason: str) -> None:
+    def _state(self, node: Node, sharding: TensorSharding, reason: str) -> None:
         """A sharding that is given; the first one of a class counts."""
         value = self.flow.of(node)
         t = self.tensors.get(value)
@@ -142,9 +142,9 @@ class _Propagation:
         reasons = {n: self.reasons[v] for n in values if (v := self.flow.of(n)) in self.reasons and values[n].is_split}
         return Plan(self.mesh, self.function, values, self.plan.results, reasons)
 
-    def _sharding(self, value: Value) -> Sharding:
+    def _sharding(self, value: Value) -> TensorSharding:
         t = self.tensors[value]
-        return Sharding(tuple(DimSharding(merged(a), is_open) for a, is_open in zip(t.dims, t.is_open, strict=True)))
+        return TensorSharding(tuple(DimSharding(merged(a), is_open) for a, is_open in zip(t.dims, t.is_open, strict=True)))
 
     def _until_fixed(self, steps: Sequence[_Step], is_aggressive: bool) -> None:
         while any([self._step(s, is_aggressive) for s in steps] + [self._step(s, is_aggressive) for s in reversed(steps)]):

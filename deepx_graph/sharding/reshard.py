@@ -32,7 +32,7 @@ MOST_STATES = 20_000
 
 
 @dataclass(frozen=True)
-class Layout:
+class TensorLayout:
     """The axes of each dimension, as prime factors, and those over which partial results are still to be combined."""
 
     dims: tuple[Axes, ...]
@@ -40,7 +40,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Move:
+class ReshardMove:
     """One step: its kind, the axes that it is along, and the dimensions, of the operand and of the result, that change."""
 
     kind: str
@@ -57,18 +57,18 @@ SLICE, GATHER, EXCHANGE, PERMUTE, REDUCE, SCATTER = (
 class Path:
     """Moves in order with the layout after each, and what they cost together."""
 
-    moves: tuple[tuple[Move, Layout], ...]
+    moves: tuple[tuple[ReshardMove, TensorLayout], ...]
     cost: float
 
 
 @cache
-def reshard_path(shape: tuple[int, ...], itemsize: int, before: Layout, after: Layout) -> Path:
+def reshard_path(shape: tuple[int, ...], itemsize: int, before: TensorLayout, after: TensorLayout) -> Path:
     """The cheapest path for a tensor of that shape. Raises UsageError where there is none, as of sizes not divided evenly."""
     number = itertools.count()
-    queue: list[tuple[float, int, Layout]] = [(0.0, next(number), before)]
-    best: dict[Layout, float] = {before: 0.0}
-    reached: dict[Layout, tuple[Layout, Move]] = {}
-    done: set[Layout] = set()
+    queue: list[tuple[float, int, TensorLayout]] = [(0.0, next(number), before)]
+    best: dict[TensorLayout, float] = {before: 0.0}
+    reached: dict[TensorLayout, tuple[TensorLayout, ReshardMove]] = {}
+    done: set[TensorLayout] = set()
     while queue and len(done) < MOST_STATES:
         cost, _, at = heapq.heappop(queue)
         if at in done:
@@ -86,7 +86,8 @@ def reshard_path(shape: tuple[int, ...], itemsize: int, before: Layout, after: L
     raise UsageError(f"no path from one sharding of {list(shape)} to the other: a dimension is not split evenly")
 
 
-def _steps(reached: dict[Layout, tuple[Layout, Move]], before: Layout, at: Layout) -> tuple[tuple[Move, Layout], ...]:
+def _steps(reached: dict[TensorLayout, tuple[TensorLayout, ReshardMove]], before: TensorLayout,
+           at: TensorLayout) -> tuple[tuple[ReshardMove, TensorLayout], ...]:
     found = []
     while at != before:
         earlier, move = reached[at]
@@ -95,11 +96,11 @@ def _steps(reached: dict[Layout, tuple[Layout, Move]], before: Layout, at: Layou
     return tuple(reversed(found))
 
 
-def _bytes(shape: Sequence[int], itemsize: int, at: Layout) -> float:
+def _bytes(shape: Sequence[int], itemsize: int, at: TensorLayout) -> float:
     return math.prod(shape) * itemsize / math.prod(map(count_of, at.dims))
 
 
-def _cost(move: Move, before: float, after: float) -> float:
+def _cost(move: ReshardMove, before: float, after: float) -> float:
     """Bytes received by one device; slices are free but for being a step, so that the shorter of equal paths is taken."""
     n = count_of(move.axes)
     received = {SLICE: 0.0, GATHER: after * (n - 1) / n, EXCHANGE: before * (n - 1) / n, PERMUTE: before,
@@ -107,16 +108,16 @@ def _cost(move: Move, before: float, after: float) -> float:
     return received + (1.0 if move.kind == SLICE else MESSAGE)
 
 
-def _moves(shape: Sequence[int], at: Layout, after: Layout) -> Iterator[tuple[Move, Layout]]:
+def _moves(shape: Sequence[int], at: TensorLayout, after: TensorLayout) -> Iterator[tuple[ReshardMove, TensorLayout]]:
     used = {a for axes in at.dims for a in axes} | set(at.partial)
     for d, axes in enumerate(at.dims):
         for k in range(len(axes)):
             taken = axes[k:]
             whole = _with(at.dims, {d: axes[:k]})
-            yield Move(GATHER, taken, d), Layout(whole, at.partial)
+            yield ReshardMove(GATHER, taken, d), TensorLayout(whole, at.partial)
             for e in range(len(at.dims)):
                 if e != d and _next(at.dims[e], after.dims[e], len(taken)) == taken and _divides(shape, at, e, taken):
-                    yield Move(EXCHANGE, taken, d, e), Layout(_with(whole, {e: at.dims[e] + taken}), at.partial)
+                    yield ReshardMove(EXCHANGE, taken, d, e), TensorLayout(_with(whole, {e: at.dims[e] + taken}), at.partial)
         missing = _next(axes, after.dims[d], len(after.dims[d]))
         for k in range(1, len(missing) + 1):
             added = missing[:k]
@@ -124,18 +125,18 @@ def _moves(shape: Sequence[int], at: Layout, after: Layout) -> Iterator[tuple[Mo
                 break
             grown = _with(at.dims, {d: axes + added})
             if not used.intersection(added):
-                yield Move(SLICE, added, target=d), Layout(grown, at.partial)
+                yield ReshardMove(SLICE, added, target=d), TensorLayout(grown, at.partial)
             if set(added) <= set(at.partial):
-                yield Move(SCATTER, added, target=d), Layout(grown, _less(at.partial, added))
+                yield ReshardMove(SCATTER, added, target=d), TensorLayout(grown, _less(at.partial, added))
     unfinished = _less(at.partial, after.partial)
     if unfinished:
-        yield Move(REDUCE, unfinished), Layout(at.dims, _less(at.partial, unfinished))
+        yield ReshardMove(REDUCE, unfinished), TensorLayout(at.dims, _less(at.partial, unfinished))
         for a in unfinished:
-            yield Move(REDUCE, (a,)), Layout(at.dims, _less(at.partial, (a,)))
+            yield ReshardMove(REDUCE, (a,)), TensorLayout(at.dims, _less(at.partial, (a,)))
     if at.partial == after.partial and at.dims != after.dims and not at.partial:
         counts = [(count_of(x), count_of(y)) for x, y in zip(at.dims, after.dims, strict=True)]
         if all(x == y for x, y in counts):
-            yield Move(PERMUTE), after
+            yield ReshardMove(PERMUTE), after
 
 
 def _with(dims: tuple[Axes, ...], changed: dict[int, Axes]) -> tuple[Axes, ...]:
@@ -151,7 +152,7 @@ def _next(axes: Axes, wanted: Axes, count: int) -> Axes:
     return wanted[len(axes) : len(axes) + count] if wanted[: len(axes)] == axes else ()
 
 
-def _divides(shape: Sequence[int], at: Layout, dim: int, added: Axes) -> bool:
+def _divides(shape: Sequence[int], at: TensorLayout, dim: int, added: Axes) -> bool:
     return shape[dim] % (count_of(at.dims[dim]) * count_of(added)) == 0
 
 
@@ -167,14 +168,14 @@ class Mover:
     def __init__(self, b: Builder, mesh: Mesh) -> None:
         self.b, self.mesh = b, mesh
 
-    def along(self, x: Node, before: Layout, path: Path, combiner: Op | None = None) -> Node:
+    def along(self, x: Node, before: TensorLayout, path: Path, combiner: Op | None = None) -> Node:
         """The value after all moves of a path."""
         for move, after in path.moves:
             x = self._move(x, move, before, after, combiner)
             before = after
         return x
 
-    def _move(self, x: Node, move: Move, before: Layout, after: Layout, combiner: Op | None) -> Node:
+    def _move(self, x: Node, move: ReshardMove, before: TensorLayout, after: TensorLayout, combiner: Op | None) -> Node:
         b, size = self.b, count_of(move.axes)
         groups = self.mesh.groups(move.axes)
         grouped = {"replica_groups": groups, "channel_id": _CHANNEL, "use_global_device_ids": True}

@@ -18,7 +18,7 @@ import pytest
 import deepx_graph as dx
 from deepx_graph.errors import UsageError
 from deepx_graph.session.sharded import Sharded, mpi_transport, planned
-from tests.sharding.test_partition import LOOP, MLP, inputs
+from tests.support.sharded_programs import LOOP, MLP, inputs
 
 MPIEXEC = os.environ.get("DEEPX_GRAPH_MPIEXEC") or shutil.which("mpiexec")
 needs_mpi = pytest.mark.skipif(MPIEXEC is None or importlib.util.find_spec("mpi4py") is None,

@@ -16,44 +16,8 @@ from deepx_graph.sharding.mesh import Mesh, open_sharding, split
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.plan import Plan, plan_diff, read_plan
 from deepx_graph.sharding.propagate import propagate
-from deepx_graph.sharding.reshard import Layout, reshard_path
-from tests.sharding.test_rule_laws import on_devices
-
-MLP = """sdy.mesh @mesh = <["data"=4, "model"=2]>
-func.func @main(%x: tensor<16x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"data"}, {}]>},
-    %w1: tensor<8x32xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"model"}]>}, %w2: tensor<32x8xf32>)
-    -> (tensor<16x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"data"}, {}]>}) {
-  %h = stablehlo.dot_general %x, %w1, contracting_dims = [1] x [0] : (tensor<16x8xf32>, tensor<8x32xf32>) -> tensor<16x32xf32>
-  %t = stablehlo.tanh %h : tensor<16x32xf32>
-  %y = stablehlo.dot_general %t, %w2, contracting_dims = [1] x [0] : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
-  return %y : tensor<16x8xf32>
-}"""
-
-LOOP = """func.func @main(%x: tensor<8x8xf32>, %n: tensor<i32>) -> (tensor<8x8xf32>, tensor<8xf32>) {
-  %zero = stablehlo.constant dense<0> : tensor<i32>
-  %one = stablehlo.constant dense<1> : tensor<i32>
-  %none = stablehlo.constant dense<0.0> : tensor<f32>
-  %r:2 = stablehlo.while(%a = %x, %i = %zero) : tensor<8x8xf32>, tensor<i32> cond {
-    %go = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    stablehlo.return %go : tensor<i1>
-  } do {
-    %d = stablehlo.dot_general %a, %a, contracting_dims = [1] x [0] : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
-    %t = stablehlo.transpose %d, dims = [1, 0] : (tensor<8x8xf32>) -> tensor<8x8xf32>
-    %s = stablehlo.tanh %t : tensor<8x8xf32>
-    %j = stablehlo.add %i, %one : tensor<i32>
-    stablehlo.return %s, %j : tensor<8x8xf32>, tensor<i32>
-  }
-  %big = stablehlo.compare GT, %n, %one : (tensor<i32>, tensor<i32>) -> tensor<i1>
-  %c = "stablehlo.if"(%big) ({
-    %e = stablehlo.add %r#0, %x : tensor<8x8xf32>
-    stablehlo.return %e : tensor<8x8xf32>
-  }, {
-    stablehlo.return %x : tensor<8x8xf32>
-  }) : (tensor<i1>) -> tensor<8x8xf32>
-  %m = stablehlo.reduce(%c init: %none) applies stablehlo.maximum across dimensions = [0] :
-    (tensor<8x8xf32>, tensor<f32>) -> tensor<8xf32>
-  return %c, %m : tensor<8x8xf32>, tensor<8xf32>
-}"""
+from deepx_graph.sharding.reshard import TensorLayout, reshard_path
+from tests.support.sharded_programs import LOOP, MLP, inputs, on_devices
 
 MIXED = """func.func @main(%x: tensor<4x6x8xf32>, %y: tensor<24x8xf32>, %k: tensor<8x8xf32>) ->
     (tensor<8x24xf32>, tensor<2x12xf32>, tensor<24x16xf32>) {
@@ -72,12 +36,6 @@ MIXED = """func.func @main(%x: tensor<4x6x8xf32>, %y: tensor<24x8xf32>, %k: tens
   %m = stablehlo.concatenate %l, %b, dim = 1 : (tensor<24x8xf32>, tensor<24x8xf32>) -> tensor<24x16xf32>
   return %d, %f, %m : tensor<8x24xf32>, tensor<2x12xf32>, tensor<24x16xf32>
 }"""
-
-
-def inputs(module: Module, seed: int = 0) -> list[np.ndarray]:
-    rng = np.random.default_rng(seed)
-    return [np.asarray(rng.standard_normal(p.type.shape).astype("f4") if p.type.dtype.is_float else 3, p.type.dtype.np)
-            for p in module.entry.params]
 
 
 def counts(module: Module) -> Counter[str]:
@@ -166,14 +124,14 @@ def test_a_sum_that_is_split_again_is_scattered() -> None:
     """Half the bytes of an all-reduce, where XLA's partitioner for processors makes an all-reduce and a slice."""
     mesh = Mesh((("x", 8),))
     atoms = mesh.atoms((mesh.axis("x"),))
-    found = reshard_path((512, 512), 4, Layout(((), ()), atoms), Layout((atoms, ())))
+    found = reshard_path((512, 512), 4, TensorLayout(((), ()), atoms), TensorLayout((atoms, ())))
     assert [m.kind for m, _ in found.moves] == ["reduce_scatter"]
 
 
 def test_moving_an_axis_is_one_exchange() -> None:
     mesh = Mesh((("x", 8),))
     atoms = mesh.atoms((mesh.axis("x"),))
-    found = reshard_path((64, 64), 4, Layout((atoms, ())), Layout(((), atoms)))
+    found = reshard_path((64, 64), 4, TensorLayout((atoms, ())), TensorLayout(((), atoms)))
     assert [m.kind for m, _ in found.moves] == ["all_to_all"]
 
 
@@ -183,5 +141,5 @@ def test_every_pair_of_layouts_has_a_path() -> None:
     layouts = [((), ()), (a, ()), ((), a), (b, ()), (a + b, ()), (b + a, ()), (a, b), (b, a), ((), b + a), (b[:1], b[1:]),
                (b[1:], a)]
     for before, after in itertools.product(layouts, layouts):
-        path = reshard_path((16, 16), 4, Layout(before), Layout(after))
+        path = reshard_path((16, 16), 4, TensorLayout(before), TensorLayout(after))
         assert (path.cost == 0) == (before == after)

@@ -11,13 +11,12 @@ import deepx_graph as dx
 from deepx_graph.ir import Builder, Function, Module, Op
 from deepx_graph.ir.factor_rule import FactorRule
 from deepx_graph.ops import OPS
-from deepx_graph.sharding.mesh import Axes, Mesh, Sharding, split
-from deepx_graph.sharding.partition import partition
-from deepx_graph.sharding.pieces import assembled, piece
+from deepx_graph.sharding.mesh import Axes, Mesh, TensorSharding, split
 from deepx_graph.sharding.plan import Plan
 from deepx_graph.sharding.rules import factor_rule
 from deepx_graph.types import TupleType, type_of_array
 from tests.support.laws import samples
+from tests.support.sharded_programs import on_devices
 
 RULED = [op for op in OPS.values() if op.sharding or op.elementwise]
 
@@ -31,22 +30,13 @@ def program(op: Op, arrays, attrs) -> Module:
     return Module((Function("main", tuple(params), tuple(results)),))
 
 
-def split_along(rule: FactorRule, mapped, factor: int, axes: Axes) -> Sharding:
+def split_along(rule: FactorRule, mapped, factor: int, axes: Axes) -> TensorSharding:
     """A tensor split along one factor, where that is the major one of a dimension."""
     return split(*(axes if dim[0] == factor else () for dim in mapped))
 
 
 def smallest_prime(n: int) -> int:
     return next(p for p in range(2, n + 1) if n % p == 0)
-
-
-def on_devices(module: Module, plan: Plan, arrays) -> list[np.ndarray]:
-    """The results of the partitioned program, run in lock step, put together."""
-    local = partition(module, plan)
-    inputs = [[piece(np.asarray(a), plan.mesh, s, d) for d in range(plan.mesh.count)]
-              for a, s in zip(arrays, local.params, strict=True)]
-    found = dx.compile(local.module, engine="numpy", partitions=plan.mesh.count)(*inputs)
-    return [assembled([device[k] for device in found], plan.mesh, s) for k, s in enumerate(local.results)]
 
 
 @pytest.mark.parametrize("op", RULED, ids=lambda op: op.name)

@@ -139,8 +139,8 @@ class MpiTransport:
         if (every == mine).all():
             return
         here = f" at {node.span}" if node.span else ""
-        places = comm.allgather(f"device {self.device} is in its meeting {self._ordinal} of run {self._run}: {node.op.name}{here}")
-        raise RunError(Diagnostic("the devices do not meet in the same collective", node.span, notes=tuple(places)))
+        stated = comm.allgather(f"device {self.device} is in its meeting {self._ordinal} of run {self._run}: {node.op.name}{here}")
+        raise RunError(Diagnostic("the devices do not meet in the same collective", node.span, notes=tuple(stated)))
 
     def _reduced(self, comm: Any, array: Array, native: Any, node: Node) -> Array:
         total = np.empty_like(array)

@@ -1,0 +1,62 @@
+"""Programs that tests split over devices, and their results on all devices of a mesh, run in lock step."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import deepx_graph as dx
+from deepx_graph.ir import Module
+from deepx_graph.sharding.partition import partition
+from deepx_graph.sharding.pieces import assembled, piece
+from deepx_graph.sharding.plan import Plan
+
+MLP = """sdy.mesh @mesh = <["data"=4, "model"=2]>
+func.func @main(%x: tensor<16x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"data"}, {}]>},
+    %w1: tensor<8x32xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"model"}]>}, %w2: tensor<32x8xf32>)
+    -> (tensor<16x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"data"}, {}]>}) {
+  %h = stablehlo.dot_general %x, %w1, contracting_dims = [1] x [0] : (tensor<16x8xf32>, tensor<8x32xf32>) -> tensor<16x32xf32>
+  %t = stablehlo.tanh %h : tensor<16x32xf32>
+  %y = stablehlo.dot_general %t, %w2, contracting_dims = [1] x [0] : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+  return %y : tensor<16x8xf32>
+}"""
+
+LOOP = """func.func @main(%x: tensor<8x8xf32>, %n: tensor<i32>) -> (tensor<8x8xf32>, tensor<8xf32>) {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %none = stablehlo.constant dense<0.0> : tensor<f32>
+  %r:2 = stablehlo.while(%a = %x, %i = %zero) : tensor<8x8xf32>, tensor<i32> cond {
+    %go = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %go : tensor<i1>
+  } do {
+    %d = stablehlo.dot_general %a, %a, contracting_dims = [1] x [0] : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+    %t = stablehlo.transpose %d, dims = [1, 0] : (tensor<8x8xf32>) -> tensor<8x8xf32>
+    %s = stablehlo.tanh %t : tensor<8x8xf32>
+    %j = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %s, %j : tensor<8x8xf32>, tensor<i32>
+  }
+  %big = stablehlo.compare GT, %n, %one : (tensor<i32>, tensor<i32>) -> tensor<i1>
+  %c = "stablehlo.if"(%big) ({
+    %e = stablehlo.add %r#0, %x : tensor<8x8xf32>
+    stablehlo.return %e : tensor<8x8xf32>
+  }, {
+    stablehlo.return %x : tensor<8x8xf32>
+  }) : (tensor<i1>) -> tensor<8x8xf32>
+  %m = stablehlo.reduce(%c init: %none) applies stablehlo.maximum across dimensions = [0] :
+    (tensor<8x8xf32>, tensor<f32>) -> tensor<8xf32>
+  return %c, %m : tensor<8x8xf32>, tensor<8xf32>
+}"""
+
+
+def inputs(module: Module, seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [np.asarray(rng.standard_normal(p.type.shape).astype("f4") if p.type.dtype.is_float else 3, p.type.dtype.np)
+            for p in module.entry.params]
+
+
+def on_devices(module: Module, plan: Plan, arrays) -> list[np.ndarray]:
+    """The results of the partitioned program, run in lock step, put together."""
+    local = partition(module, plan)
+    inputs = [[piece(np.asarray(a), plan.mesh, s, d) for d in range(plan.mesh.count)]
+              for a, s in zip(arrays, local.params, strict=True)]
+    found = dx.compile(local.module, engine="numpy", partitions=plan.mesh.count)(*inputs)
+    return [assembled([device[k] for device in found], plan.mesh, s) for k, s in enumerate(local.results)]

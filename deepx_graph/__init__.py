@@ -52,18 +52,29 @@ if TYPE_CHECKING:
         UsageError,
         VerifyError,
     )
+    from deepx_graph.interop.plugins import (
+        register_engine,
+        register_op,
+        register_pass,
+        register_printer,
+        register_reader,
+        register_rule,
+    )
     from deepx_graph.ir import Builder, Function, Module, Node
 
 _HOMES = {
     "deepx_graph.api": (
-        "Module", "build", "check", "compile", "custom_vjp", "diff", "draw", "dumps", "from_jax", "grad", "hvp", "info",
+        "Builder", "Function", "Module", "Node", "build", "check", "compile", "custom_vjp", "diff", "draw", "dumps",
+        "from_jax", "grad", "hvp", "info",
         "jit", "jvp", "load", "load_compiled", "loads", "memory", "optimize", "register_custom_call", "run", "to_jax",
         "trace", "why",
     ),
     "deepx_graph.errors": (
         "CheckFailed", "DeepxGraphError", "Diagnostic", "LimitError", "ParseError", "RunError", "UsageError", "VerifyError",
     ),
-    "deepx_graph.ir": ("Builder", "Function", "Node"),
+    "deepx_graph.interop.plugins": (
+        "register_engine", "register_op", "register_pass", "register_printer", "register_reader", "register_rule",
+    ),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -71,7 +82,8 @@ __all__ = [
     "Builder", "CheckFailed", "DeepxGraphError", "Diagnostic", "Function", "LimitError", "Module", "Node", "ParseError",
     "RunError", "UsageError", "VerifyError", "build", "check", "compile", "custom_vjp", "diff", "draw", "dumps", "from_jax",
     "grad", "hvp", "info", "jit", "jvp", "load", "load_compiled", "loads", "memory", "optimize", "register_custom_call",
-    "run", "to_jax", "trace", "why", "xp",
+    "register_engine", "register_op", "register_pass", "register_printer", "register_reader", "register_rule", "run",
+    "to_jax", "trace", "why", "xp",
 ]  # fmt: skip
 
 

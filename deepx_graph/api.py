@@ -17,6 +17,8 @@ from types import SimpleNamespace, UnionType
 from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from deepx_graph.errors import Diagnostic, InferError, UsageError, VerifyError
+from deepx_graph.interop import load_plugins
+from deepx_graph.ir import Builder as Builder
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.provided import provide
 from deepx_graph.ops.host.custom_calls import register_custom_call
@@ -69,6 +71,7 @@ def _operate(name: str, *operands: Any) -> Node:
 
 
 provide(show=_bundle, find=_find, text=_text, operate=_operate)
+load_plugins()
 
 
 def _pickled(module: Module) -> tuple[Any, ...]:
@@ -258,8 +261,8 @@ def jit(function: Callable[..., Any], *, static_argnames: str | Sequence[str] = 
 
 
 @public
-def optimize(module: Module, pipeline: str = "default", *, verify: bool = True, fast_math: bool = False) -> Module:
-    """The module after a pipeline of passes: a name such as `default`, or a text such as `cse,fuse{max-ops=64}`.
+def optimize(module: Module, pipeline: str | Sequence[Any] = "default", *, verify: bool = True, fast_math: bool = False) -> Module:
+    """The module after a pipeline of passes: a name such as `default`, a text such as `cse,fuse{max-ops=64}`, or passes as objects.
 
     It is verified after every pass unless `verify` is false. `fast_math` allows rewrites that change floating-point results
     slightly. Raises UsageError for an unknown pass or option, PassError when a pass fails.

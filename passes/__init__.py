@@ -38,17 +38,22 @@ MODULES = {
 
 
 class Registry(Mapping[str, "type[Pass]"]):
-    """The passes by name. Asking for the names imports nothing."""
+    """The passes by name. Asking for the names imports nothing. `added` are those of plugins."""
+
+    def __init__(self) -> None:
+        self.added: dict[str, type[Pass]] = {}
 
     def __getitem__(self, name: str) -> "type[Pass]":
+        if name in self.added:
+            return self.added[name]
         found = vars(import_module(f"{__name__}.{MODULES[name]}")).values()
         return cast("type[Pass]", next(v for v in found if isinstance(v, type) and getattr(v, "name", None) == name))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(MODULES)
+        return iter((*MODULES, *self.added))
 
     def __len__(self) -> int:
-        return len(MODULES)
+        return len(MODULES) + len(self.added)
 
 
 REGISTRY = Registry()

@@ -32,6 +32,7 @@ from deepx_graph.cli.options import (
 )
 from deepx_graph.cli.output import say
 from deepx_graph.errors import DeepxGraphError
+from deepx_graph.interop import load_plugins
 from deepx_graph.runtime.native import vectors
 
 INTERNAL = 70
@@ -93,6 +94,8 @@ def make_parser() -> Parser:
     for name, (summary, own, _, before, after) in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", allow_abbrev=False)
         command.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="colour of diagnostics")
+        command.add_argument("--plugin", action="append", default=[], metavar="FILE.py",
+                             help="run this file first, which registers operations, passes, engines, ...")
         command.add_argument("--quiet", action="store_true", help="do not say on a terminal what is being done")
         for add in (*before, own, *after):
             add(command)
@@ -129,6 +132,7 @@ def _main(argv: Sequence[str] | None) -> int:
             parser.print_help()
             return 0
         output.COLOUR = args.color
+        _load_plugins(args.plugin)
         with vectors(getattr(args, "vector_bits", None)), output.shown(sys.stderr, not args.quiet):
             return COMMANDS[args.command].run(args)
     except DeepxGraphError as e:
@@ -151,6 +155,15 @@ def _main(argv: Sequence[str] | None) -> int:
         return 5
     except Exception as e:  # the boundary between our own faults and a user
         return _reproducer(arguments, e)
+
+
+def _load_plugins(files: Sequence[str]) -> None:
+    """The installed plugins, and those of files, before anything asks for what they add."""
+    load_plugins()
+    for file in files:
+        from deepx_graph.interop import plugins
+
+        plugins.load_file(file)
 
 
 def _drop_output() -> None:

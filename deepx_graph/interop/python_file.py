@@ -51,14 +51,15 @@ def load_named(what: EntryName, options: ReadOptions) -> Loaded:
     be traced, for arguments of the types given, of its defaults, or of its annotations as texts. Runs the file. Raises UsageError
     for a file that fails, for a name that there is not, and for an argument of unknown type; else as `live.load`.
     """
-    value = getattr(_run(what), what.name, None)
+    module = run_file(what.file)
+    value = getattr(module, what.name, None)
     if value is None:
-        names = [n for n, v in vars(sys.modules[_module_name(what)]).items() if callable(v) and not n.startswith("_")]
+        names = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
         raise UsageError(Diagnostic(f"{what.file} has no '{what.name}'", expected=", ".join(names[:20]) or None,
                                     hint=suggest(what.name, names)))
     if callable(value) and not _is_program(value):
         function, args = value, _arguments(what, value)
-        value = _guarded(what, lambda: _traced(function, args) if args else function())
+        value = _guarded(what.file, lambda: _traced(function, args) if args else function())
     return Loaded(value) if isinstance(value, Module) else load(value, None, options)
 
 
@@ -74,33 +75,32 @@ def _traced(function: Callable[..., Any], args: Sequence[Any]) -> Module:
     return jax.from_jax(function, args, {}) if "jax" in sys.modules else trace(function, args, {})
 
 
-def _module_name(what: EntryName) -> str:
-    return Path(what.file).stem
+def run_file(file: str) -> ModuleType:
+    """The module that a file makes; what stands beside the file can be imported in it, as when Python runs it.
 
-
-def _run(what: EntryName) -> ModuleType:
-    """The module that the file makes; what stands beside the file can be imported in it, as when Python runs it."""
-    path = Path(what.file)
+    Raises UsageError, with the line, where it fails.
+    """
+    path = Path(file)
     if not path.is_file():
-        raise UsageError(f"cannot read '{what.file}': no such file")
-    spec = importlib.util.spec_from_file_location(_module_name(what), path)
+        raise UsageError(f"cannot read '{file}': no such file")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     sys.path.insert(0, str(path.resolve().parent))
-    _guarded(what, lambda: spec.loader.exec_module(module))  # type: ignore[union-attr]
+    _guarded(file, lambda: spec.loader.exec_module(module))  # type: ignore[union-attr]
     return module
 
 
-def _guarded(what: EntryName, run: Callable[[], Any]) -> Any:
+def _guarded(file: str, run: Callable[[], Any]) -> Any:
     """What the user's code gives. Raises UsageError, with the line of the file, where it fails."""
     try:
         return run()
     except (Exception, SystemExit) as e:
         if is_interrupt(e):
             raise
-        lines = [f.lineno for f in traceback.extract_tb(e.__traceback__) if Path(f.filename).name == Path(what.file).name]
-        place = f"{what.file}:{lines[-1]}" if lines else what.file
+        lines = [f.lineno for f in traceback.extract_tb(e.__traceback__) if Path(f.filename).name == Path(file).name]
+        place = f"{file}:{lines[-1]}" if lines else file
         raise UsageError(f"{place}: {type(e).__name__}: {e}") from e
 
 

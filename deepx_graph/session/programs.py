@@ -150,13 +150,15 @@ class Watch:
     """Others that look on."""
 
 
-def optimise(module: Module, pipeline: str = "default", watch: Watch | None = None) -> Optimised:
-    """The module after a pipeline such as `default` or `fold,cse,fuse{max-ops=64}`.
+def optimise(module: Module, pipeline: str | Sequence[Pass] = "default", watch: Watch | None = None) -> Optimised:
+    """The module after a pipeline such as `default` or `fold,cse,fuse{max-ops=64}`, or after passes as objects.
 
     Raises UsageError for a pipeline that is none, PassError when a pass fails or makes an invalid module.
     """
     watch = watch or Watch()
-    passes = parse_pipeline(pipeline)
+    passes = parse_pipeline(pipeline) if isinstance(pipeline, str) else tuple(pipeline)
+    if not all(isinstance(p, Pass) for p in passes):
+        raise UsageError(Diagnostic("a pipeline of objects has something else than passes", expected="instances of passes"))
     if watch.fast_math:
         passes = tuple(_with_fast_math(p) for p in passes)
     timing, record = Timing(), Record() if watch.record else None

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
 from deepx_graph.errors import (
     Diagnostic,
@@ -88,13 +88,15 @@ class Format:
     """Whether what it writes is bytes."""
     begins: Callable[[bytes], bool] | None = None
     """Whether a file with these first bytes is a binary one of this language."""
+    language: Any = None
+    """What a plugin gives in place of a package, with the functions of `Language`."""
 
     def conversion_target(self) -> ConversionTarget:
         """What the language has, for legalisation. Imports its printer."""
         return cast("ConversionTarget", importlib.import_module(f"{self.package}.{self.target}").TARGET)
 
     def _language(self) -> Language:
-        return cast(Language, importlib.import_module(self.package))
+        return cast(Language, self.language or importlib.import_module(self.package))
 
     def detect(self, text: str) -> float:
         return self._language().detect(text) if self.reads else 0.0

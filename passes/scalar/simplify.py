@@ -26,6 +26,9 @@ from deepx_graph.rewrite.legalise import legalise
 ALGEBRA: tuple[Rule, ...] = ARITHMETIC + POWERS + LOGIC
 CANONICAL: tuple[Rule, ...] = CONTROL + SHAPES + MOVES + WINDOWS + ORDERS
 
+EXTENSIONS: list[Rule] = []
+"""Rules that plugins have registered."""
+
 MAX_ROUNDS = 1000
 """More rounds than any nest of loops needs."""
 
@@ -60,7 +63,7 @@ class Simplify(Pass):
     max_bytes: int = FOLD_LIMIT
 
     def run_under(self, module: Module, control: RewriteControl) -> Module:
-        rules = RuleSet((fold_rule(self.max_bytes), *CANONICAL, *ALGEBRA), fast_math=self.fast_math)
+        rules = RuleSet((fold_rule(self.max_bytes), *CANONICAL, *ALGEBRA, *EXTENSIONS), fast_math=self.fast_math)
         return settle(module, rules, control)
 
 

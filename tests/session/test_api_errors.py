@@ -34,7 +34,8 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[str, ...]]] = 
 }  # fmt: skip
 ELSEWHERE = {"build": "writes files, as `deepx-graph build` does", "register_custom_call": "takes a function, and registers it",
              "from_jax": "tests/interop", "jit": "tests/interop", "to_jax": "tests/interop", "trace": "tests/array_api",
-             **dict.fromkeys(("check", "diff", "info", "run", "why"), "tests/session/test_public_names.py")}
+             **dict.fromkeys(("check", "diff", "info", "run", "why"), "tests/session/test_public_names.py"),
+             **{name: "tests/interop/test_plugins.py" for name in api.__all__ if name.startswith("register_c")}}
 
 
 def test_every_public_function_is_here() -> None:

@@ -14,7 +14,8 @@ from deepx_graph.types import F32, tensor
 from tests.support import viz_modules as programs
 
 WITHOUT = {
-    "build": "writes files", "load_compiled": "takes a file that was written", "register_custom_call": "registers for the process",
+    "build": "writes files", "load_compiled": "takes a file that was written",
+    **dict.fromkeys((n for n in dx.__all__ if n.startswith("register_")), "registers for the process"),
     "custom_vjp": "takes a program of several functions", "from_jax": "needs JAX", "jit": "needs JAX", "to_jax": "needs JAX",
 }  # fmt: skip
 """Functions without an example in their docstring, with the reason; tests of their own have them."""

@@ -1,0 +1,131 @@
+"""What others add from outside: operations, rules, passes, engines, readers and printers, as if they stood in this package.
+
+A plugin is a Python file that registers them, named by `--plugin FILE.py`, or an installed distribution with an entry point of the
+group `deepx_graph.plugins` that names a module, or a function without arguments. Plugins run with all rights of the user.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import entry_points
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+from deepx_graph import ops
+from deepx_graph.errors import Diagnostic, Source, UsageError, is_interrupt
+from deepx_graph.interop.python_file import run_file
+from deepx_graph.ir import Module, Op
+from deepx_graph.passes import REGISTRY
+from deepx_graph.passes.scalar.simplify import EXTENSIONS
+from deepx_graph.rewrite.base import Pass
+from deepx_graph.rewrite.engine import Rule
+from deepx_graph.runtime.engines import ENGINES
+from deepx_graph.runtime.engines.base import Engine
+from deepx_graph.text.common.options import ReadOptions, ReadResult
+from deepx_graph.text.formats import FORMATS, Format
+
+P = TypeVar("P", bound=type[Pass])
+
+
+def _taken(what: str, name: str, old: object, new: object) -> None:
+    """Raises UsageError where a name stands for something else."""
+    if old is not None and old is not new:
+        raise UsageError(Diagnostic(f"there is {what} '{name}' already", hint="choose another name"))
+
+
+def register_op(op: Op, family: str = "plugin") -> Op:
+    """Makes an operation known: it is read and printed (in `sea`; elsewhere by its kernel or decomposition), listed, and found as
+    `deepx_graph.ops.NAME`. It runs, fuses and differentiates from its declaration alone. The operation itself is given back.
+
+    Raises UsageError for a name that another operation has.
+    """
+    _taken("an operation", op.name, ops.OPS.get(op.name), op)
+    if op.name not in ops.OPS:
+        ops.OPS[op.name] = op
+        ops.FAMILIES[family] = (*ops.FAMILIES.get(family, ()), op)
+        ops.FAMILY_OF[op] = family
+        setattr(ops, op.name, op)
+    return op
+
+
+def register_rule(rule: Rule) -> Rule:
+    """Makes the pass `simplify` apply a rewrite rule, behind its own. The rule itself is given back, so that this is a decorator.
+
+    Raises UsageError for a name that another rule of a plugin has.
+    """
+    _taken("a rule", rule.name, next((r for r in EXTENSIONS if r.name == rule.name), None), rule)
+    if rule not in EXTENSIONS:
+        EXTENSIONS.append(rule)
+    return rule
+
+
+def register_pass(pass_: P) -> P:
+    """Makes a pass known to pipelines by its `name`, with its fields as options. The class is given back: this is a decorator.
+
+    Raises UsageError for a name that another pass has.
+    """
+    _taken("a pass", pass_.name, REGISTRY.get(pass_.name), pass_)
+    REGISTRY.added[pass_.name] = pass_
+    return pass_
+
+
+def register_engine(name: str, make: Callable[[int | None], Engine]) -> None:
+    """Makes an engine known: `make(threads)` gives it, with as many threads as asked for, or None.
+
+    Raises UsageError for a name that another engine has.
+    """
+    _taken("an engine", name, ENGINES.get(name), make)
+    ENGINES[name] = make
+
+
+def _language(name: str, summary: str, suffixes: tuple[str, ...]) -> Format:
+    """The format of that name that plugins have made, or a new one. Raises UsageError for one of this package."""
+    known = FORMATS.get(name)
+    if known is not None and known.language is None:
+        raise UsageError(Diagnostic(f"there is a format '{name}' already", hint="choose another name"))
+    nothing = SimpleNamespace(detect=lambda text: 0.0, read=None, write=None)
+    return known or Format(name, summary, suffixes, __name__, reads=False, writes=False, language=nothing)
+
+
+def register_reader(name: str, read: Callable[[Source, ReadOptions], ReadResult | Module], *,
+                    detect: Callable[[str], float] = lambda text: 0.0, suffixes: tuple[str, ...] = (), summary: str = "") -> None:
+    """Makes a language readable: `read(source, options)` gives the module, `detect(text)` how likely a text is of it, 0 to 1.
+
+    `suffixes`, such as `.rpn`, tell files whose text does not. Raises UsageError for a language of this package.
+    """
+    def result(source: Source, options: ReadOptions) -> ReadResult:
+        found = read(source, options)
+        return ReadResult(found) if isinstance(found, Module) else found
+
+    known = _language(name, summary, suffixes)
+    language = SimpleNamespace(detect=detect, read=result, write=getattr(known.language, "write", None))
+    FORMATS[name] = replace(known, reads=True, suffixes=suffixes or known.suffixes, language=language)
+
+
+def register_printer(name: str, write: Callable[[Module], str], *, suffixes: tuple[str, ...] = (), summary: str = "") -> None:
+    """Makes a language writable: `write(module)` gives the text. Raises UsageError for a language of this package."""
+    known = _language(name, summary, suffixes)
+    language = SimpleNamespace(**{**vars(known.language), "write": write})
+    FORMATS[name] = replace(known, writes=True, suffixes=suffixes or known.suffixes, language=language)
+
+
+def load_file(path: str) -> None:
+    """Runs a plugin's file. Raises UsageError, with its line, where it fails."""
+    run_file(path)
+
+
+@functools.cache
+def load_installed(group: str) -> None:
+    """Loads every plugin of a group of entry points, once in a process. One that fails is a warning."""
+    for point in entry_points(group=group):
+        try:
+            found: Any = point.load()
+            if callable(found):
+                found()
+        except Exception as e:  # whatever a plugin raises
+            if is_interrupt(e):
+                raise
+            warnings.warn(f"the plugin '{point.name}' ({point.value}) was not loaded: {type(e).__name__}: {e}", stacklevel=2)

@@ -59,7 +59,7 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     """How programs are read."""
     group = parser.add_argument_group("reading")
     group.add_argument("--format", metavar="NAME",
-                       help="deepx, hlo, stablehlo, relay, mindir, onnx, anf or sea; by content when left out")
+                       help="deepx, hlo, stablehlo, relay, mindir, onnx, torch, anf or sea; by content when left out")
     group.add_argument("--broadcast", action="store_true", help="broadcast elementwise operands as numpy does; deepx does not")
     group.add_argument("--weights", choices=("constants", "inputs"), default="constants",
                        help="what the weights that a file holds become")

@@ -6,6 +6,7 @@ Only light modules are imported here: `--help` must not pay for numpy.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -190,8 +191,10 @@ def reading_options(args: Arguments) -> ReadOptions:
     return ReadOptions(broadcast=args.broadcast, weights=args.weights, data_root=root, **bounds)
 
 
-def read_program(args: Arguments, file: str | None = None) -> Loaded:
-    """The program a command is about, its warnings written to standard error. `FILE.py:NAME` runs that file."""
+def read_program(args: Arguments, file: str | None = None, operators: str = "lowered") -> Loaded:
+    """The program a command is about, its warnings written to standard error. `FILE.py:NAME` runs that file; `operators` are
+    those of ReadOptions.
+    """
     from deepx_graph.interop import python_file
     from deepx_graph.session import programs
 
@@ -199,7 +202,7 @@ def read_program(args: Arguments, file: str | None = None) -> Loaded:
     if path == programs.STDIN and sys.stdin is not None and sys.stdin.isatty():
         say("note: reading the program from standard input; Ctrl-D ends it")
     what = python_file.named(path)
-    options = reading_options(args)
+    options = dataclasses.replace(reading_options(args), operators=operators)
     loaded = programs.load(path, args.format, options) if what is None else python_file.load_named(what, options)
     for warning in loaded.warnings:
         say(warning.render())

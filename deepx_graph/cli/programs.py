@@ -25,9 +25,10 @@ DIALECTS = ("seed", "wire", "function")
 def add_opt(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help="where the result goes; - or nothing is standard output")
     parser.add_argument("--emit", metavar="FORM",
-                        help="deepx, hlo, stablehlo, mlirbc, relay, sea, anf, cps, json, dot, svg, png, html (default: "
+                        help="deepx, hlo, stablehlo, mlirbc, onnx, relay, sea, anf, cps, json, dot, svg, png, html (default: "
                              "what the output's name ends in, or as read)")
     parser.add_argument("--dialect", choices=DIALECTS, help="which dialect of deepx to write")
+    parser.add_argument("--opset", type=count, metavar="N", help="the version of the operator set of ONNX to write (18)")
     add_part(parser, "--extract", "cut these nodes out first, as a program of its own: a query, such as 'op:dot_general'")
     parser.add_argument("--list-passes", action="store_true", help="list the passes and their options, and do nothing")
     parser.add_argument("--timing", action="store_true", help="report the time of every pass")
@@ -43,16 +44,34 @@ def run_opt(args: Arguments) -> int:
     if args.list_passes:
         return _list_passes(args)
     start, form = time.perf_counter(), wanted_form(args)
-    module = read_program(args).module
     part = chosen_part(args, args.extract)
+    keeps = form == "onnx" and args.pass_pipeline == "default" and not args.opset and not part
+    module = read_program(args, operators="kept" if keeps else "lowered").module
+    if keeps and module.format == "onnx":
+        return _shrink(args, module)
     module = part.extracted(module) if part else module
     read = time.perf_counter() - start
     watching = watch(args)
     watching.record = args.dump_rewrites
     done = programs.optimise(module, args.pass_pipeline, watching)
-    emit(rendered(done.module, form, args.dialect), args.output)
+    emit(rendered(done.module, form, args.dialect, args.opset), args.output)
     _report(args, done, read)
     return 0
+
+
+def _shrink(args: Arguments, module: Module) -> int:
+    """From ONNX to ONNX: operators stay what they are. Says what has changed; exit code 1 where results differ."""
+    from deepx_graph.cli.options import reading_options
+    from deepx_graph.session.shrink import shrink
+
+    found = shrink(module, reading_options(args))
+    emit(bytes(found.data), args.output)
+    if args.json and args.output not in (None, "-"):
+        emit_json(found.to_json())
+    else:
+        for line in found.lines():
+            say(line)
+    return 0 if found.agrees else 1
 
 
 def _list_passes(args: Arguments) -> int:
@@ -125,7 +144,7 @@ def wanted_form(args: Arguments) -> str | None:
     return forms.get(suffix)
 
 
-def rendered(module: Module, form: str | None, dialect: str | None = None) -> str | bytes:
+def rendered(module: Module, form: str | None, dialect: str | None = None, opset: int | None = None) -> str | bytes:
     """The module in one of the forms of --emit. Raises UsageError for another."""
     from deepx_graph.session import programs
     from deepx_graph.text import FORMATS
@@ -145,7 +164,8 @@ def rendered(module: Module, form: str | None, dialect: str | None = None) -> st
     if form not in FORMATS:
         known = [*FORMATS, *PICTURES, "json"]
         raise UsageError(Diagnostic(f"cannot emit '{form}'", expected=", ".join(known), hint=suggest(form, known)))
-    return programs.encoded(module, form, **({"dialect": dialect} if dialect else {}))
+    options = {"dialect": dialect, "opset": opset}
+    return programs.encoded(module, form, **{k: v for k, v in options.items() if v})
 
 
 PIPELINE = "clean"
@@ -159,6 +179,7 @@ def add_grad(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help="where the result goes; - or nothing is standard output")
     parser.add_argument("--emit", metavar="FORM", help="as for opt; deepx in lines with <- where it can be said so")
     parser.add_argument("--dialect", choices=DIALECTS, help="which dialect of deepx to write")
+    parser.add_argument("--opset", type=count, metavar="N", help="the version of the operator set of ONNX to write (18)")
     parser.add_argument("--loop", choices=LOOPS, default="auto", help="what loops keep for their backward part (default: auto)")
     parser.add_argument("--loop-budget", type=size, metavar="N", help="the bytes that auto lets loops keep (default: 1G)")
     parser.add_argument("--loop-bytes", action="store_true", help="say on standard error what each choice of --loop keeps")
@@ -190,7 +211,7 @@ def run_grad(args: Arguments) -> int:
         from deepx_graph.text.deepx.printer.gradient import write_backward
 
         lines = write_backward(module, done.module)
-    emit(lines or rendered(done.module, form, args.dialect), args.output)
+    emit(lines or rendered(done.module, form, args.dialect, args.opset), args.output)
     return 0
 
 

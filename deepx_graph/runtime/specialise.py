@@ -85,7 +85,7 @@ def is_open(function: Function) -> bool:
     stack, seen = [function], {id(function)}
     while stack:
         for n in stack.pop().nodes:
-            if draw_index(n) is not None or not is_static(n.type):
+            if draw_index(n) is not None or not is_static(n.type) or lowering_of(n) is not None:
                 return True
             for a, value in zip(n.op.attrs, n.attrs, strict=True):
                 if a.kind == "dims" and not all(isinstance(d, int) for d in value):

@@ -112,9 +112,9 @@ def is_functional(module: Module) -> bool:
 
 
 def own_format(module: Module) -> str:
-    """The format a module was read in where that can be written, else `sea`."""
+    """The format a module was read in where that can be written as text, else `sea`."""
     found = FORMATS.get(module.format)
-    return found.name if found is not None and found.writes else "sea"
+    return found.name if found is not None and found.writes and not found.binary else "sea"
 
 
 @dataclass

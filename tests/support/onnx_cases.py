@@ -1,6 +1,7 @@
 """Writes the official ONNX backend suite as files, and what onnxruntime passes of it. Runs in an environment that has `onnx`:
 
     PYTHON tests/support/onnx_cases.py FOLDER
+    PYTHON tests/support/onnx_cases.py --judge ROWS.json      # models that were written of them
 
 FOLDER/index.json lists the cases: kind, name, folder, tolerances, and how onnxruntime did. Each folder has `model.onnx` and the
 data sets in the form of the suite, `test_data_set_0/input_0.pb` and so on.
@@ -89,14 +90,14 @@ def same(found, wanted, rtol, atol):
     return bool(np.allclose(found, wanted, rtol=rtol, atol=atol, equal_nan=True))
 
 
-def by_onnxruntime(folder, rtol, atol):
-    """`passed`, or why not in short."""
+def by_onnxruntime(folder, rtol, atol, written=None):
+    """`passed`, or why not in short; of another model where one is `written`."""
     import onnxruntime
 
     try:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
-        session = onnxruntime.InferenceSession(str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(str(written or folder / "model.onnx"), options, providers=["CPUExecutionProvider"])
         for data in sorted(folder.glob("test_data_set_*")):
             model = onnx.load(folder / "model.onnx")
             initialised = {i.name for i in model.graph.initializer}
@@ -140,5 +141,11 @@ def main(out):
     (out / "index.json").write_text(json.dumps({"versions": versions, "cases": index}, indent=1))
 
 
+def judge(rows):
+    """How onnxruntime does on models that were written of cases; `rows` has their names, folders, tolerances and files as JSON."""
+    found = {r["file"]: by_onnxruntime(Path(r["folder"]), r["rtol"], r["atol"], r["file"]) for r in json.loads(rows.read_text())}
+    print(json.dumps(found))
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    judge(Path(sys.argv[2])) if sys.argv[1] == "--judge" else main(Path(sys.argv[1]))

@@ -150,6 +150,16 @@ def outcome(case: Case, engine: str = "numpy", pipeline: str = "") -> str:
     return "passed"
 
 
+def told_lengths(case: Case) -> dict[str, Any]:
+    """How many items the inputs of a case have that are sequences; none where there is no such input."""
+    model, _ = message(case.folder / "model.onnx", ModelProto)
+    initialised = {w.name for w in model.graph.initializers}
+    infos = [i for i in model.graph.inputs if i.name not in initialised]
+    data = case.folder / "test_data_set_0"
+    given = [value_of(data / f"input_{k}.pb", i.type) for k, i in enumerate(infos) if (data / f"input_{k}.pb").exists()]
+    return lengths(infos, given)
+
+
 def lengths(infos: Any, given: Any) -> dict[str, Any]:
     """The values of inputs that are sequences or optional, as numbers of items."""
     return {i.name: len(g) if isinstance(g, list) else -1 for i, g in zip(infos, given, strict=True)

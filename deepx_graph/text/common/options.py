@@ -22,6 +22,9 @@ class ReadOptions:
     """Elementwise operands of different shapes are broadcast as numpy does, where the language is stricter."""
     weights: str = "constants"
     """What the weights that a file holds become: `constants`, or `inputs` of the entry."""
+    operators: str = "lowered"
+    """What the operators of an ONNX model become: `lowered` to operations of ours, or `kept` as they are, to be written back; those
+    that follow from constants, or compute again what there is, are left out. They are lowered when the program is run."""
     lengths: Mapping[str, int] = field(default_factory=dict)
     """How many items the inputs have that are sequences, by name; -1 for an optional input without a value."""
     max_nodes: int = 5_000_000

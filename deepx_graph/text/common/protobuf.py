@@ -172,38 +172,43 @@ def present(d: Decoder, f: Field, depth: int) -> list[bool]:
     return [True]
 
 
-def reals(code: str) -> Values:
+@dataclass(frozen=True, slots=True)
+class Reals:
     """Floats (`f`) or doubles (`d`), one or packed."""
-    size = struct.calcsize(code)
 
-    def read(d: Decoder, f: Field, depth: int) -> list[float]:
-        length = f.end - f.start
+    code: str
+
+    def __call__(self, d: Decoder, f: Field, depth: int) -> list[float]:
+        size, length = struct.calcsize(self.code), f.end - f.start
         if f.kind not in (BYTES, FIXED32 if size == 4 else FIXED64) or length % size:
             raise d.wire.fail(f.at, f"field {f.number} is not a list of numbers of {size} bytes")
-        return list(struct.unpack(f"<{length // size}{code}", d.wire.data[f.start : f.end]))
-
-    return read
+        return list(struct.unpack(f"<{length // size}{self.code}", d.wire.data[f.start : f.end]))
 
 
-def elements(code: str) -> Values:
+@dataclass(frozen=True, slots=True)
+class Elements:
     """Elements of a tensor that stand as numbers of their own, as their bytes; `code` as in `struct`."""
 
-    def read(d: Decoder, f: Field, depth: int) -> list[bytes]:
-        if code in "fd":
-            values = reals(code)(d, f, depth)
-            return [struct.pack(f"<{len(values)}{code}", *values)]
-        mask = (1 << 8 * struct.calcsize("<" + code)) - 1
+    code: str
+
+    def __call__(self, d: Decoder, f: Field, depth: int) -> list[bytes]:
+        if self.code in "fd":
+            values = Reals(self.code)(d, f, depth)
+            return [struct.pack(f"<{len(values)}{self.code}", *values)]
+        mask = (1 << 8 * struct.calcsize("<" + self.code)) - 1
         whole = numbers(d, f, depth)
-        return [struct.pack(f"<{len(whole)}{code.upper()}", *(v & mask for v in whole))]
-
-    return read
+        return [struct.pack(f"<{len(whole)}{self.code.upper()}", *(v & mask for v in whole))]
 
 
-def messages(kind: type) -> Values:
+@dataclass(frozen=True, slots=True)
+class Messages:
     """Messages of the schema."""
 
-    def read(d: Decoder, f: Field, depth: int) -> list[Any]:
-        raw_bytes(d, f)
-        return [d.message(kind, f.start, f.end, f.at, depth + 1)]
+    kind: type
 
-    return read
+    def __call__(self, d: Decoder, f: Field, depth: int) -> list[Any]:
+        raw_bytes(d, f)
+        return [d.message(self.kind, f.start, f.end, f.at, depth + 1)]
+
+
+reals, elements, messages = Reals, Elements, Messages

@@ -19,6 +19,7 @@ from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.common.protobuf import Decoder
 from deepx_graph.text.common.steps import Unsupported
 from deepx_graph.text.onnx.context import NodeContext, Value, rule_since
+from deepx_graph.text.onnx.keep import KeptOperators, resolved
 from deepx_graph.text.onnx.rules import RULES
 from deepx_graph.text.onnx.schema import (
     SCHEMA,
@@ -71,15 +72,17 @@ class OnnxLowering:
 
     def module(self) -> Module:
         """The module: its one function is the graph."""
-        b = Builder(origin=Origin("", (self.span(self.graph.at),)))
-        lowering = OnnxGraphLowering(self, b, KnownValues(), self.opsets)
+        keeps = self.options.operators == "kept"
+        b, known = Builder(intern=keeps, origin=Origin("", (self.span(self.graph.at),))), KnownValues()
+        kept = KeptOperators(self.graph, self.opsets, known) if keeps else None
+        lowering = OnnxGraphLowering(self, b, known, self.opsets, kept=kept)
         try:
             params = self._params(b, lowering)
             results = lowering.run(self.graph, lowering.scope)
         except InferError as e:
             raise VerifyError(e.diagnostic(self.span(self.graph.at))) from None
         names = tuple(o.name for o in self.graph.outputs)
-        made = tuple(lowering.node_of(r) for r in results)
+        made = tuple(lowering.node_of(r) if kept is None else kept.value(r) for r in results)
         name = "".join(c if c.isalnum() and c.isascii() else "_" for c in self.graph.name).strip("_") or "main"
         entry = Function(name, tuple(params), made, names, span=self.span(self.graph.at))
         return Module((entry,), name, source=self.source, format="onnx")
@@ -165,7 +168,9 @@ class OnnxGraphLowering:
     """Nodes being lowered by one builder, in one operator set; `bound` are the attributes of the function that they stand in."""
 
     def __init__(self, whole: OnnxLowering, b: Builder, known: Callable[[Node], Any], opsets: Mapping[str, int],
-                 bound: Mapping[str, AttributeProto] | None = None, may_defer: bool = True, depth: int = 0) -> None:
+                 bound: Mapping[str, AttributeProto] | None = None, may_defer: bool = True, depth: int = 0,
+                 kept: KeptOperators | None = None) -> None:
+        self.kept = kept
         self.whole, self.b, self.known, self.opsets, self.bound = whole, b, known, opsets, bound
         self.scope = GraphNames()
         self.may_defer, self.depth = may_defer, depth
@@ -253,8 +258,11 @@ class OnnxGraphLowering:
         notes = (("doc_string", node.doc_string), *notes) if node.doc_string else notes
         before = self.b.origin
         self.b.origin = Origin(shown, (whole.span(node.at, node.name),), (), notes)
+        since = 0 if self.kept is None else self.kept.count
         try:
             results = self._results(node)
+            if self.kept is not None:
+                self._keep(self.kept, node, results, since)
             for k, name in enumerate(node.outputs):
                 if not name:
                     continue
@@ -269,6 +277,15 @@ class OnnxGraphLowering:
             raise VerifyError(e.diagnostic(self.b.origin.span, f"{_label(node)}: ")) from None
         finally:
             self.b.origin = before
+
+    def _keep(self, kept: KeptOperators, node: NodeProto, results: Sequence[Value], since: int) -> None:
+        """Keeps the operator too, which was lowered."""
+        names = dict.fromkeys(n for n in (*node.inputs, *captured(node)) if n and n in self.scope)
+        if any(self.opsets.get(d) != v for d, v in self.whole.opsets.items()):
+            raise InferError("a function of the model has operators of other versions than its graph")
+        plain = resolved(node, self.bound)
+        kept.record(node, self.b.origin, {n: self.scope[n] for n in names}, results,
+                    lambda template: DeferredNode(self.whole, dict(self.opsets), None, plain, template), since)
 
     def _results(self, node: NodeProto) -> Sequence[Value]:
         """What a node gives: by a function of the model, by the rule of its operator, opaque where there is none."""
@@ -357,7 +374,7 @@ class OnnxGraphLowering:
             if given is not None:
                 bound[a.name] = given
         opsets = {**self.whole.opsets, **versions(function.opsets)}
-        inner = OnnxGraphLowering(self.whole, self.b, self.known, opsets, bound, self.may_defer, self.depth)
+        inner = OnnxGraphLowering(self.whole, self.b, self.known, opsets, bound, self.may_defer, self.depth, self.kept)
         for k, name in enumerate(function.inputs):
             inner.scope.define(name, inputs[k] if k < len(inputs) else None)
         with inner._deeper():

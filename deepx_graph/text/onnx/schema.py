@@ -73,6 +73,7 @@ class ValueInfoProto:
     name: str = ""
     type: TypeProto | None = None
     doc_string: str = ""
+    metadata: list[StringStringEntry] = field(default_factory=list)
     at: int = 0
 
 
@@ -194,6 +195,7 @@ class ModelProto:
     producer: str = ""
     producer_version: str = ""
     domain: str = ""
+    version: int = 0
     doc_string: str = ""
     graph: GraphProto | None = None
     opsets: list[OperatorSetId] = field(default_factory=list)
@@ -213,7 +215,9 @@ SCHEMA: Schema = {
         8: ("sparse", messages(TensorTypeProto)),
         9: ("optional", messages(ItemsTypeProto)),
     },
-    ValueInfoProto: {1: ("name", text), 2: ("type", messages(TypeProto)), 3: ("doc_string", text)},
+    ValueInfoProto: {
+        1: ("name", text), 2: ("type", messages(TypeProto)), 3: ("doc_string", text), 4: ("metadata", messages(StringStringEntry)),
+    },
     TensorProto: {
         1: ("dims", numbers), 2: ("dtype", numbers), 4: ("floats", elements("f")), 5: ("int32s", elements("i")),
         6: ("strings", raw_bytes), 7: ("int64s", elements("q")), 8: ("name", text), 9: ("raw", raw_bytes),
@@ -246,8 +250,8 @@ SCHEMA: Schema = {
     },
     ModelProto: {
         1: ("ir_version", numbers), 2: ("producer", text), 3: ("producer_version", text), 4: ("domain", text),
-        6: ("doc_string", text), 7: ("graph", messages(GraphProto)), 8: ("opsets", messages(OperatorSetId)),
-        14: ("metadata", messages(StringStringEntry)),
+        5: ("version", numbers), 6: ("doc_string", text), 7: ("graph", messages(GraphProto)),
+        8: ("opsets", messages(OperatorSetId)), 14: ("metadata", messages(StringStringEntry)),
         25: ("functions", messages(FunctionProto)),
     },
 }  # fmt: skip

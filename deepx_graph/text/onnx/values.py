@@ -57,6 +57,9 @@ DTYPES: dict[int, DType] = {
 }  # fmt: skip
 """TensorProto.DataType by number."""
 
+NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
+"""The number of each element type."""
+
 STRING = 8
 
 NAMES = {"FLOAT": 1, "UINT8": 2, "INT8": 3, "UINT16": 4, "INT16": 5, "INT32": 6, "INT64": 7, "STRING": 8, "BOOL": 9, "FLOAT16": 10,

@@ -9,11 +9,11 @@ from deepx_graph.text.onnx.context import Rule, Rules
 from deepx_graph.text.onnx.rules.attention import ATTENTION, PREVIEW
 from deepx_graph.text.onnx.rules.control import CONTROL
 from deepx_graph.text.onnx.rules.elementwise import ELEMENTWISE
+from deepx_graph.text.onnx.rules.fused import FUSED, UNLISTED
 from deepx_graph.text.onnx.rules.image import IMAGE
 from deepx_graph.text.onnx.rules.index import INDEX
 from deepx_graph.text.onnx.rules.learned import LEARNED, TEXT
 from deepx_graph.text.onnx.rules.linear import LINEAR
-from deepx_graph.text.onnx.rules.loss import LOSS
 from deepx_graph.text.onnx.rules.norm import NORM
 from deepx_graph.text.onnx.rules.quantize import QUANTIZE
 from deepx_graph.text.onnx.rules.recurrent import RECURRENT
@@ -21,13 +21,13 @@ from deepx_graph.text.onnx.rules.reduce import REDUCE
 from deepx_graph.text.onnx.rules.sequence import SEQUENCE
 from deepx_graph.text.onnx.rules.shape import SHAPE
 from deepx_graph.text.onnx.rules.signal import SIGNAL
-from deepx_graph.text.onnx.rules.training import TRAINING
+from deepx_graph.text.onnx.rules.training import LOSS, TRAINING
 from deepx_graph.text.onnx.rules.window import WINDOW
 
 _TABLES: dict[str, tuple[Rules, ...]] = {
     "": (ELEMENTWISE, REDUCE, SHAPE, INDEX, LINEAR, WINDOW, NORM, CONTROL, SEQUENCE, ATTENTION, IMAGE, LOSS, QUANTIZE, RECURRENT,
-         SIGNAL, TEXT),
-    "ai.onnx.ml": (LEARNED,),
+         SIGNAL, TEXT, UNLISTED),
+    "ai.onnx.ml": (LEARNED,), "com.microsoft": (FUSED,),
     "ai.onnx.preview": (PREVIEW,), "ai.onnx.preview.training": (TRAINING,),
 }
 """The tables of each domain."""

@@ -148,7 +148,7 @@ def _flex_attention(c: NodeContext) -> Node:
 # --- rotary embeddings ----------------------------------------------------------------------------------------------
 
 
-def _rotary(c: NodeContext) -> Node:
+def rotary(c: NodeContext) -> Node:
     """Pairs of features turned by the angle of their position: halves of a head, or neighbours."""
     x = c.node()
     if c.rank() == 3:
@@ -262,7 +262,7 @@ def _causal_convolution(c: NodeContext) -> list[Node]:
 
 
 ATTENTION: Rules = {
-    "Attention": _attention, "RotaryEmbedding": _rotary, "LinearAttention": _linear_attention,
+    "Attention": _attention, "RotaryEmbedding": rotary, "LinearAttention": _linear_attention,
     "CausalConvWithState": _causal_convolution,
 }  # fmt: skip
 

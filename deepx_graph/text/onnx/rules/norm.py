@@ -93,7 +93,8 @@ def _group_norm(c: NodeContext) -> Node:
     return affine(c, c.cast(c.shaped(x, shape), c.dtype()), c.node(1), c.node(2), 1)
 
 
-def _layer_norm(c: NodeContext, centred: bool = True) -> Any:
+def layer_norm(c: NodeContext, centred: bool = True) -> Any:
+    """LayerNormalization with the mean and the inverse deviation; RMSNormalization where it is not centred."""
     dims = c.dims()
     axis = c.axis(default=-1)
     axes = tuple(range(axis, len(dims)))
@@ -109,7 +110,7 @@ def _layer_norm(c: NodeContext, centred: bool = True) -> Any:
 
 
 def _rms_norm(c: NodeContext) -> Any:
-    return _layer_norm(c, centred=False)
+    return layer_norm(c, centred=False)
 
 
 def _lrn(c: NodeContext) -> Node:
@@ -156,6 +157,6 @@ def _dropout(c: NodeContext) -> Any:
 
 NORM: Rules = {
     "BatchNormalization": _batch_norm, "InstanceNormalization": _instance_norm, "GroupNormalization": _group_norm,
-    "LayerNormalization": _layer_norm, "RMSNormalization": _rms_norm, "LRN": _lrn, "LpNormalization": _lp_norm,
+    "LayerNormalization": layer_norm, "RMSNormalization": _rms_norm, "LRN": _lrn, "LpNormalization": _lp_norm,
     "MeanVarianceNormalization": _mean_variance, "Dropout": _dropout,
 }  # fmt: skip

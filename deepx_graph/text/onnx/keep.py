@@ -1,0 +1,146 @@
+"""The operators of a model kept as they are, as a program of their own beside their lowering.
+
+The lowering of a model, with equal nodes built once, numbers its values by what they mean. An operator is kept unless that tells
+better: where its results are values that there are already (it computes again what another one does, or changes nothing), where
+they are known and take no more room than what they are made of, or where it is a call or a branch whose own operators are kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from deepx_graph import ops
+from deepx_graph.errors import InferError
+from deepx_graph.ir import Builder, Node, Origin
+from deepx_graph.ir.structure import CONSTANT, PARAM, value_of
+from deepx_graph.literal import Literal
+from deepx_graph.text.common.protobuf_writer import encode
+from deepx_graph.text.onnx.printer.values import tensor_of
+from deepx_graph.text.onnx.schema import SCHEMA, AttributeProto, GraphProto, NodeProto
+from deepx_graph.types import TupleType, Type, is_static, nbytes
+
+if TYPE_CHECKING:
+    from deepx_graph.text.onnx.context import Value
+
+SMALL = 64
+"""Bytes of a constant that always take the place of an operator: its own message has about as many."""
+
+
+class KeptOperators:
+    """The operators of one graph as nodes, by the values of the lowering that they give."""
+
+    def __init__(self, graph: GraphProto, opsets: Mapping[str, int], known: Callable[[Node], Any]) -> None:
+        self.opsets, self.known = opsets, known
+        self.count = 0
+        self.uses = Counter(name for n in nodes_within(graph.nodes) for name in n.inputs)
+        self.uses.update(o.name for o in graph.outputs)
+        self._found: dict[Value, Node] = {}
+        self._builder = Builder()
+
+    def value(self, lowered: Value) -> Node:
+        """The value of the kept program that is this one of the lowering. Raises InferError where there is none."""
+        found = self.find(lowered)
+        if found is None:
+            raise InferError("an operator around here cannot be kept", hint="read the model with its operators lowered")
+        return found
+
+    def find(self, lowered: Value) -> Node | None:
+        """The same; None where there is none."""
+        if isinstance(lowered, Node) and lowered not in self._found and lowered.op in (PARAM, CONSTANT):
+            return lowered
+        return self._found.get(lowered)
+
+    def record(self, node: NodeProto, origin: Origin, inputs: Mapping[str, Value], results: Sequence[Value],
+               lowering: Callable[[Mapping[str, int | None]], Any], since: int) -> None:
+        """Keeps an operator that was lowered; `since` is how many had been kept before those within it."""
+        again = all(self.find(r) is not None and not self._grows(r) for r in results)
+        if again and self.count - since <= sum(1 for _ in nodes_within([node])):
+            return
+        if self._fold(node, origin, inputs, results):
+            return
+        operands = {n: None if v is None else self.find(v) for n, v in inputs.items()}
+        if any(o is None and inputs[n] is not None for n, o in operands.items()):
+            return  # it depends on what a loop around it counts: the loop is kept, with all that is in it
+        flat = list(dict.fromkeys(o for o in operands.values() if o is not None))
+        place = {o: k for k, o in enumerate(flat)}
+        template = {n: None if o is None else place[o] for n, o in operands.items()}
+        self._builder.origin = origin
+        types = [_type_of(r) for r in results[: len(node.outputs)]]
+        made = self._builder(ops.deferred, *flat, name=f"onnx.{node.op_type}", language="onnx", lowering=lowering(template),
+                             type=types[0] if len(types) == 1 else TupleType(tuple(types)))
+        self.count += 1
+        for k, (r, name) in enumerate(zip(results, node.outputs, strict=False)):
+            self._builder.origin = replace(origin, name=name)
+            value = made if len(types) == 1 else self._builder.proj(made, k)
+            if r is not None and (since < self.count - 1 or self.find(r) is None or self._grows(r)):
+                self._found[r] = value
+
+    def _grows(self, lowered: Value) -> bool:
+        """Whether a value is a constant that an operator makes, which may take less room than it."""
+        return isinstance(lowered, Node) and lowered.op is CONSTANT and lowered not in self._found and (
+            value_of(lowered).is_splat and nbytes(lowered.type) > SMALL)
+
+    def _fold(self, node: NodeProto, origin: Origin, inputs: Mapping[str, Value], results: Sequence[Value]) -> bool:
+        """Makes the results constants where they are known and take no more room than the operator, and what only it reads."""
+        spare = sum(nbytes(v.type) for n, v in inputs.items() if isinstance(v, Node) and v.op is CONSTANT and self.uses[n] <= 1)
+        room = spare + sum(map(len, encode(node, SCHEMA)))
+        values: list[Literal] = []
+        for r, name in zip(results, node.outputs, strict=False):
+            if not isinstance(r, Node) or isinstance(r.type, TupleType) or not is_static(r.type) or nbytes(r.type) > 8 * room:
+                return False
+            found = value_of(r) if r.op is CONSTANT else self.known(r)
+            if found is None:
+                return False
+            values.append(found if isinstance(found, Literal) else Literal(np.asarray(found)))
+            room -= sum(map(len, encode(tensor_of(values[-1], name), SCHEMA)))
+        if room < 0:
+            return False
+        for r, value, name in zip(results, values, node.outputs, strict=False):
+            self._builder.origin = replace(origin, name=name)
+            self._found[r] = self._builder.literal(value)
+        return True
+
+
+def _type_of(value: Value) -> Type:
+    return value.type if isinstance(value, Node) else TupleType(tuple(_type_of(v) for v in value or ()))
+
+
+def nodes_within(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """The nodes, and those of graphs within them."""
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        yield node
+        stack += [n for graph in graphs_of(node) for n in graph.nodes]
+
+
+def graphs_of(node: NodeProto) -> Iterator[GraphProto]:
+    """The graphs that are attributes of a node."""
+    for a in node.attributes:
+        if a.graph is not None:
+            yield a.graph
+        yield from a.graphs
+
+
+def resolved(node: NodeProto, bound: Mapping[str, AttributeProto] | None) -> NodeProto:
+    """The node with the attributes of the function around it put in, in graphs within it too."""
+    if bound is None:
+        return node
+    attributes = []
+    for a in node.attributes:
+        if a.reference:
+            if a.reference in bound:
+                attributes.append(replace(bound[a.reference], name=a.name))
+            continue
+        graph = None if a.graph is None else _resolved_graph(a.graph, bound)
+        attributes.append(replace(a, graph=graph, graphs=[_resolved_graph(g, bound) for g in a.graphs]))
+    return replace(node, attributes=attributes)
+
+
+def _resolved_graph(graph: GraphProto, bound: Mapping[str, AttributeProto]) -> GraphProto:
+    return replace(graph, nodes=[resolved(n, bound) for n in graph.nodes])

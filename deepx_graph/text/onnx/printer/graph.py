@@ -1,0 +1,357 @@
+"""The graph of a model, written from a function: names, nodes in order, graphs within nodes, constants as initialisers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.errors import Diagnostic, InferError, VerifyError
+from deepx_graph.ir import Function, Node, Op
+from deepx_graph.ir.structure import (
+    CONSTANT,
+    LOOP_BEGIN,
+    PARAM,
+    PHI,
+    PROJ,
+    TUPLE,
+    branches_of,
+    index_of,
+    value_of,
+)
+from deepx_graph.literal import Literal
+from deepx_graph.ops.data.deferred import deferred
+from deepx_graph.text.common.regions import TextRegions
+from deepx_graph.text.onnx.keep import graphs_of, nodes_within
+from deepx_graph.text.onnx.lower import DeferredNode
+from deepx_graph.text.onnx.printer.values import tensor_of, type_of
+from deepx_graph.text.onnx.schema import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto
+from deepx_graph.types import BOOL, I64, Dims, DType, as_tensor, scalar
+
+Info = Callable[[Node, str, bool], ValueInfoProto]
+"""What is declared of a parameter, or (True) of a result, of that name."""
+
+Say = Callable[["GraphWriter", Node], "str | Sequence[str]"]
+"""Writes a node over operands that are written; gives the name of its value, or those of its results."""
+
+
+class OutputNames:
+    """Names of values, each given once."""
+
+    def __init__(self) -> None:
+        self.taken: set[str] = {""}
+        self._count = 0
+
+    def claim(self, wanted: str = "") -> str:
+        """The name that is wanted, or one like it; a short one where none is."""
+        name, k = wanted, 0
+        while name in self.taken:
+            k += 1
+            name = f"{wanted}_{k}" if wanted else f"v{self._count}"
+            self._count += not wanted
+        self.taken.add(name)
+        return name
+
+
+def attribute(name: str, value: Any) -> AttributeProto:
+    """An attribute of a plain value."""
+    match value:
+        case bool() | int():
+            return AttributeProto(name, 2, i=int(value))
+        case float():
+            return AttributeProto(name, 1, f=value)
+        case str():
+            return AttributeProto(name, 3, s=value.encode())
+        case GraphProto():
+            return AttributeProto(name, 5, graph=value)
+        case TensorProto():
+            return AttributeProto(name, 4, tensor=value)
+    if value and isinstance(value[0], float):
+        return AttributeProto(name, 6, floats=list(value))
+    return AttributeProto(name, 7, ints=[int(v) for v in value])
+
+
+class GraphWriter:
+    """Writes the entry of a module as a graph. Rules of operations emit nodes by `emit`; `problems` are what cannot be said."""
+
+    def __init__(self, function: Function, version: int, say: Mapping[Op, Say]) -> None:
+        self.function, self.version, self.say = function, version, say
+        self.claims = OutputNames()
+        self.names: dict[Node, str] = {}
+        self.parts: dict[Node, Sequence[str]] = {}
+        self.nodes: list[NodeProto] = []
+        self.initializers: dict[Literal, TensorProto] = {}
+        self.problems: list[Diagnostic] = []
+
+    # --- graphs
+
+    def graph(self, info: Info) -> GraphProto:
+        """The whole graph."""
+        self._reserve()
+        function = self.function
+        inputs = []
+        for k, p in enumerate(function.params):
+            self.names[p] = self.claims.claim(p.name or f"x{k}")
+            inputs.append(self._told(p, lambda p=p: info(p, self.names[p], False)))  # type: ignore[misc]
+        results = [function.result_name(k) or f"y{k}" for k in range(len(function.results))]
+        self.wanted: dict[Node, str] = {}
+        for r, name in zip(function.results, results, strict=True):
+            if r.op is not PARAM and r.op is not CONSTANT and name not in self.wanted.values():
+                self.wanted.setdefault(r, name)
+        self.claims.taken.update(self.wanted.values())
+        self.regions = TextRegions(function)
+        self.scope(reversed(self.regions.root.nodes))
+        outputs = []
+        for k, (r, name) in enumerate(zip(function.results, results, strict=True)):
+            if self.names.get(r) != name:
+                name = results[k] = name if self.wanted.get(r) == name else self.claims.claim(name)
+                self._told(r, lambda r=r, name=name: self.node("Identity", [self.use(r)], [name]))  # type: ignore[misc]
+            outputs.append(self._told(r, lambda r=r, name=name: info(r, name, True)))  # type: ignore[misc]
+        nodes = _needed(self.nodes, results)
+        read = {name for n in nodes_within(nodes) for name in n.inputs}
+        weights = [w for w in self.initializers.values() if w.name in read]
+        return GraphProto(nodes, function.name, weights, inputs=inputs, outputs=outputs)
+
+    def _reserve(self) -> None:
+        """Takes the names that graphs of kept nodes give."""
+        for n in self.function.nodes:
+            if n.op is deferred and isinstance(n.attr("lowering"), DeferredNode):
+                message = n.attr("lowering").node
+                for inner in nodes_within([message]):
+                    self.claims.taken.update(i.name for g in graphs_of(inner) for i in g.inputs)
+                    self.claims.taken.update(w.name for g in graphs_of(inner) for w in g.initializers)
+                    if inner is not message:
+                        self.claims.taken.update(inner.outputs)
+
+    def _told(self, node: Node, make: Callable[[], Any]) -> Any:
+        """What `make` gives; what goes wrong is a problem of the node."""
+        try:
+            return make()
+        except InferError as e:
+            self.problems.append(e.diagnostic(node.span, f"ONNX: {node.op.name}: "))
+        except VerifyError as e:
+            self.problems += e.diagnostics
+        return None
+
+    def scope(self, nodes: Iterable[Node]) -> None:
+        """Writes nodes in order."""
+        for node in nodes:
+            if node.op not in (PARAM, CONSTANT, PHI, TUPLE, LOOP_BEGIN):
+                self._told(node, lambda node=node: self._write(node))  # type: ignore[misc]
+
+    def _write(self, node: Node) -> None:
+        if node.op is PROJ:
+            return
+        if node.op is deferred and isinstance(node.attr("lowering"), DeferredNode):
+            self._kept(node, node.attr("lowering"))
+            return
+        rule = self.say.get(node.op)
+        if rule is None:
+            raise InferError("there is no such operation, nor others that make it")
+        made = rule(self, node)
+        if isinstance(made, str):
+            self.names[node] = self._named(made, node)
+        else:
+            self.parts[node] = made
+
+    def _named(self, made: str, node: Node) -> str:
+        """Gives the value that was written last the name of its node, where it may have it."""
+        last = self.nodes[-1] if self.nodes else None
+        if last is None or last.outputs != [made] or not made.startswith("v") or not (node in self.wanted or node.name):
+            return made
+        last.outputs = [self.wanted[node] if node in self.wanted else self.claims.claim(node.name)]
+        return last.outputs[0]
+
+    # --- values
+
+    def use(self, node: Node) -> str:
+        """The name of a value. Raises InferError for one that has none."""
+        if node in self.names:
+            return self.names[node]
+        if node.op is CONSTANT:
+            self.names[node] = self.constant(value_of(node), node.name)
+        elif node.op is PROJ or node.op is PHI:
+            source, k = node.inputs[0], index_of(node)
+            if source.op is not TUPLE and source not in self.parts:
+                raise InferError(f"an item of {source.type} has no name in ONNX")
+            self.names[node] = self.use(source.inputs[k]) if source.op is TUPLE else self.parts[source][k]
+        else:
+            raise InferError(f"a value of type {node.type} has no name in ONNX")
+        return self.names[node]
+
+    def constant(self, literal: Literal, wanted: str = "") -> str:
+        """The name of an initialiser with that value."""
+        if literal not in self.initializers:
+            self.initializers[literal] = tensor_of(literal, self.claims.claim(wanted))
+        return self.initializers[literal].name
+
+    def ints(self, values: Sequence[int]) -> str:
+        """An initialiser of integers."""
+        return self.constant(Literal(np.asarray(values, np.int64)))
+
+    def number(self, value: Any, dtype: DType) -> str:
+        """An initialiser of one number."""
+        return self.constant(Literal.splat(value, scalar(dtype)))
+
+    def emit(self, op_type: str, *inputs: str | Node, **attributes: Any) -> str:
+        """The value of one more node; a name of its own until the rule's node gives it its own."""
+        name = self.claims.claim()
+        self.node(op_type, [i if isinstance(i, str) else self.use(i) for i in inputs], [name], **attributes)
+        return name
+
+    def emit_many(self, op_type: str, count: int, *inputs: str | Node, **attributes: Any) -> list[str]:
+        """The values of one more node with several results."""
+        names = [self.claims.claim() for _ in range(count)]
+        self.node(op_type, [i if isinstance(i, str) else self.use(i) for i in inputs], names, **attributes)
+        return names
+
+    def node(self, op_type: str, inputs: list[str], outputs: list[str], **attributes: Any) -> None:
+        """One more node."""
+        given = [attribute(k, v) for k, v in attributes.items() if v is not None]
+        self.nodes.append(NodeProto(inputs, outputs, op_type=op_type, attributes=given))
+
+    def shape(self, dims: Dims) -> str:
+        """A shape as a value: an initialiser, or made of sizes of the inputs. Raises InferError for a size that none has."""
+        if all(isinstance(d, int) for d in dims):
+            return self.ints([int(d) for d in dims])
+        return self.emit("Concat", *(self.ints([d]) if isinstance(d, int) else self._size(d) for d in dims), axis=0)
+
+    def _size(self, symbol: str) -> str:
+        """A size that is not known, as a vector of one element: that of an input."""
+        for p in self.function.params:
+            dims = as_tensor(p.type).dims or ()
+            if symbol in dims:
+                return self.emit("Shape", p, start=dims.index(symbol), end=dims.index(symbol) + 1)
+        raise InferError(f"no input has the size {symbol}")
+
+    # --- operators that were kept
+
+    def _kept(self, node: Node, lowering: DeferredNode) -> None:
+        """The operator as it was read, over the names of now."""
+        template = lowering.template
+        if lowering.opsets.get("", self.version) != self.version:
+            raise InferError(f"{lowering.node.op_type} is an operator of version {lowering.opsets['']}",
+                             expected=f"of version {self.version}, which is written")
+        if any(isinstance(t, tuple) for t in template.values()):
+            raise InferError("a sequence that is known item by item has no name in ONNX")
+        names = {n: "" if t is None else self.use(node.inputs[t]) for n, t in template.items()}
+        count = len(lowering.node.outputs)
+        users = {index_of(u): u for u in self.function.users.get(node, ()) if u.op is PROJ} if count > 1 else {0: node}
+        outputs = []
+        for k, old in enumerate(lowering.node.outputs):
+            value = users.get(k)
+            name = "" if not old else self.wanted[value] if value in self.wanted else self.claims.claim(old)
+            outputs.append(name)
+            if value is not None:
+                self.names[value] = name
+        self.nodes.append(replace(_renamed(lowering.node, names), outputs=outputs))
+
+
+def _needed(nodes: Sequence[NodeProto], results: Sequence[str]) -> list[NodeProto]:
+    """The nodes without those that nothing reads: an operation may have taken in its operands."""
+    read, found = set(results), []
+    for node in reversed(nodes):
+        if not read.isdisjoint(node.outputs):
+            found.append(node)
+            read.update(name for n in nodes_within([node]) for name in n.inputs)
+            read.update(o.name for n in nodes_within([node]) for g in graphs_of(n) for o in g.outputs)
+    return found[::-1]
+
+
+def _renamed(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
+    """The node, and what is within it, reading by other names."""
+    if all(names.get(n, n) == n for n in names):
+        return node
+    attributes = [a if a.graph is None else replace(a, graph=_renamed_graph(a.graph, names)) for a in node.attributes]
+    return replace(node, inputs=[names.get(n, n) for n in node.inputs], attributes=attributes)
+
+
+def _renamed_graph(graph: GraphProto, names: Mapping[str, str]) -> GraphProto:
+    own = {i.name for i in graph.inputs} | {w.name for w in graph.initializers} | {o for n in graph.nodes for o in n.outputs}
+    seen = {k: v for k, v in names.items() if k not in own}
+    again = {o.name: seen[o.name] for o in graph.outputs if seen.get(o.name, o.name) != o.name}
+    return replace(graph, nodes=[_renamed(n, seen) for n in graph.nodes],
+                   outputs=[replace(o, name=again.get(o.name, o.name)) for o in graph.outputs])
+
+
+# --- branches and loops, whose graphs see the values around them -----------------------------------------------------
+
+
+def _within(w: GraphWriter, make: Callable[[], Sequence[str]], inputs: Iterable[ValueInfoProto] = ()) -> GraphProto:
+    """A graph of the nodes that `make` writes, whose outputs it gives."""
+    outer, w.nodes = w.nodes, []
+    try:
+        made = []
+        results = make()
+        own = {o for n in w.nodes for o in n.outputs}
+        for name in results:  # an output is made within the graph, and is none of the others
+            made.append(name if name in own and name not in made else w.emit("Identity", name))
+        outputs = [ValueInfoProto(name=n) for n in made]
+        return GraphProto(_needed(w.nodes, made), w.claims.claim("body"), inputs=list(inputs), outputs=outputs)
+    finally:
+        w.nodes = outer
+
+
+def write_branch(w: GraphWriter, region: Node) -> Sequence[str]:
+    """`If`; for an integer one within the other, the last branch for what is out of range."""
+    selector, branches = region.inputs[0], branches_of(region)
+    scopes = w.regions.branches[region]
+    width = len(branches[0])
+
+    def branch(k: int) -> Callable[[], Sequence[str]]:
+        def make() -> Sequence[str]:
+            before = dict(w.names)
+            w.scope(reversed(scopes[k].nodes))
+            made = [w.use(v) for v in branches[k]]
+            w.names = {n: before.get(n, s) for n, s in w.names.items()}
+            return made
+
+        return make
+
+    def rest(k: int) -> Sequence[str]:
+        """The values of branch k or one after it."""
+        if k == len(branches) - 1:
+            return branch(k)()
+        dtype = as_tensor(selector.type).dtype
+        test = w.use(selector) if dtype is BOOL else w.emit("Equal", selector, w.number(k, dtype))
+        yes, no = _within(w, branch(k)), _within(w, lambda: rest(k + 1))
+        return w.emit_many("If", width, test, then_branch=yes, else_branch=no)
+
+    return rest(0)
+
+
+def write_loop(w: GraphWriter, end: Node) -> Sequence[str]:
+    """`Loop` while a condition holds: it is computed once before the loop, and again after each iteration."""
+    begin, condition, nexts = end.inputs[0], end.inputs[1], end.inputs[2:]
+    phis = {n: index_of(n) for n in w.function.nodes if n.op is PHI and n.inputs[0] is begin}
+    header, body = w.regions.headers[end], w.regions.bodies[end]
+    inside = {*header.nodes, *body.nodes, *header.parent.nodes}
+
+    def test(values: Sequence[str]) -> str:
+        for n in (*inside, *phis):
+            w.names.pop(n, None)
+        w.names.update({p: values[k] for p, k in phis.items()})
+        w.scope(w.regions.iteration(header))
+        return w.use(condition)
+
+    first = test([w.use(i) for i in begin.inputs])
+    states = [w.claims.claim() for _ in begin.inputs]
+
+    def iteration() -> Sequence[str]:
+        for n in (*inside, *phis):
+            w.names.pop(n, None)
+        w.names.update({p: states[k] for p, k in phis.items()})
+        w.scope(w.regions.iteration(body))
+        made = [w.use(v) for v in nexts]
+        return [test(made), *made]
+
+    inputs = [ValueInfoProto(w.claims.claim(n), type_of(scalar(t))) for n, t in (("i", I64), ("go", BOOL))]
+    inputs += [ValueInfoProto(s, type_of(i.type)) for s, i in zip(states, begin.inputs, strict=True)]
+    graph = _within(w, iteration, inputs)
+    for n in (*inside, *phis):
+        w.names.pop(n, None)
+    return w.emit_many("Loop", len(nexts), "", first, *begin.inputs, body=graph)
+
+

@@ -1,0 +1,62 @@
+"""Types and constants as a model declares them. Elements of tensors are little-endian, those of less than a byte packed; a few
+integers are varints.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from deepx_graph.errors import InferError
+from deepx_graph.literal import Array, Literal
+from deepx_graph.text.common.protobuf_writer import varint
+from deepx_graph.text.onnx.schema import DimensionProto, ItemsTypeProto, TensorProto, TensorShape, TensorTypeProto, TypeProto
+from deepx_graph.text.onnx.values import NUMBERS
+from deepx_graph.types import BOOL, I64, DType, TensorType, TupleType, Type
+
+FEW = 64
+"""Elements of an integer tensor that are written as varints where that is shorter."""
+
+
+def tensor_of(literal: Literal, name: str) -> TensorProto:
+    """The constant under a name. Raises InferError for an element type that ONNX has not."""
+    dtype = literal.dtype
+    if dtype not in NUMBERS:
+        raise InferError(f"ONNX has no tensors of {dtype}")
+    made = TensorProto(dims=list(literal.type.shape), dtype=NUMBERS[dtype], name=name)
+    array = literal.array
+    if dtype is I64 and array.size <= FEW and sum(len(varint(int(v))) for v in array.flat) < array.nbytes:
+        made.int64s = [np.ascontiguousarray(array).tobytes()]
+    else:
+        made.raw = packed_elements(array, dtype)
+    return made
+
+
+def packed_elements(array: Array, dtype: DType) -> bytes | memoryview:
+    """Elements one after the other, as a file has them; a view where they lie so in memory."""
+    if dtype is BOOL or dtype.bits >= 8:
+        whole = np.ascontiguousarray(array)
+        little = whole if not whole.dtype.isnative or np.little_endian else whole.byteswap()
+        return little.reshape(-1).view(np.uint8).data
+    patterns = np.ascontiguousarray(array).reshape(-1).astype(np.int8 if dtype.kind == "int" else array.dtype).view(np.uint8)
+    bits = (patterns[:, None] >> np.arange(dtype.bits, dtype=np.uint8)) & 1
+    return np.packbits(bits.reshape(-1), bitorder="little").tobytes()
+
+
+def type_of(type: Type) -> TypeProto:
+    """A type as ONNX declares it. Raises InferError for one that it has not."""
+    if isinstance(type, TupleType):
+        if not type.items or any(t != type.items[0] for t in type.items):
+            raise InferError(f"{type} is no sequence of ONNX")
+        return TypeProto(sequence=ItemsTypeProto(type_of(type.items[0])))
+    if not isinstance(type, TensorType) or type.dtype not in NUMBERS:
+        raise InferError(f"ONNX has no type {type}")
+    return TypeProto(tensor=TensorTypeProto(NUMBERS[type.dtype], shape_of(type)))
+
+
+def shape_of(type: TensorType) -> TensorShape | None:
+    """The sizes, symbols by name."""
+    if type.dims is None:
+        return None
+    return TensorShape([DimensionProto(value=d) if isinstance(d, int) else DimensionProto(name=d) for d in type.dims])
+
+

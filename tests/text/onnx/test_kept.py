@@ -1,0 +1,182 @@
+"""Models read with their operators kept: what is left out, what is taken together, and how they are written back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.cli.main import main
+from deepx_graph.errors import Source
+from deepx_graph.session import programs
+from deepx_graph.text import ReadOptions
+from deepx_graph.text.onnx.merge import merged
+from deepx_graph.text.onnx.printer.model import original
+from deepx_graph.text.onnx.schema import ModelProto
+from tests.support.mindir_messages import field, many
+from tests.support.onnx_messages import BOOL, INT64, graph, info, model, node, run, tensor
+
+X = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
+W = np.arange(16, dtype=np.float32).reshape(4, 2, 2, 1) / 8
+
+
+def kept(data: bytes, merge: bool = True) -> bytes:
+    """The model read with its operators kept and written again."""
+    module = programs.loads(data, "onnx", ReadOptions(operators="kept")).module
+    return programs.encoded(merged(module) if merge else module, "onnx")
+
+
+def messages(data: bytes) -> ModelProto:
+    found = original(Source("m", data=memoryview(data)))
+    assert found is not None
+    return found
+
+
+def operators(data: bytes) -> list[str]:
+    graph = messages(data).graph
+    assert graph is not None
+    return [n.op_type for n in graph.nodes]
+
+
+def test_names_and_what_is_said_beside_them_survive() -> None:
+    said = field(6, "why it is there") + field(9, field(1, "scope") + field(2, "layer.1"))
+    nodes = [node("Relu", ["x"], ["a"]) + said, node("Softmax", ["a"], ["y"], axis=1)]
+    data = model(graph(nodes, [info("x", ("batch", 3))], [info("y", ("batch", 3))])) + field(6, "the model") + field(
+        14, field(1, "author") + field(2, "me"))
+    found = messages(kept(data))
+    assert found.graph is not None
+    assert (found.producer, found.doc_string) == ("tests", "the model")
+    assert [(e.key, e.value) for e in found.metadata] == [("author", "me")]
+    first = found.graph.nodes[0]
+    assert (first.name, first.outputs) == ("the Relu", ["a"])
+    assert (first.doc_string, first.metadata[0].value) == ("why it is there", "layer.1")
+    assert found.graph.inputs[0].type is not None and found.graph.inputs[0].type.tensor is not None
+    assert found.graph.inputs[0].type.tensor.shape is not None
+    assert [d.name for d in found.graph.inputs[0].type.tensor.shape.dims] == ["batch", ""]
+
+
+LEFT_OUT: list[tuple[str, list[Any], dict[str, Any], list[str]]] = [
+    ("what changes nothing", [node("Identity", ["x"], ["a"]), node("Dropout", ["a"], ["b"]), node("Relu", ["b"], ["y"])], {},
+     ["Relu"]),
+    ("what is computed again", [node("Relu", ["x"], ["a"]), node("Relu", ["x"], ["b"]), node("Add", ["a", "b"], ["y"])], {},
+     ["Relu", "Add"]),
+    ("what nothing reads", [node("Neg", ["x"], ["a"]), node("Relu", ["x"], ["y"])], {}, ["Relu"]),
+    ("what is known", [node("Shape", ["x"], ["s"]), node("Gather", ["s", "k"], ["n"]), node("Cast", ["n"], ["f"], to=1),
+                       node("Mul", ["x", "f"], ["y"])], {"k": np.array(2)}, ["Mul"]),
+    ("two turns", [node("Transpose", ["x"], ["a"], perm=[0, 2, 3, 1]), node("Transpose", ["a"], ["b"], perm=[0, 3, 1, 2]),
+                   node("Relu", ["b"], ["y"])], {}, ["Relu"]),
+    ("two reshapings", [node("Reshape", ["x", "s"], ["a"]), node("Flatten", ["a"], ["y"], axis=0)], {"s": np.array([4, 6])},
+     ["Reshape"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("nodes", "weights", "left"), [case[1:] for case in LEFT_OUT], ids=[case[0] for case in LEFT_OUT])
+def test_operators_are_left_out(nodes: list[Any], weights: dict[str, Any], left: list[str]) -> None:
+    data = model(graph(nodes, [info("x", X.shape)], [info("y", X.shape)], [tensor(v, n) for n, v in weights.items()]))
+    assert operators(kept(data)) == left
+    np.testing.assert_array_equal(run(kept(data), X)[0], run(data, X)[0])
+
+
+C = np.array([0.5, 1, 2, 4], np.float32)
+INTO_CONVOLUTIONS: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "normalisation": ([node("Conv", ["x", "w"], ["a"]), node("BatchNormalization", ["a", "c", "b", "m", "v"], ["y"])],
+                      {"w": W, "c": C, "b": C + 1, "m": C - 1, "v": C * 2}),
+    "a sum for each channel": ([node("Conv", ["x", "w", "c"], ["a"]), node("Add", ["b", "a"], ["y"])],
+                               {"w": W, "c": C, "b": (C + 1).reshape(4, 1, 1)}),
+    "a difference, a product and a quotient": (
+        [node("Conv", ["x", "w"], ["a"]), node("Sub", ["a", "b"], ["d"]), node("Mul", ["d", "h"], ["e"]),
+         node("Div", ["e", "b"], ["y"])],
+        {"w": W, "b": C.reshape(1, 4, 1, 1), "h": np.float32(3)}),
+    "padding": ([node("Pad", ["x", "p"], ["a"]), node("Conv", ["a", "w"], ["y"], pads=[1, 0, 0, 1])],
+                {"w": W, "p": np.array([0, 0, 1, 2, 0, 0, 3, 1])}),
+}
+
+
+@pytest.mark.parametrize("case", INTO_CONVOLUTIONS)
+def test_what_stands_beside_a_convolution_goes_into_it(case: str) -> None:
+    nodes, weights = INTO_CONVOLUTIONS[case]
+    data = model(graph(nodes, [info("x", X.shape)], [info("y", ("a", "b", "c", "d"))], [tensor(v, n) for n, v in weights.items()]))
+    made = kept(data)
+    assert operators(made) == ["Conv"] and len(made) < len(data)
+    np.testing.assert_allclose(run(made, X)[0], run(data, X)[0], rtol=1e-5)
+
+
+def test_a_value_that_is_read_twice_is_not_merged_away() -> None:
+    nodes = [node("Conv", ["x", "w"], ["a"]), node("Mul", ["a", "c"], ["b"]), node("Add", ["a", "b"], ["y"])]
+    data = model(graph(nodes, [info("x", X.shape)], [info("y", (1, 4, 2, 4))], [tensor(W, "w"), tensor(C.reshape(4, 1, 1), "c")]))
+    assert operators(kept(data)) == ["Conv", "Mul", "Add"]
+
+
+def test_a_product_and_a_sum_are_one_for_matrices_alone() -> None:
+    weights = [tensor(np.ones((3, 4), np.float32), "w"), tensor(C, "c")]
+    nodes = [node("MatMul", ["x", "w"], ["a"]), node("Add", ["a", "c"], ["y"])]
+    for dims, wanted in (((2, 3), ["Gemm"]), ((5, 2, 3), ["MatMul", "Add"])):
+        data = model(graph(nodes, [info("x", dims)], [info("y", (*dims[:-1], 4))], weights))
+        assert operators(kept(data)) == wanted
+        x = np.arange(np.prod(dims), dtype=np.float32).reshape(dims)
+        np.testing.assert_array_equal(run(kept(data), x)[0], run(data, x)[0])
+
+
+def test_a_branch_that_is_known_is_taken_and_others_keep_their_graphs() -> None:
+    then = graph([node("Add", ["x", "a"], ["t"])], [], [info("t", X.shape)])
+    other = graph([node("Neg", ["x"], ["e"])], [], [info("e", X.shape)])
+    choice = [node("Relu", ["x"], ["a"]), node("If", ["c"], ["y"], then_branch=then, else_branch=other)]
+    true = field(1, 1) + field(2, 9) + field(8, "c") + field(9, b"\1")
+    known = model(graph(choice, [info("x", X.shape)], [info("y", X.shape)], [true]))
+    assert operators(kept(known)) == ["Relu", "Add"]
+    asked = model(graph(choice, [info("x", X.shape), info("c", (), BOOL)], [info("y", X.shape)]))
+    assert operators(kept(asked)) == ["Relu", "If"]
+    for c in (True, False):
+        np.testing.assert_array_equal(run(kept(asked), -X, np.array(c))[0], run(asked, -X, np.array(c))[0])
+
+
+def test_a_graph_within_reads_the_names_of_now() -> None:
+    """The value that it captures is computed by another operator than before."""
+    body = graph([node("Add", ["s", "again"], ["out"])], [info("i", (), INT64), info("go", (), BOOL), info("s", X.shape)],
+                 [info("keep", (), BOOL), info("out", X.shape)])
+    body = graph([node("Identity", ["go"], ["keep"]), node("Add", ["s", "again"], ["out"])],
+                 [info("i", (), INT64), info("go", (), BOOL), info("s", X.shape)], [info("keep", (), BOOL), info("out", X.shape)])
+    nodes = [node("Relu", ["x"], ["a"]), node("Relu", ["x"], ["again"]), node("Loop", ["n", "", "a"], ["y"], body=body)]
+    data = model(graph(nodes, [info("x", X.shape), info("n", (), INT64)], [info("y", X.shape)]))
+    made = kept(data)
+    assert operators(made) == ["Relu", "Loop"]
+    np.testing.assert_array_equal(run(made, X, np.array(3))[0], 4 * X)
+
+
+def test_an_operator_that_nobody_knows_is_kept() -> None:
+    nodes = [node("Relu", ["x"], ["a"]), node("Mystery", ["a"], ["b"], domain="own", depth=3), node("Identity", ["b"], ["y"])]
+    assert operators(kept(model(graph(nodes, [info("x", X.shape)], [info("y", X.shape)])))) == ["Relu", "Mystery"]
+
+
+def test_a_constant_never_takes_more_room_than_its_operator() -> None:
+    nodes = [node("ConstantOfShape", ["s"], ["z"]), node("Add", ["x", "z"], ["y"])]
+    data = model(graph(nodes, [info("x", (300, 400))], [info("y", (300, 400))], [tensor(np.array([300, 400]), "s")]))
+    assert operators(kept(data)) == ["ConstantOfShape", "Add"] and len(kept(data)) <= len(data)
+
+
+def test_a_kept_program_runs_and_its_results_are_the_same() -> None:
+    nodes, weights = INTO_CONVOLUTIONS["normalisation"]
+    data = model(graph(nodes, [info("x", X.shape)], [info("y", (1, 4, 2, 4))], [tensor(v, n) for n, v in weights.items()]))
+    module = programs.loads(data, "onnx", ReadOptions(operators="kept")).module
+    np.testing.assert_allclose(dx.compile(module, engine="numpy")(X)[0], run(data, X)[0], rtol=1e-6)
+
+
+def test_opt_writes_a_smaller_model_and_says_what_has_changed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    nodes, weights = INTO_CONVOLUTIONS["normalisation"]
+    data = model(graph(nodes, [info("x", X.shape)], [info("y", (1, 4, 2, 4))], [tensor(v, n) for n, v in weights.items()]))
+    (tmp_path / "m.onnx").write_bytes(data)
+    assert main(["opt", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "small.onnx")]) == 0
+    said = capfd.readouterr().err
+    assert "nodes  2 -> 1" in said and "BatchNormalization  1 -> 0" in said and "results on random inputs differ by at most" in said
+    assert operators((tmp_path / "small.onnx").read_bytes()) == ["Conv"]
+
+
+def test_a_model_that_would_grow_is_written_as_it_was(tmp_path: Path) -> None:
+    data = model(graph([node("Relu", ["x"], ["y"])], [info("x", X.shape)], [info("y", X.shape)]))
+    plain = data.replace(many(5, []), b"")
+    (tmp_path / "m.onnx").write_bytes(plain)
+    assert main(["opt", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "s.onnx")]) == 0
+    assert (tmp_path / "s.onnx").stat().st_size <= len(plain)

@@ -317,7 +317,10 @@ def test_at_twice_the_size_nothing_is_out_of_reach(browser: Browser, large: Path
             rectangle = f"document.querySelector('{part}').getBoundingClientRect()"
             x, y, w, h = browser.run(f"(r => [r.x, r.y, r.width, r.height])({rectangle})")
             assert x >= 0 and y >= 0 and x + w <= 641 and y + h <= 421 and h > 20, part
-        assert browser.run("panes[0].space().height") > 90
+        browser.run("new Promise(requestAnimationFrame)")
+        visible = "(b => { const s = panes[0].space(), v = panes[0].view; "\
+                  "return b.y * v.k + v.y >= 0 && (b.y + b.h) * v.k + v.y <= s.height; })"
+        assert browser.run(f"{visible}(panes[0].chosenBox())"), "what was gone to is in sight beside the inspector"
     finally:
         browser.size(1300, 850)
 

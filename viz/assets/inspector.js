@@ -27,6 +27,7 @@ function goto(pane, node) {
   }
   const box = pane.scene.boxOf(node);
   select(pane.graph.number_in_page, [node], box, pane);
+  if (box) pane.reveal(box);  // the inspector that has opened takes room
 }
 
 /* Opens what is around a node, closes what was only open for the one before. */

@@ -13,11 +13,14 @@ from deepx_graph.sharding.plan import Plan
 MLP = """sdy.mesh @mesh = <["data"=4, "model"=2]>
 func.func @main(%x: tensor<16x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"data"}, {}]>},
     %w1: tensor<8x32xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"model"}]>}, %w2: tensor<32x8xf32>)
-    -> (tensor<16x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"data"}, {}]>}) {
+    -> (tensor<16x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"data"}, {}]>}, tensor<f32>) {
   %h = stablehlo.dot_general %x, %w1, contracting_dims = [1] x [0] : (tensor<16x8xf32>, tensor<8x32xf32>) -> tensor<16x32xf32>
   %t = stablehlo.tanh %h : tensor<16x32xf32>
   %y = stablehlo.dot_general %t, %w2, contracting_dims = [1] x [0] : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
-  return %y : tensor<16x8xf32>
+  %none = stablehlo.constant dense<0.0> : tensor<f32>
+  %l = stablehlo.reduce(%y init: %none) applies stablehlo.add across dimensions = [0, 1] :
+    (tensor<16x8xf32>, tensor<f32>) -> tensor<f32>
+  return %y, %l : tensor<16x8xf32>, tensor<f32>
 }"""
 
 LOOP = """func.func @main(%x: tensor<8x8xf32>, %n: tensor<i32>) -> (tensor<8x8xf32>, tensor<8xf32>) {

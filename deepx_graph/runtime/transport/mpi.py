@@ -96,7 +96,7 @@ class MpiTransport:
                 return exchange.combine(self.grid, group, [values], *attrs)[0]
             comm = self._communicator(group, stop.node)
             self._agree(comm, group, stop)
-            arrays = [np.ascontiguousarray(v) for v in values]
+            arrays = [np.asarray(v, order="C") for v in values]  # of rank 0 as they are
             body = exchange.body(*attrs) if exchange.body else None
             native = None if self.deterministic or body is None else self._ops(body.reducer, arrays)
             if native is not None:

@@ -19,6 +19,8 @@ def add_info(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-p", "--pass-pipeline", default="default", metavar="PIPELINE",
                         help="compare with what this pipeline makes of it (default: default; none compares nothing)")
     parser.add_argument("--all", action="store_true", help="list all inputs and outputs, however many")
+    parser.add_argument("--profile-from", metavar="FILE.json",
+                        help="only a table of what another runtime measured: a trace of onnxruntime, XLA or PyTorch")
     parser.add_argument("--by", choices=("scope",), help="only a table of the modules of the model, as the names in its text tell")
     parser.add_argument("--depth", type=natural, default=2, metavar="N", help="--by: levels inside of the model (default 2)")
 
@@ -34,6 +36,9 @@ def run_info(args: Arguments) -> int:
     stage("count")
     if args.by:
         _by_scope(args, module)
+        return 0
+    if args.profile_from:
+        _foreign(args, module)
         return 0
     info = module_info(module)
     done = programs.optimise(module, args.pass_pipeline)
@@ -60,6 +65,16 @@ def _by_scope(args: Arguments, module: Module) -> None:
         emit_json(found.to_json())
     else:
         emit("\n".join(found.lines(args.depth)) + "\n", None)
+
+
+def _foreign(args: Arguments, module: Module) -> None:
+    from deepx_graph.session.profile_files import laid_over, read_profile
+
+    found = laid_over(read_profile(args.profile_from), module)
+    if args.json:
+        emit_json(found.to_json())
+    else:
+        emit("".join(f"{line}\n" for line in found.lines()), None)
 
 
 def add_loops(parser: argparse.ArgumentParser) -> None:

@@ -95,6 +95,8 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE.npz",
                         help="write the outputs, by name, instead of printing them; - is standard output")
     parser.add_argument("--profile", action="store_true", help="say what every kernel took")
+    parser.add_argument("--trace", metavar="FILE.json", help="write the calls of kernels for Perfetto or chrome://tracing")
+    parser.add_argument("--node-data", metavar="FILE.json", help="write the times of kernels as node data of Model Explorer")
     parser.add_argument("--repeat", type=count, default=1, metavar="N", help="run so many times, for the profile")
     parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="end with an error when it takes longer")
     parser.add_argument("--print-schedule", action="store_true", help="print the schedule before running")
@@ -144,6 +146,8 @@ def _run(args: Arguments) -> int:
 
     for path in filter(None, (args.output, args.outfeed)):
         check_suffix(path, (".npz",))
+    for path in filter(None, (args.trace, args.node_data)):
+        check_suffix(path, (".json",))
     _tell_of_native(args.engine)
     watching = watch(args)
     devices = args.replicas * args.partitions
@@ -178,6 +182,7 @@ def _run(args: Arguments) -> int:
         _write(args.output, named)
     if args.outfeed:
         _write(args.outfeed, outfeed_arrays(f.outfeed, f.grid.count))
+    _write_profile(args, f, inputs)
     _report(args, f, [p for p in f.outputs for _ in range(f.grid.count)], named)
     return 0 if replayed is None else _beside(replayed, list(named), outputs if f.grid.count == 1 else outputs[0])
 
@@ -249,11 +254,15 @@ def _beside(recorded: Recorded, names: list[str], outputs: Sequence[Any]) -> int
 
 def _repeats(args: Arguments, f: Compiled) -> int:
     """How often it runs after the first time: for a profile at least once, unless running twice would do something twice."""
+    asked: int = args.repeat - 1
+    return max(asked, WARM_RUNS) if args.profile and _may_repeat(args, f) else asked
+
+
+def _may_repeat(args: Arguments, f: Compiled) -> bool:
+    """Whether running twice does nothing twice."""
     from deepx_graph.types import is_state
 
-    again = args.profile and not args.infeed and not any(is_state(p.type) for p in f.module.entry.params)
-    asked: int = args.repeat - 1
-    return max(asked, WARM_RUNS) if again else asked
+    return not args.infeed and not any(is_state(p.type) for p in f.module.entry.params)
 
 
 def _write(path: str, arrays: dict[str, Any]) -> None:
@@ -305,6 +314,23 @@ def _missing(ports: Sequence[Port]) -> RunError:
 def _row(name: str, type: str, array: Any) -> dict[str, Any]:
     values = {"values": array.tolist()} if array.size <= SHOWN and array.dtype.kind in "biuf" else {}
     return {"name": name, "type": type, **values}
+
+
+def _write_profile(args: Arguments, f: Compiled, inputs: Mapping[str, Any]) -> None:
+    """The files of times that were asked for, of runs kernel by kernel, which engines else put together."""
+    from deepx_graph.session.instrumented import watch_run
+    from deepx_graph.session.profile_files import node_data, trace_events
+
+    if not (args.trace or args.node_data):
+        return
+    if f.grid.count > 1 or not _may_repeat(args, f):
+        raise UsageError("--trace and --node-data run a program again, on one device and without effects")
+    profile = watch_run(f.module, inputs, engine=args.engine, seed=args.seed, keep=False, max_bytes=args.max_bytes,
+                        runs=max(args.repeat, WARM_RUNS) + 1).profile
+    if args.trace:
+        emit_json(trace_events(profile), args.trace)
+    if args.node_data:
+        emit_json(node_data(profile, f.module.entry_name), args.node_data)
 
 
 def _report(args: Arguments, f: Compiled, ports: Sequence[Port], named: dict[str, Any]) -> None:

@@ -29,6 +29,7 @@ from deepx_graph.errors import Diagnostic, UsageError, suggest
 
 if TYPE_CHECKING:
     from deepx_graph.ir import Module
+    from deepx_graph.session.session import Session
     from deepx_graph.viz.draw import Drawing
 
 
@@ -54,6 +55,8 @@ def add_draw(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeline", action="store_true", help="HTML: every stage of the pipeline, with a slider")
     parser.add_argument("--profile", action="store_true",
                         help="HTML: run it several times on generated inputs; show kernels as boxes, with the median time of each")
+    parser.add_argument("--profile-from", metavar="FILE.json",
+                        help="HTML: the times in a trace of onnxruntime, XLA or PyTorch, over the program as it was read")
     parser.add_argument("--fusion", action="store_true",
                         help="HTML: the fused program, with what its kernels would save if they were joined, and why they are not")
     add_part(parser, "--where", "only the nodes that a query asks for, such as 'op:dot_general users>1'")
@@ -74,8 +77,8 @@ def run_draw(args: Arguments) -> int:
     if to_stdout and not args.form:
         raise UsageError("a picture on standard output needs --as dot, svg, png or html")
     is_page = (args.form or args.output.rpartition(".")[2].lower()) == "html"
-    if not is_page and (len(args.files) > 1 or args.timeline or args.profile or args.fusion):
-        raise UsageError(Diagnostic("several programs, --timeline, --profile and --fusion need a page", expected="-o NAME.html"))
+    if not is_page and (len(args.files) > 1 or args.timeline or args.profile or args.fusion or args.profile_from):
+        raise UsageError(Diagnostic("several programs, --timeline, --fusion and profiles need a page", expected="-o NAME.html"))
     drawn = _page(args) if is_page else _picture(args)
     say_notes(drawn)
     emit(drawn.data, args.output)
@@ -122,8 +125,11 @@ def _page(args: Arguments) -> Drawing:
     if args.timeline:
         choice = PageOptions(**_options(args, modules[0]) | {"keep": None}, theme=args.theme or "auto")
         return explore_stages(stages_of(modules[0], args.pass_pipeline, fast_math=args.fast_math), choice, title=files[0])
-    look = measured if args.profile else fused if args.fusion else Session
-    sessions = [look(m) for m in modules]
+    if args.profile_from:
+        sessions = [_measured_elsewhere(args, m) for m in modules]
+    else:
+        look = measured if args.profile else fused if args.fusion else Session
+        sessions = [look(m) for m in modules]
     for file, session in zip(files, sessions, strict=True):
         if session.result is not None:
             runs = session.result.runs
@@ -132,6 +138,18 @@ def _page(args: Arguments) -> Drawing:
     choice = PageOptions(**_options(args, sessions[0].module), theme=args.theme or "auto")
     named = [(file if len(files) > 1 else "", session) for file, session in zip(files, sessions, strict=True)]
     return explore(named, choice, title=" and ".join(files))
+
+
+def _measured_elsewhere(args: Arguments, module: Module) -> Session:
+    """A session that knows the times of a trace."""
+    from deepx_graph.session.profile_files import laid_over, read_profile
+    from deepx_graph.session.session import Session
+
+    found = laid_over(read_profile(args.profile_from), module)
+    say(f"note: {args.profile_from}: {found.matched:.0%} of the time of {found.runtime} was found in the program")
+    session = Session(module)
+    session.measured = found.measured
+    return session
 
 
 def _stage(args: Arguments, module: Module) -> Module:

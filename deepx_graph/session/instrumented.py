@@ -228,6 +228,7 @@ class RunResult:
     measured: dict[Node, Measured]
     values: RecordedValues
     memory: Memory
+    profile: Profile
     runs: int = 1
     printed: str = ""
 
@@ -266,7 +267,7 @@ def watch_run(module: Module, inputs: Mapping[str, Any], *, engine: str = "auto"
     seen = values or RecordedValues()
     _inputs_seen(ready[0].entry, f, inputs, seen)
     named = tuple(zip((p.name for p in f.outputs), outputs, strict=True))
-    return RunResult(ready[0], dict(inputs), named, spent, _measured(profile, done, seen), seen, from_plan(f.plan), done,
+    return RunResult(ready[0], dict(inputs), named, spent, _measured(profile, done, seen), seen, from_plan(f.plan), profile, done,
                      printed.getvalue())
 
 

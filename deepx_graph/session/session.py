@@ -18,7 +18,7 @@ from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.passes.observer import Record, op_counts
 from deepx_graph.session.progress import Monitor, Reporting
-from deepx_graph.session.query.facts import Apart, Facts
+from deepx_graph.session.query.facts import Apart, Facts, Measured
 from deepx_graph.session.query.language import Query, parse_query
 from deepx_graph.text import ReadOptions, open_source, read
 from deepx_graph.verify import verify
@@ -61,6 +61,7 @@ class Session:
         self.versions: list[Version] = [Version(module, "loaded")]
         self.at = 0
         self.result: RunResult | None = None
+        self.measured: Mapping[Node, Measured] = {}
         self.apart: Mapping[Node, Apart] = {}
         self._facts: dict[int, Facts] = {}  # by identity: functions that are alike have other nodes
         self._memory: dict[int, tuple[Function, Memory | None]] = {}
@@ -149,7 +150,7 @@ class Session:
     def facts(self, function: Function) -> Facts:
         """What can be asked of the nodes of a function, with the last run's measurements where it ran this module."""
         if id(function) not in self._facts:
-            measured = self.result.measured if self.result is not None else {}
+            measured = self.result.measured if self.result is not None else self.measured
             self._facts[id(function)] = Facts(function, measured, self.apart)
         return self._facts[id(function)]
 

@@ -36,7 +36,7 @@ def test_many_inputs_are_counted_not_listed(run: Run, tmp_path: Path) -> None:
     path.write_text(sea.write(wide(40)))
     lines = run("info", str(path), "-p", "none").out.split("\n")
     assert lines[2] == "function main"
-    assert sum(line.startswith("  in ") for line in lines) == SHOWN_PORTS + 1  # and the helper's one
+    assert sum(line.startswith("  in ") for line in lines) == SHOWN_PORTS  # and of the helper one line
     assert f"  and {40 - SHOWN_PORTS} more inputs (--all lists them)" in lines
     assert "  40 inputs, 1.56 KiB" in lines
     whole = run("info", str(path), "-p", "none", "--all").out

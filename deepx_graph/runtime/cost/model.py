@@ -146,6 +146,11 @@ def memory_ns(c: Constants, nbytes: float, threads: int) -> float:
     return nbytes / min(c.memory_gbs * threads, max(c.memory_gbs, c.memory_all_gbs))
 
 
+def roof_ns(c: Constants, operations: float, nbytes: float, threads: int) -> float:
+    """The least time for so many operations (single precision) over so many bytes: the roofline (Williams et al.)."""
+    return max(operations / (c.product_gflops * threads), memory_ns(c, nbytes, threads))
+
+
 def nest_ns(c: Constants, elements: float, work: float, nbytes: float = 0.0) -> float:
     """One thread of machine code through so many elements of 4 bytes, each with arithmetic of that price, and so many bytes."""
     return max(elements * (c.native_element_ns + c.native_op_ns * work), memory_ns(c, nbytes, 1))

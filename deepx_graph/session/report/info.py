@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from typing import Any
 
+from deepx_graph.analysis.name_scopes import parameter_name, parameter_path
 from deepx_graph.analysis.schedule import schedule
-from deepx_graph.errors import DeepxGraphError, InferError, counted, printable, sized
+from deepx_graph.errors import DeepxGraphError, InferError, counted, human, printable, sized
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM, value_of
 from deepx_graph.ops import FAMILY_OF
@@ -51,6 +52,9 @@ class FunctionInfo:
     peak_bytes: int | None
     """The most that values have at once, those of called functions included, where every kernel writes into the buffer that it is
     given. What kernels need beside them is a matter of the engine."""
+    parameters: int
+    """Elements of the inputs that are weights: those whose name is a path into the model."""
+    parameter_bytes: int
     places: dict[str, int]
     """Lines of the user's own program, where the text tells them, with how many nodes each has become; the most first."""
     open: tuple[str, ...] = ()
@@ -67,7 +71,9 @@ class FunctionInfo:
         yield from _ports("out", "output", self.outputs, most)
         if self.inputs:
             size = "of sizes not known yet" if self.input_bytes is None else sized(self.input_bytes)
-            yield f"  {counted(len(self.inputs), 'input')}, {size}{'; takes and gives the state of effects' * self.effects}"
+            weights = f"; parameters: {human(self.parameters)} of {sized(self.parameter_bytes)}" if self.parameters else ""
+            effects = "; takes and gives the state of effects" * self.effects
+            yield f"  {counted(len(self.inputs), 'input')}, {size}{weights}{effects}"
         yield (f"  {counted(self.nodes, 'node')}, {counted(self.edges, 'edge')}, {self.depth} deep; "
                f"constants {sized(self.constant_bytes)}")
         yield f"  {_costs(self)}"
@@ -115,8 +121,13 @@ class ModuleInfo:
         yield f"{self.name or 'module'} ({self.format or 'built'}), entry {self.entry}"
         if self.flops is not None and self.bytes_moved is not None:
             yield f"one run: {counted(self.flops, 'operation')}, {sized(self.bytes_moved)} moved{once_each(self.open)}"
+        folded = [f for f in self.functions if not f.public and f.name != self.entry and most is not None]
         for f in self.functions:
-            yield from f.lines(most)
+            if f not in folded:
+                yield from f.lines(most)
+        if folded:
+            yield f"{counted(len(folded), 'private function')} (--all shows them):"
+            yield from (f"  {f.name}{_called(f)}: {counted(f.nodes, 'node')}, {_costs(f)}" for f in folded)
 
 
 def once_each(open: Sequence[str]) -> str:
@@ -150,6 +161,7 @@ def function_info(function: Function) -> FunctionInfo:
     inputs = [(p.name or f"arg{k}", p.type) for k, p in enumerate(function.params)]
     outputs = [(function.result_name(k), r.type) for k, r in enumerate(function.results)]
     data = [t for _, t in inputs if not is_state(t)]
+    weights = [p for p in function.params if is_weight(p)]
     return FunctionInfo(
         function.name,
         function.public,
@@ -167,9 +179,16 @@ def function_info(function: Function) -> FunctionInfo:
         sum(flops(n) * times.get(n, NEVER).count for n in work) if known else None,
         sum(bytes_moved(n) * times.get(n, NEVER).count for n in work) if known else None,
         None if callees(function) else _peaks(Module((function,), function.name)).get(function.name),
+        sum(getattr(p.type, "size", 0) for p in weights),
+        sum(nbytes(p.type) for p in weights),
         dict(Counter(f"{p.file}:{p.line}" for n in body if n.span and (p := n.span.place) and p.file).most_common()),
         tuple(f"iterations of {loop_title(n)}" for n in open_loops(function)),
     )
+
+
+def is_weight(param: Node) -> bool:
+    """Whether a parameter of a function is a parameter of the model: its name is a path, and its size is known."""
+    return not is_state(param.type) and len(parameter_path(parameter_name(param))) > 1 and is_static(param.type)
 
 
 def loop_title(end: Node) -> str:

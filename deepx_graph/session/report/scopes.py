@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from deepx_graph.analysis.name_scopes import ROOT, NameScope, Path, name_scopes, parameter_name, parameter_path, within
+from deepx_graph.analysis.name_scopes import ROOT, NameScope, Path, name_scopes, within
 from deepx_graph.errors import InferError, human, printable, sized
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CALL, CONSTANT, PARAM, callee_of
 from deepx_graph.runtime.cost.counts import NEVER, bytes_moved, flops, function_times, kernels, node_times
-from deepx_graph.types import is_state, is_static, nbytes
+from deepx_graph.session.report.info import is_weight
+from deepx_graph.types import nbytes
 
 DEPTH = 2
 """Levels that a report shows below the model itself."""
@@ -122,7 +123,7 @@ def _costs(function: Function, runs: int, *, entry: bool) -> Iterator[tuple[Name
     work = set(kernels(function))
     for node in (*function.nodes[len(function.params) :], *function.params):  # in the order of operations, not of names
         if node.op is PARAM:
-            if entry and not is_state(node.type) and len(parameter_path(parameter_name(node))) > 1 and is_static(node.type):
+            if entry and is_weight(node):
                 yield scopes[node], ScopeCost(parameters=_elements(node), parameter_bytes=nbytes(node.type))
         elif node.op is not CONSTANT and node.inputs:
             often = times.get(node, NEVER).count * runs

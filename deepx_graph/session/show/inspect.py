@@ -135,13 +135,13 @@ def _cost(session: Session, function: Function, node: Node) -> Iterator[Entry]:
 
 def _run(session: Session, node: Node) -> Iterator[Entry]:
     result = session.result
-    measured = result.measured.get(node) if result is not None else None
-    if result is None or measured is None:
+    measured = (session.measured if result is None else result.measured).get(node)
+    if measured is None:
         return
     if measured.calls:
         yield Entry("time", f"{measured.seconds * 1e3:.3f} ms, {measured.share:.1%}")
         yield Entry("calls", f"{measured.calls:,}")
-    seen = result.values.seen.get(node)
+    seen = result.values.seen.get(node) if result is not None else None
     if seen is not None:
         s = seen.statistics
         yield Entry("range", f"{s.low:.6g} to {s.high:.6g}")

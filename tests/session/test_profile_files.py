@@ -114,4 +114,3 @@ def test_ours_is_written_for_perfetto_and_model_explorer_and_read_back(tmp_path:
     report = run("info", str(model), "--profile-from", str(packed), "--json").json
     assert report["runtime"] == "deepx_graph" and len(report["rows"]) == len(found.rows)
     assert run("draw", str(model), "--profile-from", str(packed), "-o", str(tmp_path / "x.html")).code == 0
-    assert '"time":' in (tmp_path / "x.html").read_text()

@@ -6,6 +6,7 @@ brings keys and messages to it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Collection
 from typing import Any, ClassVar
@@ -16,14 +17,17 @@ from textual.containers import Container, Vertical
 from textual.events import Resize
 
 from deepx_graph.errors import DeepxGraphError, Diagnostic, UsageError, suggest
+from deepx_graph.session.programs import STDIN
 from deepx_graph.session.session import Session
 from deepx_graph.tui.bars import Complete, KeyBar, Prompt, StatusBar, TabBar
 from deepx_graph.tui.document import Document, Exporter, Jobs
+from deepx_graph.tui.resume import State, save
 from deepx_graph.tui.screens import Commands, HelpScreen, MessageScreen, parts
 from deepx_graph.tui.selection import Explainer, Search, Selection
 from deepx_graph.tui.views.base import VIEWS, BrowserView, ViewSwitcher
 from deepx_graph.tui.views.lanes import LaneList
 from deepx_graph.tui.views.map import FocusMap
+from deepx_graph.tui.views.other import OtherPane
 from deepx_graph.tui.views.panes import Inspector, Outline, SourcePane
 
 WIDE = 110
@@ -31,6 +35,9 @@ WIDE = 110
 
 THEMES = ("textual-dark", "textual-light", "nord", "gruvbox", "solarized-light", "ansi-dark", "ansi-light")
 """Themes in the order in which the key goes through them."""
+
+PANES = ("outline", "inspector", "source")
+"""Panes that come back with a state."""
 
 CSS = """
 Screen { layout: vertical; }
@@ -40,11 +47,13 @@ Screen { layout: vertical; }
 #centre { width: 1fr; height: 1fr; }
 #views { height: 1fr; }
 #status { height: 1; background: $boost; }
-#outline, #inspector, #source { display: none; }
-#outline.-on, #inspector.-on, #source.-on { display: block; }
+#outline, #inspector, #source, #other { display: none; }
+#outline.-on, #inspector.-on, #source.-on, #other.-on { display: block; }
 #source { height: 35%; border-top: solid $primary-muted; }
 .-wide #outline { width: 30; border-right: solid $primary-muted; }
 .-wide #inspector { width: 44; border-left: solid $primary-muted; }
+.-wide #other { width: 1fr; border-left: solid $primary-muted; }
+.-narrow #other { height: 40%; border-top: solid $primary-muted; }
 .-narrow #body { layout: vertical; }
 .-narrow #outline { height: 30%; max-height: 30%; border-bottom: solid $primary-muted; }
 .-narrow #inspector { height: 45%; max-height: 45%; border-top: solid $primary-muted; }
@@ -81,6 +90,7 @@ class Browser(App[int]):
         Binding("i", "pane('inspector')", "Inspector", show=False),
         Binding("s", "pane('source')", "Source", show=False),
         Binding("t", "pane('outline')", "Outline", show=False),
+        Binding("O", "pane('other')", "The other program", show=False),
         Binding("tab", "app.focus_next", "Next pane", show=False),
         Binding("shift+tab", "app.focus_previous", "Previous pane", show=False),
         Binding("b", "history(-1)", "Back to the previous node", show=False),
@@ -99,11 +109,12 @@ class Browser(App[int]):
     ]
 
     def __init__(self, open_session: Callable[[], Session], path: str = "", *, theme: str | None = None,
-                 against: str | None = None) -> None:
+                 against: str | None = None, state: State | None = None) -> None:
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
-        self.first_theme = known_theme(theme, self.available_themes) or ("ansi-dark" if self.no_color else THEMES[0])
+        wanted = theme or (state.theme if state is not None else "") or None
+        self.first_theme = known_theme(wanted, self.available_themes) or ("ansi-dark" if self.no_color else THEMES[0])
         self.jobs = Jobs(self, self.show_progress, self.show_error)
-        self.document = Document(self, open_session, path, against)
+        self.document = Document(self, open_session, path, against, state)
         self.selection = Selection(self)
         self.search = Search(self)
         self.explainer = Explainer(self)
@@ -119,6 +130,7 @@ class Browser(App[int]):
                 with ViewSwitcher(initial="list", id="views"):
                     yield LaneList(id="list")
                 yield SourcePane(id="source")
+            yield OtherPane(id="other")
             yield Inspector(id="inspector")
         yield Prompt(id="prompt")
         yield StatusBar(id="status")
@@ -134,6 +146,35 @@ class Browser(App[int]):
         if not self._sized:
             self._sized = True
             self.query_one(Inspector).set_class(event.size.width >= WIDE, "-on")
+
+    # --- leaving and coming back
+
+    def state(self) -> State:
+        """How the browser stands."""
+        session, current = self.session, self.selection.current
+        pipelines = () if session is None else tuple(v.pipeline for v in session.versions[1 : session.at + 1] if v.pipeline)
+        node = "" if session is None or current is None else session.address(*current)
+        panes = tuple(name for name in PANES if self.query_one(f"#{name}").has_class("-on"))
+        return State(self.view, node, self.search.query, self.theme, panes, pipelines)
+
+    def restore(self, state: State) -> None:
+        """Goes on where the browser was left; what is not there any more is left out."""
+        for name in PANES:
+            self.query_one(f"#{name}").set_class(name in state.panes, "-on")
+        with contextlib.suppress(DeepxGraphError):
+            if state.query:
+                self.search.run(state.query)
+        with contextlib.suppress(DeepxGraphError):
+            if state.node and self.session is not None:
+                self.selection.select(*self.session.find(state.node))
+        if state.view in VIEWS:
+            self.action_view(state.view)
+
+    async def action_quit(self) -> None:
+        """Leaves, and remembers where."""
+        if self.session is not None and self.document.path and self.session.path != STDIN:
+            save(self.document.path, self.state())
+        self.exit()
 
     # --- what there is
 

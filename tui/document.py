@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from textual.app import App
 
 from deepx_graph.errors import DeepxGraphError
+from deepx_graph.session.programs import load
 from deepx_graph.session.progress import Cancelled, Monitor
 from deepx_graph.session.session import Session, Version
 from deepx_graph.session.show.inspect import inspect
 from deepx_graph.tui.formatting import FILLER, name_of, plain
+from deepx_graph.tui.resume import State
 from deepx_graph.tui.views.base import VIEWS, view_class
 from deepx_graph.tui.views.map import FocusMap
-from deepx_graph.tui.views.panes import SourcePane
+from deepx_graph.tui.views.other import OtherPane, Paired, paired
+from deepx_graph.tui.views.panes import Outline, SourcePane
 from deepx_graph.tui.views.rows import VirtualList
 from deepx_graph.viz.listing.listing import Listing, listing
 
@@ -110,12 +113,14 @@ class Jobs:
 class Document:
     """The session of a browser, which there is once the file has been read, and its current version as rows."""
 
-    def __init__(self, browser: Browser, open_session: Callable[[], Session], path: str, against: str | None = None) -> None:
+    def __init__(self, browser: Browser, open_session: Callable[[], Session], path: str, against: str | None = None,
+                 state: State | None = None) -> None:
         self.browser, self.path = browser, path
-        self._against = against
+        self._against, self._state = against, state
         self._open_session = open_session
         self.session: Session | None = None
         self.listing = Listing()
+        self._ready = False
         self.scalars = False
         """Whether constants of rank 0 have rows."""
 
@@ -129,6 +134,9 @@ class Document:
         gc.disable()  # a program is many objects and no cycle: looking for one takes as long as reading
         try:
             session = self._open_session()
+            for pipeline in self._state.pipelines if self._state is not None else ():
+                monitor.report(f"optimising ({plain(pipeline, 30)})")
+                session.push(session.optimise(pipeline))
             monitor.report("ordering")
             return session, listing(session.module)
         finally:
@@ -152,13 +160,41 @@ class Document:
             view_class(name)
 
     async def _prepared(self, _: None) -> None:
+        self._ready = True
         await self.browser.switcher.mount_views()
         self.browser.selection.changed()
+        self._show_outline()
+        if self._state is not None:
+            self.browser.restore(self._state)
         if self._against is not None:
-            from deepx_graph.tui.views.compare import CompareView
+            self.read_other(self._against)
 
-            self.browser.action_view("compare")
-            self.browser.query_one(CompareView).read_other(self._against)
+    def read_other(self, path: str) -> None:
+        """Shows another program beside this one, and as what the view of differences compares with."""
+        session = self.session
+        if session is None:
+            return
+
+        def read(monitor: Monitor) -> Paired:
+            return paired(path, load(path).module, session.module, monitor)
+
+        self.browser.jobs.start(f"comparing with {plain(os.path.basename(path), 30)}", read, self._show_other)
+
+    def _show_other(self, found: Paired) -> None:
+        from deepx_graph.tui.views.compare import CompareView
+
+        pane = self.browser.query_one(OtherPane)
+        pane.add_class("-on")
+        pane.show(found)
+        self.browser.query_one(CompareView).file = found.path, found.session.module
+        self.browser.selection.changed()
+
+    def _show_outline(self) -> None:
+        """The outline with the name scopes, once they are known."""
+        session = self.session
+        if session is not None:
+            scopes = {n: s for f in session.module.functions for n, s in session.facts(f).scopes.items()}
+            self.browser.query_one(Outline).show_listing(self.listing, session.module.datas, scopes)
 
     # --- versions
 
@@ -177,6 +213,8 @@ class Document:
     def _show(self, rows: Listing) -> None:
         self.listing = rows
         self.browser.show_listing()
+        if self._ready:
+            self._show_outline()
 
     def push(self, version: Version) -> None:
         """Makes a version the latest, and shows it."""

@@ -29,6 +29,7 @@ from deepx_graph.errors import Diagnostic, UsageError, suggest
 
 if TYPE_CHECKING:
     from deepx_graph.ir import Module
+    from deepx_graph.session.programs import Loaded
     from deepx_graph.session.session import Session
     from deepx_graph.viz.draw import Drawing
 
@@ -174,24 +175,30 @@ def _stage(args: Arguments, module: Module) -> Module:
 
 
 def add_tui(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="the program to look at")
-    parser.add_argument("other", nargs="?", help="another, from which it differs: opens the view of differences")
+    parser.add_argument("file", help="the program to look at; - reads standard input")
+    parser.add_argument("other", nargs="?", help="another, which stands beside it with the partner of the selected node")
     parser.set_defaults(quiet=True)  # the whole terminal is its own
     parser.add_argument("--theme", metavar="NAME", help="the colours to start with")
+    parser.add_argument("--resume", action="store_true", help="go on where the browser of this file was left")
 
 
 def run_tui(args: Arguments) -> int:
-    if "-" in (args.file, args.other):
-        raise UsageError("the browser needs a file: the terminal is for the keys")
-    if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
+    if args.other == "-":
+        raise UsageError("the second program is to be a file")
+    streams = (sys.stdout,) if args.file == "-" else (sys.stdin, sys.stdout)
+    if not all(stream is not None and stream.isatty() for stream in streams):
         raise UsageError("the browser needs a terminal; info, draw and opt work without one")
+    piped = _from_pipe(args) if args.file == "-" else None
     sys.setswitchinterval(0.001)  # the thread of the keys waits less for those that work
     gc.disable()  # until the program is there: millions of objects are made, none of them in a cycle
     from deepx_graph.interop import python_file
     from deepx_graph.session.session import Session
     from deepx_graph.tui.app import Browser
+    from deepx_graph.tui.resume import saved
 
     def open_session() -> Session:
+        if piped is not None:
+            return Session(piped.module, path=args.file, warnings=piped.warnings)
         what, reading = python_file.named(args.file), reading_options(args)
         session = (Session.open(args.file, args.format, reading, check=False) if what is None else
                    Session(python_file.load_named(what, reading).module, path=args.file))
@@ -199,13 +206,28 @@ def run_tui(args: Arguments) -> int:
             session.versions[0] = type(session.version)(session.module.with_entry(args.entry), "loaded")
         return session
 
-    app = Browser(open_session, args.file, theme=args.theme, against=args.other)
+    state = saved(args.file) if args.resume and piped is None else None
+    app = Browser(open_session, args.file, theme=args.theme, against=args.other, state=state)
     threading.Thread(target=_end_with_terminal, args=(sys.stdin.fileno(),), daemon=True).start()
     app.run()
     if app.failed is not None:
         say(str(app.failed))
         return app.failed.exit_code
     return app.return_code or 0
+
+
+def _from_pipe(args: Arguments) -> Loaded:
+    """The program on standard input, of which the terminal takes the place. Raises UsageError where there is none."""
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError(Diagnostic("there is no program on standard input", hint="deepx-graph opt FILE | deepx-graph tui -"))
+    found = read_program(args)
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR)
+    except OSError:
+        raise UsageError("the browser needs a terminal; info, draw and opt work without one") from None
+    os.dup2(terminal, sys.stdin.fileno())
+    os.close(terminal)
+    return found
 
 
 def _end_with_terminal(terminal: int) -> None:

@@ -167,7 +167,7 @@ class Session:
         for k, f in enumerate(self.module.functions):
             monitor.report(f"looking at {f.name}", k, len(self.module.functions))
             facts = self.facts(f)
-            _ = (facts.number, facts.depth, facts.places, facts.results, f.users)
+            _ = (facts.number, facts.depth, facts.places, facts.results, facts.scopes, f.users)
 
     def query(self, text: str | Query) -> list[tuple[Function, Node]]:
         """The nodes that a query asks for, those of the entry first. Raises UsageError for no query."""

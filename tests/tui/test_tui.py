@@ -12,6 +12,7 @@ from rich.cells import cell_len
 from textual.widgets import Static
 
 import deepx_graph as dx
+from deepx_graph.analysis.name_scopes import name_scopes
 from deepx_graph.cli.main import main
 from deepx_graph.errors import UsageError
 from deepx_graph.ir import Node, Origin
@@ -19,9 +20,11 @@ from deepx_graph.ops import tanh
 from deepx_graph.session.session import Session
 from deepx_graph.tui import screens
 from deepx_graph.tui.app import Browser
+from deepx_graph.tui.resume import State, location, saved
 from deepx_graph.tui.screens import Commands, HelpScreen, MessageScreen, bindings_of, help_text, key_text
 from deepx_graph.tui.views.map import FocusMap
-from deepx_graph.tui.views.panes import SourcePane
+from deepx_graph.tui.views.other import OtherList
+from deepx_graph.tui.views.panes import SourcePane, outline
 from deepx_graph.types import F32, tensor
 from deepx_graph.viz.listing.listing import listing
 from tests.support import viz_modules
@@ -369,5 +372,48 @@ async def test_a_second_file_is_compared_from_the_start(tmp_path: Path) -> None:
     app = Browser(lambda: Session.open(program(tmp_path)), "p.sea", against=str(other))
     async with app.run_test(size=(120, 40)) as pilot:
         await settled(pilot)
-        assert app.view == "compare"
+        other_list = app.query_one(OtherList)
         assert "q.sea" in shown(pilot) and "sine" in shown(pilot)
+        app.selection.go_to(app.session.find("gate")[1])  # type: ignore[union-attr]
+        await settled(pilot)
+        assert other_list.node is not None and other_list.node.name == "gate", "its partner is under the cursor"
+        other_list.focus()
+        await press(pilot, "g", "j")
+        assert app.selection.node is not None and app.selection.node.name == other_list.node.name
+        await press(pilot, "7")
+        assert "sine" in shown(pilot) and "exponential" in shown(pilot)
+
+
+@piloted
+async def test_the_browser_goes_on_where_it_was_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    path = str(program(tmp_path))
+    app = Browser(lambda: Session.open(path), path)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settled(pilot)
+        app.document.optimise("simplify,dce")
+        await settled(pilot)
+        app.selection.go_to(app.session.find("gate")[1])  # type: ignore[union-attr]
+        await press(pilot, "t", "2")
+        await pilot.press("q")
+    assert saved(path).pipelines and saved(path).view == "map"
+    again = Browser(lambda: Session.open(path), path, state=saved(path))
+    async with again.run_test(size=(120, 40)) as pilot:
+        await settled(pilot)
+        assert again.view == "map" and again.session is not None and again.session.at == 1
+        assert again.selection.node is not None and again.selection.node.name == "gate"
+        assert again.query_one("#outline").has_class("-on")
+    location(path).write_text('{"view": 3, "panes": "x", "node": "#999"}')
+    assert saved(path) == State(node="#999")
+    location(path).write_text("[" * 5)
+    assert saved(path) == State()
+
+
+def test_the_outline_has_the_modules_of_the_model() -> None:
+    text = "func.func @main(%0: tensor<4xf32>) -> tensor<4xf32> {\n" + "\n".join(
+        f'%{k + 1} = stablehlo.tanh %{k} : tensor<4xf32> loc("jit(f)/Net/Layer_{k}/tanh")' for k in range(3)
+    ) + "\nreturn %3 : tensor<4xf32>\n}"  # fmt: skip
+    m = dx.loads(text)
+    heads = outline(listing(m), name_scopes(m.entry))
+    assert [(h.title, h.depth, h.inside) for h in heads if h.style == "italic"] == [
+        ("Net", 1, 3), ("Layer_0", 2, 1), ("Layer_1", 2, 1), ("Layer_2", 2, 1)]

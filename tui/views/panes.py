@@ -5,9 +5,10 @@ the source, with the lines of the node marked.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from rich.segment import Segment
 from rich.text import Text
@@ -22,6 +23,7 @@ from textual.strip import Strip
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from deepx_graph.analysis.name_scopes import NameScope, Path
 from deepx_graph.errors import Source, printable
 from deepx_graph.ir import Data, Function, Node
 from deepx_graph.session.session import Session
@@ -33,6 +35,33 @@ from deepx_graph.viz.listing.listing import Listing
 
 OUTLINE_LINES = 2000
 """Lines of an outline."""
+
+
+class OutlineHead(NamedTuple):
+    """A line of the outline: the row that it leads to, and how many rows or nodes lie in it."""
+
+    row: int
+    depth: int
+    title: str
+    inside: int
+    style: str = ""
+
+
+def outline(listing: Listing, scopes: Mapping[Node, NameScope]) -> list[OutlineHead]:
+    """The heads of a listing, and each name scope at the first of its nodes, with how many it has."""
+    inside = Counter(s.path[: k + 1] for n, s in scopes.items() if n.inputs for k in range(len(s.path)))
+    found: list[OutlineHead] = []
+    seen: set[Path] = set()
+    for k, row in enumerate(listing.rows):
+        if row.node is None and row.inside and row.kind not in ("repeat", "block" if scopes else "repeat"):
+            found.append(OutlineHead(k, row.depth, row.title, row.inside, "bold" if row.kind == "function" else ""))
+        scope = scopes.get(row.node) if row.node is not None else None
+        for level in range(len(scope.path) if scope is not None and row.node.inputs else 0):  # type: ignore[union-attr]
+            path = scope.path[: level + 1]  # type: ignore[union-attr]
+            if path not in seen:
+                seen.add(path)
+                found.append(OutlineHead(k, level + 1, path[-1], inside[path], "italic"))
+    return found
 
 
 class Outline(OptionList):
@@ -58,18 +87,18 @@ class Outline(OptionList):
         super().__init__(id=id, markup=False)
         self._rows: list[int] = []
 
-    def show_listing(self, listing: Listing, datas: Sequence[Data] = ()) -> None:
-        """Lists the functions, loops and branches of a listing, and the data types of the program."""
-        self._rows = [k for k, r in enumerate(listing.rows) if r.node is None and r.inside and r.kind != "repeat"][:OUTLINE_LINES]
+    def show_listing(self, listing: Listing, datas: Sequence[Data] = (), scopes: Mapping[Node, NameScope] | None = None) -> None:
+        """Lists the functions, loops and branches of a listing, the modules of the model that its nodes are in, and the data types
+        of the program."""
+        heads = outline(listing, scopes or {})[:OUTLINE_LINES]
+        self._rows = [h.row for h in heads]
         self.clear_options()
-        self.add_options(self._line(listing, k) for k in self._rows)
+        self.add_options(map(self._line, heads))
         self.add_options(_data_line(d) for d in datas[:OUTLINE_LINES])
 
     @staticmethod
-    def _line(listing: Listing, k: int) -> Option:
-        row = listing.rows[k]
-        style = "bold" if row.kind == "function" else ""
-        return Option(Text.assemble("  " * min(row.depth, 8), (plain(row.title, 40), style), (f" {row.inside:,}", "dim")))
+    def _line(head: OutlineHead) -> Option:
+        return Option(Text.assemble("  " * min(head.depth, 8), (plain(head.title, 40), head.style), (f" {head.inside:,}", "dim")))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()

@@ -1,0 +1,96 @@
+"""The other program beside the list, where one was given: its own list, with the partner of the selected node under the cursor.
+
+What is paired with what is decided by `session.report.diff.pairs`; `*` marks what is not the same in both.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Container
+from textual.widgets import Static
+
+from deepx_graph.ir import Function, Module, Node
+from deepx_graph.session.progress import Monitor
+from deepx_graph.session.report.diff import diff, pairs
+from deepx_graph.session.session import Session
+from deepx_graph.tui.formatting import plain
+from deepx_graph.tui.views.base import Follower
+from deepx_graph.tui.views.lanes import LaneList
+from deepx_graph.viz.listing.listing import Listing, listing
+
+if TYPE_CHECKING:
+    from deepx_graph.tui.app import Browser
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Another program as rows, which of its nodes are which of the program that is looked at, and those that are not the same."""
+
+    path: str
+    session: Session
+    listing: Listing
+    partner: Mapping[Node, Node]
+    differing: frozenset[Node]
+
+
+def paired(path: str, module: Module, here: Module, monitor: Monitor) -> Paired:
+    """Another program beside the one that is looked at."""
+    session = Session(module, path=path)
+    monitor.report("pairing")
+    changed = (c.after for c in diff(here, module).changes)
+    return Paired(path, session, listing(module), pairs(here, module), frozenset(n for n in changed if n is not None))
+
+
+class OtherList(LaneList):
+    """The list of the other program; it selects partners, not nodes of its own."""
+
+    def moved(self) -> None:
+        self.see_cursor()
+        self.refresh()
+        if self.has_focus and self.node is not None and isinstance(self.parent, OtherPane):
+            self.parent.select_partner(self.node)
+
+
+class OtherPane(Container, Follower):
+    """The other program: its name, and its list."""
+
+    DEFAULT_CSS = """
+    OtherPane { layout: vertical; }
+    OtherPane Static { height: 1; background: $boost; text-wrap: nowrap; text-overflow: ellipsis; }
+    OtherPane OtherList { height: 1fr; }
+    """
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.found: Paired | None = None
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="other-title", markup=False)
+        yield OtherList(id="other-list")
+
+    def show(self, found: Paired) -> None:
+        """Shows another program."""
+        self.found = found
+        rows = self.query_one(OtherList)
+        rows.matches = set(found.differing)
+        rows.show_listing(found.session, found.listing)
+        self.query_one("#other-title", Static).update(Text(f" {plain(os.path.basename(found.path), 40)}", "bold", no_wrap=True))
+
+    def show_node(self, session: Session, function: Function, node: Node) -> None:
+        if self.found is None:
+            return
+        rows, partner = self.query_one(OtherList), self.found.partner.get(node)
+        if partner is not None and not rows.has_focus:
+            rows.show_node(partner)
+
+    def select_partner(self, node: Node) -> None:
+        """Selects what a node of this program is in the one that is looked at, where it is something there."""
+        mine = next((a for a, b in self.found.partner.items() if b is node), None) if self.found is not None else None
+        if mine is not None:
+            cast("Browser", self.app).selection.go_to(mine)

@@ -22,8 +22,8 @@ from deepx_graph.tui import screens
 from deepx_graph.tui.app import Browser
 from deepx_graph.tui.resume import State, location, saved
 from deepx_graph.tui.screens import Commands, HelpScreen, MessageScreen, bindings_of, help_text, key_text
+from deepx_graph.tui.views.lanes import LaneList
 from deepx_graph.tui.views.map import FocusMap
-from deepx_graph.tui.views.other import OtherList
 from deepx_graph.tui.views.panes import SourcePane, outline
 from deepx_graph.types import F32, tensor
 from deepx_graph.viz.listing.listing import listing
@@ -372,7 +372,7 @@ async def test_a_second_file_is_compared_from_the_start(tmp_path: Path) -> None:
     app = Browser(lambda: Session.open(program(tmp_path)), "p.sea", against=str(other))
     async with app.run_test(size=(120, 40)) as pilot:
         await settled(pilot)
-        other_list = app.query_one(OtherList)
+        other_list = app.query_one("#other-list", LaneList)
         assert "q.sea" in shown(pilot) and "sine" in shown(pilot)
         app.selection.go_to(app.session.find("gate")[1])  # type: ignore[union-attr]
         await settled(pilot)

@@ -47,23 +47,13 @@ def paired(path: str, module: Module, here: Module, monitor: Monitor) -> Paired:
     return Paired(path, session, listing(module), pairs(here, module), frozenset(n for n in changed if n is not None))
 
 
-class OtherList(LaneList):
-    """The list of the other program; it selects partners, not nodes of its own."""
-
-    def moved(self) -> None:
-        self.see_cursor()
-        self.refresh()
-        if self.has_focus and self.node is not None and isinstance(self.parent, OtherPane):
-            self.parent.select_partner(self.node)
-
-
 class OtherPane(Container, Follower):
-    """The other program: its name, and its list."""
+    """The other program: its name, and its list, which selects partners and not nodes of its own."""
 
     DEFAULT_CSS = """
     OtherPane { layout: vertical; }
     OtherPane Static { height: 1; background: $boost; text-wrap: nowrap; text-overflow: ellipsis; }
-    OtherPane OtherList { height: 1fr; }
+    OtherPane LaneList { height: 1fr; }
     """
 
     def __init__(self, id: str | None = None) -> None:
@@ -72,12 +62,12 @@ class OtherPane(Container, Follower):
 
     def compose(self) -> ComposeResult:
         yield Static(id="other-title", markup=False)
-        yield OtherList(id="other-list")
+        yield LaneList(id="other-list")
 
     def show(self, found: Paired) -> None:
         """Shows another program."""
         self.found = found
-        rows = self.query_one(OtherList)
+        rows = self.query_one(LaneList)
         rows.matches = set(found.differing)
         rows.show_listing(found.session, found.listing)
         self.query_one("#other-title", Static).update(Text(f" {plain(os.path.basename(found.path), 40)}", "bold", no_wrap=True))
@@ -85,9 +75,17 @@ class OtherPane(Container, Follower):
     def show_node(self, session: Session, function: Function, node: Node) -> None:
         if self.found is None:
             return
-        rows, partner = self.query_one(OtherList), self.found.partner.get(node)
+        rows, partner = self.query_one(LaneList), self.found.partner.get(node)
         if partner is not None and not rows.has_focus:
             rows.show_node(partner)
+
+    def on_lane_list_moved(self, message: LaneList.Moved) -> None:
+        message.stop()
+        if message.node is not None and self.query_one(LaneList).has_focus:
+            self.select_partner(message.node)
+
+    def on_lane_list_scalars_toggled(self, message: LaneList.ScalarsToggled) -> None:
+        message.stop()
 
     def select_partner(self, node: Node) -> None:
         """Selects what a node of this program is in the one that is looked at, where it is something there."""

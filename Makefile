@@ -50,6 +50,7 @@ docs: $(DOCS_STAMP)  ## write docs/ops.md from the declarations, draw the map of
 
 pictures: $(STAMP)  ## draw the pictures of README.md and docs/viz.md
 	$(BIN)/python examples/pictures.py docs/images
+	$(BIN)/python examples/recording.py docs/images/recording.svg
 
 clean:  ## remove what was made, except the virtual environment
 	rm -rf build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks

@@ -50,6 +50,7 @@ def main(folder: str) -> None:
     for theme, name in (("light", "attention.svg"), ("dark", "attention-dark.svg")):
         dx.draw(block, name, title="", theme=theme, timeout=600)
     dx.draw(layers, "folded.svg", title="", max_nodes=BOXES, timeout=600)
+    dx.draw(dx.load(ROOT / "examples" / "resnet18.hlo"), "resnet18.svg", title="")
     exec(compile(example, "docs/viz.md", "exec"), {})
 
 

@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from deepx_graph import array_api as xp
     from deepx_graph.api import (
+        bisect,
         build,
         check,
         compile,
@@ -64,8 +65,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "deepx_graph.api": (
-        "Builder", "Function", "Module", "Node", "build", "check", "compile", "custom_vjp", "diff", "draw", "dumps",
-        "from_jax", "grad", "hvp", "info",
+        "Builder", "Function", "Module", "Node", "bisect", "build", "check", "compile", "custom_vjp", "diff", "draw",
+        "dumps", "from_jax", "grad", "hvp", "info",
         "jit", "jvp", "load", "load_compiled", "loads", "memory", "optimize", "register_custom_call", "run", "to_jax",
         "trace", "why",
     ),
@@ -80,8 +81,8 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Builder", "CheckFailed", "DeepxGraphError", "Diagnostic", "Function", "LimitError", "Module", "Node", "ParseError",
-    "RunError", "UsageError", "VerifyError", "build", "check", "compile", "custom_vjp", "diff", "draw", "dumps", "from_jax",
-    "grad", "hvp", "info", "jit", "jvp", "load", "load_compiled", "loads", "memory", "optimize", "register_custom_call",
+    "RunError", "UsageError", "VerifyError", "bisect", "build", "check", "compile", "custom_vjp", "diff", "draw", "dumps",
+    "from_jax", "grad", "hvp", "info", "jit", "jvp", "load", "load_compiled", "loads", "memory", "optimize", "register_custom_call",
     "register_engine", "register_op", "register_pass", "register_printer", "register_reader", "register_rule", "run",
     "to_jax", "trace", "why", "xp",
 ]  # fmt: skip

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from deepx_graph.runtime.aot.program import BuiltProgram
     from deepx_graph.runtime.compile import Compiled
     from deepx_graph.runtime.memory.pool import MemoryUse
+    from deepx_graph.session.diagnose.bisection import Bisection
     from deepx_graph.session.programs import Loaded
     from deepx_graph.session.report.diff import Difference
     from deepx_graph.session.report.figures import Judgement
@@ -273,6 +274,26 @@ def optimize(module: Module, pipeline: str | Sequence[Any] = "default", *, verif
     from deepx_graph.session import programs
 
     return programs.optimise(module, pipeline, programs.Watch(verify=verify, fast_math=fast_math)).module
+
+
+@public
+def bisect(program: object, *args: Any, pipeline: str | None = None, inputs: Mapping[str, Any] | None = None, samples: int = 20,
+           seed: int = 0, max_bytes: int | None = None, **kwargs: Any) -> Bisection:
+    """Which pass of a compiler changed what a program computes, and at which operation; `.lines()` of the result reports it.
+
+    `program` is a function made by `jax.jit`, with arguments for it: jaxlib compiles it in a child process (the Python that the
+    environment variable DEEPX_GRAPH_JAX_PYTHON names, else this one). Or a module: then the passes of `pipeline` (`default`) are
+    searched. Or the path of one module's dumps, or a list of files, the stages in order.
+
+    Stages are run on the arguments, on `inputs` (arrays by name), or on `samples` sets drawn from `seed`, at the edges of types and
+    sizes too. The result has `.found`, `.kind` (such as `"wrong element"` or `"code generation"`), `.wrong` (the stage),
+    `.departure` (the operations before and after), `.reproducer()` (the least module, and its inputs). Raises UsageError for a
+    program that is none of these, RunError where XLA refuses it.
+    """
+    from deepx_graph.session.diagnose import bisection
+
+    drawn = bisection.Inputs(None if inputs is None else dict(inputs), samples, seed)
+    return bisection.bisect(program, args, kwargs, drawn, pipeline, max_bytes)
 
 
 @public
@@ -546,6 +567,6 @@ def draw(module: Module, path: str | os.PathLike[str] | None = None, *, format: 
 
 
 __all__ = [
-    "build", "check", "compile", "custom_vjp", "diff", "draw", "dumps", "from_jax", "grad", "hvp", "info", "jit", "jvp",
+    "bisect", "build", "check", "compile", "custom_vjp", "diff", "draw", "dumps", "from_jax", "grad", "hvp", "info", "jit", "jvp",
     "load", "load_compiled", "loads", "memory", "optimize", "register_custom_call", "run", "to_jax", "trace", "why",
 ]  # fmt: skip

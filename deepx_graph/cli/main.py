@@ -75,6 +75,8 @@ COMMANDS: dict[str, Command] = {
                       (add_json, add_reading)),
     "plan": Command("say how all values lie on a mesh, from the shardings that are given", reports.add_plan, reports.run_plan,
                     (add_input,), (add_reading,)),
+    "bisect": Command("find the pass of a compiler that changed what a program computes", reports.add_bisect,
+                      reports.run_bisect, (), (add_json, add_reading)),
     "diff": Command("compare two programs", reports.add_diff, reports.run_diff, (), (add_json, add_reading)),
     "ops": Command("list the operations, or explain one", tool.add_ops, tool.run_ops, (), (add_json,)),
     "calibrate": Command("measure this machine for the cost model", tool.add_calibrate, tool.run_calibrate, (), (add_json,)),

@@ -1,7 +1,8 @@
-"""Folders that XLA dumps (`--xla_dump_to`, with `--xla_dump_hlo_pass_re` for every pass) as time lines: of each module its stages,
-and what each pass of XLA changed.
+"""Folders that compilers dump as time lines: of each module its stages, and what each pass changed.
 
-A stage is a file, text or protocol buffer; of two with the same name the protocol buffer is taken, which has all constants.
+Of XLA (`--xla_dump_to`, with `--xla_dump_hlo_pass_re` for every pass) a stage is a file, text or protocol buffer; of two with the
+same name the protocol buffer is taken, which has all constants. Any other compiler's stages, those of our own among them, are files
+whose names begin with a number (`0003_fuse.sea`, `12-FoldConstant.relay`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from deepx_graph.text import ReadOptions
 
 _FILE = re.compile(r"module_(\d+)\.(.+?)\.(?:(\d{4,})\.(.+?)\.after_(.+)\.before_(.+?)|(before_optimizations)|"
                    r"(\w+_after_optimizations))\.(hlo\.pb|txt|hlo)")
+_NUMBERED = re.compile(r"(\d+)[_.\- ]+(.+?)\.(\w+)")
 _FIRST, _LAST = -1, 1 << 60
 
 
@@ -77,12 +79,19 @@ def dumped_modules(folder: Path) -> list[DumpedModule]:
             title = m[5] if m[3] else (m[7] or m[8]).replace("_", " ")
             stages = found.setdefault((int(m[1]), m[2]), {})
             stages.setdefault(order, DumpedStage(order, m[4] or "", f"{m[4]}: {title}" if m[3] else title, folder / name))
-    if not found:
+    found = found or {(0, folder.name): _numbered(folder, names)}
+    if not any(found.values()):
         raise UsageError(Diagnostic(f"the folder '{printable(str(folder))}' holds no dumped module",
-                                    expected="module_0000.NAME.before_optimizations.txt and the like",
+                                    expected="module_0000.NAME.before_optimizations.txt, or 0000_NAME.hlo, and the like",
                                     hint="XLA_FLAGS='--xla_dump_to=FOLDER --xla_dump_hlo_as_proto --xla_dump_hlo_pass_re=.*'"))
     ordered = ((number, name, tuple(stages[k] for k in sorted(stages))) for (number, name), stages in sorted(found.items()))
     return [DumpedModule(*row) for row in ordered]
+
+
+def _numbered(folder: Path, names: list[str]) -> dict[int, DumpedStage]:
+    """The stages of a folder whose files are numbered."""
+    matches = ((m, name) for name in names if (m := _NUMBERED.fullmatch(name)))
+    return {int(m[1]): DumpedStage(int(m[1]), "", m[2], folder / name) for m, name in matches if (folder / name).is_file()}
 
 
 def chosen(modules: list[DumpedModule], name: str | None) -> list[DumpedModule]:

@@ -15,14 +15,15 @@ import numpy as np
 
 from deepx_graph.literal import Array
 
-Kind = Literal["wrong type", "wrong element", "NaN lost", "NaN made", "overflow folded", "overflow made", "sign of zero",
-               "precision kept", "rounding"]  # fmt: skip
+Kind = Literal["wrong type", "wrong element", "NaN lost", "NaN made", "overflow folded", "overflow made",
+               "underflow folded", "sign of zero", "precision kept", "rounding"]  # fmt: skip
 
 HARMLESS: tuple[Kind, ...] = ("rounding", "precision kept")
 """Kinds that a compiler may give by its own rules, and that are not looked for unless asked."""
 
 SEVERITY: dict[Kind, int] = {"wrong type": 0, "wrong element": 1, "NaN made": 2, "NaN lost": 3, "overflow made": 4,
-                             "overflow folded": 5, "sign of zero": 6, "precision kept": 7, "rounding": 8}  # fmt: skip
+                             "overflow folded": 5, "underflow folded": 6, "sign of zero": 7,
+                             "precision kept": 8, "rounding": 9}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -89,11 +90,13 @@ def _kinds(want: Array, got: Array, slack: Array | None, narrowest: Any) -> list
         kept = np.zeros_like(both)
         if narrowest is not None and _eps(narrowest) > _eps(want.dtype):
             kept = beyond & (apart <= 8 * _eps(narrowest) * np.maximum(np.abs(a), np.abs(b)))
+        small = beyond & (a == 0) & (np.abs(b) <= 2 * _tiny(want.dtype) ** 0.5)
         zero = (both & (a == 0) & (b == 0) & (np.signbit(a) != np.signbit(b))) if want.dtype.kind != "c" else kept & False
     return [
-        ("wrong element", (beyond & ~kept) | (inf_a & inf_b & (a != b))), ("NaN made", nan_b & ~nan_a & ~inf_a),
+        ("wrong element", (beyond & ~kept & ~small) | (inf_a & inf_b & (a != b))), ("NaN made", nan_b & ~nan_a & ~inf_a),
         ("NaN lost", nan_a & np.isfinite(b)), ("overflow made", inf_b & np.isfinite(a)),
-        ("overflow folded", (inf_a & ~inf_b) | (nan_a & inf_b)), ("sign of zero", zero), ("precision kept", kept),
+        ("overflow folded", (inf_a & ~inf_b) | (nan_a & inf_b)), ("underflow folded", small),
+        ("sign of zero", zero), ("precision kept", kept),
         ("rounding", (apart > 0) & ~beyond),
     ]  # fmt: skip
 
@@ -112,6 +115,12 @@ def _eps(dtype: Any) -> float:
     """The distance between 1 and the next number of a float or complex type."""
     part = {"complex64": np.float32, "complex128": np.float64}.get(np.dtype(dtype).name, dtype)
     return float(ml_dtypes.finfo(part).eps)  # type: ignore[no-untyped-call]
+
+
+def _tiny(dtype: Any) -> float:
+    """The smallest normal number of a float or complex type."""
+    part = {"complex64": np.float32, "complex128": np.float64}.get(np.dtype(dtype).name, dtype)
+    return float(ml_dtypes.finfo(part).tiny)  # type: ignore[no-untyped-call]
 
 
 def _is_float(dtype: Any) -> bool:

@@ -25,15 +25,21 @@ Draw = Callable[[DType, int, np.random.Generator], Any]
 
 
 def ordinary(dtype: DType, count: int, rng: np.random.Generator) -> Any:
-    """Standard normal numbers, coin flips, small integers that index most dimensions."""
-    return rng.standard_normal(count) if dtype.is_differentiable else rng.integers(0, 2 if dtype.kind == "bool" else 4, count)
+    """Standard normal numbers, coin flips, small integers that index most dimensions; or each integer once, so that none hides
+    from where it was taken."""
+    if dtype.is_differentiable:
+        return rng.standard_normal(count)
+    if dtype.is_integer and count > 1 and rng.random() < 0.5:
+        return rng.permutation(count) % (_range(dtype)[1] + 1 if dtype.bits < 32 else count)
+    return rng.integers(0, 2 if dtype.kind == "bool" else 4, count)
 
 
 def positions(dtype: DType, count: int, rng: np.random.Generator) -> Any:
     """Integers around the ends of small dimensions: negative ones, those inside, those just and far outside."""
     if not dtype.is_integer:
         return ordinary(dtype, count, rng)
-    return rng.choice(np.array([*range(-9, 18), -100, 100, 1 << 20]), count)
+    far = np.array([*range(-9, 18), -100, 100, 1 << 20])
+    return np.where(rng.random(count) < 0.5, rng.integers(-3, 6, count), rng.choice(far, count))
 
 
 def ties(dtype: DType, count: int, rng: np.random.Generator) -> Any:

@@ -19,7 +19,7 @@ from deepx_graph.types import STATE, TensorType, TupleType, Type, leaves, type_o
 
 UNCHANGED = frozenset({
     "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement", "LayoutConstraint", "MoveToHost",
-    "MoveToDevice",
+    "MoveToDevice", "xla.sdy.FuncResultSharding",
 })  # fmt: skip
 """Targets that say where a value is to be and leave it as it is."""
 

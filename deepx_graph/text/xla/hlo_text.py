@@ -36,9 +36,12 @@ def parse_names(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def parse_groups(text: str) -> Groups:
-    """`{{0,1},{2,3}}`, or the compressed form `[2,4]<=[8]` with an optional transpose `T(1,0)`. Raises AttributeFault."""
+    """`{{0,1},{2,3}}`; the compressed form `[2,4]<=[8]` with an optional transpose `T(1,0)`; or the axes of a mesh along which the
+    members of a group lie, `mesh['a'=4,'b'=2] {'a'}`. Raises AttributeFault."""
     if text.startswith("["):
         return _iota_groups(text)
+    if text.startswith("mesh"):
+        return _mesh_groups(text)
     return tuple(parse_ints("{" + g + "}") for g in re.findall(r"\{([^{}]*)\}", text[1:-1]))
 
 
@@ -55,6 +58,24 @@ def _iota_groups(text: str) -> Groups:
         raise AttributeFault(f"'{text}' does not make groups", "as many replicas on both sides")
     flat = np.arange(count).reshape(source).transpose(order).reshape(shape)
     return tuple(tuple(int(i) for i in row) for row in flat.reshape(shape[0], -1))
+
+
+def _mesh_groups(text: str) -> Groups:
+    """Devices are numbered in the order of the axes, the last one fastest."""
+    expected = "mesh['a'=4,'b'=2] {'a'}"
+    match = re.fullmatch(r"mesh\[((?:'[^']*'=\d+,?)*)\]\s*\{((?:'[^']*',?)*)\}", text.replace(", ", ","))
+    if not match:
+        raise AttributeFault(f"'{text}' is not a mesh with the axes of its groups", expected)
+    axes = [(name, int(size)) for name, size in re.findall(r"'([^']*)'=(\d+)", match[1])]
+    names, along = [name for name, _ in axes], re.findall(r"'([^']*)'", match[2])
+    if len(set(names)) < len(names) or len(set(along)) < len(along) or not set(along) <= set(names):
+        raise AttributeFault(f"'{text}' names an axis that the mesh has not, or one twice", expected)
+    order = [k for k, name in enumerate(names) if name not in along] + [names.index(name) for name in along]
+    inner = math.prod(size for name, size in axes if name in along)
+    sizes, count = ",".join(str(size) for _, size in axes), math.prod(size for _, size in axes)
+    if not axes or not count:
+        raise AttributeFault(f"'{text}' is a mesh of no devices", expected)
+    return _iota_groups(f"[{count // inner},{inner}]<=[{sizes}]T({','.join(map(str, order))})")
 
 
 _QUOTES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}

@@ -33,6 +33,7 @@ _ATTRIBUTE = re.compile(rf"\s*,\s*([A-Za-z_][\w\-]*)\s*=\s*(\{{[^{{}}\"]*(?:{_TE
 """A name and, where it is a word or stands in one pair of braces, its value."""
 _WORD = re.compile(r"[^\s,(){}\"\[\]]+(?:\[[^\]]*\])?(?:\{[^{}]*\})?")
 _GROUPS = re.compile(r"\[[^\]]*\](?:<=\[[^\]]*\](?:T\([^)]*\))?)?")
+_MESH = re.compile(r"mesh\[[^\]{}]*\]\s*\{[^{}]*\}")
 _STRING = re.compile(_TEXT, re.DOTALL)
 _OPEN_OR_CLOSE = re.compile(r'[(){}\[\]"]|/\*')
 OPERANDLESS = frozenset({"constant", "parameter", "iota", "partition-id", "replica-id", "rng-get-and-update-state"})
@@ -269,7 +270,7 @@ class HloParser(TextCursor):
             self.at = self.balanced(at + 1, ")")
         else:
             pattern = _STRING if first == '"' else _GROUPS if first == "[" else _WORD
-            match = pattern.match(text, at)
+            match = _MESH.match(text, at) or pattern.match(text, at)
             if not match:
                 self.fail("expected the attribute's value", expected="a word, a number, {...} or \"...\"")
             self.at = match.end()

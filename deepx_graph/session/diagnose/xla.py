@@ -1,0 +1,122 @@
+"""XLA in a child process: what it gives for a program, and the program after each of its passes.
+
+The interpreter that has jaxlib is named by the environment variable DEEPX_GRAPH_JAX_PYTHON, else it is this one.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.errors import Diagnostic, RunError, UsageError, printable
+from deepx_graph.ir import Module
+from deepx_graph.literal import Array
+from deepx_graph.runtime.inputs import input_ports
+from deepx_graph.session import programs
+from deepx_graph.session.inputs import write_npz
+from deepx_graph.types import TensorType
+
+VARIABLE = "DEEPX_GRAPH_JAX_PYTHON"
+WORKER = Path(__file__).with_name("xla_worker.py")
+SECONDS = 300.0
+"""What compiling and running may take."""
+FLAGS = "--xla_dump_hlo_pass_re=.* --xla_dump_large_constants"
+
+
+def python() -> str:
+    """The interpreter that is to have jaxlib."""
+    return os.environ.get(VARIABLE) or sys.executable
+
+
+def run_in_xla(module: Module, samples: Sequence[Mapping[str, Array]], folder: Path, *, text: str | None = None,
+               timeout: float = SECONDS) -> list[tuple[Array, ...]]:
+    """The results of the module, compiled by XLA, for every sample; XLA dumps its stages into `folder`.
+
+    `text` is StableHLO or HLO as it is to be compiled; by default the module is written as one of these. Raises UsageError where
+    there is no jaxlib, RunError, with what XLA says, where it refuses the program.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    program, given, made = folder / "program.txt", folder / "inputs.npz", folder / "outputs.npz"
+    form = module.format if module.format in ("hlo", "stablehlo") else "hlo"
+    program.write_text(text if text is not None else programs.dumps(module, form), encoding="utf-8")
+    ports = input_ports(module.entry)
+    types = [p.type.dtype.np.name for p in ports if isinstance(p.type, TensorType) and p.type.dtype.np is not None]
+    arrays: dict[str, Any] = {"dtypes": np.array(types, dtype="U16"), "samples": np.array(len(samples))}
+    for s, sample in enumerate(samples):
+        arrays |= {f"{s}:{k}": _raw(sample[p.name]) for k, p in enumerate(ports)}
+    write_npz(given, arrays)
+    _run([python(), str(WORKER), str(program), str(given), str(made)], folder, timeout)
+    with np.load(made) as archive:
+        results = [_typed(name) for name in archive["results"].tolist()] if "results" in archive else []
+        return [tuple(_seen(archive[f"{s}:{k}"], d) for k, d in enumerate(results)) for s in range(len(samples))]
+
+
+def _run(command: Sequence[str], folder: Path, timeout: float) -> None:
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={folder} {FLAGS}".strip()
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu")}
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
+    except OSError as e:
+        message = f"cannot start '{printable(command[0])}': {e.strerror}"
+        raise UsageError(Diagnostic(message, hint=f"{VARIABLE} names a Python")) from None
+    except subprocess.TimeoutExpired:
+        raise RunError(f"XLA did not end within {timeout:g} seconds") from None
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        if "No module named" in said[-1]:
+            raise UsageError(Diagnostic(f"this Python has no jaxlib: {printable(said[-1])}",
+                                        hint=f"{VARIABLE}=/path/to/python names one that has"))
+        errors = [line for line in said if "Error" in line] or said
+        raise RunError(f"XLA does not run the program: {printable(errors[-1])[:500]}")
+
+
+def _raw(array: Array) -> Array:
+    """The array with elements that numpy's files have: raw bytes for those that they have not."""
+    return array if array.dtype.kind in "biufc" and array.dtype.isbuiltin == 1 else array.view(f"V{array.dtype.itemsize}")
+
+
+def _typed(name: str) -> Any:
+    """The element type of that name, of numpy or of ml_dtypes."""
+    import ml_dtypes
+
+    return np.dtype(getattr(ml_dtypes, name, None) or name)
+
+
+def _seen(array: Array, dtype: Any) -> Array:
+    """Raw bytes as elements of that type."""
+    return array if array.dtype == dtype else array.view(dtype)
+
+
+def lowered(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[str, list[Array]]:
+    """The StableHLO of a jitted function of JAX for these arguments, and the arguments as its inputs.
+
+    Raises UsageError for an object that is none, and for arguments that are not its inputs one by one.
+    """
+    if not hasattr(jitted, "lower"):
+        raise UsageError(Diagnostic(f"bisect: cannot take {type(jitted).__name__}",
+                                    expected="a module, a path, or a function made by jax.jit"))
+    tree: Any = sys.modules["jax"].tree_util
+    low = jitted.lower(*args, **kwargs)
+    leaves = tree.tree_leaves((args, dict(kwargs)))
+    infos = tree.tree_leaves(low.args_info)
+    if len(leaves) != len(infos):
+        raise UsageError("bisect: static arguments are to be bound first, by functools.partial")
+    kept = getattr(getattr(low, "_lowering", None), "compile_args", {}).get("kept_var_idx")
+    chosen = [a for k, a in enumerate(leaves) if kept is None or k in kept]
+    arrays = [np.asarray(a) for a in chosen]
+    stated = [i for k, i in enumerate(infos) if kept is None or k in kept]
+    return low.as_text(debug_info=True), [a.astype(np.dtype(i.dtype)) for a, i in zip(arrays, stated, strict=True)]
+
+
+def matches(module: Module, arrays: Sequence[Array]) -> dict[str, Array]:
+    """The arrays by the names of the module's inputs. Raises UsageError for another number of them."""
+    ports = input_ports(module.entry)
+    if len(ports) != len(arrays):
+        raise UsageError(f"{len(arrays)} arrays for the {len(ports)} inputs of the program")
+    return {p.name: a for p, a in zip(ports, arrays, strict=True)}

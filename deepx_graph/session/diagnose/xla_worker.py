@@ -1,0 +1,56 @@
+"""Compiles a program with jaxlib and runs it; started by an interpreter that has jax, never imported.
+
+`python xla_worker.py PROGRAM INPUTS.npz OUTPUTS.npz`: PROGRAM is StableHLO or HLO text; the archive has the arrays of sample s as
+`s:k` for input k, as raw bytes where numpy lacks the element type (`dtypes` has the names). What XLA dumps is said by XLA_FLAGS.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax  # type: ignore[import-not-found]
+import ml_dtypes
+import numpy as np
+from jax._src.lib import xla_client  # type: ignore[import-not-found]
+from jaxlib import _hlo, _jax  # type: ignore[import-not-found]
+
+
+def compiled(text: str) -> Any:
+    """The executable of a text."""
+    program: Any = text
+    if text.lstrip().startswith("HloModule"):
+        proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+        program = _jax.mlir.xla_computation_to_mlir_module(xla_client.XlaComputation(proto))
+    devices = tuple(jax.devices()[:1])
+    return devices[0].client.compile_and_load(program, xla_client.DeviceList(devices), xla_client.CompileOptions())
+
+
+def main(program: str, given: str, made: str) -> None:
+    jax.config.update("jax_enable_x64", True)
+    executable = compiled(Path(program).read_text(encoding="utf-8"))
+    archive = np.load(given)
+    dtypes = archive["dtypes"].tolist()
+    outputs: dict[str, Any] = {}
+    for sample in range(int(archive["samples"])):
+        arrays = [archive[f"{sample}:{k}"] for k in range(len(dtypes))]
+        arrays = [a.view(named(d)) if a.dtype.kind == "V" or a.dtype.name != d else a for a, d in zip(arrays, dtypes, strict=True)]
+        results = [np.asarray(r) for r in executable.execute([jax.device_put(a) for a in arrays])]
+        outputs |= {f"{sample}:{k}": r.view(f"V{r.dtype.itemsize}") if r.dtype.kind == "V" or not is_plain(r) else r
+                    for k, r in enumerate(results)}
+        outputs["results"] = np.array([r.dtype.name for r in results])
+    with open(made, "wb") as file:
+        np.savez(file, **outputs)
+
+
+def named(name: str) -> np.dtype[Any]:
+    return np.dtype(getattr(ml_dtypes, name, None) or name)
+
+
+def is_plain(array: Any) -> bool:
+    return type(array.dtype).__module__.startswith("numpy")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])

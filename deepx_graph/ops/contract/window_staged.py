@@ -28,8 +28,10 @@ MOST = 128
 
 def reduce_window_staged(types: Sequence[Type], result: Type, sizes: Axes, strides: Axes, base: Axes, dilations: Axes, low: Axes,
                          high: Axes, body: Function) -> Callable[[Array, Any], Array] | None:
-    """The eval of a `reduce_window` by one ufunc; None for running results, which are scans."""
-    x, monoid = as_tensor(types[0]), body.reducer.monoid if len(types) == 2 and body.reducer is not None else None
+    """The eval of a `reduce_window` by one ufunc; None for running results, which are scans, and for several operands."""
+    if len(types) != 2 or body.reducer is None:
+        return None
+    x, monoid = as_tensor(types[0]), body.reducer.monoid
     shape, final = x.shape, as_tensor(result).shape
     if not isinstance(monoid, UfuncMonoid) or x.dtype.np is None or x.dtype.np.char not in "?bhilqBHILQfd" or 0 in (*shape, *final):
         return None

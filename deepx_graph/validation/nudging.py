@@ -1,0 +1,91 @@
+"""How much of a difference rounding may make, by experiment: the program runs with every float result moved at random by its last
+place or not, and the spread of each output element is what its conditioning makes of that.
+
+Stochastic arithmetic, as in Parker, Monte Carlo Arithmetic, 1997. It follows each element through the program, so that it needs no
+relative tolerance; where rounding decides a comparison the spread is as large as what hangs on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.ir import Module, Node
+from deepx_graph.literal import Array
+from deepx_graph.runtime.compile import compile
+from deepx_graph.runtime.engines.base import KernelFn
+from deepx_graph.runtime.engines.numpy_engine import NumpyEngine
+from deepx_graph.runtime.inputs import flatten
+
+RUNS = 4
+MARGIN = 16
+"""What is allowed, in spreads of so many runs."""
+
+
+class NudgingEngine:
+    """The reference engine, with every float result moved by up to one unit in the last place."""
+
+    name = "numpy"
+
+    def __init__(self, seed: int) -> None:
+        self.inner, self.rng = NumpyEngine(), np.random.default_rng(seed)
+
+    def writes(self, node: Node) -> bool:
+        """As the reference: never."""
+        return self.inner.writes(node)
+
+    def kernel(self, node: Node) -> KernelFn:
+        """`op.eval`, moved; what only moves elements stays as it is."""
+        kernel = self.inner.kernel(node)
+        if node.op.view:
+            return kernel
+        return lambda operands, out: self._moved(kernel(operands, out))
+
+    def _moved(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(self._moved, value))
+        return nudged(value, self.rng) if isinstance(value, (np.ndarray, np.generic)) else value
+
+
+def nudged(value: Any, rng: np.random.Generator) -> Any:
+    """A float array with each element one unit in the last place up or down, or as it was; any other as it is."""
+    if value.dtype.kind == "c":
+        return np.asarray(nudged(value.real, rng) + 1j * nudged(value.imag, rng)).astype(value.dtype)
+    if value.dtype.kind not in "fV" or value.dtype.itemsize < 2:
+        return value
+    towards = rng.integers(-1, 2, np.shape(value))
+    limit = np.asarray(np.inf, value.dtype)
+    with np.errstate(all="ignore"):
+        up, down = np.nextafter(value, limit), np.nextafter(value, -limit)
+    return np.asarray(np.where(np.isfinite(value) & (value != 0) & (towards != 0), np.where(towards > 0, up, down), value))
+
+
+def slacks(module: Module, inputs: Mapping[str, Any], outputs: Sequence[Array], *, partitions: int = 1, seed: int = 0,
+           max_bytes: int | None = None) -> list[Array | None]:
+    """What rounding may make of each output: arrays of its shape; None of an output that is no float.
+
+    Raises what compiling and running raise.
+    """
+    spread: list[Any] = [None] * len(outputs)
+    rng = np.random.default_rng(seed)
+    for k in range(RUNS):
+        f = compile(module, engine=NudgingEngine(k), partitions=partitions, seed=seed, max_bytes=max_bytes)
+        moved = {name: _each(value, rng) for name, value in inputs.items()}
+        for n, (want, got) in enumerate(zip(outputs, flatten(f(**moved)), strict=True)):
+            if want.dtype.kind not in "biu" and want.shape == np.shape(got):
+                spread[n] = _wider(spread[n], want, np.asarray(got))
+    return [None if s is None else s * MARGIN for s in spread]
+
+
+def _each(value: Any, rng: np.random.Generator) -> Any:
+    return [nudged(np.asarray(v), rng) for v in value] if isinstance(value, list) else nudged(np.asarray(value), rng)
+
+
+def _wider(spread: Array | None, want: Array, got: Array) -> Array:
+    wide = np.complex128 if want.dtype.kind == "c" else np.float64
+    with np.errstate(all="ignore"):
+        apart = np.abs(got.astype(wide) - want.astype(wide))
+    apart = np.where(np.isfinite(want.astype(wide)) & ~np.isfinite(got.astype(wide)), np.inf, np.nan_to_num(apart, nan=0.0, posinf=np.inf))
+    return np.asarray(apart if spread is None else np.maximum(spread, apart))

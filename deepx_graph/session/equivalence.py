@@ -1,0 +1,185 @@
+"""Do two programs compute the same? An answer that says which evidence it has.
+
+1. Their canonical forms are equal (`session/report/meaning.py`): the same operations, exactly or up to laws of real numbers.
+2. They give the same numbers for samples, those at the edges of types among them: to the bit, or within what rounding in every
+   operation of the first can make of its outputs (`validation/nudging.py`); and, where they can be computed so, in double precision
+   within what rounding in double precision can. So a coefficient that is wrong in the sixth digit is not taken for rounding.
+3. They do not: a witness, and the node at which the second departs from the first.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from deepx_graph.errors import DeepxGraphError, Diagnostic, UsageError, counted, printable
+from deepx_graph.ir import Module
+from deepx_graph.ir.structure import CONSTANT, value_of
+from deepx_graph.literal import Array
+from deepx_graph.numerics.double import widened
+from deepx_graph.passes.pipeline import parse_pipeline, run_pipeline
+from deepx_graph.progress import stage
+from deepx_graph.runtime.compile import compile
+from deepx_graph.runtime.inputs import input_ports, output_ports
+from deepx_graph.session.report.meaning import Sameness, compare_meaning
+from deepx_graph.types import F64, TensorType
+from deepx_graph.validation.culprit import Departure, departure
+from deepx_graph.validation.discrepancy import Discrepancy, discrepancy, worst
+from deepx_graph.validation.nudging import slacks
+from deepx_graph.validation.samples import FAMILIES, samples
+
+Kind = Literal["identical", "same mathematics", "equal", "equal within rounding", "different"]
+
+FOLDED = 2.0**-22
+"""The relative difference in double precision that constants may cause which one of the programs alone has, as results of folding in
+single precision."""
+
+
+@dataclass(frozen=True)
+class Witness:
+    """Inputs by the names of the first program, and what the programs give for them that differs."""
+
+    inputs: dict[str, Array]
+    output: str
+    discrepancy: Discrepancy
+    precision: str = ""
+    """`double` where the difference shows in double precision only."""
+
+
+@dataclass(frozen=True)
+class Equivalence:
+    """The answer. True unless the programs are different; `evidence` says in a sentence what it rests on."""
+
+    kind: Kind
+    evidence: str
+    witness: Witness | None = None
+    departure: Departure | None = field(default=None, repr=False)
+
+    def __bool__(self) -> bool:
+        return self.kind != "different"
+
+    def lines(self) -> Iterator[str]:
+        """The report of `equivalent`."""
+        yield f"{self.kind}: {self.evidence}"
+        if self.witness is not None:
+            within = " in double precision" if self.witness.precision else ""
+            yield f"output '{printable(self.witness.output)}'{within}: {self.witness.discrepancy}"
+        if self.departure is not None:
+            yield from self.departure.lines()
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def equivalent(a: Module, b: Module, inputs: Mapping[str, Any] | None = None, *, count: int = 8, seed: int = 0,
+               max_bytes: int | None = None) -> Equivalence:
+    """Whether `b` computes what `a` does, by forms, then by numbers.
+
+    `inputs`, by the names of `a`, are run first; `count` samples are drawn beside them, of ordinary numbers and of edges in turn.
+    Raises UsageError where inputs or outputs are not of the same number and types, and what passes and running raise.
+    """
+    meaning = compare_meaning(a, b)
+    b = meaning.aligned
+    _check_ports(a, b)
+    if meaning.verdict is Sameness.EXACT:
+        return Equivalence("identical", str(Sameness.EXACT.value))
+    given = [{name: np.asarray(v) for name, v in inputs.items()}] if inputs is not None else []
+    drawn = samples(input_ports(a.entry), count, seed)
+    ordinary = [*given, *drawn[:: len(FAMILIES)]]
+    exact = True
+    for k, each in enumerate([*given, *drawn]):
+        stage("compare values", k, len(given) + len(drawn))
+        witness, same = _compared(a, b, each, seed, max_bytes)
+        if witness is not None:
+            return _different(a, b, witness, seed, max_bytes)
+        exact = exact and same
+    witness, double = _in_double(a, b, ordinary, seed, max_bytes)
+    if witness is not None:
+        return Equivalence("different", "rounding does not explain it", witness)
+    return _agreed(meaning.verdict, len(given) + len(drawn), exact, double)
+
+
+def _agreed(verdict: Sameness, runs: int, exact: bool, double: bool) -> Equivalence:
+    how = "to the bit" if exact else "within what rounding in every operation makes of the outputs"
+    more = ", and in double precision" if double else ""
+    numbers = f"the same for {counted(runs, 'set')} of inputs {how}{more}"
+    if verdict is Sameness.CLOSE:
+        return Equivalence("same mathematics", f"{Sameness.CLOSE.value}; {numbers}")
+    return Equivalence("equal" if exact else "equal within rounding", numbers)
+
+
+def _check_ports(a: Module, b: Module) -> None:
+    for word, here, there in (("input", input_ports(a.entry), input_ports(b.entry)),
+                              ("output", output_ports(a.entry), output_ports(b.entry))):
+        if len(here) != len(there):
+            raise UsageError(f"the programs have {counted(len(here), word)} and {len(there)}: they are not comparable")
+        for p, q in zip(here, there, strict=True):
+            if p.type != q.type:
+                raise UsageError(Diagnostic(f"{word} '{printable(p.name)}' is {p.type}, and '{printable(q.name)}' {q.type}"))
+
+
+def _run(module: Module, arrays: Sequence[Array], seed: int, max_bytes: int | None) -> tuple[Array, ...]:
+    f = compile(module, engine="numpy", seed=seed, max_bytes=max_bytes, out=io.StringIO())
+    return tuple(map(np.asarray, f(*arrays)))
+
+
+def _compared(a: Module, b: Module, inputs: Mapping[str, Array], seed: int, max_bytes: int | None,
+              folded: float = 0.0, precision: str = "") -> tuple[Witness | None, bool]:
+    """A witness where rounding does not explain what differs, and whether all is equal to the bit."""
+    arrays = [inputs[p.name] for p in input_ports(a.entry)]
+    wanted, found = _run(a, arrays, seed, max_bytes), _run(b, arrays, seed, max_bytes)
+    first = [discrepancy(w, g) for w, g in zip(wanted, found, strict=True)]
+    if not any(first):
+        return None, True
+    allowed = slacks(a, inputs, wanted, seed=seed, max_bytes=max_bytes)
+    beyond = [_beyond(w, g, s, folded) if d else None for w, g, s, d in zip(wanted, found, allowed, first, strict=True)]
+    bad = worst(beyond)
+    if bad is None:
+        return None, False
+    return Witness(dict(inputs), output_ports(a.entry)[bad[0]].name, bad[1], precision), False
+
+
+def _beyond(want: Array, got: Array, slack: Array | None, folded: float) -> Discrepancy | None:
+    if slack is not None and folded:
+        slack = slack + folded * np.max(np.abs(want[np.isfinite(want)]), initial=0.0)
+    found = discrepancy(want, got, slack)
+    return None if found is None or found.harmless else found
+
+
+def _in_double(a: Module, b: Module, runs: Sequence[Mapping[str, Array]], seed: int,
+               max_bytes: int | None) -> tuple[Witness | None, bool]:
+    """A witness in double precision, and whether the programs could be compared in it."""
+    try:
+        first, second = (widened(run_pipeline(m, parse_pipeline("inline,unfuse"))) for m in (a, b))
+        _check_ports(first, second)
+    except DeepxGraphError:
+        return None, False
+    if not any(isinstance(p.type, TensorType) and p.type.dtype is F64 for p in output_ports(first.entry)):
+        return None, False
+    folded = 0.0 if _constants(first) == _constants(second) else FOLDED
+    for inputs in runs:
+        wide = {p.name: inputs[p.name].astype(p.type.dtype.np) for p in input_ports(first.entry)}  # type: ignore[attr-defined]
+        try:
+            witness, _ = _compared(first, second, wide, seed, max_bytes, folded, "double")
+        except DeepxGraphError:
+            return None, False
+        if witness is not None:
+            return witness, True
+    return None, bool(runs)
+
+
+def _constants(module: Module) -> set[Any]:
+    """The constants of a program, functions in attributes left out."""
+    return {value_of(n) for f in module.functions for n in f.nodes if n.op is CONSTANT}
+
+
+def _different(a: Module, b: Module, witness: Witness, seed: int, max_bytes: int | None) -> Equivalence:
+    """The verdict, with the place where the second program departs, as far as values tell."""
+    names = [p.name for p in output_ports(a.entry)]
+    renamed = dict(zip([p.name for p in input_ports(b.entry)], [witness.inputs[p.name] for p in input_ports(a.entry)], strict=True))
+    found = departure(a, b, witness.inputs, renamed, names.index(witness.output), seed=seed, max_bytes=max_bytes)
+    return Equivalence("different", "a set of inputs shows it", witness, found)

@@ -220,6 +220,8 @@ def identity(primitive: str, dtype: DType) -> ScalarConst | None:
         value = np.iinfo(dtype.np).min if primitive == "max" else np.iinfo(dtype.np).max
     elif dtype is BOOL:
         value = primitive in ("mul", "and", "min")
+    elif primitive == "add" and dtype.is_float:
+        value = -0.0
     elif primitive == "and":
         return None if dtype.is_float else ScalarConst(np.invert(primitives.cast(0, dtype)), dtype)
     return ScalarConst(primitives.cast(value, dtype), dtype)

@@ -35,8 +35,7 @@ from deepx_graph.validation.samples import FAMILIES, samples
 Kind = Literal["identical", "same mathematics", "equal", "equal within rounding", "different"]
 
 FOLDED = 2.0**-22
-"""The relative difference in double precision that constants may cause which one of the programs alone has, as results of folding in
-single precision."""
+"""The relative difference in double precision that constants may cause which one of the programs has: folding rounded them."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,14 @@ class Equivalence:
     def __bool__(self) -> bool:
         return self.kind != "different"
 
+    def to_json(self) -> dict[str, Any]:
+        """The answer as plain data."""
+        found = self.witness and {"output": self.witness.output, "difference": str(self.witness.discrepancy),
+                                  "precision": self.witness.precision or "own"}
+        return {"kind": self.kind, "same": bool(self), "evidence": self.evidence, "witness": found}
+
     def lines(self) -> Iterator[str]:
-        """The report of `equivalent`."""
+        """The report of `diff --values`."""
         yield f"{self.kind}: {self.evidence}"
         if self.witness is not None:
             within = " in double precision" if self.witness.precision else ""
@@ -90,26 +95,35 @@ def equivalent(a: Module, b: Module, inputs: Mapping[str, Any] | None = None, *,
     given = [{name: np.asarray(v) for name, v in inputs.items()}] if inputs is not None else []
     drawn = samples(input_ports(a.entry), count, seed)
     ordinary = [*given, *drawn[:: len(FAMILIES)]]
-    exact = True
+    seen = _Seen()
     for k, each in enumerate([*given, *drawn]):
         stage("compare values", k, len(given) + len(drawn))
-        witness, same = _compared(a, b, each, seed, max_bytes)
+        witness = _compared(a, b, each, seen, seed, max_bytes)
         if witness is not None:
             return _different(a, b, witness, seed, max_bytes)
-        exact = exact and same
     witness, double = _in_double(a, b, ordinary, seed, max_bytes)
     if witness is not None:
         return Equivalence("different", "rounding does not explain it", witness)
-    return _agreed(meaning.verdict, len(given) + len(drawn), exact, double)
+    return _agreed(meaning.verdict, seen, double)
 
 
-def _agreed(verdict: Sameness, runs: int, exact: bool, double: bool) -> Equivalence:
-    how = "to the bit" if exact else "within what rounding in every operation makes of the outputs"
-    more = ", and in double precision" if double else ""
-    numbers = f"the same for {counted(runs, 'set')} of inputs {how}{more}"
+@dataclass
+class _Seen:
+    """What runs have shown so far."""
+
+    runs: int = 0
+    exact: bool = True
+    finite: bool = False
+    """Whether some element of some output was a number."""
+
+
+def _agreed(verdict: Sameness, seen: _Seen, double: bool) -> Equivalence:
+    how = "to the bit" if seen.exact else "within what rounding in every operation makes of the outputs"
+    more = f"{', and in double precision' if double else ''}{'' if seen.finite else ', but no element is finite'}"
+    numbers = f"the same for {counted(seen.runs, 'set')} of inputs {how}{more}"
     if verdict is Sameness.CLOSE:
         return Equivalence("same mathematics", f"{Sameness.CLOSE.value}; {numbers}")
-    return Equivalence("equal" if exact else "equal within rounding", numbers)
+    return Equivalence("equal" if seen.exact else "equal within rounding", numbers)
 
 
 def _check_ports(a: Module, b: Module) -> None:
@@ -127,20 +141,21 @@ def _run(module: Module, arrays: Sequence[Array], seed: int, max_bytes: int | No
     return tuple(map(np.asarray, f(*arrays)))
 
 
-def _compared(a: Module, b: Module, inputs: Mapping[str, Array], seed: int, max_bytes: int | None,
-              folded: float = 0.0, precision: str = "") -> tuple[Witness | None, bool]:
-    """A witness where rounding does not explain what differs, and whether all is equal to the bit."""
+def _compared(a: Module, b: Module, inputs: Mapping[str, Array], seen: _Seen, seed: int, max_bytes: int | None,
+              folded: float = 0.0, precision: str = "") -> Witness | None:
+    """A witness where rounding does not explain what differs; notes what was seen."""
     arrays = [inputs[p.name] for p in input_ports(a.entry)]
     wanted, found = _run(a, arrays, seed, max_bytes), _run(b, arrays, seed, max_bytes)
+    seen.runs += 1
+    seen.finite = seen.finite or not wanted or any(bool(np.isfinite(w.astype(np.complex128)).any()) for w in wanted if w.size)
     first = [discrepancy(w, g) for w, g in zip(wanted, found, strict=True)]
     if not any(first):
-        return None, True
+        return None
+    seen.exact = False
     allowed = slacks(a, inputs, wanted, seed=seed, max_bytes=max_bytes)
     beyond = [_beyond(w, g, s, folded) if d else None for w, g, s, d in zip(wanted, found, allowed, first, strict=True)]
     bad = worst(beyond)
-    if bad is None:
-        return None, False
-    return Witness(dict(inputs), output_ports(a.entry)[bad[0]].name, bad[1], precision), False
+    return None if bad is None else Witness(dict(inputs), output_ports(a.entry)[bad[0]].name, bad[1], precision)
 
 
 def _beyond(want: Array, got: Array, slack: Array | None, folded: float) -> Discrepancy | None:
@@ -164,7 +179,7 @@ def _in_double(a: Module, b: Module, runs: Sequence[Mapping[str, Array]], seed: 
     for inputs in runs:
         wide = {p.name: inputs[p.name].astype(p.type.dtype.np) for p in input_ports(first.entry)}  # type: ignore[attr-defined]
         try:
-            witness, _ = _compared(first, second, wide, seed, max_bytes, folded, "double")
+            witness = _compared(first, second, wide, _Seen(), seed, max_bytes, folded, "double")
         except DeepxGraphError:
             return None, False
         if witness is not None:

@@ -10,10 +10,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import deepx_graph as dx
 from deepx_graph import ops
 from deepx_graph.ir import Builder, Module
 from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.runtime.compile import compile
+from deepx_graph.runtime.engines import has_native
 from deepx_graph.types import BF16, F8E4M3FN, F32, F64, I2, I4, I64, U2, U4, DType, dtype_named, scalar, tensor, type_of_array
 
 # --- running results and order -------------------------------------------------------------------------------------
@@ -267,3 +269,17 @@ def test_floats_below_a_byte_convert_and_keep_their_bits(name: str) -> None:
 def test_extremes_of_floats_without_infinity() -> None:
     assert ops.maximum.identity_for(F8E4M3FN) == -448
     assert ops.minimum.identity_for(F32) == math.inf
+
+
+@pytest.mark.parametrize("engine", ["numpy", "numexpr", *(["native"] if has_native() else [])])
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64", "c64"])
+@pytest.mark.parametrize("size", [0, 1, 5, 300])
+def test_sums_of_negative_zeros_keep_their_sign(engine: str, dtype: str, size: int) -> None:
+    """-0.0 is what changes no sum: -0.0 + -0.0 = -0.0 (IEEE 754-2019, 6.3), in whatever order."""
+    text = (f"sea 1\nentry @main\nfunc public @main(%x: {dtype}[{size}], %zero: {dtype}[]) -> (%y: {dtype}[]) {{\n"
+            f"  %y = reduce %x, %zero, dims = [0], by func @add(%a: {dtype}[], %b: {dtype}[]) -> (%s: {dtype}[]) {{\n"
+            f"    %s = add %a, %b : {dtype}[]\n    return %s\n  }} : {dtype}[]\n  return %y\n}}\n")
+    element = dtype_named(dtype).np
+    (found,) = dx.compile(dx.loads(text), engine=engine)(-np.zeros(size, element), -np.zeros((), element))
+    parts = (found.real, found.imag) if dtype == "c64" else (found,)
+    assert all(p == 0 and np.signbit(p) for p in parts)

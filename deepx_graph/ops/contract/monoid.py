@@ -27,13 +27,18 @@ class UfuncMonoid:
     """A ufunc as a reducer, of integers that wrap and floats of any width. The arrays keep their dtype.
 
     `rounds` says that each step rounds. Then what is combined is kept in a wider type, and rounded once at the end; where there is
-    none, it is combined in blocks of blocks, so that the error grows with the logarithm of their number.
+    none, it is combined in blocks of blocks, so that the error grows with the logarithm of their number. With `negative_zero` a
+    float zero that changes nothing is -0.0, where numpy would begin with the other one.
     """
 
-    __slots__ = ("function", "rounds")
+    __slots__ = ("function", "negative_zero", "rounds")
 
-    def __init__(self, function: np.ufunc, rounds: bool = False) -> None:
-        self.function, self.rounds = function, rounds
+    def __init__(self, function: np.ufunc, rounds: bool = False, negative_zero: bool = False) -> None:
+        self.function, self.rounds, self.negative_zero = function, rounds, negative_zero
+
+    def _reduce(self, array: Array, axis: Any, dtype: Any, keepdims: bool = False) -> Any:
+        start = {"initial": -dtype.type(0)} if self.negative_zero and dtype.kind in "fc" else {}
+        return self.function.reduce(array, axis=axis, dtype=dtype, keepdims=keepdims, **start)
 
     def __call__(self, array: Array, axes: tuple[int, ...]) -> Array:
         """Reduced along axes."""
@@ -44,7 +49,7 @@ class UfuncMonoid:
         wide = self.accumulator(array)
         if wide == array.dtype and self.rounds and array.dtype.kind in "fc":
             return self.in_blocks(array, axes)
-        return np.asarray(self.function.reduce(array, axis=axes, dtype=wide))
+        return np.asarray(self._reduce(array, axes, wide))
 
     def scratch(self, operand: TensorType, axes: tuple[int, ...]) -> int:
         """The bytes that a reduction along the axes takes beside operand and result: wide results, blocks, what one axis leaves."""
@@ -68,7 +73,7 @@ class UfuncMonoid:
         for axis in sorted(axes, reverse=True):
             while array.shape[axis] > block:
                 array = self._blocks(array, axis, block)
-            array = self.function.reduce(array, axis=axis, dtype=array.dtype)
+            array = self._reduce(array, axis, array.dtype)
         return like(array, array.dtype)
 
     def _blocks(self, array: Array, axis: int, block: int) -> Array:
@@ -76,10 +81,10 @@ class UfuncMonoid:
         before, size, after = array.shape[:axis], array.shape[axis], array.shape[axis + 1 :]
         whole = size // block * block
         head, tail = np.split(array, [whole], axis)
-        found = self.function.reduce(head.reshape(*before, size // block, block, *after), axis=axis + 1, dtype=array.dtype)
+        found = self._reduce(head.reshape(*before, size // block, block, *after), axis + 1, array.dtype)
         if whole == size:
             return like(found, array.dtype)
-        return np.concatenate([found, self.function.reduce(tail, axis=axis, keepdims=True, dtype=array.dtype)], axis)
+        return np.concatenate([found, self._reduce(tail, axis, array.dtype, keepdims=True)], axis)
 
     def at(self, result: Array, positions: Array, values: Array) -> None:
         """Each value combined into its position of the flat `result`, one after the other."""

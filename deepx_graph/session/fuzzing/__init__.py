@@ -1,1 +1,1 @@
-"""Random programs held against the reference in every way that the library offers, in child processes of bounded time and memory."""
+"""Fuzzing: random programs held against the reference in every way that the library offers, in child processes."""

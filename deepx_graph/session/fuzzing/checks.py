@@ -87,7 +87,8 @@ def run(module: Module, inputs: Mapping[str, Array], engine: str, threads: int |
 
 def _differences(case: Case, found: Sequence[Array], *, exact: bool, what: str) -> Iterator[str]:
     """A line for each output that is not what it should be."""
-    wrong = [(k, d) for k, (want, got) in enumerate(zip(case.outputs, found, strict=True)) if (d := discrepancy(want, got)) is not None]
+    pairs = enumerate(zip(case.outputs, found, strict=True))
+    wrong = [(k, d) for k, (want, got) in pairs if (d := discrepancy(want, got)) is not None]
     if wrong and not exact:
         allowed = slacks(case.module, case.program.inputs, case.outputs, max_bytes=MAX_BYTES)
         wrong = [(k, d) for k, _ in wrong if (d := _beyond(case.outputs[k], found[k], allowed[k])) is not None]

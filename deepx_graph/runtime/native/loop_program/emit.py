@@ -175,7 +175,7 @@ class FunctionEmitter:
         t, slot, type = self.t, self._slot(cell), scalar_type(np_dtype(cell.dtype))
         old = t.let(f"load {type}, ptr {slot}")
         if cell.dtype.is_float and primitive in ("add", "mul"):
-            new = t.let(f"f{primitive} reassoc nsz {type} {old}, {x}")
+            new = t.let(f"f{primitive} reassoc {type} {old}, {x}")
         elif cell.dtype.is_float and primitive in ("max", "min"):
             new = t.intrinsic(f"{primitive}imum", *(VectorValue(v, np_dtype(cell.dtype)) for v in (old, x))).text
         else:

@@ -49,7 +49,8 @@ from deepx_graph.types import ANY, BOOL, C64, C128, DTYPES, F32, F64, DType, Ten
 add: Op = binary(
     "add", "The sum; of bools, logical or.", ufunc(np.add), kernel="x + y", kinds=EVERY,
     vjp=lambda b, x, y, node, g: (g, g),
-    commutative=True, associative=True, identity=lambda d: -0.0 if d.is_float else 0, monoid=UfuncMonoid(np.add, True, negative_zero=True),
+    commutative=True, associative=True, identity=lambda d: -0.0 if d.is_float else 0,
+    monoid=UfuncMonoid(np.add, rounds=True, negative_zero=True),
 )  # fmt: skip
 subtract: Op = binary(
     "subtract", "The difference.", ufunc(np.subtract), kernel="x - y",

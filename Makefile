@@ -15,7 +15,7 @@ comma  := ,
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench counts conformance docs pictures clean
+.PHONY: help demo test lint bench counts conformance fuzz docs pictures clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r n t; do printf '%-13s%s\n' "$$n" "$$t"; done
@@ -28,6 +28,9 @@ test: $(STAMP)  ## the tests, the long suites sampled
 
 conformance: $(STAMP)  ## all tests, the long suites whole
 	$(PYTEST) -m 'conformance or not conformance' $(PYTEST_ARGS)
+
+fuzz: $(STAMP)  ## an hour of random programs, held against the reference; SECONDS=60 for less
+	$(BIN)/deepx-graph fuzz --seconds $(or $(SECONDS),3600) -o out/fuzz
 
 lint: $(STAMP)  ## style, types, and which module may import which
 	$(BIN)/ruff check .

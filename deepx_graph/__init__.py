@@ -26,6 +26,9 @@ if TYPE_CHECKING:
         diff,
         draw,
         dumps,
+        equivalent,
+        explain_error,
+        explain_nan,
         from_jax,
         grad,
         hvp,
@@ -66,7 +69,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "deepx_graph.api": (
         "Builder", "Function", "Module", "Node", "bisect", "build", "check", "compile", "custom_vjp", "diff", "draw",
-        "dumps", "from_jax", "grad", "hvp", "info",
+        "dumps", "equivalent", "explain_error", "explain_nan", "from_jax", "grad", "hvp", "info",
         "jit", "jvp", "load", "load_compiled", "loads", "memory", "optimize", "register_custom_call", "run", "to_jax",
         "trace", "why",
     ),
@@ -82,7 +85,8 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "Builder", "CheckFailed", "DeepxGraphError", "Diagnostic", "Function", "LimitError", "Module", "Node", "ParseError",
     "RunError", "UsageError", "VerifyError", "bisect", "build", "check", "compile", "custom_vjp", "diff", "draw", "dumps",
-    "from_jax", "grad", "hvp", "info", "jit", "jvp", "load", "load_compiled", "loads", "memory", "optimize", "register_custom_call",
+    "equivalent", "explain_error", "explain_nan", "from_jax", "grad", "hvp", "info", "jit", "jvp", "load", "load_compiled",
+    "loads", "memory", "optimize", "register_custom_call",
     "register_engine", "register_op", "register_pass", "register_printer", "register_reader", "register_rule", "run",
     "to_jax", "trace", "why", "xp",
 ]  # fmt: skip

@@ -26,12 +26,15 @@ from deepx_graph.text import ReadOptions
 
 if TYPE_CHECKING:
     from deepx_graph.interop.jax import JitFunction
+    from deepx_graph.numerics.nonfinite import NonfiniteReport
+    from deepx_graph.numerics.rounding import RoundingReport
     from deepx_graph.passes.fusion.reason import Reason
     from deepx_graph.runtime.aot.executable import Executable
     from deepx_graph.runtime.aot.program import BuiltProgram
     from deepx_graph.runtime.compile import Compiled
     from deepx_graph.runtime.memory.pool import MemoryUse
     from deepx_graph.session.diagnose.bisection import Bisection
+    from deepx_graph.session.equivalence import Equivalence
     from deepx_graph.session.programs import Loaded
     from deepx_graph.session.report.diff import Difference
     from deepx_graph.session.report.figures import Judgement
@@ -289,6 +292,9 @@ def bisect(program: object, *args: Any, pipeline: str | None = None, inputs: Map
     sizes too. The result has `.found`, `.kind` (such as `"wrong element"` or `"code generation"`), `.wrong` (the stage),
     `.departure` (the operations before and after), `.reproducer()` (the least module, and its inputs). Raises UsageError for a
     program that is none of these, RunError where XLA refuses it.
+
+    >>> dx.bisect(dx.trace(lambda x: x * 2 + 1, "f32[4]"), samples=2).found
+    False
     """
     from deepx_graph.session.diagnose import bisection
 
@@ -467,6 +473,61 @@ def info(module: Module) -> ModuleInfo:
 
 
 @public
+def equivalent(a: Module, b: Module, inputs: Mapping[str, Any] | None = None, *, count: int = 8, seed: int = 0,
+               max_bytes: int | None = None) -> Equivalence:
+    """Whether two programs compute the same; false where they do not. `.kind` and `.evidence` say what that rests on.
+
+    Equal canonical forms come first (`identical`). Then numbers: on `inputs` (arrays by name) and on `count` samples drawn from
+    `seed`, at the edges of types too, in the programs' own precision and in double precision. Floats may differ by what rounding in
+    every operation can make of an output, which is tried; no tolerance is chosen. `.witness` has inputs that show a difference,
+    `.departure` the operation at which `b` departs from `a`. Raises UsageError where inputs or outputs do not correspond.
+
+    >>> f, g, h = (dx.trace(f, "f32[4]") for f in (lambda x: x * 2, lambda x: x + x, lambda x: x * 2.001))
+    >>> bool(dx.equivalent(f, g)), dx.equivalent(f, h).kind
+    (True, 'different')
+    """
+    from deepx_graph.session.equivalence import equivalent as session_equivalent
+
+    return session_equivalent(a, b, inputs, count=count, seed=seed, max_bytes=max_bytes)
+
+
+@public
+def explain_nan(module: Module, inputs: Mapping[str, Any], *, seed: int = 0, max_bytes: int | None = None) -> NonfiniteReport:
+    """Runs the program, on arrays by name, and says which operations made the NaN and infinities of its outputs.
+
+    `.origins` are these, in the order of the run, with element, operands, iteration and causes; `.harmless` counts those that
+    reach no output; `.lines()` is the report. Raises what running raises.
+
+    >>> f = dx.trace(lambda x: dx.xp.log(x) * 0, "f32[2]")
+    >>> [o.node.op.name for o in dx.explain_nan(f, {"x": np.float32([1, 0])}).origins]
+    ['multiply']
+    """
+    from deepx_graph.numerics.nonfinite import explain_nonfinite
+
+    return explain_nonfinite(module, inputs, seed=seed, max_bytes=max_bytes)
+
+
+@public
+def explain_error(module: Module, inputs: Mapping[str, Any], *, store_as: str | None = None, seed: int = 0,
+                  max_bytes: int | None = None) -> RoundingReport:
+    """Runs the program, on arrays by name, beside itself in double precision, and says which operations lose digits.
+
+    `.outputs` are names with relative errors, `.cancellations` the operations that make errors large, `.nodes` all operations with
+    their own errors and what each adds to those of the outputs. `store_as` is an element type such as `bf16`: `.stored` of a node
+    is then what storing that one value in it would do. Raises UsageError for a program that has nothing narrower than f64.
+
+    >>> f = dx.trace(lambda x: (x + 1000) - 1000, "f32[3]")
+    >>> [n.node.op.name for n in dx.explain_error(f, {"x": np.float32([0.1, 0.2, 0.3])}).cancellations]
+    ['subtract']
+    """
+    from deepx_graph.numerics.rounding import explain_rounding
+    from deepx_graph.types import dtype_named
+
+    format = None if store_as is None else dtype_named(store_as)
+    return explain_rounding(module, inputs, format=format, seed=seed, max_bytes=max_bytes)
+
+
+@public
 def diff(a: Module, b: Module, *, as_written: bool = False) -> Meaning | Difference:
     """What is different between two programs; false where nothing is.
 
@@ -567,6 +628,7 @@ def draw(module: Module, path: str | os.PathLike[str] | None = None, *, format: 
 
 
 __all__ = [
-    "bisect", "build", "check", "compile", "custom_vjp", "diff", "draw", "dumps", "from_jax", "grad", "hvp", "info", "jit", "jvp",
+    "bisect", "build", "check", "compile", "custom_vjp", "diff", "draw", "dumps", "equivalent", "explain_error",
+    "explain_nan", "from_jax", "grad", "hvp", "info", "jit", "jvp",
     "load", "load_compiled", "loads", "memory", "optimize", "register_custom_call", "run", "to_jax", "trace", "why",
 ]  # fmt: skip

@@ -81,6 +81,8 @@ COMMANDS: dict[str, Command] = {
     "ops": Command("list the operations, or explain one", tool.add_ops, tool.run_ops, (), (add_json,)),
     "calibrate": Command("measure this machine for the cost model", tool.add_calibrate, tool.run_calibrate, (), (add_json,)),
     "cache": Command("show, bound or clear the machine code kept on disk", tool.add_cache, tool.run_cache, (), (add_json,)),
+    "fuzz": Command("run random programs of every operation, and hold them against the reference", tool.add_fuzz, tool.run_fuzz, (),
+                    (add_json,)),
     "completion": Command("print a completion script for a shell", tool.add_completion,
                           lambda args: tool.run_completion(args, make_parser())),
 }  # fmt: skip

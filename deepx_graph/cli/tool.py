@@ -1,4 +1,4 @@
-"""The commands about the tool and this machine: `ops`; `calibrate` the cost model; `cache`, compiled kernels; `completion`."""
+"""The commands about the tool and this machine: `ops`; `calibrate`, the cost model; `cache`, of kernels; `fuzz`; `completion`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from deepx_graph.cli import reference
-from deepx_graph.cli.options import Arguments, natural, size
+from deepx_graph.cli.options import Arguments, natural, seconds, size
 from deepx_graph.cli.output import emit, emit_json, say
 from deepx_graph.errors import printable, sized
 
@@ -60,6 +60,29 @@ def run_calibrate(args: Arguments) -> int:
     where = "the shipped constants are in use" if args.show else "stored nowhere"
     say(where if found.path is None else f"{'from' if args.show else 'stored in'} {printable(str(found.path))}")
     return 0
+
+
+def add_fuzz(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seconds", type=seconds, default=60.0, metavar="N", help="for how long (60)")
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="the first program; each next one has the next number")
+    parser.add_argument("-o", "--output", metavar="DIR", help="where the program of each kind of finding goes, with its inputs")
+
+
+def run_fuzz(args: Arguments) -> int:
+    from dataclasses import asdict
+    from pathlib import Path
+
+    from deepx_graph.progress import stage
+    from deepx_graph.session.fuzzing.campaign import fuzz
+
+    found = fuzz(args.seconds, args.seed, None if args.output is None else Path(args.output),
+                 lambda c: stage(f"fuzz: {c.programs} programs, {len(c.findings)} kinds of findings"))
+    if args.json:
+        emit_json({"programs": found.programs, "seconds": found.seconds,
+                   "findings": [asdict(f) | {"count": found.counts[s]} for s, f in found.findings.items()]})
+    else:
+        emit("".join(f"{printable(line)}\n" for line in found.lines()), None)
+    return 1 if found.findings else 0
 
 
 def add_cache(parser: argparse.ArgumentParser) -> None:

@@ -241,9 +241,9 @@ class _Lowering:
         return self._cost(user).reads[operand] * tensor_type(types[0]).size
 
     def _loop_reads(self, user: Node) -> tuple[float, ...]:
-        """How many elements of each operand the loops of an operation read, about."""
+        """How many elements of each operand the loops of an operation read, about; of control flow nothing is known."""
         if user not in self.loop_reads:
-            self.loop_reads[user] = loop_reads(user)
+            self.loop_reads[user] = (math.inf,) * len(user.inputs) if user.op.loops is None else loop_reads(user)
         return self.loop_reads[user]
 
     def _distinct_reads(self, node: Node) -> float:

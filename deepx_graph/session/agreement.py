@@ -10,8 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph.errors import UsageError, counted
+from deepx_graph.ir import Module
 from deepx_graph.literal import Array
-from deepx_graph.types import DType
+from deepx_graph.progress import stage
+from deepx_graph.runtime.compile import compile
+from deepx_graph.session.inputs import random_inputs
+from deepx_graph.types import DType, as_tensor
 
 
 @dataclass(frozen=True)
@@ -73,3 +78,24 @@ def _precision(dtype: DType) -> float:
 
     found: Any = ml_dtypes.finfo(dtype.np)  # type: ignore[no-untyped-call]
     return float(found.eps)
+
+
+def compared_runs(a: Module, b: Module, seed: int = 0, engine: str = "auto") -> list[Comparison]:
+    """Runs two programs on the same generated inputs, given in order; compares each output of the second with that of the first.
+
+    Raises UsageError where inputs or outputs are not of the same number and types, and what running raises.
+    """
+    first, second = (compile(m, engine=engine, seed=seed) for m in (a, b))
+    for word, here, there in (("inputs", first.inputs, second.inputs), ("outputs", first.outputs, second.outputs)):
+        if len(here) != len(there):
+            raise UsageError(f"the programs have {counted(len(here), word[:-1])} and {len(there)}: values cannot be compared")
+        for p, q in zip(here, there, strict=True):
+            if p.type != q.type:
+                raise UsageError(f"{word[:-1]} '{p.name}' is {p.type}, and '{q.name}' {q.type}: values cannot be compared")
+    given = list(random_inputs(first.inputs, seed).values())
+    stage("run the first")
+    wanted = first(*given)
+    stage("run the second")
+    found = second(*given)
+    return [compared(p.name, np.asarray(got), np.asarray(want), as_tensor(p.type).dtype)
+            for p, got, want in zip(first.outputs, found, wanted, strict=True)]

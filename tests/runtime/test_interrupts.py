@@ -228,6 +228,10 @@ WIDE = {
     ("deepx_graph/runtime/kernels/threads.py", "_run"): "dismisses the workers and raises again",
     ("passes/pipeline.py", "_run"): "PassError names the pass; interrupts go on",
     ("deepx_graph/rewrite/engine.py", "_try"): "PassError names the rule; interrupts go on",
+    ("deepx_graph/interop/plugins.py", "load_installed"): "a warning names the plugin; interrupts go on",
+    ("deepx_graph/interop/live.py", "taken"): "UsageError says what the other library raised; interrupts go on",
+    ("deepx_graph/interop/python_file.py", "_guarded"): "UsageError has the line of the user's file; interrupts go on",
+    ("deepx_graph/session/fuzzing/checks.py", "examine"): "a finding of the campaign; interrupts go on",
     ("tui/document.py", "run"): "in a thread of its own: the browser raises it",
     ("tui/views/run.py", "take"): "puts the old index back and raises again",
 }

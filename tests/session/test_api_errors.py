@@ -32,7 +32,9 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[str, ...]]] = 
     "memory": (dx.memory, (), ("free",)),
     "optimize": (dx.optimize, (MODULE,), ("pipeline",)),
 }  # fmt: skip
-ELSEWHERE = {"build": "writes files, as `deepx-graph build` does", "register_custom_call": "takes a function, and registers it",
+ELSEWHERE = {"bisect": "tests/validation", "equivalent": "tests/session/test_equivalence.py", "explain_error": "tests/numerics",
+             "explain_nan": "tests/numerics", "build": "writes files, as `deepx-graph build` does",
+             "register_custom_call": "takes a function, and registers it",
              "from_jax": "tests/interop", "jit": "tests/interop", "to_jax": "tests/interop", "trace": "tests/array_api",
              **dict.fromkeys(("check", "diff", "info", "run", "why"), "tests/session/test_public_names.py"),
              **{name: "tests/interop/test_plugins.py" for name in api.__all__ if name.startswith("register_c")}}

@@ -134,8 +134,6 @@ def test_arrays_of_both_versions_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("head", "name"), [
     (b"PK\x03\x04" + b"\0" * 26 + b"archive/data.pkl", "torch, TorchScript or weights"),
-    (b"PK\x03\x04" + b"\0" * 26 + b"model/archive_format", r"torch\.export \(\.pt2\)"),
-    (b"PK\x03\x04" + b"\0" * 26 + b"version", r"torch\.export \(\.pt2\)"),
     (b"PK\x03\x04" + b"\0" * 26 + b"metadata.json", "Keras"), (b"PK\x03\x04" + b"\0" * 26 + b"readme", "zip archive"),
     (b"\x08\x01\x12\xaf\x10\x0a\x40", "SavedModel"), (b"\x08\x04\x12\x40\x0a\x10", "Core ML"),
     (b"\x0a\x1c\x0a\x01x\x12\x0bPlaceholder\x2a", "TensorFlow graph"), (b"\x1c\0\0\0ET12", "ExecuTorch"), (b"ptrt", "TensorRT"),

@@ -104,6 +104,8 @@ class _Candidates:
                 self.given.add(node.inputs[0])
         self.bodies: dict[Function, bool] = {}
         """Whether a group may hold a fusion of each body: layers of a network have the same ones."""
+        self.above: dict[Node, set[Node]] = {}
+        """For a scatter what is made of the array that it may write over."""
         self.fitting = {n for n in function.nodes if n in self.scopes and self._fits(n)}
         self.roots: set[Node] = set()
         self.looked_up: set[Node] = set()
@@ -144,7 +146,7 @@ class _Candidates:
         """The groups in which a node is: those of all that read it, or one of its own."""
         if node not in self.fitting:
             return frozenset({None})
-        if node.op is scatter:
+        if node.op is scatter or any(r is not None and self._reads_what_is_written(node, r) for r in readers):
             return frozenset({node})
         if node.op.view and node.op is not PROJ and node not in self.roots and (node.op is reshape or node not in self.given):
             return readers
@@ -153,6 +155,20 @@ class _Candidates:
             if root is not None and self._may_join(node, members[root]):
                 return readers
         return frozenset({None if node.op is PROJ else node})
+
+    def _reads_what_is_written(self, node: Node, root: Node) -> bool:
+        """Whether a node is made of the array that a scatter may write over, which it could not if both were one kernel."""
+        if root.op is not scatter:
+            return False
+        if root not in self.above:
+            found, stack = set[Node](), [root.inputs[0]]
+            while stack:
+                for user in self.function.users[stack.pop()]:
+                    if user is not root and user not in found:
+                        found.add(user)
+                        stack.append(user)
+            self.above[root] = found
+        return node in self.above[root]
 
     def _may_join(self, node: Node, members: Sequence[Node]) -> bool:
         """Whether a group has room for a node of its scope, and does not do it more slowly: loops that reduce by a function, or

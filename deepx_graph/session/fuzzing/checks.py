@@ -1,7 +1,7 @@
 """What must hold of any program: each check says what does not, or nothing.
 
 The reference is the program as it stands on the engine `numpy`. Floats may differ from it by what rounding in every operation can
-make of them (`validation/nudging.py`); all else, and what is only written and read back, is exact.
+make of them (`validation/engines.py`); all else, and what is only written and read back, is exact.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import UsageError, VerifyError
+from deepx_graph.errors import UsageError, VerifyError, is_interrupt
 from deepx_graph.ir import Module
 from deepx_graph.literal import Array
 from deepx_graph.runtime.compile import compile
@@ -21,7 +21,7 @@ from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.inputs import input_ports
 from deepx_graph.session import programs
 from deepx_graph.validation.discrepancy import Discrepancy, discrepancy
-from deepx_graph.validation.nudging import slacks
+from deepx_graph.validation.engines import slacks
 from deepx_graph.validation.programs import RandomProgram
 from deepx_graph.verify import verify
 
@@ -59,6 +59,8 @@ def examine(seed: int, program: RandomProgram) -> Iterator[Finding]:
         verify(program.module)
         case = Case(program, run(program.module, program.inputs, "numpy"))
     except Exception as e:
+        if is_interrupt(e):
+            raise
         yield _crash(seed, "reference", e)
         return
     for name, check in CHECKS.items():
@@ -66,6 +68,8 @@ def examine(seed: int, program: RandomProgram) -> Iterator[Finding]:
             for message in check(case):
                 yield Finding(seed, name, message, f"{name}: {message.split(': ', 1)[0]}")
         except Exception as e:
+            if is_interrupt(e):
+                raise
             yield _crash(seed, name, e)
 
 
@@ -82,7 +86,7 @@ def _crash(seed: int, check: str, error: Exception) -> Finding:
 def run(module: Module, inputs: Mapping[str, Array], engine: str, threads: int | None = None) -> tuple[Array, ...]:
     """The outputs of a program that may print."""
     f = compile(module, engine=engine, threads=threads, max_bytes=MAX_BYTES, out=io.StringIO())
-    return tuple(map(np.asarray, f(**inputs)))
+    return tuple(map(np.asarray, f(*(inputs[p.name] for p in f.inputs))))
 
 
 def _differences(case: Case, found: Sequence[Array], *, exact: bool, what: str) -> Iterator[str]:

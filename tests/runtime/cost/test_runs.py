@@ -160,7 +160,7 @@ def test_functions_count_as_often_as_they_are_called() -> None:
     info = module_info(module)
     assert info.functions[0].name == "main", "the entry first"
     assert info.flops == 8 * 36 + 4 + 3
-    assert "function lost (private), never called" in str(info) and "leaf (private), called 8 times" in str(info)
+    assert "lost, never called" in str(info) and "leaf, called 8 times" in str(info)
 
 
 def test_recursion_is_said() -> None:

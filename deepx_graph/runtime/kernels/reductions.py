@@ -95,6 +95,7 @@ def _sums(x: Array, out: Array) -> None:
     inner = x.shape[1]
     if inner <= PIECE:
         np.einsum("ij->i", x, out=out)
+        _keep_negative_zeros(out, x)
         return
     count, rest = divmod(inner, PIECE)
     parts = np.empty((len(out), count + (rest > 0)), x.dtype)
@@ -102,6 +103,17 @@ def _sums(x: Array, out: Array) -> None:
     if rest:
         np.einsum("ij->i", x[:, -rest:], out=parts[:, count])
     np.add.reduce(parts, axis=-1, out=out)
+    _keep_negative_zeros(out, x)
+
+
+def _keep_negative_zeros(out: Array, *factors: Array) -> None:
+    """Sums of nothing but -0.0 are -0.0; numpy's loops begin with the other zero."""
+    rows = np.flatnonzero(out == 0)
+    for width in (1, factors[0].shape[1]):  # few rows begin so
+        if not rows.size or not width:
+            return
+        rows = rows[np.signbit(np.prod([f[rows, :width] for f in factors], axis=0)).all(axis=1)]
+    out[rows] = -0.0
 
 
 def _dots(x: Array, *others: Array) -> None:
@@ -110,6 +122,7 @@ def _dots(x: Array, *others: Array) -> None:
     inner = x.shape[1]
     if inner <= DOT:
         np.vecdot(x, ys[0] if ys else _ones(x.dtype.char)[:inner], out)
+        _keep_negative_zeros(out, x, *ys)
         return
     count, rest = divmod(inner, DOT)
     parts = np.empty((len(out), count + (rest > 0)), x.dtype)
@@ -118,6 +131,7 @@ def _dots(x: Array, *others: Array) -> None:
     if rest:
         np.vecdot(x[:, -rest:], ys[0][:, -rest:] if ys else _ones(x.dtype.char)[:rest], parts[:, count])
     np.add.reduce(parts, axis=-1, out=out)
+    _keep_negative_zeros(out, x, *ys)
 
 
 @cache

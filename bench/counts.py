@@ -61,7 +61,7 @@ def counts(function: Any) -> tuple[int, ...]:
 def row(path: Path, engine: str, vector_bits: int | None) -> list[str]:
     """The cells of a program. What a second call allocates is not asked of large ones."""
     name, size, _ = path.name.split(".")
-    function = dx.compile(dx.optimize(dx.load(path)), engine=engine, threads=2, vector_bits=vector_bits)
+    function = dx.compile(dx.load(path), engine=engine, threads=2, vector_bits=vector_bits)
     again = "-"
     if size != "large":
         w = ALL[name]

@@ -40,7 +40,7 @@ class Contestant:
         """A function that runs the workload `w` on the arrays: `w.name`, and `w.inplace`, the arguments that are given away and
         whose new values are the results."""
         threads = int(os.environ.get("BENCH_THREADS", "2"))
-        function = dx.compile(program(w.name, args), engine=self.engine, threads=threads)
+        function = dx.compile(program(w.name, args), engine=self.engine, threads=threads, optimize=False)
         if not w.inplace:
             return lambda: function(*args)
         state, donated = list(args), [function.inputs[k].name for k in w.inplace]

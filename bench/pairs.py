@@ -103,7 +103,7 @@ def gradients(texts: dict[str, dict[str, str]]) -> Iterator[Pair]:
     for name, model in texts.items():
         ours, jax = dx.optimize(dx.grad(dx.loads(model["forward"]))), dx.optimize(dx.loads(model["gradient"]))
         rng = np.random.default_rng(0)
-        inputs = dx.compile(jax).inputs
+        inputs = dx.compile(jax, optimize=False).inputs
         yield Pair(name, ours, jax, tuple(rng.standard_normal(p.type.shape).astype(p.type.dtype.np) * 0.3 for p in inputs))
 
 
@@ -120,7 +120,7 @@ def models(path: str | None) -> dict[str, dict[str, str]]:
 
 def counted(program: Module, args: tuple[Any, ...]) -> tuple[int, int]:
     """Kernels run and floating-point operations of one run."""
-    f = dx.compile(program, engine="numexpr", profile=True)  # machine code may run a whole loop as one kernel
+    f = dx.compile(program, engine="numexpr", profile=True, optimize=False)  # machine code may run a whole loop as one kernel
     f(*args)
     assert f.profile is not None
     runs = [(node, calls) for node, (_, calls, _) in f.profile.seconds().items() if not node.op.view and node.op not in STRUCTURAL]
@@ -129,7 +129,7 @@ def counted(program: Module, args: tuple[Any, ...]) -> tuple[int, int]:
 
 def row(pair: Pair, repeat: int) -> list[str]:
     """Kernels, operations and bytes of both, and the ratio of times. Raises AssertionError when the results differ."""
-    compiled = [dx.compile(p) for p in (pair.ours, pair.other)]
+    compiled = [dx.compile(p, optimize=False) for p in (pair.ours, pair.other)]
     for x, y in zip(compiled[0](*pair.args), compiled[1](*pair.args), strict=True):
         np.testing.assert_allclose(x, y, rtol=2e-3, atol=2e-3 * max(1e-3, float(np.abs(y).max())), err_msg=pair.name)
     times: list[list[float]] = [[], []]

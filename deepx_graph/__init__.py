@@ -1,7 +1,7 @@
 """deepx_graph: read tensor IR as one graph, see it, shrink it, differentiate it, run it.
 
     import deepx_graph as dx
-    m = dx.optimize(dx.load("model.hlo"))
+    m = dx.load("model.hlo")
     f = dx.compile(m)
     outputs = f(x, y)
 

@@ -260,8 +260,7 @@ def jit(function: Callable[..., Any], *, static_argnames: str | Sequence[str] = 
     """
     from deepx_graph.interop.jax import JitFunction
 
-    return JitFunction(function, lambda module: compile(optimize(module), engine=engine, threads=threads),
-                       _names(static_argnames) or ())
+    return JitFunction(function, lambda module: compile(module, engine=engine, threads=threads), _names(static_argnames) or ())
 
 
 @public
@@ -366,15 +365,17 @@ def hvp(module: Module, wrt: str | Sequence[str] | None = None) -> Module:
 
 
 @public
-def compile(module: Module, *, engine: str = "auto", threads: int | None = None, entry: str | None = None, seed: int = 0,
+def compile(module: Module, *, optimize: bool = True, engine: str = "auto", threads: int | None = None, entry: str | None = None,
+            seed: int = 0,
             data_root: str | Path | None = None, max_bytes: int | None = None, infeed: Any = None, out: TextIO | None = None,
             profile: bool = False, replicas: int = 1, partitions: int = 1, vector_bits: int | None = None) -> Compiled:
     """A callable: numpy arrays in, a tuple of numpy arrays out; `.inputs` and `.outputs` have names and types.
 
-    Nothing is optimised: call `optimize` first. `engine` is `numpy`, `numexpr`, `native` or `auto`, `entry` another function to
-    run, `max_bytes` the memory that a run may take (half of the machine's). `seed` is for random numbers that the program leaves
-    unseeded, `out` where it prints, `data_root` the only folder whose files it may read and write. `profile` measures every
-    kernel; the result is in `.profile`.
+    The program is optimised by the pipeline `default` first; with `optimize=False` it is run as it stands, which is right for the
+    result of `optimize`. `engine` is `numpy`, `numexpr`, `native` or `auto`, `entry` another function to run, `max_bytes` the
+    memory that a run may take (half of the machine's). `seed` is for random numbers that the program leaves unseeded, `out` where
+    it prints, `data_root` the only folder whose files it may read and write. `profile` measures every kernel; the result is in
+    `.profile`.
 
     `infeed` is an iterable of arrays, or of tuples of arrays, for infeed operations; what the last call put out is in `.outfeed`.
     With several `replicas` or `partitions` the program runs on that many simulated devices, which meet in its collectives: an
@@ -387,9 +388,12 @@ def compile(module: Module, *, engine: str = "auto", threads: int | None = None,
     ((array([1., 4., 9.], dtype=float32),), [('x', 'f32[3]')])
     """
     from deepx_graph.runtime.compile import compile as runtime_compile
+    from deepx_graph.session import programs
 
     if engine == "auto":
         _tell_of_native()
+    if optimize:
+        module, entry = programs.optimise(module if entry is None else module.with_entry(entry)).module, None
     return runtime_compile(module, engine=engine, threads=threads, entry=entry, seed=seed, data_root=data_root,
                            max_bytes=max_bytes, infeed=infeed, out=out, profile=profile, replicas=replicas, partitions=partitions,
                            vector_bits=vector_bits)
@@ -406,14 +410,16 @@ def _tell_of_native() -> None:
 
 @public
 def build(module: Module, path: str | os.PathLike[str], *, header: str | os.PathLike[str] | None = None,
-          shared: str | os.PathLike[str] | None = None, name: str = "model", cpu: str = "native", triple: str | None = None,
-          entry: str | None = None, seed: int = 0, data_root: str | Path | None = None) -> BuiltProgram:
+          shared: str | os.PathLike[str] | None = None, optimize: bool = True, name: str = "model", cpu: str = "native",
+          triple: str | None = None, entry: str | None = None, seed: int = 0, data_root: str | Path | None = None) -> BuiltProgram:
     """The module as object code for C, which needs neither Python nor this library: the file `path`, and a header beside it, or in
     `header`. The C function `NAME_run(in, out, workspace)` runs on one thread; the header has the sizes, types and shapes.
 
-    Nothing is optimised: call `optimize` first. `cpu` is `native` (this machine), or a level of x86-64: `v2`, `v3`, `v4`; with
-    `triple`, such as `aarch64-linux-gnu`, code for another machine. `shared` is a path for a shared library too, which `cc` links.
-    `entry`, `seed` and `data_root` are as in `compile`. The result has `.workspace_bytes`, `.libraries`, `.inputs`, `.results`.
+    The program is optimised by the pipeline `default` first, unless `optimize` is false. `cpu` is `native` (this machine), or a
+    level of x86-64: `v2`, `v3`, `v4`; with `triple`, such as `aarch64-linux-gnu`, code for another machine. `shared` is a path for
+    a shared library too, which `cc` links. `entry`, `seed` and `data_root` are as in `compile`.
+
+    The result has `.workspace_bytes`, `.libraries`, `.inputs`, `.results`.
 
     Raises RunError, with the place, for what the native engine does not run as one machine function, or whose sizes are unknown;
     UsageError without llvmlite, for an unknown processor, for a name that C does not allow, and where there is no `cc`.
@@ -422,8 +428,10 @@ def build(module: Module, path: str | os.PathLike[str], *, header: str | os.Path
 
     require_native("building ahead of time")
     from deepx_graph.runtime.aot import build as aot
+    from deepx_graph.session import programs
 
     module = module if entry is None else module.with_entry(entry)
+    module = programs.optimise(module).module if optimize else module
     more, library, root = (None if p is None else Path(p) for p in (header, shared, data_root))
     return aot.build(module, Path(path), header=more, shared=library, name=name, cpu=cpu, triple=triple, seed=seed, data_root=root)
 
@@ -455,7 +463,7 @@ def run(module: Module, /, *arrays: Any, engine: str = "auto", threads: int | No
     >>> dx.run(dx.trace(lambda x: x * x, "f32[3]"), np.float32([1, 2, 3]))
     (array([1., 4., 9.], dtype=float32),)
     """
-    return compile(optimize(module), engine=engine, threads=threads, seed=seed)(*arrays, **named)
+    return compile(module, engine=engine, threads=threads, seed=seed)(*arrays, **named)
 
 
 @public

@@ -91,7 +91,7 @@ def make_inputs(program: dx.Module) -> dict[str, np.ndarray[Any, Any]]:
 
 def inputs_of(module: dx.Module) -> list[tuple[str, TensorType]]:
     """Name and type of every input."""
-    return [(p.name, p.type) for p in dx.compile(module).inputs if isinstance(p.type, TensorType)]
+    return [(p.name, p.type) for p in dx.compile(module, optimize=False).inputs if isinstance(p.type, TensorType)]
 
 
 def table(before: dx.Module, after: dx.Module) -> None:
@@ -104,7 +104,7 @@ def table(before: dx.Module, after: dx.Module) -> None:
     for name, a, b in rows:
         if a and b:
             row(name, f"{a:,}", f"{b:,}", changed(a, b, "less", "more"))
-    was, now = (dx.compile(m, engine=engine).plan for m, engine in ((before, "numpy"), (after, "auto")))
+    was, now = (dx.compile(m, engine=engine, optimize=False).plan for m, engine in ((before, "numpy"), (after, "auto")))
     values = (was.value_bytes, now.value_bytes)
     row("values in memory", *map(sized, values), changed(*values, "less", "more"))
     row("scratch memory", *(sized(plan.peak_bytes - plan.value_bytes) for plan in (was, now)), "beside the values, at the peak")
@@ -117,7 +117,8 @@ def row(name: str, before: str, after: str, words: str) -> None:
 
 def compare(what: str, plain: dx.Module, best: dx.Module, inputs: Mapping[str, Any]) -> None:
     """Runs all by turns, compares their results, and prints the median times: a line for each fast engine."""
-    slow, fast = dx.compile(plain, engine="numpy"), [dx.compile(best, engine=name) for name in ENGINES]
+    slow = dx.compile(plain, engine="numpy", optimize=False)
+    fast = [dx.compile(best, engine=name, optimize=False) for name in ENGINES]
     expected = slow(**inputs)
     worst = [max(float(np.max(np.abs(e - x)) / np.max(np.abs(e))) for e, x in zip(expected, f(**inputs), strict=True))
              for f in fast]
@@ -150,10 +151,10 @@ def timed(f: Callable[..., Arrays], inputs: Mapping[str, Any]) -> float:
 def check_gradient(program: dx.Module, gradient: dx.Module, inputs: Mapping[str, Any]) -> None:
     """The gradient along a random direction against the slope measured by two runs of the program itself."""
     rng = np.random.default_rng(1)
-    f = dx.compile(program)
+    f = dx.compile(program, optimize=False)
     names = [p.name for p in f.inputs]
     direction = {n: rng.standard_normal(inputs[n].shape).astype(np.float32) * 1e-2 for n in names}
-    slope = sum(float(np.sum(g * direction[n])) for n, g in zip(names, dx.compile(gradient)(**inputs), strict=True))
+    slope = sum(float(np.sum(g * direction[n])) for n, g in zip(names, dx.compile(gradient, optimize=False)(**inputs), strict=True))
     ahead, behind = (f(**{n: inputs[n] + sign * 0.1 * direction[n] for n in names})[0] for sign in (1, -1))
     measured = float(np.sum(ahead.astype(np.float64) - behind)) / 0.2
     assert abs(slope - measured) < 2e-2 * abs(measured) + 1e-2, f"slope {slope}, measured {measured}"

@@ -45,7 +45,7 @@ def python_steps(function: Compiled) -> Counter[str]:
 
 def counts(p: Program) -> tuple[Counter[str], int, int]:
     """Python steps, kernels and bytes of a program."""
-    function = dx.compile(dx.optimize(dx.loads(stored_text(p))), engine="native", threads=2, vector_bits=128)
+    function = dx.compile(dx.loads(stored_text(p)), engine="native", threads=2, vector_bits=128)
     module = function.lowered
     made = [n for name in call_order(module)[0] for n in module[name].nodes if _makes(n)]
     return python_steps(function), len(made), sum(nbytes(n.type) for k in made for n in (k, *k.inputs))
@@ -53,7 +53,7 @@ def counts(p: Program) -> tuple[Counter[str], int, int]:
 
 def told(p: Program, engine: str, threads: int) -> str:
     """A line that says of which steps a call consists."""
-    steps = python_steps(dx.compile(dx.optimize(dx.loads(stored_text(p))), engine=engine, threads=threads))
+    steps = python_steps(dx.compile(dx.loads(stored_text(p)), engine=engine, threads=threads))
     return f"{p.name:34} {steps.total():6} {', '.join(f'{name} {count}' for name, count in steps.most_common())}".rstrip()
 
 

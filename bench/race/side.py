@@ -33,7 +33,7 @@ def ours(text: str, args: Sequence[Array], engine: str) -> Loaded:
     """One of our engines, from the text through the default pipeline."""
     import deepx_graph as dx
 
-    function = dx.compile(dx.optimize(dx.loads(text)), engine=engine, threads=int(os.environ["BENCH_THREADS"]))
+    function = dx.compile(dx.loads(text), engine=engine, threads=int(os.environ["BENCH_THREADS"]))
     return (lambda: function(*args)), lambda results: [np.asarray(r) for r in results]
 
 

@@ -25,7 +25,7 @@ def call(f: Any, arrays: list[Any]) -> tuple[Any, ...]:
 
 def check_outputs(name: str, format: str) -> None:
     case, stored = case_of(name)
-    f = dx.compile(dx.optimize(dx.load(JAX / f"{name}.{format}")))
+    f = dx.compile(dx.load(JAX / f"{name}.{format}"))
     outputs = call(f, [stored[f"in{k}"] for k in range(len(case["inputs"]))])
     assert mismatches(name, outputs) == []
 
@@ -36,7 +36,7 @@ def check_gradients(name: str, format: str) -> None:
     program = dx.grad(dx.load(JAX / f"{name}.{format}"))
     cotangents = oracle().cotangents(case, stored)
     arrays = [stored[f"in{k}"] for k in range(len(case["inputs"]))] + [cotangents[k] for k in sorted(cotangents)]
-    for f in (dx.compile(program, engine="numpy"), dx.compile(dx.optimize(program))):
+    for f in (dx.compile(program, engine="numpy", optimize=False), dx.compile(program)):
         got = dict(zip(case["grad_inputs"], call(f, arrays), strict=True))
         assert mismatches(name, got, "grad") == []
 

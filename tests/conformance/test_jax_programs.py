@@ -31,7 +31,7 @@ module @m {
 
 def test_approximate_top_k_is_computed_exactly() -> None:
     x = np.array([[3, 9, 1, 7, 5], [-2, -8, 0, -1, 4]], np.float32)
-    values, places = dx.compile(dx.loads(APPROX_TOP_K))(x)
+    values, places = dx.compile(dx.loads(APPROX_TOP_K), optimize=False)(x)
     np.testing.assert_array_equal(values, [[9, 7, 5], [4, 0, -1]])
     np.testing.assert_array_equal(places, [[1, 3, 4], [4, 2, 3]])
 
@@ -56,9 +56,9 @@ ENTRY main {
 def test_scatter_that_subtracts_has_a_gradient() -> None:
     module = dx.loads(SCATTER_SUBTRACT)
     x, i, u = np.arange(4, dtype=np.float32), np.array([[2], [0], [2]], np.int32), np.array([1, 2, 4], np.float32)
-    (y,) = dx.compile(module)(x, i, u)
+    (y,) = dx.compile(module, optimize=False)(x, i, u)
     np.testing.assert_array_equal(y, [-2, 1, -3, 3])
-    by_x, by_u = dx.compile(dx.grad(module))(x, i, u, np.array([10, 20, 30, 40], np.float32))
+    by_x, by_u = dx.compile(dx.grad(module), optimize=False)(x, i, u, np.array([10, 20, 30, 40], np.float32))
     np.testing.assert_array_equal(by_x, [10, 20, 30, 40])
     np.testing.assert_array_equal(by_u, [-30, -10, -30])
 
@@ -66,7 +66,7 @@ def test_scatter_that_subtracts_has_a_gradient() -> None:
 def test_a_constant_without_its_values_is_refused_before_anything_runs() -> None:
     module = dx.loads("HloModule m\nENTRY main {\n  ROOT c = f32[64,64] constant({...})\n}\n")
     with pytest.raises(dx.RunError, match="leaves out the values of this constant"):
-        dx.compile(module)
+        dx.compile(module, optimize=False)
 
 
 def _lapack(routine: str, config: str, operands: str, results: str) -> str:
@@ -98,7 +98,7 @@ def _ways(text: str) -> list[dx.Module]:
 def test_cholesky_by_lapack_is_the_operation_and_has_a_gradient() -> None:
     text = _lapack("dpotrf", "uplo = 76 : ui8", "3x3xf64", "3x3xf64 i32")
     for module in _ways(text):
-        factor, info = dx.compile(module)(MATRIX)
+        factor, info = dx.compile(module, optimize=False)(MATRIX)
         factor = np.tril(factor)
         np.testing.assert_allclose(factor @ factor.T, MATRIX, atol=1e-14)
         assert info == 0
@@ -110,14 +110,14 @@ def test_triangular_solves_by_lapack(side: str, matrix: Callable[..., np.ndarray
     config = f"diag = 78 : ui8, side = {ord(side)} : ui8, trans_x = 78 : ui8, uplo = 76 : ui8"
     b = np.arange(9, dtype=np.float64).reshape(3, 3)
     for module in _ways(_lapack("dtrsm", config, "3x3xf64 3x3xf64", "3x3xf64")):
-        (x,) = dx.compile(module)(MATRIX, b)
+        (x,) = dx.compile(module, optimize=False)(MATRIX, b)
         np.testing.assert_allclose(matrix(np.tril(MATRIX), x), b, atol=1e-13)
 
 
 def test_eigenvalues_of_a_symmetric_matrix_by_lapack() -> None:
     for module in _ways(_lapack("dsyevd", "mode = 86 : ui8, uplo = 76 : ui8", "2x3x3xf64", "2x3x3xf64 2x3xf64 2xi32")):
         both = np.stack([MATRIX, MATRIX @ MATRIX])
-        vectors, values, info = dx.compile(module)(both)
+        vectors, values, info = dx.compile(module, optimize=False)(both)
         np.testing.assert_allclose(both @ vectors, vectors * values[:, None, :], atol=1e-12)
         np.testing.assert_array_equal(info, [0, 0])
         assert np.all(np.diff(values) > 0)
@@ -125,21 +125,21 @@ def test_eigenvalues_of_a_symmetric_matrix_by_lapack() -> None:
 
 def test_factors_by_lapack() -> None:
     rows = np.array([[1, 2], [3, 4], [5, 7]], np.float64)
-    lu, pivots, info = dx.compile(dx.loads(_lapack("dgetrf", "", "3x2xf64", "3x2xf64 2xi32 i32")))(rows)
+    lu, pivots, info = dx.compile(dx.loads(_lapack("dgetrf", "", "3x2xf64", "3x2xf64 2xi32 i32")), optimize=False)(rows)
     lower, order = np.tril(lu, -1) + np.eye(3, 2), np.arange(3)
     for k, p in enumerate(pivots - 1):
         order[[k, p]] = order[[p, k]]
     np.testing.assert_allclose(lower @ np.triu(lu[:2]), rows[order], atol=1e-14)
     assert info == 0
 
-    qr, tau = dx.compile(dx.loads(_lapack("dgeqrf", "", "3x2xf64", "3x2xf64 2xf64")))(rows)
-    (q,) = dx.compile(dx.loads(_lapack("dorgqr", "", "3x2xf64 2xf64", "3x2xf64")))(qr, tau)
+    qr, tau = dx.compile(dx.loads(_lapack("dgeqrf", "", "3x2xf64", "3x2xf64 2xf64")), optimize=False)(rows)
+    (q,) = dx.compile(dx.loads(_lapack("dorgqr", "", "3x2xf64 2xf64", "3x2xf64")), optimize=False)(qr, tau)
     np.testing.assert_allclose(q @ np.triu(qr[:2]), rows, atol=1e-14)
 
     types = "3x2xf64 2xf64 3x2xf64 2x2xf64 i32"
-    _, s, u, vt, _ = dx.compile(dx.loads(_lapack("dgesdd", "mode = 83 : ui8", "3x2xf64", types)))(rows)
+    _, s, u, vt, _ = dx.compile(dx.loads(_lapack("dgesdd", "mode = 83 : ui8", "3x2xf64", types)), optimize=False)(rows)
     np.testing.assert_allclose(u * s @ vt, rows, atol=1e-14)
-    _, alone, *_ = dx.compile(dx.loads(_lapack("dgesdd", "mode = 78 : ui8", "3x2xf64", types)))(rows)
+    _, alone, *_ = dx.compile(dx.loads(_lapack("dgesdd", "mode = 78 : ui8", "3x2xf64", types)), optimize=False)(rows)
     np.testing.assert_allclose(alone, s, atol=1e-14)
 
 
@@ -147,7 +147,7 @@ def test_eigenvalues_of_any_matrix_by_lapack() -> None:
     turn = np.array([[0, -1], [1, 0]], np.float64)
     text = _lapack("dgeev", "compute_left = 78 : ui8, compute_right = 86 : ui8", "2x2xf64",
                    "2xf64 2xf64 2x2xcomplex<f64> 2x2xcomplex<f64> i32")
-    real, imaginary, _, right, _ = dx.compile(dx.loads(text))(turn)
+    real, imaginary, _, right, _ = dx.compile(dx.loads(text), optimize=False)(turn)
     np.testing.assert_allclose(real, [0, 0], atol=1e-15)
     np.testing.assert_allclose(sorted(imaginary), [-1, 1])
     np.testing.assert_allclose(turn @ right, right * (real + 1j * imaginary), atol=1e-15)
@@ -156,7 +156,7 @@ def test_eigenvalues_of_any_matrix_by_lapack() -> None:
 def test_a_tridiagonal_system_by_lapack() -> None:
     text = _lapack("dgtsv", "", "3xf64 3xf64 3xf64 3x1xf64", "3xf64 3xf64 3xf64 3x1xf64 i32")
     lower, diagonal, upper = np.array([9.0, 1, 2]), np.array([4.0, 5, 6]), np.array([3.0, 1, 9])
-    *_, x, info = dx.compile(dx.loads(text))(lower, diagonal, upper, np.array([[1.0], [2], [3]]))
+    *_, x, info = dx.compile(dx.loads(text), optimize=False)(lower, diagonal, upper, np.array([[1.0], [2], [3]]))
     whole = np.diag(diagonal) + np.diag(lower[1:], -1) + np.diag(upper[:-1], 1)
     np.testing.assert_allclose(whole @ x, [[1], [2], [3]], atol=1e-14)
     assert info == 0
@@ -164,7 +164,7 @@ def test_a_tridiagonal_system_by_lapack() -> None:
 
 def test_an_unknown_routine_of_lapack_is_refused_before_anything_runs() -> None:
     with pytest.raises(dx.RunError, match="nothing is registered for the custom call 'lapack_dgees_ffi'"):
-        dx.compile(dx.loads(_lapack("dgees", "mode = 86 : ui8", "3x3xf64", "3x3xf64")))
+        dx.compile(dx.loads(_lapack("dgees", "mode = 86 : ui8", "3x3xf64", "3x3xf64")), optimize=False)
 
 
 def test_a_sort_of_a_size_that_is_not_known_yet() -> None:
@@ -177,7 +177,7 @@ def test_a_sort_of_a_size_that_is_not_known_yet() -> None:
       }) : (tensor<?x2xi32>) -> tensor<?x2xi32>
       return %0 : tensor<?x2xi32>
     }""")
-    (y,) = dx.compile(module)(np.array([[3, 1], [1, 5], [2, 0]], np.int32))
+    (y,) = dx.compile(module, optimize=False)(np.array([[3, 1], [1, 5], [2, 0]], np.int32))
     np.testing.assert_array_equal(y, [[1, 0], [2, 1], [3, 5]])
 
 
@@ -197,5 +197,5 @@ def test_a_slice_to_the_end_of_a_size_that_is_not_known_yet() -> None:
       return %4 : tensor<?x2xf32>
     }""")
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
-    (y,) = dx.compile(module)(x)
+    (y,) = dx.compile(module, optimize=False)(x)
     np.testing.assert_array_equal(y, x[1:, :2])

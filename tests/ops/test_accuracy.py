@@ -38,7 +38,7 @@ def run(engine: str, make: Callable[..., Sequence[Node]], *arrays: Array, optimi
     b = Builder()
     params = [(f"x{k}", type_of_array(a)) for k, a in enumerate(arrays)]
     module = Module((b.function("main", params, lambda *nodes: make(b, *nodes)),))
-    return [np.asarray(y) for y in dx.compile(dx.optimize(module) if optimized else module, engine=engine)(*arrays)]
+    return [np.asarray(y) for y in dx.compile(dx.optimize(module) if optimized else module, engine=engine, optimize=False)(*arrays)]
 
 
 # --- functions over their range -----------------------------------------------------------------------------------------

@@ -59,19 +59,19 @@ REFUSES = {"opaque": RunError, **dict.fromkeys(("expect_eq", "expect_almost_eq",
 
 
 def run(module: dx.Module, data_root: Path) -> None:
-    program = dx.compile(module, data_root=data_root)
+    program = dx.compile(module, data_root=data_root, optimize=False)
     program(*inputs_of(program))
 
 
 @shown_op
 def test_the_example_runs(op: Op, tmp_path: Path) -> None:
-    dx.compile(dx.loads(example(OPS["save"]), format="sea"), data_root=tmp_path)(np.ones(2, np.float32))
+    dx.compile(dx.loads(example(OPS["save"]), format="sea"), data_root=tmp_path, optimize=False)(np.ones(2, np.float32))
     module = dx.loads(example(op), format="sea")
     if op.name in REFUSES:
         with pytest.raises(REFUSES[op.name]):
             run(module, tmp_path)
         return
-    program = dx.compile(module, data_root=tmp_path)
+    program = dx.compile(module, data_root=tmp_path, optimize=False)
     outs = program(*inputs_of(program))
     assert [type_of_array(np.asarray(o)) for o in outs] == [o.type for o in program.outputs]
 

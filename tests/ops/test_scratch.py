@@ -167,14 +167,14 @@ def test_what_a_kernel_would_make_whole_is_refused_before_memory_is_taken(text: 
     module = dx.loads(text.replace("NUMBER", "100000"), "stablehlo")
     for each in (module, dx.optimize(module)):
         if engine == "native" and text is GREATEST:  # a loop program makes nothing whole
-            f = dx.compile(each, engine=engine, max_bytes=1000)
+            f = dx.compile(each, engine=engine, max_bytes=1000, optimize=False)
             assert f.plan.peak_bytes <= 1000 and f(np.int32(7))[0] == 99_999
             continue
         with pytest.raises(LimitError, match=r"bytes at its peak, more than the limit of 100000"):
-            dx.compile(each, engine=engine, max_bytes=100_000)
+            dx.compile(each, engine=engine, max_bytes=100_000, optimize=False)
     for each in (huge := dx.loads(text.replace("NUMBER", "1000000000"), "stablehlo"), dx.optimize(huge)):
         with pytest.raises(LimitError, match="more than the limit of"):
-            dx.compile(each, engine=engine, max_bytes=MEGABYTE)
+            dx.compile(each, engine=engine, max_bytes=MEGABYTE, optimize=False)
 
 
 @told
@@ -182,7 +182,7 @@ def test_what_a_kernel_would_make_whole_is_refused_before_memory_is_taken(text: 
 def test_a_product_of_broadcasts_is_refused_or_makes_neither(engine: str) -> None:
     module = dx.loads(DOT.replace("NUMBER", "4000000"), "stablehlo")
     try:
-        f = dx.compile(module, engine=engine, max_bytes=MEGABYTE)
+        f = dx.compile(module, engine=engine, max_bytes=MEGABYTE, optimize=False)
     except LimitError:
         return
     assert resident.growth(lambda: f(np.float32(1), np.float32(1))) < FACTOR * MEGABYTE + resident.SPARE
@@ -192,7 +192,7 @@ def test_a_product_of_broadcasts_is_refused_or_makes_neither(engine: str) -> Non
 @pytest.mark.parametrize("engine", ENGINES)
 def test_updates_that_are_one_value_repeated_take_no_more_memory_than_a_block(engine: str) -> None:
     module = dx.loads(SCATTER.replace("NUMBER", "2000000"), "stablehlo")
-    f = dx.compile(module, engine=engine, max_bytes=MEGABYTE)
+    f = dx.compile(module, engine=engine, max_bytes=MEGABYTE, optimize=False)
     args = np.zeros(10, "i1"), np.int32(3), np.int8(1)
     found: list[np.ndarray] = []
     assert resident.growth(lambda: found.extend(f(*args))) < FACTOR * MEGABYTE + resident.SPARE
@@ -201,12 +201,12 @@ def test_updates_that_are_one_value_repeated_take_no_more_memory_than_a_block(en
 
 def test_an_error_names_scratch_memory() -> None:
     with pytest.raises(LimitError) as caught:
-        dx.compile(dx.loads(SORT.replace("NUMBER", "100000"), "stablehlo"), engine="numpy", max_bytes=1000)
+        dx.compile(dx.loads(SORT.replace("NUMBER", "100000"), "stablehlo"), engine="numpy", max_bytes=1000, optimize=False)
     assert "bytes of scratch memory while it runs" in str(caught.value) and "raise --max-bytes" in str(caught.value)
 
 
 def test_a_plan_counts_the_scratch_of_the_kernel_at_the_peak() -> None:
-    f = dx.compile(dx.loads(SORT.replace("NUMBER", "100000"), "stablehlo"), engine="numpy")
+    f = dx.compile(dx.loads(SORT.replace("NUMBER", "100000"), "stablehlo"), engine="numpy", optimize=False)
     assert f.plan.peak_bytes == f.plan.scratch_bytes + 100_000 and "of scratch" in str(f.plan)
 
 

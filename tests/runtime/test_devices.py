@@ -36,7 +36,7 @@ def test_official_sections_of_several_processes(name: str, k: int, optimised: bo
     module = dx.loads((SUITE / name).read_text().split("// -----")[k], "stablehlo")
     again = dx.loads(dx.dumps(module, "stablehlo"), "stablehlo")
     for m in (module, again):
-        dx.compile(dx.optimize(m) if optimised else m)()
+        dx.compile(dx.optimize(m) if optimised else m, optimize=False)()
 
 
 def stablehlo(body: str, result: str = "tensor<2xf32>", args: str = "%x: tensor<2xf32>") -> dx.Module:
@@ -53,7 +53,7 @@ PAIRS = "dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>"
 
 
 def outputs(module: dx.Module, *args: object, replicas: int = 4, partitions: int = 1) -> list[list[float]]:
-    return [r[0].tolist() for r in dx.compile(module, replicas=replicas, partitions=partitions)(*args)]
+    return [r[0].tolist() for r in dx.compile(module, replicas=replicas, partitions=partitions, optimize=False)(*args)]
 
 
 def test_all_reduce_within_groups_and_over_all() -> None:
@@ -62,7 +62,7 @@ def test_all_reduce_within_groups_and_over_all() -> None:
     everybody = collective("all_reduce", "replica_groups = dense<> : tensor<0x0xi64>", region=SUM)
     assert outputs(everybody, X) == [[6, 60]] * 4
     assert outputs(everybody, X[1]) == [[4, 40]] * 4
-    assert [r.tolist() for r in dx.compile(everybody)(X[2])] == [[2, 20]]
+    assert [r.tolist() for r in dx.compile(everybody, optimize=False)(X[2])] == [[2, 20]]
 
 
 def test_groups_are_replicas_partitions_both_or_devices() -> None:
@@ -103,7 +103,7 @@ def test_any_reducer_is_taken() -> None:
 def test_every_device_knows_its_numbers() -> None:
     module = dx.loads("func.func @main() -> (tensor<ui32>, tensor<ui32>) {\n %r = stablehlo.replica_id : tensor<ui32>\n"
                       " %p = stablehlo.partition_id : tensor<ui32>\n return %r, %p : tensor<ui32>, tensor<ui32>\n}", "stablehlo")
-    found = dx.compile(dx.optimize(module), replicas=2, partitions=3)()
+    found = dx.compile(module, replicas=2, partitions=3)()
     assert [(int(r), int(p)) for r, p in found] == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
 
 
@@ -142,15 +142,15 @@ def test_groups_that_the_grid_does_not_have_are_named() -> None:
 
 
 def test_inputs_of_devices_are_checked_before_anything_runs() -> None:
-    f = dx.compile(collective("all_reduce", f"replica_groups = {PAIRS}", region=SUM), replicas=4)
+    f = dx.compile(collective("all_reduce", f"replica_groups = {PAIRS}", region=SUM), replicas=4, optimize=False)
     with pytest.raises(dx.RunError, match="given for 3 devices, and 4 run"):
         f(X[:3])
     with pytest.raises(dx.RunError, match=r"input 'x' is an f32\[3\]"):
         f([*X[:3], np.zeros(3, "f4")])
     with pytest.raises(dx.UsageError, match="0 replicas"):
-        dx.compile(f.module, replicas=0)
+        dx.compile(f.module, replicas=0, optimize=False)
     with pytest.raises(dx.LimitError, match="at its peak"):
-        dx.compile(f.module, replicas=4, max_bytes=40)
+        dx.compile(f.module, replicas=4, max_bytes=40, optimize=False)
 
 
 FED = """func.func @main(%t: !stablehlo.token) -> (tensor<2xf32>, tensor<i32>, !stablehlo.token) {
@@ -169,7 +169,7 @@ def test_feeds_come_in_order(form: str) -> None:
     module = dx.loads(FED, "stablehlo")
     if form:
         module = dx.loads(dx.dumps(module, form), form)
-    f = dx.compile(dx.optimize(module), infeed=[(X[1], np.int32(5)), X[2], np.int32(6), X[3], np.int32(1), X[0], np.int32(2)])
+    f = dx.compile(module, infeed=[(X[1], np.int32(5)), X[2], np.int32(6), X[3], np.int32(1), X[0], np.int32(2)])
     assert f.inputs == ()
     b, n = f()
     assert (b.tolist(), int(n)) == ([2, 20], 11)
@@ -182,16 +182,16 @@ def test_feeds_come_in_order(form: str) -> None:
 def test_a_missing_or_wrong_infeed_is_named() -> None:
     module = dx.loads(FED, "stablehlo")
     with pytest.raises(dx.RunError, match="reads an infeed, and none is given"):
-        dx.compile(module)
+        dx.compile(module, optimize=False)
     with pytest.raises(dx.RunError, match=r"array 1 of the infeed is an f32\[2\]"):
-        dx.compile(module, infeed=X)()
+        dx.compile(module, infeed=X, optimize=False)()
     with pytest.raises(dx.UsageError, match="infeed is an int"):
-        dx.compile(module, infeed=3)
+        dx.compile(module, infeed=3, optimize=False)
 
 
 def test_every_device_has_its_feeds() -> None:
     feeds = [[(X[k], np.int32(k)), (X[k], np.int32(1))] for k in range(2)]
-    f = dx.compile(dx.loads(FED, "stablehlo"), replicas=2, infeed=feeds)
+    f = dx.compile(dx.loads(FED, "stablehlo"), replicas=2, infeed=feeds, optimize=False)
     assert [int(n) for _, n in f()] == [1, 2]
     assert [len(out) for out in f.outfeed] == [2, 2]
 
@@ -212,7 +212,7 @@ def test_what_is_sent_arrives() -> None:
     alone = dx.loads(re.sub(r" %s = [^>]*?>.*\n.*?-> !stablehlo.token", " %s = stablehlo.create_token : !stablehlo.token", RING),
                      "stablehlo")
     with pytest.raises(dx.RunError, match="recv waits for something on channel 7, which nobody sends"):
-        dx.compile(alone)(X[0])
+        dx.compile(alone, optimize=False)(X[0])
 
 
 def test_checks_in_a_branch_run_only_when_it_is_taken() -> None:
@@ -224,7 +224,7 @@ def test_checks_in_a_branch_run_only_when_it_is_taken() -> None:
  return
 }"""
     for module in (dx.loads(text, "stablehlo"), dx.loads(dx.dumps(dx.loads(text, "stablehlo"), "stablehlo"), "stablehlo")):
-        f = dx.compile(dx.optimize(module))
+        f = dx.compile(module)
         assert f(np.array(False)) == ()
         with pytest.raises(dx.CheckFailed):
             f(np.array(True))
@@ -238,9 +238,9 @@ def test_effects_of_functions_called_in_generic_form_are_kept() -> None:
 func.func @main(%x: tensor<i32>) { "func.call"(%x) {callee = @c} : (tensor<i32>) -> ()
  return
 }""", "stablehlo")
-    dx.compile(module)(np.int32(1))
+    dx.compile(module, optimize=False)(np.int32(1))
     with pytest.raises(dx.CheckFailed):
-        dx.compile(module)(np.int32(2))
+        dx.compile(module, optimize=False)(np.int32(2))
 
 
 def test_run_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -277,11 +277,11 @@ func.func @main() { %t = stablehlo.create_token : !stablehlo.token
  %r:2 = "interpreter.run_parallel"(%t) {infeed = [@q], programs = [[@f]]} : (!stablehlo.token) -> (tensor<i32>, !stablehlo.token)
  check.expect_eq_const %r#0, dense<7> : tensor<i32>
  return }"""
-    dx.compile(dx.loads(text, "stablehlo"))()
+    dx.compile(dx.loads(text, "stablehlo"), optimize=False)()
     nested = 'func.func @f() { "interpreter.run_parallel"() {programs = [[@g]]} : () -> ()\n return }\n'
     whole = nested + "func.func @g() { return }\n" + nested.replace("@g", "@f").replace("func @f", "func @main")
     with pytest.raises(dx.RunError, match="devices cannot run devices"):
-        dx.compile(dx.loads(whole, "stablehlo"))()
+        dx.compile(dx.loads(whole, "stablehlo"), optimize=False)()
 
 
 def test_collectives_survive_every_own_form() -> None:

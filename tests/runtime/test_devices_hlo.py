@@ -23,7 +23,7 @@ def forms(module: dx.Module) -> list[dx.Module]:
 
 
 def outputs(module: dx.Module, *args: object, replicas: int = 4, partitions: int = 1) -> list[list[float]]:
-    return [r[0].tolist() for r in dx.compile(dx.optimize(module), replicas=replicas, partitions=partitions)(*args)]
+    return [r[0].tolist() for r in dx.compile(module, replicas=replicas, partitions=partitions)(*args)]
 
 
 def collective(line: str, parameter: str = "f32[2]") -> dx.Module:
@@ -58,7 +58,7 @@ def test_operands_that_go_to_one_device_each() -> None:
 ENTRY e { a = f32[2] parameter(0) b = f32[2] parameter(1)
  ROOT y = (f32[2], f32[2]) all-to-all(a, b), replica_groups={{0,1}} }""", "hlo")
     for m in (module, dx.loads(dx.dumps(module, "hlo"), "hlo")):
-        found = dx.compile(m, replicas=2)([X[0], X[1]], [X[2], X[3]])
+        found = dx.compile(m, replicas=2, optimize=False)([X[0], X[1]], [X[2], X[3]])
         assert [[r.tolist() for r in device] for device in found] == [[[0, 0], [1, 10]], [[2, 20], [3, 30]]]
 
 
@@ -67,7 +67,7 @@ def test_several_operands_and_the_numbers_of_a_device() -> None:
  a = f32[] convert(r) b = f32[] convert(p)
  ROOT y = (f32[2], f32[], f32[]) all-reduce(x, a, b), channel_id=3, replica_groups={{0,1}}, to_apply=add }""", "hlo")
     for m in forms(module):
-        found = dx.compile(m, replicas=2, partitions=2)(X)
+        found = dx.compile(m, replicas=2, partitions=2, optimize=False)(X)
         assert [[r.tolist() for r in device] for device in found] == [[[6, 60], 2, 2]] * 4
 
 
@@ -86,7 +86,7 @@ ENTRY e { x = f32[2] parameter(0) z = s32[] constant(0) t = token[] after-all()
 
 def test_tokens_go_through_loops() -> None:
     for module in forms(dx.loads(LOOP, "hlo")):
-        f = dx.compile(dx.optimize(module), replicas=2)
+        f = dx.compile(module, replicas=2)
         assert [r[0].tolist() for r in f([X[0], X[1]])] == [[4, 40], [4, 40]]
         assert [[x.tolist() for (x,) in device] for device in f.outfeed] == [[[1, 10], [2, 20], [4, 40]]] * 2
 
@@ -108,7 +108,7 @@ ENTRY e { c = pred[] parameter(0) x = f32[] parameter(1) t = token[] after-all()
 def test_an_infeed_in_a_branch_is_read_only_when_it_is_taken() -> None:
     for module in forms(dx.loads(BRANCH, "hlo")):
         feed = [np.float32(k) for k in (1, 2, 3)]
-        f = dx.compile(dx.optimize(module), infeed=feed)
+        f = dx.compile(module, infeed=feed)
         assert [float(r) for r in f(np.array(True), np.float32(10))] == [11, 2]
         assert [float(r) for r in f(np.array(False), np.float32(10))] == [10, 3]
 
@@ -135,7 +135,7 @@ ENTRY e { x = f32[2] parameter(0)
  b = f32[2] async-done(u)
  c = (f32[2], f32[2], u32[]) copy-start(b)
  ROOT d = f32[2] copy-done(c) }""", "hlo")
-    assert [r.tolist() for r in dx.compile(module)(X[1])] == [[-1, -10]]
+    assert [r.tolist() for r in dx.compile(module, optimize=False)(X[1])] == [[-1, -10]]
 
 
 def test_calls_in_the_bodies_of_operations_are_taken_in() -> None:
@@ -144,7 +144,7 @@ plus { p = f32[] parameter(0) q = f32[] parameter(1) ROOT r = f32[] add(p, q) }
 body { p = f32[] parameter(0) q = f32[] parameter(1) ROOT r = f32[] call(p, q), to_apply=plus }
 ENTRY e { x = f32[2] parameter(0) z = f32[] constant(0)
  ROOT s = f32[] reduce(x, z), dimensions={0}, to_apply=body }""", "hlo")
-    assert [float(r) for r in dx.compile(module)(X[1])] == [11]
+    assert [float(r) for r in dx.compile(module, optimize=False)(X[1])] == [11]
 
 
 def test_custom_calls_of_hlo() -> None:
@@ -156,7 +156,7 @@ ENTRY e { x = f32[2] parameter(0)
     dx.register_custom_call("test.pair", lambda x: (x + 1, x.sum()))
     try:
         for module in forms(dx.loads(text, "hlo")):
-            assert [r.tolist() for r in dx.compile(dx.optimize(module))(X[1])] == [[2, 11], 11]
+            assert [r.tolist() for r in dx.compile(module)(X[1])] == [[2, 11], 11]
             (call,) = [n for n in module.entry.nodes if n.op is OPS["custom_call"]]
             assert (call.attr("backend_config"), call.attr("api_version")) == ("k=1", 4)
             assert 'custom_call_target="Sharding"' in dx.dumps(module, "hlo")
@@ -177,7 +177,7 @@ ENTRY e { x = f32[] parameter(0)
     try:
         for module in forms(dx.loads(text, "hlo")):
             seen.clear()
-            dx.compile(dx.optimize(module))(np.float32(4))
+            dx.compile(module)(np.float32(4))
             assert seen == [4, 8]
     finally:
         dx.register_custom_call("test.note", None)

@@ -43,7 +43,7 @@ def _inputs() -> list[np.ndarray]:
 
 @pytest.mark.parametrize("engine", ["numpy", "auto"])
 def test_another_process_runs_it_without_optimising_again(engine: str, tmp_path: Path) -> None:
-    f = dx.compile(dx.optimize(dx.loads(TEXT % "multiply")), engine=engine, threads=1)
+    f = dx.compile(dx.loads(TEXT % "multiply"), engine=engine, threads=1)
     (tmp_path / "f.pickle").write_bytes(pickle.dumps(f))
     root = str(Path(dx.__file__).parents[1])
     subprocess.run([sys.executable, "-c", PROGRAM, tmp_path / "f.pickle", tmp_path / "out.npy"], check=True, cwd=root)
@@ -51,20 +51,20 @@ def test_another_process_runs_it_without_optimising_again(engine: str, tmp_path:
 
 
 def test_how_it_was_compiled_comes_along() -> None:
-    f = dx.compile(dx.loads(TEXT % "multiply"), engine="numexpr", threads=3, seed=7, max_bytes=1 << 20)
+    f = dx.compile(dx.loads(TEXT % "multiply"), engine="numexpr", threads=3, seed=7, max_bytes=1 << 20, optimize=False)
     again = pickle.loads(pickle.dumps(f))
     assert (again.engine.name, again.engine.threads, again._seed, again._max_bytes) == ("numexpr", 3, 7, 1 << 20)
     assert [p.name for p in again.inputs] == ["x", "y"]
 
 
 def test_feeds_stay_in_their_process() -> None:
-    f = dx.compile(dx.loads(TEXT % "multiply"), infeed=[])
+    f = dx.compile(dx.loads(TEXT % "multiply"), infeed=[], optimize=False)
     with pytest.raises(TypeError, match="feeds"):
         pickle.dumps(f)
 
 
 def _ways(text: str, engine: str) -> dict[str, str]:
-    f = dx.compile(dx.optimize(dx.loads(text)), engine=engine, profile=True)
+    f = dx.compile(dx.loads(text), engine=engine, profile=True)
     f(*(a.astype(p.type.dtype.np) for a, p in zip(_inputs(), f.inputs, strict=True)))
     assert f.profile is not None
     return {r.kernel.split()[0]: r.lowering for r in f.profile.rows()}

@@ -82,7 +82,7 @@ def watched(f: Any, *arrays: Any) -> Counter[Any]:
 
 @pytest.mark.parametrize("iterations", [0, 1, 20])
 def test_steps_of_a_counted_loop_are_what_the_interpreter_does(iterations: int) -> None:
-    f = dx.compile(dx.loads(LOOP.replace("ITERATIONS", str(iterations))), engine="numpy")
+    f = dx.compile(dx.loads(LOOP.replace("ITERATIONS", str(iterations))), engine="numpy", optimize=False)
     found: Counter[str] = Counter()
     for step in f.python_steps:
         assert step.times.is_known and step.function == "e"
@@ -91,7 +91,7 @@ def test_steps_of_a_counted_loop_are_what_the_interpreter_does(iterations: int) 
 
 
 def test_of_a_loop_that_nobody_counted_one_iteration_is() -> None:
-    steps = dx.compile(dx.loads(OPEN), engine="numpy").python_steps
+    steps = dx.compile(dx.loads(OPEN), engine="numpy", optimize=False).python_steps
     assert not total(steps).is_known
     inside = [s for s in steps if s.kind == "sine by eval"]
     assert [(s.times.count, s.times.is_known) for s in inside] == [(1, False)]
@@ -99,12 +99,12 @@ def test_of_a_loop_that_nobody_counted_one_iteration_is() -> None:
 
 @native
 def test_a_program_of_machine_code_takes_no_step() -> None:
-    assert dx.compile(dx.loads(LOOP.replace("ITERATIONS", "20")), engine="native").python_steps == ()
+    assert dx.compile(dx.loads(LOOP.replace("ITERATIONS", "20")), engine="native", optimize=False).python_steps == ()
 
 
 @native
 def test_a_step_says_why_it_is_no_machine_code() -> None:
-    f = dx.compile(dx.loads(SPECTRUM), engine="native")
+    f = dx.compile(dx.loads(SPECTRUM), engine="native", optimize=False)
     kinds = {s.kind: s for s in f.python_steps}
     assert {JOINED, "fft by eval"} <= set(kinds)
     assert kinds["fft by eval"].reason == "no element and no loops are declared"
@@ -123,6 +123,6 @@ def test_info_says_machine_code_of_what_is_called_with_others() -> None:
 
 
 def test_types_that_are_not_known_have_no_steps() -> None:
-    f = dx.compile(dx.loads(OPEN_SIZES))
+    f = dx.compile(dx.loads(OPEN_SIZES), optimize=False)
     with pytest.raises(RunError, match="only once it is called"):
         _ = f.python_steps

@@ -63,7 +63,7 @@ def traced(make: Callable[..., Node | tuple[Node, ...]], *arrays: Array) -> Func
 
 def compiled(make: Callable[..., Node | tuple[Node, ...]], *arrays: Array, **options: Any) -> Compiled:
     module = dx.optimize(Module((traced(make, *arrays),), "main"))
-    f = dx.compile(module, engine="native", **options)
+    f = dx.compile(module, engine="native", **options, optimize=False)
     f(*arrays)
     return f
 

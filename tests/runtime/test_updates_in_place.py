@@ -43,7 +43,7 @@ def test_rows_are_written_in_place_after_the_first(n: int, monkeypatch: pytest.M
         alone.append(told(values))
         return alone[-1]
 
-    f = dx.compile(dx.loads(ROWS.format(n=n)))
+    f = dx.compile(dx.loads(ROWS.format(n=n)), optimize=False)
     a, x = np.full((9, n), 7, np.float32), np.ones(n, np.float32)
     wanted = np.repeat(2.0 ** np.arange(1, 10, dtype=np.float32), n).reshape(9, n)
     f(a, x)
@@ -68,7 +68,7 @@ ENTRY main { x = f32[4] parameter(0)
  ROOT r = (f32[4], f32[4], f32[4]) tuple(a, d, e) }
 """
     x = np.arange(1, 5, dtype=np.float32)
-    a, d, e = dx.compile(dx.loads(text))(x, np.int32(2))
+    a, d, e = dx.compile(dx.loads(text), optimize=False)(x, np.int32(2))
     np.testing.assert_array_equal(a, x + x)
     np.testing.assert_array_equal(d, [2, 4, 1, 8])
     np.testing.assert_array_equal(e, d)

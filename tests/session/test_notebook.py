@@ -25,7 +25,7 @@ def test_modules_and_functions_show_text_and_a_picture() -> None:
 
 
 def test_a_profile_shows_its_table_and_bars() -> None:
-    f = dx.compile(programs.straight(), profile=True)
+    f = dx.compile(programs.straight(), profile=True, optimize=False)
     f(np.ones((4, 8), "f4"), np.ones((4, 8), "f4"))
     assert f.profile is not None
     shown = f.profile._repr_mimebundle_()

@@ -125,10 +125,10 @@ def awkward_arrays(rng: random.Random, engine: str, large: bool = False) -> bool
     optimised, on one to five threads, called twice, with and without inputs given away."""
     module = random_kernel(rng, large)
     args = awkward_arguments(rng, module)
-    before, wanted = [a.copy() for a in args], dx.compile(module, engine="numpy")(*args)
+    before, wanted = [a.copy() for a in args], dx.compile(module, engine="numpy", optimize=False)(*args)
     after = dx.optimize(module)
     for program, threads in ((module, 1), (after, 2), (after, 5)):
-        f = dx.compile(program, engine=engine, threads=threads)
+        f = dx.compile(program, engine=engine, threads=threads, optimize=False)
         first = f(*args)
         for found in (first, f(*args), first):
             assert not mismatches(found, wanted, laws.same), f"{threads} threads"
@@ -224,7 +224,7 @@ class Point:
     def __init__(self, rng: random.Random, max_ops: int, dtypes: Sequence[DType] = FLOATING) -> None:
         self.module = widened(random_module(rng, max_ops=max_ops, dtypes=dtypes))
         self.rng = np.random.default_rng(rng.getrandbits(32))
-        self.f = dx.compile(self.module, engine="numpy")
+        self.f = dx.compile(self.module, engine="numpy", optimize=False)
         self.args = [random_value(self.rng, p.type) for p in self.f.inputs]
         self.outs = self.run(self.f, self.args)
         self.floats = [k for k, a in enumerate(self.args) if a.dtype.kind == "f"]
@@ -246,7 +246,7 @@ class Point:
     def derived(self, module: Module, *more: Sequence[Any]) -> list[Any]:
         """What a gradient or tangent program gives, after its check."""
         verify(module)
-        return list(self.run(dx.compile(module, engine="numpy"), [*self.args, *(x for xs in more for x in xs)]))
+        return list(self.run(dx.compile(module, engine="numpy", optimize=False), [*self.args, *(x for xs in more for x in xs)]))
 
     def value(self, h: float) -> float:
         """The outputs weighted with their cotangents, `h` along the tangents."""

@@ -299,10 +299,11 @@ def grown(module: Module, engine: str, args: Any) -> tuple[int, int]:
     """What compiling and running a program took, once and again; and the least bound under which it would have been compiled."""
     made: list[Any] = []
     if engine == "native":
-        dx.compile(module, engine=engine)  # LLVM takes some 50 MB to generate the code of a kernel, whatever the sizes
+        # LLVM takes some 50 MB to generate the code of a kernel, whatever the sizes.
+        dx.compile(module, engine=engine, optimize=False)
 
     def call() -> None:
-        f = made[0] if made else dx.compile(module, engine=engine)
+        f = made[0] if made else dx.compile(module, engine=engine, optimize=False)
         made[:] = [f]
         f(*args)
 

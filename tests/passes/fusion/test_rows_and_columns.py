@@ -127,6 +127,6 @@ def test_engines_run_them_alike(engine: str) -> None:
     for seed in range(12):
         module = Writer(seed, (4, 4)).module()
         args = inputs(module, seed)
-        found = dx.compile(Fuse().run(module), engine=engine)(*args)
+        found = dx.compile(Fuse().run(module), engine=engine, optimize=False)(*args)
         for want, got in zip(evaluate(module, args), found, strict=True):
             np.testing.assert_array_equal(got, want, err_msg=str(seed))

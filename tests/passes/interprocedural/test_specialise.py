@@ -62,7 +62,7 @@ HIGHER = [
 @pytest.mark.parametrize(("text", "given", "wanted"), HIGHER)
 def test_functions_as_arguments_leave_no_closure_behind(text: str, given: int, wanted: int) -> None:
     module = after(dx.loads(text))
-    assert int(dx.compile(module)(np.int32(given))[0]) == wanted
+    assert int(dx.compile(module, optimize=False)(np.int32(given))[0]) == wanted
     left = reached(module)
     assert not any(left[op.name] for op in (CALL_VALUE, PARTIAL, construct, field, tag)), left
 
@@ -76,7 +76,7 @@ def test_iteration_of_a_known_function_is_a_loop() -> None:
 def test_programs_compute_the_same(text: str, given: int, wanted: object) -> None:
     module = dx.loads(text)
     for pipeline in ("partial-evaluation", "clean", "partial-evaluation{max-copies=1}", "promote,partial-evaluation,tail-calls"):
-        found = dx.compile(after(module, pipeline))(np.int32(given))
+        found = dx.compile(after(module, pipeline), optimize=False)(np.int32(given))
         assert [int(v) for v in found] == list(np.atleast_1d(np.asarray(wanted)).astype(int))
 
 
@@ -87,7 +87,7 @@ def test_a_list_of_known_length_is_unrolled() -> None:
     text = LIST + "def @sum(%l: List[int32]) -> int32 { match (%l) { Cons(%h, %t) => %h + @sum(%t), Nil => 0 } }\n"
     module = after(dx.loads(f"{text}def @main(%x: int32) {{ @sum({cells}) }}"))
     assert reached(module).keys() <= {"param", "constant", "add", "multiply"}
-    assert int(dx.compile(module)(np.int32(3))[0]) == 3 * 66
+    assert int(dx.compile(module, optimize=False)(np.int32(3))[0]) == 3 * 66
 
 
 def test_what_would_grow_for_ever_is_unknown() -> None:
@@ -95,13 +95,13 @@ def test_what_would_grow_for_ever_is_unknown() -> None:
     module = dx.loads(text + "def @main(%x: int32) { @sum(@upto(%x, Nil)) }")
     for version in (after(module, "partial-evaluation"), after(module)):
         assert len(version.functions) < 8
-        assert int(dx.compile(version)(np.int32(100))[0]) == 5050
+        assert int(dx.compile(version, optimize=False)(np.int32(100))[0]) == 5050
     growing = ("def @go(%n: int32, %k: fn (int32) -> int32) -> int32 { if (%n == 0) { %k(1) } else "
                "{ @go(%n - 1, fn (%r: int32) -> int32 { %k(%r * %n) }) } }\n"
                "def @main(%x: int32) { @go(%x, fn (%r: int32) -> int32 { %r }) }")  # fmt: skip
     version = after(dx.loads(growing))
     assert len(version.functions) < 12
-    assert int(dx.compile(version)(np.int32(6))[0]) == 720
+    assert int(dx.compile(version, optimize=False)(np.int32(6))[0]) == 720
 
 
 def test_a_large_known_value_is_unknown_and_the_number_of_copies_is_bounded() -> None:
@@ -109,7 +109,7 @@ def test_a_large_known_value_is_unknown_and_the_number_of_copies_is_bounded() ->
     text = LIST + "def @sum(%l: List[int32]) -> int32 { match (%l) { Cons(%h, %t) => %h + @sum(%t), Nil => 0 } }\n"
     module = dx.loads(f"{text}def @main(%x: int32) {{ let %l0: List[int32] = Nil; {cells} %x + @sum(%l200) }}")
     assert len(after(module, "partial-evaluation").functions) <= 3
-    assert int(dx.compile(after(module))(np.int32(1))[0]) == 19901
+    assert int(dx.compile(after(module), optimize=False)(np.int32(1))[0]) == 19901
 
 
 def test_what_is_there_already_stays_the_same_module() -> None:
@@ -123,7 +123,7 @@ def test_the_number_of_rewrites_can_be_limited() -> None:
     for limit in (0, 1, 3, 7):
         found = run_pipeline(module, parse_pipeline("partial-evaluation"), limit=limit)
         verify(found)
-        assert int(dx.compile(found)(np.int32(1))[0]) == 234
+        assert int(dx.compile(found, optimize=False)(np.int32(1))[0]) == 234
 
 
 # --- the rules, one by one --------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def test_what_either_side_of_a_branch_gives_is_seen() -> None:
     for flag in (True, False):
         wanted = [1, 5, 10, 10] if flag else [0, 10, 25, 5]
         for version in (module, simple):
-            assert [int(v) for v in dx.compile(version)(np.bool_(flag), np.int32(5))] == wanted
+            assert [int(v) for v in dx.compile(version, optimize=False)(np.bool_(flag), np.int32(5))] == wanted
 
 
 def test_a_field_that_one_side_does_not_have_is_kept_where_nothing_can_stand_for_it() -> None:
@@ -169,4 +169,4 @@ def test_a_field_that_one_side_does_not_have_is_kept_where_nothing_can_stand_for
     simple = after(module, "canonicalize")
     assert any(n.op is field for n in simple.entry.nodes)
     for flag in (True, False):
-        assert [int(v) for v in dx.compile(simple, engine="numpy")(np.bool_(flag), np.int32(5))] == [0 if flag else 2]
+        assert [int(v) for v in dx.compile(simple, engine="numpy", optimize=False)(np.bool_(flag), np.int32(5))] == [0 if flag else 2]

@@ -158,7 +158,7 @@ def near(found: Array, expected: Array, *, sums: bool = False) -> None:
 def test_a_program_computes_in_c_what_eval_gives(text: str, cpu: str, tmp_path: Path) -> None:
     """In a process without Python, on a file of inputs."""
     module = dx.optimize(dx.loads(text))
-    program = dx.build(module, tmp_path / "model.o", cpu=cpu)
+    program = dx.build(module, tmp_path / "model.o", cpu=cpu, optimize=False)
     command = ["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-I", tmp_path, EXAMPLE / "main.c", tmp_path / "model.o",
                *program.link_options, "-o", tmp_path / "model"]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True)
@@ -189,7 +189,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dx.Module, i
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler called cc")
     folder, module = tmp_path_factory.mktemp("library"), dx.optimize(dx.loads(LOOP))
-    program = dx.build(module, folder / "loop.o", shared=folder / "loop.so", name="loop")
+    program = dx.build(module, folder / "loop.o", shared=folder / "loop.so", name="loop", optimize=False)
     found = ctypes.CDLL(str(folder / "loop.so")).loop_run
     found.argtypes = [ctypes.c_void_p] * 3
     return found, module, program.workspace_bytes
@@ -226,7 +226,7 @@ def test_a_bad_workspace_and_a_bad_pointer_are_told_from_success(library: tuple[
 
 
 def test_the_header_says_what_the_program_takes_and_gives(tmp_path: Path) -> None:
-    program = dx.build(dx.loads(SORT_AND_GATHER), tmp_path / "ranks.o", header=tmp_path / "other.h", name="ranks")
+    program = dx.build(dx.loads(SORT_AND_GATHER), tmp_path / "ranks.o", header=tmp_path / "other.h", name="ranks", optimize=False)
     header = (tmp_path / "other.h").read_text(encoding="utf-8")
     for line in ("#define RANKS_INPUTS 4", "#define RANKS_INPUT_1_TYPE int8_t /* i8 */", "#define RANKS_INPUT_1_BYTES 20",
                  "#define RANKS_RESULT_1_COUNT 14", "#define RANKS_INPUT_3_TYPE uint8_t /* bool */",
@@ -239,7 +239,7 @@ def test_the_header_says_what_the_program_takes_and_gives(tmp_path: Path) -> Non
 @pytest.mark.parametrize(("triple", "cpu", "machine"), [("aarch64-linux-gnu", "native", 183), ("x86_64-linux-gnu", "v4", 62)])
 def test_code_for_another_machine_is_its_code(triple: str, cpu: str, machine: int, tmp_path: Path) -> None:
     """By the number of the machine in the header of ELF."""
-    program = dx.build(dx.loads(MLP), tmp_path / "model.o", triple=triple, cpu=cpu)
+    program = dx.build(dx.loads(MLP), tmp_path / "model.o", triple=triple, cpu=cpu, optimize=False)
     assert program.code[:4] == b"\x7fELF"
     assert int.from_bytes(program.code[18:20], "little") == machine
     assert (tmp_path / "model.o").read_bytes() == program.code
@@ -283,7 +283,7 @@ def test_wrong_options_are_refused(run: Run, tmp_path: Path, options: list[str],
 def test_sizes_must_be_known(tmp_path: Path) -> None:
     module = dx.loads("func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {\n  return %x : tensor<?xf32>\n}")
     with pytest.raises(dx.RunError, match="its size must be known"):
-        dx.build(module, tmp_path / "model.o")
+        dx.build(module, tmp_path / "model.o", optimize=False)
 
 
 def test_the_command_says_what_it_made(run: Run, tmp_path: Path) -> None:
@@ -297,4 +297,4 @@ def test_the_command_says_what_it_made(run: Run, tmp_path: Path) -> None:
 def test_without_a_compiler_a_shared_library_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
     with pytest.raises(dx.UsageError, match="cc, and there is none"):
-        dx.build(dx.loads(MLP), tmp_path / "model.o", shared=tmp_path / "model.so")
+        dx.build(dx.loads(MLP), tmp_path / "model.o", shared=tmp_path / "model.so", optimize=False)

@@ -63,7 +63,7 @@ def _inputs() -> list[Any]:
 
 
 def _saved(folder: Path, **options: Any) -> Path:
-    dx.compile(dx.optimize(dx.loads(TEXT)), engine="native", **options).save(folder / "program")
+    dx.compile(dx.loads(TEXT), engine="native", **options).save(folder / "program")
     return folder / "program"
 
 
@@ -88,7 +88,7 @@ def _written(path: Path, about: Any, code: bytes) -> Path:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_loaded_program_computes_what_the_compiled_one_does(threads: int, tmp_path: Path) -> None:
-    compiled = dx.compile(dx.optimize(dx.loads(TEXT)), engine="native", threads=threads)
+    compiled = dx.compile(dx.loads(TEXT), engine="native", threads=threads)
     compiled.save(tmp_path / "program")
     loaded = dx.load_compiled(tmp_path / "program")
     assert [(p.name, p.type) for p in loaded.inputs] == [(p.name, p.type) for p in compiled.inputs]
@@ -104,7 +104,7 @@ def test_so_does_every_generated_program_that_is_one_machine_function(seed: int,
     rng = random.Random(seed)
     module = (random_kernel, random_loop, lambda r: random_module(r, 30, control=False))[seed % 3](rng)
     inputs = random_inputs(rng, module)
-    compiled = dx.compile(dx.optimize(module), engine="native", threads=1 + seed % 2)
+    compiled = dx.compile(module, engine="native", threads=1 + seed % 2)
     try:
         compiled.save(tmp_path / "program")
     except dx.RunError as e:
@@ -174,10 +174,10 @@ def test_wrong_arguments_are_refused_as_by_a_compiled_program(path: Path) -> Non
 
 def test_what_cannot_be_saved_says_why(tmp_path: Path) -> None:
     with pytest.raises(dx.UsageError, match="only a program of the native engine"):
-        dx.compile(dx.loads(TEXT), engine="numpy").save(tmp_path / "program")
+        dx.compile(dx.loads(TEXT), engine="numpy", optimize=False).save(tmp_path / "program")
     effect = dx.loads("""HloModule m
 ENTRY e { x = c64[8]{0} parameter(0)
   ROOT y = c64[8]{0} fft(x), fft_type=FFT, fft_length={8} }""")
     with pytest.raises(dx.RunError, match="is not one machine function"):
-        dx.compile(effect, engine="native").save(tmp_path / "program")
+        dx.compile(effect, engine="native", optimize=False).save(tmp_path / "program")
     assert not (tmp_path / "program").exists()

@@ -110,7 +110,7 @@ def test_nodes_have_kernels(program: str) -> None:
 
 
 def test_a_profile_has_predictions_beside_times() -> None:
-    f = dx.compile(dx.optimize(dx.loads(PROGRAM)), engine="numexpr", threads=1, profile=True)
+    f = dx.compile(dx.loads(PROGRAM), engine="numexpr", threads=1, profile=True)
     for _ in range(3):
         f(np.ones((200, 300), np.float32), np.zeros((300, 100), np.float32))
     assert f.profile is not None
@@ -126,7 +126,7 @@ def test_a_profile_has_predictions_beside_times() -> None:
 
 
 def test_a_profile_of_one_call_says_so() -> None:
-    f = dx.compile(dx.optimize(dx.loads(PROGRAM)), engine="numexpr", threads=1, profile=True)
+    f = dx.compile(dx.loads(PROGRAM), engine="numexpr", threads=1, profile=True)
     f(np.ones((200, 300), np.float32), np.zeros((300, 100), np.float32))
     assert str(f.profile).startswith("times are those of first calls")
 

@@ -48,7 +48,7 @@ def skip_unless_there(bits: int) -> None:
 def test_values_are_the_same_at_every_width(bits: int) -> None:
     skip_unless_there(bits)
     x, w = inputs()
-    f = dx.compile(dx.optimize(dx.loads(PROGRAM)), engine="native", vector_bits=bits)
+    f = dx.compile(dx.loads(PROGRAM), engine="native", vector_bits=bits)
     e = np.exp(np.tanh(x.astype(np.float64) @ w))
     for found, wanted in zip(f(x, w), (e, e.sum(), 2 * x.astype(np.float16)), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-5)
@@ -70,7 +70,7 @@ def test_narrower_code_keeps_to_its_registers_and_instructions(bits: int, monkey
     original = machine_code.functions
     monkeypatch.setattr(machine_code, "functions", functions)
     x, w = inputs()
-    dx.compile(dx.optimize(dx.loads(PROGRAM)), engine="native", vector_bits=bits)(x, w)
+    dx.compile(dx.loads(PROGRAM), engine="native", vector_bits=bits)(x, w)
     text = "\n".join(written)
     assert "%xmm" in text
     assert not re.search("%zmm|%k[1-7]" if bits == 256 else "%[yz]mm|%k[1-7]|\tv[a-z]", text)
@@ -87,7 +87,7 @@ def test_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked() is None
     monkeypatch.setenv(VARIABLE, "128")
     assert asked() == 128 and target.this_machine().register_bytes == 16
-    assert dx.compile(dx.loads(PROGRAM), engine="native").engine.vector_bits == 128  # type: ignore[attr-defined]
+    assert dx.compile(dx.loads(PROGRAM), engine="native", optimize=False).engine.vector_bits == 128  # type: ignore[attr-defined]
     with vectors(256), vectors(None):
         assert asked() == 256
     assert asked() == 128
@@ -97,13 +97,13 @@ def test_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_width_at_all(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, text)
     with pytest.raises(UsageError, match=re.escape(f"{VARIABLE} is '{text}'")) as e:
-        dx.compile(dx.loads(PROGRAM), engine="native")
+        dx.compile(dx.loads(PROGRAM), engine="native", optimize=False)
     assert "128 | 256 | 512" in str(e.value)
 
 
 def test_a_wrong_width_is_refused() -> None:
     with pytest.raises(UsageError, match="vector_bits is '100'"):
-        dx.compile(dx.loads(PROGRAM), vector_bits=100)
+        dx.compile(dx.loads(PROGRAM), vector_bits=100, optimize=False)
 
 
 def test_vectors_that_the_machine_has_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ def test_vectors_that_the_machine_has_not(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("bits", narrower()[:1])
 def test_a_pickled_callable_keeps_its_width(bits: int) -> None:
-    f = dx.compile(dx.loads(PROGRAM), engine="native", vector_bits=bits)
+    f = dx.compile(dx.loads(PROGRAM), engine="native", vector_bits=bits, optimize=False)
     again = pickle.loads(pickle.dumps(f))
     assert again.engine.vector_bits == bits
 

@@ -199,7 +199,7 @@ func.func private @inner(%n: tensor<i32>, %x: tensor<?x4xf32>, %y: tensor<?xf32>
 def test_a_program_for_any_batch_size(optimised: bool) -> None:
     """Shapes computed from shapes, through a call; sizes of different inputs are different symbols."""
     module = dx.loads(ANY_BATCH)
-    run = dx.compile(dx.optimize(module) if optimised else module)
+    run = dx.compile(dx.optimize(module) if optimised else module, optimize=False)
     assert [str(p.type) for p in run.inputs] == ["f32[?0,4]", "f32[?1]"]
     for n in (3, 2):
         x = np.arange(4 * n, dtype=np.float32).reshape(n, 4)
@@ -213,4 +213,4 @@ def test_a_program_for_any_batch_size(optimised: bool) -> None:
 
 def test_the_assertion_of_a_program_about_its_shapes_holds_or_fails() -> None:
     with pytest.raises(CheckFailed):
-        dx.compile(dx.loads(ANY_BATCH))(np.zeros((1, 4), np.float32), np.zeros(1, np.float32))
+        dx.compile(dx.loads(ANY_BATCH), optimize=False)(np.zeros((1, 4), np.float32), np.zeros(1, np.float32))

@@ -45,8 +45,9 @@ counts: $(STAMP)  ## write bench/counts.md and bench/race/counts.md: kernels, by
 	$(BIN)/python -m bench.counts
 	$(BIN)/python -m bench.race counts
 
-docs: $(DOCS_STAMP)  ## write docs/ops.md from the declarations, draw the map of packages, build the site in out/site
+docs: $(DOCS_STAMP)  ## write docs/ops.md and docs/json.md from the declarations, draw the map of packages, build the site in out/site
 	$(BIN)/deepx-graph ops --markdown -o docs/ops.md
+	$(BIN)/deepx-graph schema --markdown > docs/json.md
 	$(BIN)/python docs/package_map.py docs/images/packages.svg
 	$(BIN)/python -m sphinx -q -E -W -b html -c docs -d out/doctrees . out/site
 	@echo 'open out/site/index.html'

@@ -13,9 +13,10 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
+from deepx_graph.cli.schemas import report
 from deepx_graph.errors import Diagnostic, RunError, UsageError, is_interrupt, printable, printable_lines, suggest
 from deepx_graph.forking import renew_after_fork
 from deepx_graph.progress import StageProgress, listening
@@ -94,6 +95,11 @@ def _to_standard_output(data: bytes) -> None:
 def emit_json(value: Any, path: str | None = None) -> None:
     """A report as JSON; numbers that JSON has not are the texts `NaN`, `Infinity` and `-Infinity`."""
     emit(json.dumps(_finite(value), indent=2, default=str, allow_nan=False) + "\n", path)
+
+
+def emit_report(name: str, values: Mapping[str, Any], path: str | None = None) -> None:
+    """A report of `--json`, with the name of its schema (`cli.schemas`)."""
+    emit_json(report(name, values), path)
 
 
 def _finite(value: Any) -> Any:

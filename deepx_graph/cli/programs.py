@@ -10,7 +10,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from deepx_graph.cli.options import PICTURES, Arguments, add_part, chosen_part, count, natural, read_program, size, watch
-from deepx_graph.cli.output import check_suffix, emit, emit_json, say, say_notes
+from deepx_graph.cli.output import check_suffix, emit, emit_json, emit_report, say, say_notes
+from deepx_graph.cli.schemas import report as versioned
 from deepx_graph.errors import Diagnostic, UsageError, printable, sized, suggest
 from deepx_graph.progress import stage
 
@@ -67,7 +68,7 @@ def _shrink(args: Arguments, module: Module) -> int:
     found = shrink(module, reading_options(args))
     emit(bytes(found.data), args.output)
     if args.json and args.output not in (None, "-"):
-        emit_json(found.to_json())
+        emit_report("shrink", found.to_json())
     else:
         for line in found.lines():
             say(line)
@@ -83,7 +84,7 @@ def _list_passes(args: Arguments) -> int:
          "options": {f.name.replace("_", "-"): f.default for f in dataclasses.fields(p)}} for p in REGISTRY.values()
     ]  # fmt: skip
     if args.json:
-        emit_json({"passes": rows, "pipelines": PIPELINES})
+        emit_report("passes", {"passes": rows, "pipelines": PIPELINES})
         return 0
     for row in rows:
         options = " ".join(f"{k}={str(v).lower()}" for k, v in row["options"].items())
@@ -109,9 +110,9 @@ def _report(args: Arguments, done: Optimised, read: float) -> None:
     if args.json:
         report = _report_json(args, done, read)
         if args.output in (None, "-"):  # where the program goes there is no room for data about it
-            say(json.dumps(report))
+            say(json.dumps(versioned("opt", report)))
         else:
-            emit_json(report)
+            emit_report("opt", report)
         return
     if args.timing:
         say(f"{'read':<16}{read * 1e3:>10.2f}")
@@ -212,6 +213,12 @@ def run_grad(args: Arguments) -> int:
 
         lines = write_backward(module, done.module)
     emit(lines or rendered(done.module, form, args.dialect, args.opset), args.output)
+    if args.json:
+        entry = done.module.entry
+        report = versioned("grad", {"pipeline": done.pipeline, "inputs": [[p.name, str(p.type)] for p in entry.params],
+                                    "outputs": [[entry.result_name(k), str(r.type)] for k, r in enumerate(entry.results)],
+                                    "nodes": len(entry.nodes)})
+        say(json.dumps(report)) if args.output in (None, "-") else emit_json(report)
     return 0
 
 
@@ -239,6 +246,11 @@ def run_build(args: Arguments) -> int:
     program = build(read_program(args).module, path, header=args.header, shared=args.shared, name=args.name, cpu=args.cpu,
                     triple=args.triple, seed=args.seed, data_root=Path(args.data_root) if args.data_root else None,
                     prepare=lambda module: programs.optimise(module, args.pass_pipeline, watching).module)
+    if args.json:
+        inputs, results = ([[p.name, str(p.type)] for p in ports] for ports in (program.inputs, program.results))
+        emit_report("build", {"object": path, "bytes": len(program.code), "cpu": program.processor.cpu, "inputs": inputs,
+                              "link": list(program.link_options), "workspace_bytes": program.workspace_bytes, "results": results})
+        return 0
     workspace = sized(program.workspace_bytes)
     say(f"{printable(path)}: {sized(len(program.code))} for {program.processor.cpu}, a workspace of {workspace}; "
         f"link with {' '.join(program.link_options)}")
@@ -264,7 +276,7 @@ def run_check_grad(args: Arguments) -> int:
         return _against_vjp(args, program)
     root = Path(args.data_root) if args.data_root else None
     report = check_gradient(module, _wrt(args), seed=args.seed, samples=args.samples, data_root=root)
-    emit_json(report.to_json()) if args.json else emit(str(report), None)
+    emit_report("check-grad", report.to_json()) if args.json else emit(str(report), None)
     return 0 if report.ok else 1
 
 
@@ -276,7 +288,7 @@ def _against_vjp(args: Arguments, program: Loaded) -> int:
     found = check_against_vjp(program.module, program.exported, _wrt(args), seed=args.seed, samples=args.samples)
     ok = all(c.agrees for c in found)
     if args.json:
-        emit_json({"ok": ok, "inputs": [asdict(c) for c in found]})
+        emit_report("check-vjp", {"ok": ok, "inputs": [asdict(c) for c in found]})
     else:
         emit("\n".join(printable(str(c)) for c in found) + "\n" if found else "no input has a gradient\n", None)
     return 0 if ok else 1

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deepx_graph.cli.options import Arguments, count, named_values, natural, read_program, reading_options, size, watch
-from deepx_graph.cli.output import emit, emit_json, say, say_notes
+from deepx_graph.cli.output import emit, emit_report, say, say_notes
 from deepx_graph.errors import Diagnostic, UsageError, counted, printable
 from deepx_graph.progress import stage
 
@@ -50,7 +50,7 @@ def run_info(args: Arguments) -> int:
     stage("kernels")
     found = kernels(done.module, args.engine, args.threads)
     if args.json:
-        emit_json(info.to_json() | ({"exported": program.exported.to_json()} if program.exported else {})
+        emit_report("info", info.to_json() | ({"exported": program.exported.to_json()} if program.exported else {})
                   | ({"compared": compared.to_json()} if compared else {})
                   | ({"kernels": found.to_json()} if found else {}))
     else:
@@ -66,7 +66,7 @@ def _by_scope(args: Arguments, module: Module) -> None:
 
     found = by_scope(module)
     if args.json:
-        emit_json(found.to_json())
+        emit_report("scopes", found.to_json())
     else:
         emit("\n".join(found.lines(args.depth)) + "\n", None)
 
@@ -76,7 +76,7 @@ def _foreign(args: Arguments, module: Module) -> None:
 
     found = laid_over(read_profile(args.profile_from), module)
     if args.json:
-        emit_json(found.to_json())
+        emit_report("foreign-profile", found.to_json())
     else:
         emit("".join(f"{line}\n" for line in found.lines()), None)
 
@@ -95,7 +95,7 @@ def run_loops(args: Arguments) -> int:
     stage("kernels")
     found = loop_programs(module, args.engine, args.threads, args.node)
     if args.json:
-        emit_json({"kernels": [k.to_json() for k in found]})
+        emit_report("loops", {"kernels": [k.to_json() for k in found]})
     else:
         emit("".join(f"{k}\n" for k in found), None)
     return 0
@@ -126,8 +126,8 @@ def run_why(args: Arguments) -> int:
     reason = placing.why(args.a, args.b)
     found = placing.placed((args.a, args.b), measure=args.measure)
     if args.json:
-        emit_json({"fused": reason.fused, "kind": reason.kind.value, "message": reason.message,
-                   "kernels": [p.to_json() for p in found]})  # fmt: skip
+        emit_report("why", {"fused": reason.fused, "kind": reason.kind.value, "message": reason.message,
+                            "kernels": [p.to_json() for p in found]})  # fmt: skip
     else:
         emit("".join(f"{printable(str(line))}\n" for line in (reason.message, *found)), None)
     return 0
@@ -139,7 +139,7 @@ def _fusion(args: Arguments, module: Module) -> int:
 
     found = fusion_report(module, args.engine, args.threads)
     if args.json:
-        emit_json(found.to_json())
+        emit_report("fusion", found.to_json())
     else:
         emit("".join(f"{line}\n" for line in found.lines(whole=args.all)), None)
     return 0
@@ -155,12 +155,18 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
 
 
 def run_plan(args: Arguments) -> int:
-    from deepx_graph.session.sharded import collectives, plan_text, planned
+    from deepx_graph.session.sharded import collectives, exchanged, plan_text, planned
     from deepx_graph.sharding.partition import partition
 
     module, plan = planned(read_program(args).module, plan_text(args.plan), args.plan)
+    local = partition(module, plan)
+    if args.json:
+        if args.output:
+            emit(str(plan), args.output)
+        emit_report("plan", {"plan": str(plan), "collectives": exchanged(local)})
+        return 0
     emit(str(plan), args.output)
-    say(collectives(partition(module, plan)))
+    say(collectives(local))
     return 0
 
 
@@ -191,7 +197,7 @@ def run_stages(args: Arguments) -> int:
             emit("".join(printable(line) + "\n" for line in lines), None)
         report.append({"number": module.number, "name": module.name, "stages": rows})
     if args.json:
-        emit_json({"modules": report})
+        emit_report("stages", {"modules": report})
     return 0
 
 
@@ -227,7 +233,7 @@ def run_diff(args: Arguments) -> int:
         changes = [{"kind": c.kind, "function": c.function, "text": c.text} for c in found.changes]
         report = {"equal": not found, "verdict": meaning.verdict.name.lower(), "changes": changes, "affected": found.affected,
                   "same": found.same, "operations": found.operations, "scopes": [asdict(s) for s in meaning.scopes]}  # fmt: skip
-        emit_json(report | ({} if values is None else {"values": values.to_json()}))
+        emit_report("diff", report | ({} if values is None else {"values": values.to_json()}))
     else:
         lines = [*(meaning.lines() if by_meaning else found.lines()), f"verdict: {meaning}"]
         lines += [f"values: {line}" for line in values.lines()] if values is not None else []
@@ -282,7 +288,7 @@ def run_check(args: Arguments) -> int:
     judgement = figures.Judgement(tuple(verdicts))
     good = bool(judgement)
     if args.json:
-        emit_json({"ok": good, "pipeline": args.pass_pipeline, "budgets": [v.to_json() for v in verdicts]})
+        emit_report("check", {"ok": good, "pipeline": args.pass_pipeline, "budgets": [v.to_json() for v in verdicts]})
     elif args.markdown:
         emit("\n".join([*figures.markdown(verdicts, before.source.name if before.source else "program"), ""]), None)
     else:
@@ -326,7 +332,7 @@ def run_bisect(args: Arguments) -> int:
     machine = None if expected is None else [tuple(expected.values())]
     found = _bisected(args, Inputs(given, args.samples, args.seed), machine)
     if args.json:
-        emit_json({"modules": [one.to_json() for one in found]})
+        emit_report("bisect", {"modules": [one.to_json() for one in found]})
     else:
         emit("".join(f"{line}\n" for one in found for line in one.lines()), None)
     wrong = [one for one in found if one.found]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import io
 import signal
 import sys
@@ -12,13 +13,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from deepx_graph.cli.options import Arguments, count, named_values, read_program, seconds, watch
-from deepx_graph.cli.output import check_suffix, emit, emit_json, say
+from deepx_graph.cli.output import check_suffix, emit, emit_json, emit_report, say
 from deepx_graph.errors import DeepxGraphError, Diagnostic, RunError, UsageError, printable, suggest
 from deepx_graph.progress import stage
 
 if TYPE_CHECKING:
     from deepx_graph.ir import Module
     from deepx_graph.literal import Array
+    from deepx_graph.numerics.nonfinite import NonfiniteReport
+    from deepx_graph.numerics.rounding import RoundingReport
     from deepx_graph.runtime.compile import Compiled
     from deepx_graph.runtime.inputs import Port
     from deepx_graph.session.programs import Loaded
@@ -101,6 +104,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="end with an error when it takes longer")
     parser.add_argument("--print-schedule", action="store_true", help="print the schedule before running")
     parser.add_argument("--print-plan", action="store_true", help="print the memory plan before running")
+    parser.add_argument("--digest", action="store_true", help="print a SHA-256 of each output instead of its elements")
     parser.add_argument("--explain-nan", action="store_true", help="say which operations make the NaN and infinities of outputs")
     parser.add_argument("--explain-error", action="store_true", help="say which operations lose digits, beside double precision")
     parser.add_argument("--what-if", metavar="FORMAT", help="with --explain-error: what storing one value as bf16, f16, ... does")
@@ -201,13 +205,16 @@ def _explain(args: Arguments, program: Loaded, devices: int) -> int:
     inputs = _inputs(args, input_ports(program.module.entry), 1)
     options: dict[str, Any] = {"seed": args.seed, "max_bytes": args.max_bytes, "data_root": args.data_root, "out": sys.stderr}
     stage("run and look for what is not finite" if args.explain_nan else "run in double precision")
+    found: dict[str, NonfiniteReport | RoundingReport] = {}
     if args.explain_nan:
-        found = explain_nonfinite(program.module, inputs, **options)
-        emit("".join(f"{line}\n" for line in found.lines()), None)
+        found["nonfinite"] = explain_nonfinite(program.module, inputs, **options)
     if args.explain_error or args.what_if:
         format = dtype_named(args.what_if) if args.what_if else None
-        report = explain_rounding(program.module, inputs, format=format, **options)
-        emit("".join(f"{line}\n" for line in report.lines()), None)
+        found["rounding"] = explain_rounding(program.module, inputs, format=format, **options)
+    if args.json:
+        emit_report("explain", {name: report.to_json() for name, report in found.items()})
+    else:
+        emit("".join(f"{line}\n" for report in found.values() for line in report.lines()), None)
     return 0
 
 
@@ -311,9 +318,15 @@ def _missing(ports: Sequence[Port]) -> RunError:
     return RunError(*rest, replace(last, hint=hint))
 
 
-def _row(name: str, type: str, array: Any) -> dict[str, Any]:
+def digest(array: Array) -> str:
+    """SHA-256, in hexadecimal, of dtype, shape and the bytes in row-major order: equal for arrays that are the same to the bit."""
+    head = f"{array.dtype.name}{list(array.shape)}\n".encode()
+    return hashlib.sha256(head + array.tobytes()).hexdigest()
+
+
+def _row(name: str, type: str, array: Any, digested: bool) -> dict[str, Any]:
     values = {"values": array.tolist()} if array.size <= SHOWN and array.dtype.kind in "biuf" else {}
-    return {"name": name, "type": type, **values}
+    return {"name": name, "type": type, **values, **({"digest": digest(array)} if digested else {})}
 
 
 def _write_profile(args: Arguments, f: Compiled, inputs: Mapping[str, Any]) -> None:
@@ -339,11 +352,14 @@ def _report(args: Arguments, f: Compiled, ports: Sequence[Port], named: dict[str
     from deepx_graph.runtime.memory.assignment import in_words
 
     if args.json:
-        rows = [_row(name, str(p.type), a) for p, (name, a) in zip(ports, named.items(), strict=True)]
-        emit_json({"outputs": rows, "peak_bytes": f.plan.peak_bytes, "value_bytes": f.plan.value_bytes,
-                   "profile": f.profile.to_json() if f.profile else None})
+        rows = [_row(name, str(p.type), a, args.digest) for p, (name, a) in zip(ports, named.items(), strict=True)]
+        emit_report("run", {"outputs": rows, "peak_bytes": f.plan.peak_bytes, "value_bytes": f.plan.value_bytes,
+                            "profile": f.profile.to_json() if f.profile else None})
         return
-    if not args.output:
+    if args.digest:
+        for port, (name, array) in zip(ports, named.items(), strict=True):
+            emit(f"{digest(array)}  {printable(name)}: {port.type}\n", None)
+    elif not args.output:
         for port, (name, array) in zip(ports, named.items(), strict=True):
             text = np.array2string(array, threshold=40, edgeitems=3, precision=6, max_line_width=120)
             emit(f"{printable(name)}: {port.type}\n{text}\n", None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
 import select
 import signal
@@ -24,7 +25,8 @@ from deepx_graph.cli.options import (
     seconds,
     watch,
 )
-from deepx_graph.cli.output import emit, say, say_notes
+from deepx_graph.cli.output import emit, emit_report, say, say_notes
+from deepx_graph.cli.schemas import report
 from deepx_graph.errors import Diagnostic, UsageError, suggest
 
 if TYPE_CHECKING:
@@ -81,8 +83,13 @@ def run_draw(args: Arguments) -> int:
     if not is_page and (len(args.files) > 1 or args.timeline or args.profile or args.fusion or args.profile_from):
         raise UsageError(Diagnostic("several programs, --timeline, --fusion and profiles need a page", expected="-o NAME.html"))
     drawn = _page(args) if is_page else _picture(args)
-    say_notes(drawn)
     emit(drawn.data, args.output)
+    if args.json:
+        facts = {"file": args.output, "form": args.form or args.output.rpartition(".")[2].lower(), "bytes": len(drawn.data),
+                  "notes": list(drawn.notes)}  # fmt: skip
+        say(json.dumps(report("draw", facts))) if to_stdout else emit_report("draw", facts)
+    else:
+        say_notes(drawn)
     if args.open:
         import webbrowser
 

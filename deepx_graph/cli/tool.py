@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from deepx_graph.cli import reference
+from deepx_graph.cli import reference, schemas
 from deepx_graph.cli.options import Arguments, natural, seconds, size
-from deepx_graph.cli.output import emit, emit_json, say
+from deepx_graph.cli.output import emit, emit_json, emit_report, say
 from deepx_graph.errors import printable, sized
 
 
@@ -22,9 +22,10 @@ def run_ops(args: Arguments) -> int:
 
     if args.name:
         op = op_named(args.name)
-        emit_json(reference.facts(op), args.output) if args.json else emit(reference.op_text(op), args.output)
-    elif args.json:
-        emit_json([reference.facts(op) for op in OPS.values()], args.output)
+    if args.json:
+        emit_report("ops", {"operations": [reference.facts(o) for o in ([op] if args.name else OPS.values())]}, args.output)
+    elif args.name:
+        emit(reference.op_text(op), args.output)
     elif args.markdown:
         emit(reference.markdown(), args.output)
     else:
@@ -52,7 +53,7 @@ def run_calibrate(args: Arguments) -> int:
         return 0
     found = calibration_in_use() if args.show else calibrate(args.output, lambda what: say(f"measuring {what}"))
     if args.json:
-        emit_json(found.to_json())
+        emit_report("calibrate", found.to_json())
     else:
         emit("".join(f"{line}\n" for line in found.lines()), None)
     if found.note:
@@ -78,8 +79,8 @@ def run_fuzz(args: Arguments) -> int:
     found = fuzz(args.seconds, args.seed, None if args.output is None else Path(args.output),
                  lambda c: stage(f"fuzz: {c.programs} programs, {len(c.findings)} kinds of findings"))
     if args.json:
-        emit_json({"programs": found.programs, "seconds": found.seconds,
-                   "findings": [asdict(f) | {"count": found.counts[s]} for s, f in found.findings.items()]})
+        emit_report("fuzz", {"programs": found.programs, "seconds": found.seconds,
+                             "findings": [asdict(f) | {"count": found.counts[s]} for s, f in found.findings.items()]})
     else:
         emit("".join(f"{printable(line)}\n" for line in found.lines()), None)
     return 1 if found.findings else 0
@@ -106,11 +107,26 @@ def run_cache(args: Arguments) -> int:
     if objection is not None:
         say(f"warning: machine code is not kept on disk: {printable(objection)}")
     if args.json:
-        emit_json(report)
+        emit_report("cache", report)
         return 0
     rows = {"folder": printable(report["folder"] or "none"), "entries": f"{len(known):,}", "bytes": sized(report["bytes"]),
             "limit": f"{sized(report['limit'])}, {report['days']} days without use"}  # fmt: skip
     emit("".join(f"{name:<9}{value}\n" for name, value in rows.items()), None)
+    return 0
+
+
+def add_schema(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", help="the report, such as info; left out, all are listed")
+    parser.add_argument("--markdown", action="store_true", help="the page of all reports as Markdown")
+
+
+def run_schema(args: Arguments) -> int:
+    if args.markdown:
+        emit(schemas.markdown(), None)
+    elif args.name:
+        emit_json(schemas.schema(args.name), None)
+    else:
+        emit("".join(f"{name:<17}{found.command}: {found.summary}\n" for name, found in schemas.REPORTS.items()), None)
     return 0
 
 

@@ -99,6 +99,14 @@ class NonfiniteReport:
         """The operations among the sources."""
         return tuple(s for s in self.sources if isinstance(s, NonfiniteOrigin))
 
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {"outputs": [{"name": name, "nan": nans, "infinite": infs} for name, nans, infs in self.outputs],
+                "origins": [{"operation": o.node.op.name, "name": o.node.name, "place": str(o.node.span) if o.node.span else None,
+                             "kind": str(o.kind), "count": o.count, "element": list(o.element), "operands": list(o.operands),
+                             "iteration": o.iteration, "lines": list(o.lines())} for o in self.origins],
+                "harmless": self.harmless}  # fmt: skip
+
     def lines(self) -> Iterator[str]:
         """The report of `run --explain-nan`."""
         if not self.outputs:

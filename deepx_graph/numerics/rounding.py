@@ -98,6 +98,15 @@ class RoundingReport:
         lossy = [n.node for n in self.nodes if n.amplification >= CANCELS]
         return {n: sum(known.get(i, 0.0) for i in reachable([n])) / whole if whole else 1.0 for n in lossy}
 
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {"outputs": [{"name": name, "error": error} for name, error in self.outputs],
+                "nodes": [{"operation": n.node.op.name, "name": n.node.name, "place": str(n.node.span) if n.node.span else None,
+                           "runs": n.runs, "own": n.own, "total": n.total, "operands": n.operands, "decided": n.decided,
+                           "contribution": n.contribution, "stored": n.stored} for n in self.nodes],
+                "explained": self.explained, "why_not": self.why_not,
+                "cancellations": [_place(n.node) for n in self.cancellations]}  # fmt: skip
+
     def lines(self, most: int = 10) -> Iterator[str]:
         """The report of `run --explain-error`, of at most so many operations of each kind."""
         for name, error in self.outputs:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,15 +46,20 @@ def plan_text(path: str) -> str | None:
         raise UsageError(f"the plan {path} cannot be read: {e}") from None
 
 
-def collectives(local: Partitioned) -> str:
-    """How often devices meet in the program of one device, by kind, with the bytes that each of them gets."""
-    count: Counter[str] = Counter()
-    size: Counter[str] = Counter()
+def exchanged(local: Partitioned) -> dict[str, dict[str, int]]:
+    """How often devices meet in the program of one device, by kind (`count`), with the `bytes` that each of them gets."""
+    found: dict[str, dict[str, int]] = {}
     for node in local.module.entry.nodes:
         if node.op.exchange is not None and node.inputs:
-            count[node.op.name.removeprefix("spmd_")] += 1
-            size[node.op.name.removeprefix("spmd_")] += nbytes(node.type)
-    said = [f"{n} {kind} ({counted(size[kind], 'byte')})" for kind, n in sorted(count.items())]
+            row = found.setdefault(node.op.name.removeprefix("spmd_"), {"count": 0, "bytes": 0})
+            row["count"] += 1
+            row["bytes"] += nbytes(node.type)
+    return dict(sorted(found.items()))
+
+
+def collectives(local: Partitioned) -> str:
+    """The same as a line of text."""
+    said = [f"{row['count']} {kind} ({counted(row['bytes'], 'byte')})" for kind, row in exchanged(local).items()]
     return f"collectives: {', '.join(said) or 'none'}"
 
 

@@ -234,6 +234,11 @@ def test_the_reference_of_operations_is_what_the_declarations_say() -> None:
     assert (ROOT / "docs" / "ops.md").read_text(encoding="utf-8") == done.stdout, "run `make docs`"
 
 
+def test_the_page_of_reports_is_what_the_schemas_say() -> None:
+    done = run_python("-m", "deepx_graph", "schema", "--markdown")
+    assert (ROOT / "docs" / "json.md").read_text(encoding="utf-8") == done.stdout, "run `make docs`"
+
+
 def test_the_changelog_says_nothing_twice() -> None:
     lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
     assert [line for line in set(lines) if len(line) > 30 and lines.count(line) > 1] == []

@@ -18,7 +18,7 @@ from deepx_graph.cli.main import COMMANDS, make_parser
 from tests.support.paths import ROOT
 from tests.support.sources import SOURCES, pages, source_files
 
-PAGES = [p for p in pages() if p.name != "ops.md"]
+PAGES = [p for p in pages() if p.name not in ("ops.md", "json.md")]
 OPTION = re.compile(r"--?[a-z][a-z-]*")
 
 

@@ -342,7 +342,7 @@ def test_why(run: Run) -> None:
 def test_ops(run: Run) -> None:
     assert "The sum; of bools, logical or." in run("ops").out
     assert "attribute  dimension: int, required" in run("ops", "concatenate").out
-    names = [op["name"] for op in run("ops", "--json").json]
+    names = [op["name"] for op in run("ops", "--json").json["operations"]]
     assert len(names) == len(set(names)) > 60
     assert all(f"### {n}\n" in run("ops", "--markdown").out for n in names[:5])
 

@@ -57,7 +57,7 @@ def test_numbers_that_make_no_sense_are_usage_errors(program: str, capsys: pytes
 def test_an_unknown_option_is_compared_with_those_of_its_command(program: str, capsys: pytest.CaptureFixture[str]) -> None:
     from deepx_graph.cli.main import main
 
-    assert main(["grad", program, "--json"]) == 2  # an option of others
+    assert main(["grad", program, "--digest"]) == 2  # an option of others
     assert "did you mean" not in capsys.readouterr().err
     assert main(["run", program, "--profil"]) == 2
     assert "deepx-graph run: unrecognized arguments: --profil\n  hint: did you mean '--profile'?" in capsys.readouterr().err
@@ -144,7 +144,7 @@ def test_reports_of_opt_as_json_stand_beside_the_program(program: str) -> None:
     done = cli("opt", program, "--json", "--timing", "--pass-statistics", "--dump-rewrites")
     report = json.loads(done.stderr)
     assert {"name", "seconds", "nodes_before", "nodes_after"} <= set(report["passes"][0])
-    assert set(report) == {"pipeline", "read", "passes", "applied", "declined", "rewrites"}
+    assert set(report) == {"schema", "pipeline", "read", "passes", "applied", "declined", "rewrites"}
     assert done.stdout.startswith(b"newtensor")
 
 
@@ -156,7 +156,7 @@ def test_the_report_of_opt_is_on_standard_output_where_the_program_is_not(progra
     out, err = capfd.readouterr()
     report = json.loads(out)
     assert (report["pipeline"], [row["name"] for row in report["passes"]], err) == ("cse", ["cse"], "")
-    assert set(report) == {"pipeline", "read", "passes", "applied", "declined"}
+    assert set(report) == {"schema", "pipeline", "read", "passes", "applied", "declined"}
 
 
 def test_a_program_with_nothing_to_differentiate_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from deepx_graph.cli import main as cli
+from deepx_graph.cli.schemas import schema
 from tests.support.paths import ROOT
 
 BLOCK = str(ROOT / "examples" / "transformer_block.dx")
@@ -37,6 +39,14 @@ func public @main(%x: f32[2,3], %n: i32[]) -> (%y: f32[2,3], %m: i32[]) {
 """
 
 
+def checked_report(data: bytes | str) -> Any:
+    """What is written as JSON; where it names a schema, that is the one which the package has, and it holds."""
+    found = json.loads(data)
+    if isinstance(found, dict) and "schema" in found:
+        jsonschema.validate(found, schema(found["schema"].split("/")[1]), jsonschema.Draft202012Validator)
+    return found
+
+
 class Result:
     """What one command did."""
 
@@ -49,7 +59,8 @@ class Result:
 
     @property
     def json(self) -> Any:
-        return json.loads(self.bytes)
+        """The report, which its schema holds for."""
+        return checked_report(self.bytes)
 
 
 Run = Callable[..., Result]

@@ -57,7 +57,7 @@ def test_numbers_that_make_no_sense_are_usage_errors(program: str, capsys: pytes
 def test_an_unknown_option_is_compared_with_those_of_its_command(program: str, capsys: pytest.CaptureFixture[str]) -> None:
     from deepx_graph.cli.main import main
 
-    assert main(["grad", program, "--digest"]) == 2  # an option of others
+    assert main(["grad", program, "--infeed"]) == 2  # an option of others
     assert "did you mean" not in capsys.readouterr().err
     assert main(["run", program, "--profil"]) == 2
     assert "deepx-graph run: unrecognized arguments: --profil\n  hint: did you mean '--profile'?" in capsys.readouterr().err

@@ -7,6 +7,7 @@ imported when they run, so that `--help` is quick.
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import sys
@@ -19,6 +20,7 @@ from typing import NamedTuple
 
 from deepx_graph import __version__
 from deepx_graph.cli import output, programs, reports, running, showing, tool
+from deepx_graph.cli.config import configured
 from deepx_graph.cli.options import (
     AddOptions,
     Arguments,
@@ -41,71 +43,134 @@ INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 
 
 class Command(NamedTuple):
-    """A command; of its options those of its own (`add`) stand between groups that others have, too."""
+    """A command; of its options those of its own (`add`) stand between sets that others have, too.
+
+    `group` is its heading in the list of commands; `examples` are command lines without the program's name, which help shows.
+    """
 
     summary: str
     add: AddOptions
     run: Callable[[Arguments], int]
     before: tuple[AddOptions, ...] = ()
     after: tuple[AddOptions, ...] = ()
+    group: str = ""
+    examples: tuple[str, ...] = ()
 
+
+LOOK, CHANGE, RUN, CHECK, TOOL = "Look at a program", "Make another program of it", "Run it", "Compare and check", "This tool"
 
 COMMANDS: dict[str, Command] = {
-    "opt": Command("optimise a program and print it", programs.add_opt, programs.run_opt, (add_input,),
-                   (add_reading, add_pipeline)),
-    "run": Command("run a program", running.add_run, running.run_run, (add_input,),
-                   (add_json, add_reading, add_pipeline, add_running)),
-    "grad": Command("print the gradient program of a program", programs.add_grad, programs.run_grad, (add_input,),
-                    (add_json, add_reading, partial(add_pipeline, default=programs.PIPELINE))),
-    "build": Command("compile a program ahead of time, to object code for C", programs.add_build, programs.run_build, (add_input,),
-                     (add_json, add_reading, add_pipeline)),
-    "check-grad": Command("compare gradients with finite differences", programs.add_check_grad, programs.run_check_grad,
-                          (add_input,), (add_json, add_reading)),
-    "draw": Command("draw a program as DOT, SVG, PNG or HTML", showing.add_draw, showing.run_draw, (),
-                    (add_json, add_reading, add_pipeline)),
-    "tui": Command("browse a program in the terminal", showing.add_tui, showing.run_tui, (), (add_reading,)),
-    "info": Command("say what a program takes, gives and is made of", reports.add_info, reports.run_info, (add_input,),
-                    (add_engine, add_json, add_reading)),
-    "check": Command("check a program against budgets", reports.add_check, reports.run_check, (add_input,),
-                     (add_json, add_reading, add_pipeline)),
-    "loops": Command("show the loops that kernels are machine code of", reports.add_loops, reports.run_loops, (),
-                     (add_engine, add_json, add_reading)),
-    "why": Command("say why two operations are, or are not, in one kernel", reports.add_why, reports.run_why, (),
-                   (add_engine, add_json, add_reading)),
-    "stages": Command("show what each pass of XLA changed, of a folder that it dumped", reports.add_stages, reports.run_stages, (),
-                      (add_json, add_reading)),
-    "plan": Command("say how all values lie on a mesh, from the shardings that are given", reports.add_plan, reports.run_plan,
-                    (add_input,), (add_json, add_reading)),
-    "bisect": Command("find the pass of a compiler that changed what a program computes", reports.add_bisect,
-                      reports.run_bisect, (), (add_json, add_reading)),
-    "diff": Command("compare two programs", reports.add_diff, reports.run_diff, (), (add_json, add_reading)),
-    "ops": Command("list the operations, or explain one", tool.add_ops, tool.run_ops, (), (add_json,)),
-    "calibrate": Command("measure this machine for the cost model", tool.add_calibrate, tool.run_calibrate, (), (add_json,)),
-    "cache": Command("show, bound or clear the machine code kept on disk", tool.add_cache, tool.run_cache, (), (add_json,)),
-    "fuzz": Command("run random programs of every operation, and hold them against the reference", tool.add_fuzz, tool.run_fuzz, (),
-                    (add_json,)),
-    "schema": Command("print the JSON Schema of a report of --json", tool.add_schema, tool.run_schema),
-    "completion": Command("print a completion script for a shell", tool.add_completion,
-                          lambda args: tool.run_completion(args, make_parser())),
+    "info": Command(
+        "say what a program takes, gives and is made of", reports.add_info, reports.run_info, (add_input,),
+        (add_engine, add_json, add_reading), LOOK, ("info model.hlo", "info model.onnx --by scope --depth 1")),
+    "draw": Command(
+        "draw a program as DOT, SVG, PNG or HTML", showing.add_draw, showing.run_draw, (), (add_json, add_reading, add_pipeline),
+        LOOK, ("draw model.hlo -o model.svg", "draw model.hlo --open",
+               "draw model.hlo --where 'op:dot_general users>1' --as dot -o -")),
+    "tui": Command(
+        "browse a program in the terminal", showing.add_tui, showing.run_tui, (), (add_reading,), LOOK,
+        ("tui model.hlo", "tui before.hlo after.hlo")),
+    "why": Command(
+        "say why two operations are, or are not, in one kernel", reports.add_why, reports.run_why, (),
+        (add_engine, add_json, add_reading), LOOK, ("why model.hlo", "why model.hlo products weights")),
+    "loops": Command(
+        "show the loops that kernels are machine code of", reports.add_loops, reports.run_loops, (),
+        (add_engine, add_json, add_reading), LOOK, ("loops model.hlo", "loops model.hlo weights --engine native")),
+    "plan": Command(
+        "say how all values lie on a mesh, from the shardings that are given", reports.add_plan, reports.run_plan, (add_input,),
+        (add_json, add_reading), LOOK, ("plan model.mlir", "plan model.mlir --plan my.plan -o whole.plan")),
+    "opt": Command(
+        "optimise a program and print it", programs.add_opt, programs.run_opt, (add_input,), (add_reading, add_pipeline), CHANGE,
+        ("opt model.hlo -o small.hlo", "opt model.mlir -p 'cse,fuse{max-ops=64}' --timing", "opt model.onnx -o model.mlir -p none",
+         "opt --list-passes")),
+    "grad": Command(
+        "print the gradient program of a program", programs.add_grad, programs.run_grad, (add_input,),
+        (add_json, add_reading, partial(add_pipeline, default=programs.PIPELINE)), CHANGE,
+        ("grad loss.mlir -o gradient.mlir", "grad loss.mlir --wrt w,b --emit sea")),
+    "build": Command(
+        "compile a program ahead of time, to object code for C", programs.add_build, programs.run_build, (add_input,),
+        (add_json, add_reading, add_pipeline), CHANGE, ("build model.mlir -o model.o --header model.h --cpu v3",)),
+    "run": Command(
+        "run a program", running.add_run, running.run_run, (add_input,), (add_json, add_reading, add_pipeline, add_running), RUN,
+        ("run model.hlo --input x=x.npy -o results.npz", "run model.hlo --random-inputs --profile",
+         "run model.hlo --inputs batch.npz --explain-nan")),
+    "check": Command(
+        "check a program against budgets", reports.add_check, reports.run_check, (add_input,),
+        (add_json, add_reading, add_pipeline), CHECK, ("check model.hlo --budget 'ops<=120' --budget 'peak_bytes<=64M'",)),
+    "diff": Command(
+        "compare two programs", reports.add_diff, reports.run_diff, (), (add_json, add_reading), CHECK,
+        ("diff before.hlo after.mlir", "diff model.hlo -p default -o changed.html", "diff a.onnx b.onnx --values")),
+    "check-grad": Command(
+        "compare gradients with finite differences", programs.add_check_grad, programs.run_check_grad, (add_input,),
+        (add_json, add_reading), CHECK, ("check-grad loss.mlir --wrt w",)),
+    "bisect": Command(
+        "find the pass of a compiler that changed what a program computes", reports.add_bisect, reports.run_bisect, (),
+        (add_json, add_reading), CHECK, ("bisect xla_dump/", "bisect model.mlir -p default --reduce small")),
+    "stages": Command(
+        "show what each pass of XLA changed, of a folder that it dumped", reports.add_stages, reports.run_stages, (),
+        (add_json, add_reading), CHECK, ("stages xla_dump/ --changes",)),
+    "fuzz": Command(
+        "run random programs of every operation, and hold them against the reference", tool.add_fuzz, tool.run_fuzz, (),
+        (add_json,), TOOL, ("fuzz --seconds 600 -o findings",)),
+    "ops": Command(
+        "list the operations, or explain one", tool.add_ops, tool.run_ops, (), (add_json,), TOOL, ("ops", "ops dot_general")),
+    "calibrate": Command(
+        "measure this machine for the cost model", tool.add_calibrate, tool.run_calibrate, (), (add_json,), TOOL,
+        ("calibrate", "calibrate --show")),
+    "cache": Command(
+        "show, bound or clear the machine code kept on disk", tool.add_cache, tool.run_cache, (), (add_json,), TOOL,
+        ("cache", "cache --limit 32M")),
+    "schema": Command(
+        "print the JSON Schema of a report of --json", tool.add_schema, tool.run_schema, (), (), TOOL, ("schema", "schema check")),
+    "completion": Command(
+        "print a completion script for a shell", tool.add_completion, lambda args: tool.run_completion(args, make_parser()), (), (),
+        TOOL, ("completion bash >> ~/.bashrc", "completion zsh >> ~/.zshrc",
+               "completion fish > ~/.config/fish/completions/dxg.fish")),
 }  # fmt: skip
+"""Every command, in the order of the list of commands."""
+
+OVERVIEW = """\
+Read tensor IR as one graph: see it, shrink it, differentiate it, run it.
+A FILE is HLO, StableHLO, Relay, MindIR, ONNX, torch.export, deepx or sea. dxg is the same program; dxg FILE is dxg info FILE."""
 
 
 def make_parser() -> Parser:
     """The parser of the whole command line."""
-    parser = Parser(prog="deepx-graph", description="Read tensor IR as one graph: see it, shrink it, differentiate it, run it.",
-                    epilog="exit codes: 0 ok, 1 difference or excess, 2 usage, 3 parse, 4 verify, 5 run time, 70 internal error, "
+    parser = Parser(prog="deepx-graph", description=f"{OVERVIEW}\n\n{_command_list()}",
+                    formatter_class=argparse.RawDescriptionHelpFormatter, usage="deepx-graph COMMAND [FILE] [options]",
+                    epilog="deepx-graph COMMAND --help: its options, with examples.\n"
+                           "exit codes: 0 ok, 1 difference or excess, 2 usage, 3 parse, 4 verify, 5 run time, 70 internal error, "
                            "130 interrupted, 143 terminated")
     parser.add_argument("--version", action="version", version=f"deepx-graph {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for name, (summary, own, _, before, after) in COMMANDS.items():
-        command = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", prog="deepx-graph", metavar="COMMAND", help=argparse.SUPPRESS)
+    for name, (summary, own, _, before, after, _, examples) in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", allow_abbrev=False,
+                                      formatter_class=argparse.RawDescriptionHelpFormatter,
+                                      epilog="\n".join(["examples:", *(f"  deepx-graph {e}" for e in examples)]))
         command.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="colour of diagnostics")
         command.add_argument("--plugin", action="append", default=[], metavar="FILE.py",
                              help="run this file first, which registers operations, passes, engines, ...")
         command.add_argument("--quiet", action="store_true", help="do not say on a terminal what is being done")
+        command.add_argument("--no-config", action="store_true", help="leave [tool.deepx_graph] of pyproject.toml out")
         for add in (*before, own, *after):
             add(command)
     return parser
+
+
+def _command_list() -> str:
+    """The commands by their groups."""
+    groups: dict[str, list[str]] = {}
+    for name, command in COMMANDS.items():
+        groups.setdefault(command.group, []).append(f"  {name:<12}{command.summary}")
+    return "\n\n".join("\n".join([f"{group}:", *lines]) for group, lines in groups.items())
+
+
+def _words(parser: Parser, given: Sequence[str]) -> list[str]:
+    """The words of the command line: a file alone is one for `info`, and the configuration stands behind the command."""
+    words = list(given)
+    if words and words[0] not in COMMANDS and not words[0].startswith("-") and (os.path.isfile(words[0]) or ".py:" in words[0]):
+        words.insert(0, "info")
+    return configured(words, parser.commands)
 
 
 class _Terminated(BaseException):
@@ -133,7 +198,7 @@ def _main(argv: Sequence[str] | None) -> int:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
         parser = make_parser()
-        args = parser.parse_args(arguments)
+        args = parser.parse_args(_words(parser, arguments))
         if args.command is None:
             parser.print_help()
             return 0

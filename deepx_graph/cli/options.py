@@ -34,9 +34,13 @@ class Parser(argparse.ArgumentParser):
         """As inherited, but what a command does not know is the complaint of that command, which knows the nearest word."""
         found, rest = self.parse_known_args(args, namespace)
         if rest:
-            nested = [p for a in self._actions if isinstance(a, argparse._SubParsersAction) for p in [a.choices.get(found.command)]]
-            next((p for p in nested if p), self).error(f"unrecognized arguments: {' '.join(rest)}")
+            self.commands.get(found.command, self).error(f"unrecognized arguments: {' '.join(rest)}")
         return found
+
+    @property
+    def commands(self) -> dict[str, argparse.ArgumentParser]:
+        """The parsers of commands, by name."""
+        return {name: p for a in self._actions if isinstance(a, argparse._SubParsersAction) for name, p in a.choices.items()}
 
     def error(self, message: str) -> NoReturn:
         hint = None
@@ -52,19 +56,19 @@ class Parser(argparse.ArgumentParser):
 
 def add_input(parser: argparse.ArgumentParser) -> None:
     """A program to read."""
-    parser.add_argument("file", nargs="?", default="-",
+    parser.add_argument("file", metavar="FILE", nargs="?", default="-",
                         help="the program; - or nothing reads standard input; FILE.py:FUNCTION runs your file")
 
 
 def add_reading(parser: argparse.ArgumentParser) -> None:
     """How programs are read."""
     group = parser.add_argument_group("reading")
-    group.add_argument("--format", metavar="NAME",
+    group.add_argument("--format", metavar="FORMAT",
                        help="deepx, hlo, stablehlo, relay, mindir, onnx, torch, anf or sea; by content when left out")
     group.add_argument("--broadcast", action="store_true", help="broadcast elementwise operands as numpy does; deepx does not")
     group.add_argument("--weights", choices=("constants", "inputs"), default="constants",
                        help="what the weights that a file holds become")
-    group.add_argument("--entry", metavar="NAME", help="the function to enter")
+    group.add_argument("--entry", metavar="FUNCTION", help="the function to enter")
     group.add_argument("--data-root", metavar="DIR", help="the folder that load and save may touch; without it they touch nothing")
     group.add_argument("--max-nodes", type=count, metavar="N", help="refuse programs of more operations")
     group.add_argument("--max-file-bytes", type=size, metavar="N", help="refuse larger files (default: 256M)")
@@ -89,7 +93,7 @@ def add_pipeline(parser: argparse.ArgumentParser, default: str = "default") -> N
 def add_running(parser: argparse.ArgumentParser) -> None:
     """How programs run."""
     group = parser.add_argument_group("running")
-    group.add_argument("--input", action="append", default=[], metavar="NAME=FILE.npy",
+    group.add_argument("--input", action="append", default=[], metavar="INPUT=FILE.npy",
                        help="an input: from a file, or generated, by a type or a few words: f32[8,128], zeros, 'ones f32[8]'")
     group.add_argument("--cast", action="store_true", help="convert the elements of inputs to the type that the program takes")
     group.add_argument("--inputs", metavar="FILE.npz", help="inputs by name from an archive")
@@ -112,7 +116,7 @@ def add_running(parser: argparse.ArgumentParser) -> None:
 
 def add_engine(group: argparse._ActionsContainer) -> None:
     """What runs it."""
-    group.add_argument("--engine", default="auto", metavar="NAME", help="numexpr, native, numpy (the reference) or auto")
+    group.add_argument("--engine", default="auto", metavar="ENGINE", help="numexpr, native, numpy (the reference) or auto")
     group.add_argument("--threads", type=int, metavar="N", help="how many threads")
     group.add_argument("--vector-bits", type=int, choices=WIDTHS, help="width of the vectors of machine code (the widest)")
 

@@ -187,7 +187,7 @@ def add_grad(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_wrt(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--wrt", metavar="NAME,...", help="the inputs to differentiate by (default: every floating one)")
+    parser.add_argument("--wrt", metavar="INPUT,...", help="the inputs to differentiate by (default: every floating one)")
 
 
 def _wrt(args: Arguments) -> list[str] | None:

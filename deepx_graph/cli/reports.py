@@ -82,8 +82,8 @@ def _foreign(args: Arguments, module: Module) -> None:
 
 
 def add_loops(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="the program; - reads standard input")
-    parser.add_argument("node", nargs="?", help="only the kernels that compute this: a name in the program")
+    parser.add_argument("file", metavar="FILE", help="the program; - reads standard input")
+    parser.add_argument("node", metavar="NODE", nargs="?", help="only the kernels that compute this: a name in the program")
     parser.add_argument("-p", "--pass-pipeline", default="default", metavar="PIPELINE", help="passes before (default: default)")
 
 
@@ -102,9 +102,10 @@ def run_loops(args: Arguments) -> int:
 
 
 def add_why(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="the program; - reads standard input")
-    parser.add_argument("a", nargs="?", help="a node: its name in the program, or #number; left out, all kernels and refusals")
-    parser.add_argument("b", nargs="?", help="another node")
+    parser.add_argument("file", metavar="FILE", help="the program; - reads standard input")
+    parser.add_argument("a", metavar="NODE", nargs="?",
+                        help="a node: its name in the program, or #number; left out, all kernels and refusals")
+    parser.add_argument("b", metavar="NODE2", nargs="?", help="another node")
     parser.add_argument("-p", "--pass-pipeline", default="clean", metavar="PIPELINE", help="passes before fusion (default: clean)")
     parser.add_argument("--all", action="store_true", help="without nodes: list all kernels and all pairs, however many")
     parser.add_argument("--measure", action="store_true", help="run the program on generated inputs, and say what the kernels took")
@@ -174,8 +175,8 @@ def run_plan(args: Arguments) -> int:
 
 
 def add_stages(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", help="where XLA dumped, with --xla_dump_to and --xla_dump_hlo_pass_re")
-    parser.add_argument("module", nargs="?", help="only this one: its name or number")
+    parser.add_argument("folder", metavar="DIR", help="where XLA dumped, with --xla_dump_to and --xla_dump_hlo_pass_re")
+    parser.add_argument("module", metavar="MODULE", nargs="?", help="only this one: its name or number")
     parser.add_argument("--all", action="store_true", help="list the passes that changed nothing, too")
     parser.add_argument("--changes", action="store_true", help="list what was changed, operation by operation")
 
@@ -202,8 +203,9 @@ def run_stages(args: Arguments) -> int:
 
 
 def add_diff(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("a", help="a program")
-    parser.add_argument("b", nargs="?", help="another; - reads standard input; left out, pipelines of the first are compared")
+    parser.add_argument("a", metavar="FILE", help="a program")
+    parser.add_argument("b", metavar="FILE2", nargs="?",
+                        help="another; - reads standard input; left out, pipelines of the first are compared")
     parser.add_argument("-p", "--pass-pipeline", action="append", default=[], metavar="PIPELINE",
                         help="of two programs: run it on both; of one: compare before and after, or two results")
     parser.add_argument("--as-written", action="store_true",
@@ -267,9 +269,9 @@ def _after(module: Module, pipeline: str = "") -> Module:
 
 
 def add_check(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--budget", action="append", default=[], metavar="BOUND",
+    parser.add_argument("--budget", action="append", default=[], metavar="BUDGET",
                         help="such as 'ops<=120', 'peak_bytes<=64M', 'ops.dot_general<=4'; repeat for several")
-    parser.add_argument("--input", action="append", default=[], metavar="NAME=TYPE",
+    parser.add_argument("--input", action="append", default=[], metavar="INPUT=TYPE",
                         help="the size of an input that the program leaves open: f32[8,128], or a FILE.npy")
     parser.add_argument("--inputs", metavar="FILE.npz", help="arrays whose sizes the inputs have, by name")
     parser.add_argument("--markdown", action="store_true", help="the report as Markdown, for the summary of a CI job")
@@ -311,7 +313,7 @@ def add_bisect(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-p", "--pass-pipeline", metavar="PIPELINE", help="of a program: the passes of ours that are searched")
     parser.add_argument("--xla", action="store_true",
                         help="of a program: compile it by jaxlib (of DEEPX_GRAPH_JAX_PYTHON, a Python) and search its passes")
-    parser.add_argument("--module", metavar="NAME", help="of a folder: only the module of this name or number")
+    parser.add_argument("--module", metavar="MODULE", help="of a folder: only the module of this name or number")
     parser.add_argument("--inputs", metavar="FILE.npz", help="inputs by name, or in order; by default samples are drawn")
     parser.add_argument("--samples", type=count, default=20, metavar="N", help="how many sets of inputs are drawn (20)")
     parser.add_argument("--seed", type=natural, default=0, metavar="N", help="what they are drawn from")

@@ -107,7 +107,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--digest", action="store_true", help="print a SHA-256 of each output instead of its elements")
     parser.add_argument("--explain-nan", action="store_true", help="say which operations make the NaN and infinities of outputs")
     parser.add_argument("--explain-error", action="store_true", help="say which operations lose digits, beside double precision")
-    parser.add_argument("--what-if", metavar="FORMAT", help="with --explain-error: what storing one value as bf16, f16, ... does")
+    parser.add_argument("--what-if", metavar="FLOAT", help="with --explain-error: what storing one value as bf16, f16, ... does")
 
 
 def run_run(args: Arguments) -> int:

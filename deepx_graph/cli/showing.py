@@ -47,7 +47,7 @@ def add_draw(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stage", metavar="STAGE",
                         help="input (default), output (after the pipeline; default with --profile), grad, or the name of a pass: "
                              "the module after it")
-    parser.add_argument("--function", metavar="NAME", help="only this function")
+    parser.add_argument("--function", metavar="FUNCTION", help="only this function")
     parser.add_argument("--around", metavar="NODE", help="only what is near a node: its name, or #number")
     parser.add_argument("--depth", type=natural, default=2, metavar="N", help="how near: steps along edges (default 2)")
     parser.add_argument("--max-visible", type=count, metavar="N",
@@ -182,10 +182,11 @@ def _stage(args: Arguments, module: Module) -> Module:
 
 
 def add_tui(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="the program to look at; - reads standard input")
-    parser.add_argument("other", nargs="?", help="another, which stands beside it with the partner of the selected node")
+    parser.add_argument("file", metavar="FILE", help="the program to look at; - reads standard input")
+    parser.add_argument("other", metavar="FILE2", nargs="?",
+                        help="another, which stands beside it with the partner of the selected node")
     parser.set_defaults(quiet=True)  # the whole terminal is its own
-    parser.add_argument("--theme", metavar="NAME", help="the colours to start with")
+    parser.add_argument("--theme", metavar="THEME", help="the colours to start with")
     parser.add_argument("--resume", action="store_true", help="go on where the browser of this file was left")
 
 

@@ -6,13 +6,13 @@ import argparse
 from typing import Any
 
 from deepx_graph.cli import reference, schemas
-from deepx_graph.cli.options import Arguments, natural, seconds, size
+from deepx_graph.cli.options import Arguments, Parser, natural, seconds, size
 from deepx_graph.cli.output import emit, emit_json, emit_report, say
 from deepx_graph.errors import printable, sized
 
 
 def add_ops(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", help="explain this operation")
+    parser.add_argument("name", metavar="OP", nargs="?", help="explain this operation")
     parser.add_argument("--markdown", action="store_true", help="the whole reference as Markdown")
     parser.add_argument("-o", "--output", metavar="FILE", help="where it goes")
 
@@ -116,7 +116,7 @@ def run_cache(args: Arguments) -> int:
 
 
 def add_schema(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", help="the report, such as info; left out, all are listed")
+    parser.add_argument("name", metavar="REPORT", nargs="?", help="the report, such as info; left out, all are listed")
     parser.add_argument("--markdown", action="store_true", help="the page of all reports as Markdown")
 
 
@@ -133,58 +133,15 @@ def run_schema(args: Arguments) -> int:
 # --- completion
 
 
-SHELLS = ("bash", "zsh", "fish")
-
-
 def add_completion(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=SHELLS, help="source what is printed: eval \"$(deepx-graph completion bash)\"")
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"),
+                        help="source what is printed: eval \"$(deepx-graph completion bash)\"")
+    parser.add_argument("--line", metavar="TEXT", help="what the script asks: how a line that ends at the cursor may go on")
 
 
-def run_completion(args: Arguments, parser: argparse.ArgumentParser) -> int:
-    """Prints a script made from the parser of all commands, so that it never falls behind it."""
-    words = _words(parser)
-    emit({"bash": _bash, "zsh": _zsh, "fish": _fish}[args.shell](words), None)
+def run_completion(args: Arguments, parser: Parser) -> int:
+    """Prints a script that asks this program, or answers it."""
+    from deepx_graph.cli import completion
+
+    emit(completion.SCRIPTS[args.shell] if args.line is None else completion.answer(parser, args.shell, args.line), None)
     return 0
-
-
-def _words(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
-    """The options of each command."""
-    sub = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
-    return {name: [o for a in p._actions for o in a.option_strings] for name, p in sub.choices.items()}
-
-
-def _cases(words: dict[str, list[str]]) -> str:
-    return "\n".join(f"    {name}) words=\"{' '.join(options)}\" ;;" for name, options in words.items())
-
-
-def _bash(words: dict[str, list[str]]) -> str:
-    return f"""_deepx_graph() {{
-  local words="{' '.join(words)}" current="${{COMP_WORDS[COMP_CWORD]}}"
-  if [ "$COMP_CWORD" -gt 1 ]; then
-    case "${{COMP_WORDS[1]}}" in
-{_cases(words)}
-    esac
-  fi
-  case "$current" in
-    -*) COMPREPLY=($(compgen -W "$words" -- "$current")) ;;
-    *) if [ "$COMP_CWORD" -gt 1 ]; then words="$(compgen -f -- "$current")"; fi
-       COMPREPLY=($(compgen -W "$words" -- "$current")) ;;
-  esac
-}}
-complete -o filenames -F _deepx_graph deepx-graph dxg
-"""
-
-
-def _zsh(words: dict[str, list[str]]) -> str:
-    return "autoload -Uz bashcompinit && bashcompinit\n" + _bash(words)
-
-
-def _fish(words: dict[str, list[str]]) -> str:
-    lines = []
-    for command in ("deepx-graph", "dxg"):
-        lines.append(f"complete -c {command} -n __fish_use_subcommand -f -a '{' '.join(words)}'")
-        for name, options in words.items():
-            for option in options:
-                flag = f"-l {option[2:]}" if option.startswith("--") else f"-s {option[1:]}"
-                lines.append(f"complete -c {command} -n '__fish_seen_subcommand_from {name}' {flag}")
-    return "\n".join(lines) + "\n"

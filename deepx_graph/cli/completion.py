@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from deepx_graph.cli.options import PICTURES, Parser
+from deepx_graph.cli.words import split_line
 from deepx_graph.errors import DeepxGraphError, printable
 
 if TYPE_CHECKING:
@@ -210,15 +210,6 @@ def _values(action: argparse.Action, asked: Asked) -> Iterator[Candidate]:
         complete = VALUES.get(metavar_of(action))
         found = complete(asked) if complete else ()
     yield from (Candidate(v) for v in found if v == FILES or v.startswith(asked.text))
-
-
-def split_line(line: str) -> list[str]:
-    """The words of a line that ends at the cursor, the last of them half written; quotes may be open."""
-    for closing in ("", "'", '"', "\\"):
-        with contextlib.suppress(ValueError):
-            words = shlex.split(line + closing)
-            return words if closing or (line and not line[-1].isspace()) else [*words, ""]
-    return []
 
 
 def answer(parser: Parser, shell: str, line: str) -> str:

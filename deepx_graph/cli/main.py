@@ -19,8 +19,7 @@ from functools import partial
 from typing import NamedTuple
 
 from deepx_graph import __version__
-from deepx_graph.cli import output, programs, reports, running, showing, tool
-from deepx_graph.cli.config import configured
+from deepx_graph.cli import output, programs, reports, running, showing, tool, words
 from deepx_graph.cli.options import (
     AddOptions,
     Arguments,
@@ -165,14 +164,6 @@ def _command_list() -> str:
     return "\n\n".join("\n".join([f"{group}:", *lines]) for group, lines in groups.items())
 
 
-def _words(parser: Parser, given: Sequence[str]) -> list[str]:
-    """The words of the command line: a file alone is one for `info`, and the configuration stands behind the command."""
-    words = list(given)
-    if words and words[0] not in COMMANDS and not words[0].startswith("-") and (os.path.isfile(words[0]) or ".py:" in words[0]):
-        words.insert(0, "info")
-    return configured(words, parser.commands)
-
-
 class _Terminated(BaseException):
     """The process was asked to end; what is half written is taken away on the way out."""
 
@@ -198,7 +189,7 @@ def _main(argv: Sequence[str] | None) -> int:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
         parser = make_parser()
-        args = parser.parse_args(_words(parser, arguments))
+        args = parser.parse_args(words.whole(arguments, parser.commands))
         if args.command is None:
             parser.print_help()
             return 0

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from deepx_graph.cli.completion import SCRIPTS, answer, split_line
+from deepx_graph.cli.completion import SCRIPTS, answer
 from deepx_graph.cli.main import make_parser
+from deepx_graph.cli.words import split_line
 from tests.support.cli_runner import BLOCK, SEA, Run
 
 PARSER = make_parser()

@@ -1,4 +1,6 @@
-"""Options from `pyproject.toml`: of all commands in `[tool.deepx_graph]`, of one in `[tool.deepx_graph.COMMAND]`.
+"""The words of a command line: split as a shell does, of a file alone, with options from `pyproject.toml`.
+
+Those of all commands stand in `[tool.deepx_graph]`, those of one in `[tool.deepx_graph.COMMAND]`:
 
     [tool.deepx_graph]
     engine = "numpy"
@@ -13,6 +15,9 @@ program in a folder from elsewhere must not run that folder's code.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
+import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +28,23 @@ from deepx_graph.errors import Diagnostic, Source, Span, UsageError, suggest
 TABLE = "deepx_graph"
 REFUSED = frozenset({"plugin", "output", "help", "json", "no-config", "data-root"})
 """Options that only a person gives."""
+
+
+def split_line(line: str) -> list[str]:
+    """The words of a line that ends at the cursor, the last of them half written; quotes may be open."""
+    for closing in ("", "'", '"', "\\"):
+        with contextlib.suppress(ValueError):
+            words = shlex.split(line + closing)
+            return words if closing or (line and not line[-1].isspace()) else [*words, ""]
+    return []
+
+
+def whole(given: Sequence[str], commands: Mapping[str, argparse.ArgumentParser]) -> list[str]:
+    """All words that a command line stands for: a file alone is one for `info`, and the configuration stands behind the command."""
+    words = list(given)
+    if words and words[0] not in commands and not words[0].startswith("-") and (os.path.isfile(words[0]) or ".py:" in words[0]):
+        words.insert(0, "info")
+    return configured(words, commands)
 
 
 def configured(words: Sequence[str], commands: Mapping[str, argparse.ArgumentParser], folder: Path | None = None) -> list[str]:

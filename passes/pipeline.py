@@ -2,8 +2,12 @@
 
     run_pipeline(module, parse_pipeline("default"), [Verify(), Timing()])
 
-    pipeline = item {"," item}          item  = name [ "{" option { (" " | ",") option } "}" ]
+    pipeline = item {"," item}          item  = pass | anchor "(" [ pipeline ] ")" | "fix" [options] "(" pipeline ")"
+    pass     = name [options]           options = "{" option { (" " | ",") option } "}"
     option   = name [ "=" value ]       value = word | '"' text '"'
+
+`builtin.module(...)` and `func.func(...)`, as MLIR writes them, say where passes work; ours work on the whole module, so they are
+left out of the canonical text. `fix{rounds=10}(...)` repeats its passes until nothing changes any more.
 
 Option names are a pass's field names with `-` for `_`; `true` may be left out. The name of a pipeline stands for its passes.
 Every mistake in a text is a UsageError that points into it.
@@ -16,8 +20,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NoReturn, get_args, get_origin, get_type_hints
 
 from deepx_graph.errors import DeepxGraphError, Diagnostic, Source, Span, UsageError, is_interrupt, suggest
 from deepx_graph.ir import Module
@@ -51,6 +55,18 @@ def format_pipeline(passes: Sequence[Pass]) -> str:
     return ",".join(map(format_pass, passes))
 
 
+@dataclasses.dataclass(frozen=True)
+class Fix(Pass):
+    """Repeats passes until nothing changes, at most `rounds` times."""
+
+    name: ClassVar[str] = "fix"
+    passes: tuple[Pass, ...]
+    rounds: int = 10
+
+    def run_under(self, module: Module, control: RewriteControl) -> Module:
+        return _run_fix(self, module, (), control)
+
+
 def run_pipeline(module: Module, passes: Sequence[Pass], observers: Sequence[Observer] = (), *,
                  control: RewriteControl | None = None, limit: int | None = None) -> Module:
     """The module after all passes. `limit` allows the first so many rewrites only; `control` is for callers that count them.
@@ -60,8 +76,15 @@ def run_pipeline(module: Module, passes: Sequence[Pass], observers: Sequence[Obs
     listeners = tuple(o.on_rewrite for o in observers if type(o).on_rewrite is not Observer.on_rewrite)
     control = control or RewriteControl(limit)
     control.listeners += listeners
+    return _run_all(module, passes, observers, control)
+
+
+def _run_all(module: Module, passes: Sequence[Pass], observers: Sequence[Observer], control: RewriteControl) -> Module:
     for k, pass_ in enumerate(passes):
         stage(pass_.name, k, len(passes))
+        if isinstance(pass_, Fix):
+            module = _run_fix(pass_, module, observers, control)
+            continue
         control.pass_name = pass_.name
         for o in observers:
             o.before_pass(pass_, module)
@@ -69,6 +92,15 @@ def run_pipeline(module: Module, passes: Sequence[Pass], observers: Sequence[Obs
         for o in observers:
             o.after_pass(pass_, module, after)
         module = after
+    return module
+
+
+def _run_fix(fix: Fix, module: Module, observers: Sequence[Observer], control: RewriteControl) -> Module:
+    """Rounds of the passes until one has changed nothing, each pass seen by the observers."""
+    for _ in range(fix.rounds):
+        before, module = module, _run_all(module, fix.passes, observers, control)
+        if module.functions == before.functions:
+            break
     return module
 
 
@@ -87,8 +119,10 @@ def _run(pass_: Pass, module: Module, control: RewriteControl) -> Module:
 
 # --- the text of a pipeline -------------------------------------------------------------------------------------------
 
-_TOKEN = re.compile(r'[^\S\n]*(?:(?P<word>[^\s,{}="]+)|(?P<text>"(?:[^"\\]|\\.)*")|(?P<sign>[,{}=]))|(?P<space>\s+)')
-_PLAIN = re.compile(r'[^\s,{}="]+')
+_TOKEN = re.compile(r'[^\S\n]*(?:(?P<word>[^\s,{}()="]+)|(?P<text>"(?:[^"\\]|\\.)*")|(?P<sign>[,{}()=]))|(?P<space>\s+)')
+_PLAIN = re.compile(r'[^\s,{}()="]+')
+ANCHORS = ("builtin.module", "func.func", "any")
+MAX_NESTING = 20
 MAX_PASSES = 1000
 
 
@@ -104,10 +138,18 @@ def describe_options(pass_: type[Pass]) -> str:
     return " ".join(shown) or "no options"
 
 
+def flattened(passes: Sequence[Pass]) -> Iterator[Pass]:
+    """The passes, with those inside of others."""
+    for p in passes:
+        yield from flattened(p.passes) if isinstance(p, Fix) else (p,)
+
+
 def format_pass(pass_: Pass) -> str:
     """The canonical text of one pass: options that are not the default, in the order of the fields."""
-    given = [(f.name, getattr(pass_, f.name)) for f in dataclasses.fields(pass_) if getattr(pass_, f.name) != f.default]
-    return pass_.name + (f"{{{' '.join(_show(*g) for g in given)}}}" if given else "")
+    given = [(f.name, value) for f in dataclasses.fields(pass_)
+             if (value := getattr(pass_, f.name)) != f.default and not (isinstance(pass_, Fix) and f.name == "passes")]
+    inside = f"({format_pipeline(pass_.passes)})" if isinstance(pass_, Fix) else ""
+    return pass_.name + (f"{{{' '.join(_show(*g) for g in given)}}}" if given else "") + inside
 
 
 def _show(name: str, value: Any) -> str:
@@ -153,7 +195,7 @@ class PipelineReader:
         self.source = Source("<pipeline>", text)
         self.passes, self.pipelines = passes, pipelines
         self.tokens = [m for m in _TOKEN.finditer(text) if m.lastgroup != "space"]
-        self.at = 0
+        self.at = self.nesting = 0
         covered = sum(m.end() - m.start() for m in _TOKEN.finditer(text))
         if covered < len(text):
             bad = next(k for k in range(len(text)) if not any(m.start() <= k < m.end() for m in _TOKEN.finditer(text)))
@@ -161,13 +203,31 @@ class PipelineReader:
 
     def read(self) -> list[Pass]:
         """The passes. Raises UsageError with the place of the first mistake."""
+        made = self._list()
+        if self.at < len(self.tokens):
+            self._fail(f"unexpected '{self._peek()}'", self._here(), expected="',' or the end of the pipeline")
+        return made
+
+    def _list(self) -> list[Pass]:
         made = self._item()
         while self._take(","):
             made += self._item()
             if len(made) > MAX_PASSES:
                 self._fail(f"more than {MAX_PASSES} passes", self._here())
-        if self.at < len(self.tokens):
-            self._fail(f"unexpected '{self._peek()}'", self._here(), expected="',' or the end of the pipeline")
+        return made
+
+    def _nested(self, what: str) -> list[Pass]:
+        """`(passes)`, which may be none."""
+        opened = self._here()
+        if not self._take("("):
+            self._fail(f"'{what}' stands in front of passes", opened, expected=f"{what}(cse,dce)")
+        self.nesting += 1
+        if self.nesting > MAX_NESTING:
+            self._fail(f"more than {MAX_NESTING} pipelines within each other", opened)
+        made = [] if self._peek() == ")" and what != Fix.name else self._list()
+        if not self._take(")"):
+            self._fail("a parenthesis is not closed", self._here(), expected="')'")
+        self.nesting -= 1
         return made
 
     def _peek(self) -> str:
@@ -196,6 +256,11 @@ class PipelineReader:
 
     def _item(self) -> list[Pass]:
         name, span = self._name("the name of a pass")
+        if name in ANCHORS:
+            return self._nested(name)
+        if name == Fix.name:  # its passes are no option
+            given = self._options(Fix, {"rounds": int}) if self._take("{") else {}
+            return [Fix(tuple(self._nested(name)), **given)]
         if name in self.pipelines:
             return PipelineReader(self.pipelines[name], self.passes, {}).read()
         if name not in self.passes:
@@ -211,9 +276,9 @@ class PipelineReader:
         except UsageError as e:  # a pass may check its own options
             raise UsageError(*(dataclasses.replace(d, span=d.span or span) for d in e.diagnostics)) from None
 
-    def _options(self, pass_: type[Pass]) -> dict[str, Any]:
+    def _options(self, pass_: type[Pass], types: Mapping[str, Any] | None = None) -> dict[str, Any]:
         given: dict[str, Any] = {}
-        types = option_types(pass_)
+        types = option_types(pass_) if types is None else types
         while not self._take("}"):
             name, span = self._name("an option or '}'")
             if name not in types:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -66,6 +67,8 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--format", metavar="FORMAT",
                        help="deepx, hlo, stablehlo, relay, mindir, onnx, torch, anf or sea; by content when left out")
     group.add_argument("--broadcast", action="store_true", help="broadcast elementwise operands as numpy does; deepx does not")
+    group.add_argument("--allow-unregistered", action="store_true",
+                       help="keep operations that StableHLO does not have as they stand; without it they are errors")
     group.add_argument("--weights", choices=("constants", "inputs"), default="constants",
                        help="what the weights that a file holds become")
     group.add_argument("--entry", metavar="FUNCTION", help="the function to enter")
@@ -88,6 +91,8 @@ def add_pipeline(parser: argparse.ArgumentParser, default: str = "default") -> N
     group.add_argument("--print-ir-before-all", action="store_true", help="print the module before every pass")
     group.add_argument("--print-ir-after-all", action="store_true", help="print the module after every pass")
     group.add_argument("--print-ir-after-change", action="store_true", help="print the module after passes that changed it")
+    group.add_argument("--print-ir-tree-dir", metavar="DIR",
+                       help="what is printed goes to numbered files of this folder: 003_after_cse.sea; after every pass by default")
 
 
 def add_running(parser: argparse.ArgumentParser) -> None:
@@ -192,7 +197,7 @@ def reading_options(args: Arguments) -> ReadOptions:
 
     bounds = {name: bound for name in ("max_nodes", "max_file_bytes") if (bound := getattr(args, name)) is not None}
     root = Path(args.data_root) if args.data_root else None
-    return ReadOptions(broadcast=args.broadcast, weights=args.weights, data_root=root, **bounds)
+    return ReadOptions(args.broadcast, args.weights, data_root=root, unregistered=args.allow_unregistered, **bounds)
 
 
 def read_program(args: Arguments, file: str | None = None, operators: str = "lowered") -> Loaded:
@@ -219,12 +224,32 @@ def watch(args: Arguments) -> Any:
     """What the pass options ask to see."""
     from deepx_graph.session.programs import Watch
 
+    said = args.print_ir_before or args.print_ir_after or args.print_ir_before_all
+    unsaid = args.print_ir_tree_dir is not None and not said
     return Watch(
         verify=args.verify_each, rewrite_limit=args.rewrite_limit, fast_math=args.fast_math,
         before=None if args.print_ir_before_all else _names(args.print_ir_before),
-        after=None if args.print_ir_after_all or args.print_ir_after_change else _names(args.print_ir_after),
-        changed_only=args.print_ir_after_change, write=say,
+        after=None if args.print_ir_after_all or args.print_ir_after_change or unsaid else _names(args.print_ir_after),
+        changed_only=args.print_ir_after_change, write=_Folder(args.print_ir_tree_dir) if args.print_ir_tree_dir else say,
     )  # fmt: skip
+
+
+class _Folder:
+    """Writes each text, whose first line tells a moment and a pass, to a file that is named by them."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self.count = path, 0
+
+    def __call__(self, text: str) -> None:
+        import os
+
+        from deepx_graph.files import write_file
+
+        heading, _, program = text.partition("\n")
+        name = "_".join(re.findall(r"[\w-]+", heading.replace("----", "")))
+        os.makedirs(self.path, exist_ok=True)
+        write_file(os.path.join(self.path, f"{self.count:03}_{name}.sea"), program.encode())
+        self.count += 1
 
 
 def _names(given: list[str]) -> tuple[str, ...]:

@@ -9,10 +9,21 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from deepx_graph.cli.options import PICTURES, Arguments, add_part, chosen_part, count, natural, read_program, size, watch
+from deepx_graph.cli.options import (
+    PICTURES,
+    Arguments,
+    add_part,
+    chosen_part,
+    count,
+    natural,
+    read_program,
+    reading_options,
+    size,
+    watch,
+)
 from deepx_graph.cli.output import check_suffix, emit, emit_json, emit_report, say, say_notes
 from deepx_graph.cli.schemas import report as versioned
-from deepx_graph.errors import Diagnostic, UsageError, printable, sized, suggest
+from deepx_graph.errors import DeepxGraphError, Diagnostic, UsageError, printable, sized, suggest
 from deepx_graph.progress import stage
 
 if TYPE_CHECKING:
@@ -32,6 +43,12 @@ def add_opt(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--opset", type=count, metavar="N", help="the version of the operator set of ONNX to write (18)")
     add_part(parser, "--extract", "cut these nodes out first, as a program of its own: a query, such as 'op:dot_general'")
     parser.add_argument("--list-passes", action="store_true", help="list the passes and their options, and do nothing")
+    parser.add_argument("--split-input-file", action="store_true",
+                        help="take what stands between lines '// -----' as programs of their own")
+    parser.add_argument("--verify-diagnostics", action="store_true",
+                        help="print nothing: hold errors and warnings to what comments of the text expect of its lines, as in "
+                             "'// expected-error@+1 {{no value}}'")
+    parser.add_argument("--dump-pass-pipeline", action="store_true", help="say on standard error what runs, in canonical form")
     parser.add_argument("--timing", action="store_true", help="report the time of every pass")
     parser.add_argument("--pass-statistics", action="store_true", help="report how often each rule was applied")
     parser.add_argument("--dump-rewrites", action="store_true", help="list every rewrite")
@@ -40,10 +57,11 @@ def add_opt(parser: argparse.ArgumentParser) -> None:
 
 
 def run_opt(args: Arguments) -> int:
-    from deepx_graph.session import programs
 
     if args.list_passes:
         return _list_passes(args)
+    if args.split_input_file or args.verify_diagnostics:
+        return _in_pieces(args)
     start, form = time.perf_counter(), wanted_form(args)
     part = chosen_part(args, args.extract)
     keeps = form == "onnx" and args.pass_pipeline == "default" and not args.opset and not part
@@ -52,17 +70,54 @@ def run_opt(args: Arguments) -> int:
         return _shrink(args, module)
     module = part.extracted(module) if part else module
     read = time.perf_counter() - start
-    watching = watch(args)
-    watching.record = args.dump_rewrites
-    done = programs.optimise(module, args.pass_pipeline, watching)
+    done = _optimised(args, module)
     emit(rendered(done.module, form, args.dialect, args.opset), args.output)
     _report(args, done, read)
     return 0
 
 
+def _optimised(args: Arguments, module: Module) -> Optimised:
+    from deepx_graph.session import programs
+
+    watching = watch(args)
+    watching.record = args.dump_rewrites
+    done = programs.optimise(module, args.pass_pipeline, watching)
+    if args.dump_pass_pipeline:
+        say(f"pipeline: {done.pipeline or 'none'}")
+    return done
+
+
+def _in_pieces(args: Arguments) -> int:
+    """Each piece of a text by itself, or, with --verify-diagnostics, what is wrong with it held to what it expects."""
+    from deepx_graph.session import expectations, programs
+
+    source, form = programs.source(args.file, reading_options(args)), wanted_form(args)
+    if source.binary or form in PICTURES:
+        raise UsageError("only a program that is text, and stays text, has pieces and expectations")
+    texts, codes = [], [0]
+    for piece in expectations.pieces(source) if args.split_input_file else (source,):
+        given: list[Diagnostic] = []
+        try:
+            loaded = programs.loads(piece, args.format, reading_options(args))
+            given += loaded.warnings
+            module = loaded.module.with_entry(args.entry) if args.entry else loaded.module
+            text = rendered(_optimised(args, module).module, form, args.dialect, args.opset)
+            texts.append(text.decode() if isinstance(text, bytes) else text)
+        except DeepxGraphError as e:
+            given += e.diagnostics
+            codes += [] if args.verify_diagnostics else [e.exit_code]
+        if args.verify_diagnostics:
+            given = expectations.unmet(expectations.expectations(piece), given)
+            codes += [1 for _ in given]
+        for diagnostic in given:
+            say(diagnostic.render())
+    if not args.verify_diagnostics:
+        emit(f"{expectations.SEPARATOR}\n".join(texts), args.output)
+    return max(codes)
+
+
 def _shrink(args: Arguments, module: Module) -> int:
     """From ONNX to ONNX: operators stay what they are. Says what has changed; exit code 1 where results differ."""
-    from deepx_graph.cli.options import reading_options
     from deepx_graph.session.shrink import shrink
 
     found = shrink(module, reading_options(args))

@@ -21,7 +21,9 @@ from deepx_graph.passes.interprocedural.inline import call_order
 from deepx_graph.passes.observer import Observer, Print, Record, Timing, Verify
 from deepx_graph.passes.pipeline import (
     PIPELINES,
+    Fix,
     describe_options,
+    flattened,
     format_pass,
     format_pipeline,
     option_types,
@@ -58,13 +60,18 @@ def load(path: str | Path, format: str | None = None, options: ReadOptions | Non
 
     Raises UsageError when it cannot be opened, ParseError, VerifyError or LimitError when it is no valid program.
     """
-    options = options or ReadOptions()
     stage("read")
-    if str(path) == STDIN:
-        if sys.stdin is None:
-            raise UsageError("standard input is closed")
-        return loads(read_source(sys.stdin.buffer, "<stdin>", options.max_file_bytes), format, options)
-    return loads(open_source(path, options), format, options)
+    return loads(source(path, options), format, options)
+
+
+def source(path: str | Path, options: ReadOptions | None = None) -> Source:
+    """The text or the bytes of a file, or of standard input for `-`. Raises UsageError when it cannot be opened, LimitError."""
+    options = options or ReadOptions()
+    if str(path) != STDIN:
+        return open_source(path, options)
+    if sys.stdin is None:
+        raise UsageError("standard input is closed")
+    return read_source(sys.stdin.buffer, "<stdin>", options.max_file_bytes)
 
 
 def loads(source: Source | str | bytes | bytearray | memoryview, format: str | None = None,
@@ -175,13 +182,15 @@ def optimise(module: Module, pipeline: str | Sequence[Pass] = "default", watch: 
 
 
 def _check_pass_names(passes: Sequence[Pass], watch: Watch) -> None:
-    names = {p.name for p in passes}
+    names = {p.name for p in flattened(passes)}
     for name in (*(watch.before or ()), *(watch.after or ())):
         if name not in names:
             raise UsageError(Diagnostic(f"no pass '{name}' in this pipeline", expected=", ".join(sorted(names)) or "no pass"))
 
 
 def _with_fast_math(pass_: Pass) -> Pass:
+    if isinstance(pass_, Fix):
+        return dataclasses.replace(pass_, passes=tuple(map(_with_fast_math, pass_.passes)))
     names = {f.name for f in dataclasses.fields(pass_)}
     return dataclasses.replace(pass_, fast_math=True) if "fast_math" in names else pass_  # type: ignore[call-arg]
 

@@ -25,6 +25,8 @@ class ReadOptions:
     operators: str = "lowered"
     """What the operators of an ONNX model become: `lowered` to operations of ours, or `kept` as they are, to be written back; those
     that follow from constants, or compute again what there is, are left out. They are lowered when the program is run."""
+    unregistered: bool = False
+    """Operations that StableHLO and CHLO do not have are kept as they stand, as those of foreign dialects are, and not refused."""
     lengths: Mapping[str, int] = field(default_factory=dict)
     """How many items the inputs have that are sequences, by name; -1 for an optional input without a value."""
     max_nodes: int = 5_000_000

@@ -58,7 +58,7 @@ def parsed(source: Source, options: ReadOptions) -> ParsedProgram:
         return parse(source, options)
     from deepx_graph.text.stablehlo.reader.parser import MlirParser
 
-    return MlirParser(source, options.max_nodes).program()
+    return MlirParser(source, options.max_nodes, options.unregistered).program()
 
 
 def write(module: Module) -> str:

@@ -57,7 +57,7 @@ def respell(name: str, text: str, operands: Sequence[str], claim: Callable[[str]
 def _parsed(name: str, text: str) -> Operation:
     refusal = NoText(f"StableHLO cannot express '{name}': its text is not an operation of MLIR, or not all of it is kept")
     try:
-        parser = MlirParser(Source("opaque", text), MAX_TEXT)
+        parser = MlirParser(Source("opaque", text), MAX_TEXT, unregistered=True)
         op = parser.operation()
     except DeepxGraphError:
         raise refusal from None

@@ -30,9 +30,9 @@ _DEFAULT_DIALECT = {"call": "func.call", "return": "func.return", "func": "func.
 class MlirParser:
     """One pass over a text."""
 
-    def __init__(self, source: Source, max_nodes: int) -> None:
+    def __init__(self, source: Source, max_nodes: int, unregistered: bool = False) -> None:
         self.cursor = MlirCursor(source)
-        self.left = max_nodes
+        self.left, self.unregistered = max_nodes, unregistered
         self.aliases: dict[str, str] = {}
         """Locations by alias: `#loc3`, and what stands between the parentheses."""
         self.named: list[int] = []
@@ -128,7 +128,7 @@ class MlirParser:
         if name in RULES:
             return name
         name = canonical(name)
-        if is_mistaken(name):
+        if is_mistaken(name) and not self.unregistered:
             self.cursor.fail(f"unknown operation '{written}'", end - len(written), end, hint=nearest(written))
         return name
 

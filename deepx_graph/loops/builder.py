@@ -36,9 +36,10 @@ LEAST_SHARE = 64
 
 
 class LoopBuilder:
-    """The statements so far, and the block that is being written."""
+    """The statements so far, and the block that is being written; `emit` raises NotExpressible after `most` of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: float = math.inf) -> None:
+        self._left = most
         self.body: list[Statement] = []
         self.constants: list[Buffer] = []
         self.scratch: list[Buffer] = []
@@ -60,6 +61,9 @@ class LoopBuilder:
 
     def emit(self, statement: Statement) -> None:
         """Adds a statement to the block."""
+        self._left -= 1
+        if self._left < 0:
+            raise NotExpressible("too many statements")
         self._blocks[-1].append(statement)
 
     @contextmanager
@@ -396,10 +400,7 @@ class LoopBuilder:
 
     def least(self, x: Affine, most: int) -> Affine:
         """The lesser of a subscript of known range and a number."""
-        low, high = _ends(x)
-        if low >= most or high <= most:
-            return x if high <= most else Affine((), most)
-        return self.index(self._let("min", (x, _i64(most)), I64), low, most)
+        return self.lesser(x, Affine((), most))
 
     def greatest(self, x: Affine, least: int) -> Affine:
         """The greater of a subscript of known range and a number."""
@@ -407,11 +408,9 @@ class LoopBuilder:
 
     def lesser(self, x: Affine, y: Affine) -> Affine:
         """The lesser of two subscripts of known range."""
-        if not y.terms:
-            return self.least(x, y.constant)
         (low, high), (other_low, other_high) = _ends(x), _ends(y)
-        if high <= other_low:
-            return x
+        if high <= other_low or other_high <= low:
+            return x if high <= other_low else y
         return self.index(self._let("min", (x, y), I64), min(low, other_low), min(high, other_high))
 
     def known(self, x: Affine, low: int, high: int) -> Affine:

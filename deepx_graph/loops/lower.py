@@ -35,6 +35,9 @@ ONCE = 1.25
 MOST_BELOW = 100
 """How often a value is read is counted where no more comes of it."""
 
+MOST_TRIED = 1500
+"""How often a value is read is not counted in longer programs: conditions below conditions double what is written."""
+
 DEEPEST = 32
 """What more operations in a row make is put in memory, as each asks the one before for elements; passes read it again at once."""
 
@@ -248,11 +251,18 @@ class _Lowering:
 
     def _distinct_reads(self, node: Node) -> float:
         """How many elements all results together read, where nothing on the way to them is in memory: what a nest reads at one
-        subscript again and again it reads once."""
+        subscript again and again it reads once. Infinite where that is not known."""
         below = self._below(node)
         if below is None:
             return math.inf
-        b, type = LoopBuilder(), tensor_type(node.type)
+        try:
+            return self._loads(node, below)
+        except NotExpressible:
+            return math.inf
+
+    def _loads(self, node: Node, below: Sequence[Node]) -> float:
+        """How many elements of a value a trial of the results' nests loads. Raises NotExpressible where that is long."""
+        b, type = LoopBuilder(MOST_TRIED), tensor_type(node.type)
         buffer = memory("x", type.dtype, type.shape, "argument")
         values: dict[Node, Value] = {node: in_memory(buffer, type.dtype)}
         for user in below:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from deepx_graph.ir import Builder, Node
+from deepx_graph.loops.builder import LoopBuilder
 from deepx_graph.loops.interpret import interpret
 from deepx_graph.loops.lower import lower
 from deepx_graph.loops.passes.pipeline import optimised
@@ -19,15 +20,18 @@ from deepx_graph.ops import (
     add,
     broadcast_in_dim,
     compare,
+    concatenate,
     convert,
     exponential,
     floor,
     multiply,
     negate,
+    pad,
     reduce,
     reshape,
     reverse,
     select,
+    slice_,
     torch_index_select,
     transpose,
 )
@@ -156,3 +160,42 @@ def test_blocks_of_an_image_are_found_without_divisions() -> None:
     assert sum(isinstance(s, Let) and s.primitive == "quotient" for s in walk(program.body)) <= 3  # none for columns and channels
     x = np.random.default_rng(0).random((40, 48, 3), np.float32)
     np.testing.assert_array_equal(interpret(program, [x])[0], x.reshape(5, 8, 6, 8, 3).transpose(0, 2, 1, 3, 4))
+
+
+def test_lowering_conditions_below_conditions_takes_no_more_than_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prefix sum as a tree asks for one of two elements at each of its levels, each of which asks again."""
+    b = Builder()
+
+    def part(x: Node, start: int, stop: int, stride: int) -> Node:
+        return b(slice_, x, start_indices=(start,), limit_indices=(stop,), strides=(stride,))
+
+    def spread(x: Node, low: int, high: int) -> Node:
+        return b(pad, x, b.splat(0, tensor(F32, ())), edge_padding_low=(low,), edge_padding_high=(high,), interior_padding=(1,))
+
+    def prefix_sums(x: Node, n: int) -> Node:
+        if n == 1:
+            return x
+        odd = prefix_sums(b(add, part(x, 0, n, 2), part(x, 1, n, 2)), n // 2)
+        if n == 2:
+            return b(concatenate, part(x, 0, 1, 1), odd, dimension=0)
+        even = b(concatenate, part(x, 0, 1, 1), b(add, part(x, 2, n, 2), part(odd, 0, n // 2 - 1, 1)), dimension=0)
+        return b(add, spread(even, 0, 1), spread(odd, 1, 0))
+
+    written = 0
+    emit = LoopBuilder.emit
+
+    def counted(builder: LoopBuilder, statement: Any) -> None:
+        nonlocal written
+        written += 1
+        emit(builder, statement)
+
+    monkeypatch.setattr(LoopBuilder, "emit", counted)
+    counts = []
+    for levels in (5, 10):
+        written = 0
+        n = 1 << levels
+        program = made(lambda x, n=n: [prefix_sums(x, n)], tensor(F32, (n,)))  # type: ignore[misc]
+        counts.append(written)
+        x = np.arange(n, dtype=np.float32)
+        assert np.array_equal(interpret(program, [x])[0], np.cumsum(x))
+    assert counts[1] < 8 * counts[0]

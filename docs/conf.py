@@ -15,7 +15,8 @@ HERE = Path(__file__).resolve().parent
 
 project = "deepx_graph"
 root_doc = "README"
-include_patterns = ["README.md", "CHANGELOG.md", "bench/README.md", "docs/*.md", "docs/*.rst", "examples/*.ipynb"]
+include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md",
+                    "bench/README.md", "docs/*.md", "docs/*.rst", "examples/*.ipynb"]
 exclude_patterns = [".*", "build", "deepx_graph", "dist", "out", "passes", "tests", "tui", "viz"]
 extensions = ["myst_nb", "sphinx.ext.autodoc"]
 

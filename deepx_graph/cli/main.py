@@ -95,7 +95,9 @@ COMMANDS: dict[str, Command] = {
          "run model.hlo --inputs batch.npz --explain-nan")),
     "check": Command(
         "check a program against budgets", reports.add_check, reports.run_check, (add_input,),
-        (add_json, add_reading, add_pipeline), CHECK, ("check model.hlo --budget 'ops<=120' --budget 'peak_bytes<=64M'",)),
+        (add_json, add_reading, add_pipeline), CHECK,
+        ("check model.hlo --budget 'ops<=120' --budget 'peak_bytes<=64M'", "check model.hlo --save-baseline baseline.json",
+         "check model.hlo --baseline baseline.json --slack 5% --sarif check.sarif")),
     "diff": Command(
         "compare two programs", reports.add_diff, reports.run_diff, (), (add_json, add_reading), CHECK,
         ("diff before.hlo after.mlir", "diff model.hlo -p default -o changed.html", "diff a.onnx b.onnx --values")),

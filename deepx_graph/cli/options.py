@@ -180,6 +180,14 @@ def seconds(text: str) -> float:
     return value
 
 
+def percent(text: str) -> float:
+    """A number of percent from 0, with or without its sign. Raises ArgumentTypeError."""
+    try:
+        return seconds(text.removesuffix("%"))
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of percent") from None
+
+
 def named_values(items: Iterable[str], expected: str) -> dict[str, str]:
     """What `NAME=VALUE` gives to each name. Raises UsageError, with what is expected, for an item without a name."""
     pairs = [item.partition("=") for item in items]

@@ -4,19 +4,23 @@
 from __future__ import annotations
 
 import argparse
+import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deepx_graph.cli.options import Arguments, count, named_values, natural, read_program, reading_options, size, watch
-from deepx_graph.cli.output import emit, emit_report, say, say_notes
-from deepx_graph.errors import Diagnostic, UsageError, counted, printable
+from deepx_graph.cli.options import Arguments, count, named_values, natural, percent, read_program, reading_options, size, watch
+from deepx_graph.cli.output import emit, emit_json, emit_report, say, say_notes
+from deepx_graph.cli.schemas import report
+from deepx_graph.errors import DeepxGraphError, Diagnostic, UsageError, counted, printable
 from deepx_graph.progress import stage
 
 if TYPE_CHECKING:
     from deepx_graph.ir import Module
     from deepx_graph.literal import Array
     from deepx_graph.session.diagnose.bisection import Bisection, Inputs
+    from deepx_graph.session.report.figures import Budget, Verdict
 
 
 def add_info(parser: argparse.ArgumentParser) -> None:
@@ -274,19 +278,29 @@ def add_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", action="append", default=[], metavar="INPUT=TYPE",
                         help="the size of an input that the program leaves open: f32[8,128], or a FILE.npy")
     parser.add_argument("--inputs", metavar="FILE.npz", help="arrays whose sizes the inputs have, by name")
+    parser.add_argument("--baseline", metavar="FILE.json", help="no figure may be above that of this file")
+    parser.add_argument("--slack", type=percent, default=0.0, metavar="PERCENT", help="--baseline: by how much it may be (0%%)")
+    parser.add_argument("--save-baseline", metavar="FILE.json", help="write the figures, for --baseline")
+    parser.add_argument("--sarif", metavar="FILE.sarif", help="write what does not hold, and errors of the program, as SARIF 2.1.0")
     parser.add_argument("--markdown", action="store_true", help="the report as Markdown, for the summary of a CI job")
 
 
 def run_check(args: Arguments) -> int:
-    from deepx_graph.session import programs
     from deepx_graph.session.report import figures
 
     budgets = [figures.parse_budget(text) for text in args.budget]
-    if not budgets:
-        raise UsageError(Diagnostic("nothing to check", expected="--budget, at least once", hint="--budget 'ops<=120'"))
-    before = _sized(args, read_program(args).module)
-    after = programs.optimise(before, args.pass_pipeline, watch(args)).module
-    verdicts = figures.judge(before, after, budgets)
+    if args.baseline:
+        budgets += figures.baseline_budgets(_baseline(args.baseline), args.slack / 100)
+    if not budgets and not args.save_baseline:
+        raise UsageError(Diagnostic("nothing to check", expected="--budget or --baseline", hint="--budget 'ops<=120'"))
+    try:
+        before, verdicts = _judged(args, budgets)
+    except DeepxGraphError as e:
+        if args.sarif and not isinstance(e, UsageError):
+            _write_sarif(args, (), e.diagnostics)
+        raise
+    if args.sarif:
+        _write_sarif(args, verdicts, ())
     judgement = figures.Judgement(tuple(verdicts))
     good = bool(judgement)
     if args.json:
@@ -296,6 +310,39 @@ def run_check(args: Arguments) -> int:
     else:
         emit(f"{judgement}\n", None)
     return 0 if good else 1
+
+
+def _judged(args: Arguments, budgets: Sequence[Budget]) -> tuple[Module, list[Verdict]]:
+    """The program, and the verdicts on what the pipeline makes of it, whose figures are written if that is asked for."""
+    from deepx_graph.session import programs
+    from deepx_graph.session.report import figures
+
+    before = _sized(args, read_program(args).module)
+    after = programs.optimise(before, args.pass_pipeline, watch(args)).module
+    if args.save_baseline:
+        known = {name: value for name, value in figures.figures(figures.reached_info(after)).items() if value is not None}
+        emit_report("baseline", {"pipeline": args.pass_pipeline, "figures": known}, args.save_baseline)
+    return before, figures.judge(before, after, budgets)
+
+
+def _baseline(path: str) -> dict[str, object]:
+    """The figures of a file of --save-baseline. Raises UsageError where it is none."""
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        kind, figures = found["schema"], found["figures"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as e:
+        reason = e.strerror if isinstance(e, OSError) else "it is no file of --save-baseline"
+        raise UsageError(Diagnostic(f"cannot read '{printable(path)}': {reason}")) from None
+    if kind != report("baseline", {})["schema"] or not isinstance(figures, dict):
+        raise UsageError(Diagnostic(f"'{printable(path)}' is no baseline of this version", hint="write it with --save-baseline"))
+    return figures
+
+
+def _write_sarif(args: Arguments, verdicts: Sequence[Verdict], diagnostics: Sequence[Diagnostic]) -> None:
+    from deepx_graph import __version__
+    from deepx_graph.session.report.sarif import sarif
+
+    emit_json(sarif(args.file, verdicts, diagnostics, __version__), args.sarif)
 
 
 def _sized(args: Arguments, module: Module) -> Module:

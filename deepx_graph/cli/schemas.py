@@ -446,6 +446,10 @@ REPORTS: dict[str, Report] = {
         "pipeline": ("str", "the passes before"),
         "budgets": ("[Verdict]", "each budget"),
     }),
+    "baseline": Report("check --save-baseline FILE.json, in the file; else check", "figures that a later check may be held to", {
+        "pipeline": ("str", "the passes before"),
+        "figures": ("{int}", "those that are known"),
+    }),
     "loops": Report("loops", "loop programs of kernels", {"kernels": ("[KernelLoops]", "in order")}),
     "why": Report("why FILE A B", "why two operations are, or are not, in one kernel", {
         "fused": ("bool", "whether they are"),

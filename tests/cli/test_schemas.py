@@ -75,7 +75,8 @@ CALLS: dict[str, tuple[str, ...]] = {
     "build": ("build", "a.sea", "-o", "a.o"),
     "draw": ("draw", "a.sea", "-o", "a.svg"),
 }  # fmt: skip
-ELSEWHERE = {"shrink": "tests/text/onnx", "check-vjp": "tests/interop", "foreign-profile": "tests/session/test_profile_files.py"}
+ELSEWHERE = {"baseline": "tests/cli/test_gate.py",
+             "shrink": "tests/text/onnx", "check-vjp": "tests/interop", "foreign-profile": "tests/session/test_profile_files.py"}
 
 
 def test_every_report_is_here() -> None:

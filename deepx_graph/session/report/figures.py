@@ -215,6 +215,19 @@ def parse_budget(text: str) -> Budget:
     return Budget(name, sign, int(digits) * base ** _POWER[unit], text.strip())
 
 
+def baseline_budgets(known: Mapping[str, object], slack: float) -> list[Budget]:
+    """A budget for each figure of a baseline: that it does not grow by more than a part `slack`. Raises UsageError for a
+    value that is none."""
+    made = []
+    for name, value in known.items():
+        if name not in FIGURES or not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise UsageError(Diagnostic(f"'{printable(name)}' of the baseline is no figure with a number",
+                                        expected=", ".join(FIGURES), hint="write it anew with --save-baseline"))
+        bound = int(value * (1 + slack))
+        made.append(Budget(name, "<=", bound, f"{name}<={bound} (baseline {value})"))
+    return made
+
+
 def judge(module: Module, optimised: Module, budgets: Sequence[Budget]) -> list[Verdict]:
     """The verdict on each budget, of a module after a pipeline.
 

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         register_printer,
         register_reader,
         register_rule,
+        register_view,
     )
     from deepx_graph.ir import Builder, Function, Module, Node
 
@@ -78,6 +79,7 @@ _HOMES = {
     ),
     "deepx_graph.interop.plugins": (
         "register_engine", "register_op", "register_pass", "register_printer", "register_reader", "register_rule",
+        "register_view",
     ),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -87,8 +89,8 @@ __all__ = [
     "RunError", "UsageError", "VerifyError", "bisect", "build", "check", "compile", "custom_vjp", "diff", "draw", "dumps",
     "equivalent", "explain_error", "explain_nan", "from_jax", "grad", "hvp", "info", "jit", "jvp", "load", "load_compiled",
     "loads", "memory", "optimize", "register_custom_call",
-    "register_engine", "register_op", "register_pass", "register_printer", "register_reader", "register_rule", "run",
-    "to_jax", "trace", "why", "xp",
+    "register_engine", "register_op", "register_pass", "register_printer", "register_reader", "register_rule", "register_view",
+    "run", "to_jax", "trace", "why", "xp",
 ]  # fmt: skip
 
 

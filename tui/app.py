@@ -81,7 +81,7 @@ class Browser(App[int]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012
     COMMANDS = {Commands}  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(Binding(str(k + 1), f"view('{v}')", f"View: {VIEWS[v][0]}", show=False) for k, v in enumerate(VIEWS)),
+        *(Binding(str(k + 1), f"view('{v}')", f"View: {VIEWS[v][0]}", show=False) for k, v in enumerate(VIEWS) if k < 9),
         Binding("slash", "search", "Query"),
         Binding("n", "match(1)", "Next match", show=False),
         Binding("N", "match(-1)", "Previous match", show=False),

@@ -1,4 +1,4 @@
-"""What others add from outside: operations, rules, passes, engines, readers and printers, as if they stood in this package.
+"""What others add from outside: operations, rules, passes, engines, readers, printers and views, as if they stood in this package.
 
 A plugin is a Python file that registers them, named by `--plugin FILE.py`, or an installed distribution with an entry point of the
 group `deepx_graph.plugins` that names a module, or a function without arguments. Plugins run with all rights of the user.
@@ -7,27 +7,31 @@ group `deepx_graph.plugins` that names a module, or a function without arguments
 from __future__ import annotations
 
 import functools
+import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from importlib.metadata import entry_points
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from deepx_graph import ops
-from deepx_graph.errors import Diagnostic, Source, UsageError, is_interrupt
+from deepx_graph.errors import Diagnostic, Source, UsageError, is_interrupt, printable
 from deepx_graph.interop.python_file import run_file
-from deepx_graph.ir import Module, Op
+from deepx_graph.ir import Module, Node, Op
 from deepx_graph.passes import REGISTRY
 from deepx_graph.passes.scalar.simplify import EXTENSIONS
 from deepx_graph.rewrite.base import Pass
 from deepx_graph.rewrite.engine import Rule
 from deepx_graph.runtime.engines import ENGINES
 from deepx_graph.runtime.engines.base import Engine
+from deepx_graph.session.show.views import PLUGIN_VIEWS, TextView
 from deepx_graph.text.common.options import ReadOptions, ReadResult
 from deepx_graph.text.formats import FORMATS, Format
 
 P = TypeVar("P", bound=type[Pass])
+_VIEW_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
+_OWN_VIEWS = frozenset({"list", "map", "passes", "pipeline", "run", "value-view", "compare"})
 
 
 def _taken(what: str, name: str, old: object, new: object) -> None:
@@ -110,6 +114,21 @@ def register_printer(name: str, write: Callable[[Module], str], *, suffixes: tup
     known = _language(name, summary, suffixes)
     language = SimpleNamespace(**{**vars(known.language), "write": write})
     FORMATS[name] = replace(known, writes=True, suffixes=suffixes or known.suffixes, language=language)
+
+
+def register_view(name: str, show: Callable[[Module, Node], str | Iterable[str]], *, title: str = "") -> None:
+    """Makes a view of the terminal browser, behind a key and a tab of its own: `show(module, node)` gives the text about the
+    selected node, as one text or as lines. `title` is what its tab says, by default the name.
+
+    It is shown by browsers that are opened afterwards. Raises UsageError for a name that another view has, or that is no word.
+    """
+    if not _VIEW_NAME.fullmatch(name) or name in _OWN_VIEWS:
+        raise UsageError(Diagnostic(f"'{printable(name)}' cannot name a view", expected="letters, digits and -, another name than "
+                                    + ", ".join(sorted(_OWN_VIEWS))))
+    view = TextView(title or name, show)
+    old = PLUGIN_VIEWS.get(name)
+    _taken("a view", name, old and old.show, show)
+    PLUGIN_VIEWS[name] = view
 
 
 def load_file(path: str) -> None:

@@ -73,6 +73,41 @@ def test_a_file_is_a_plugin_of_one_command(tmp_path: Path) -> None:
     assert broken.returncode == 2 and "broken.py:2: ZeroDivisionError" in broken.stderr and "Traceback" not in broken.stderr
 
 
+BROWSING = '''
+import example_plugin, deepx_graph as dx
+from tests.support.tui_pilot import browser, piloted, press, shown
+from tests.support.browsing_programs import foldable
+@piloted
+async def look():
+    async with browser(foldable()) as pilot:
+        assert "8 Users" in shown(pilot)
+        await press(pilot, "8")
+        text = shown(pilot)
+        assert "read by " in text and "tanh" in text, text
+        example_plugin.users.__code__ = (lambda module, node: 1 / 0).__code__
+        await press(pilot, "1", "j", "8")
+        assert "the plugin failed: ZeroDivisionError" in shown(pilot)
+look()
+for bad in ("list", "a b", ""):
+    try: dx.register_view(bad, print)
+    except dx.UsageError: pass
+    else: raise AssertionError(bad)
+'''
+
+
+def test_a_view_of_a_plugin_stands_behind_a_key_of_its_own() -> None:
+    done = python("-c", BROWSING, path=PLUGIN.parent)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_names_of_views_that_are_taken_are_those_of_the_browser() -> None:
+    from deepx_graph.interop.plugins import _OWN_VIEWS
+    from deepx_graph.session.show.views import PLUGIN_VIEWS
+    from deepx_graph.tui.views.base import VIEWS
+
+    assert set(VIEWS) - set(PLUGIN_VIEWS) == _OWN_VIEWS
+
+
 def test_an_installed_plugin_is_found_by_its_entry_point(tmp_path: Path) -> None:
     if python("-c", "import pip").returncode:
         pytest.skip("pip, which installs the example, is not in this environment")

@@ -15,6 +15,7 @@ from textual.widgets import ContentSwitcher
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.session.session import Session
+from deepx_graph.session.show.views import PLUGIN_VIEWS
 
 if TYPE_CHECKING:
     from deepx_graph.tui.app import Browser
@@ -23,8 +24,9 @@ VIEWS: dict[str, tuple[str, str, str]] = {
     "list": ("List", "lanes", "LaneList"), "map": ("Map", "map", "FocusMap"), "passes": ("Passes", "passes", "PassesView"),
     "pipeline": ("Pipeline", "pipeline", "PipelineView"), "run": ("Run", "run", "RunView"),
     "value-view": ("Value", "run", "ValueView"), "compare": ("Diff", "compare", "CompareView"),
+    **{name: (view.title, "plugin", name) for name, view in PLUGIN_VIEWS.items()},
 }  # fmt: skip
-"""The views by name, in the order of their keys: title, module, class."""
+"""The views by name, in the order of their keys: title, module, class. Those of plugins were registered before."""
 
 
 def view_class(name: str) -> type[Widget]:

@@ -1,4 +1,4 @@
-"""An operation, a rule, a pass, an engine and a language, added from outside."""
+"""An operation, a rule, a pass, an engine, a language and a view of the browser, added from outside."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -92,3 +92,16 @@ def write(module):
 
 dx.register_reader("steps", read, suffixes=(".steps",), summary="a chain of operations, word by word")
 dx.register_printer("steps", write)
+
+
+def users(module, node):
+    """Who reads the selected value, and the operations that the program is made of."""
+    function = next(f for f in module.functions if node in f.nodes)
+    yield from (f"read by {user.op.name} {user.name}" for user in dict.fromkeys(function.users[node]))
+    counts = {}
+    for n in function.nodes:
+        counts[n.op.name] = counts.get(n.op.name, 0) + 1
+    yield from (f"{count:>5} {name}" for name, count in sorted(counts.items()))
+
+
+dx.register_view("users", users, title="Users")

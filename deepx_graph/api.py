@@ -212,6 +212,9 @@ def from_jax(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Modu
 
     Every leaf of the arguments is an input, in the order of JAX. The function is traced and not run. Raises UsageError where JAX is
     not imported, what JAX raises for a function that it cannot trace, else as `load`.
+
+    >>> dx.from_jax(lambda x: jax.numpy.sin(x) * 2, np.float32([1, 2, 3])).entry
+    <function main: (f32[3]) -> (f32[3])>
     """
     from deepx_graph.interop import jax
 
@@ -244,6 +247,10 @@ def to_jax(module: Module) -> Callable[..., tuple[Any, ...]]:
     XLA compiles it as part of what calls it; `jax.grad` gives it the module's own gradient program, of any order. Sizes that the
     module leaves open are those of each call. Raises UsageError where JAX is not imported and for inputs and results that are no
     tensors; when called, VerifyError, with the place, for what StableHLO cannot express.
+
+    >>> f = dx.to_jax(dx.trace(lambda x: x * x, "f32[]"))
+    >>> float(f(np.float32(3))[0]), float(jax.grad(lambda x: f(x)[0])(np.float32(3)))
+    (9.0, 6.0)
     """
     from deepx_graph.interop import jax
 
@@ -257,6 +264,9 @@ def jit(function: Callable[..., Any], *, static_argnames: str | Sequence[str] = 
 
     It is optimised and compiled when it is first called with arguments of some shapes and dtypes, and kept for those. Parameters in
     `static_argnames` are Python values that the program is made for. Inside transformations of JAX it is the function itself.
+
+    >>> float(dx.jit(lambda x: {"y": x * 2})(np.float32(4))["y"])
+    8.0
     """
     from deepx_graph.interop.jax import JitFunction
 
@@ -330,6 +340,11 @@ def custom_vjp(module: Module, name: str, vjp_name: str) -> Module:
 
     The derivative takes the arguments of the function and one cotangent for each floating or complex result, and gives one for each
     floating or complex argument; `grad` checks that. Raises UsageError when there is no function of that name.
+
+    >>> m = dx.trace(lambda x: x * x, "f32[3]")
+    >>> twice = dx.Function("twice", *(lambda f: (f.params, f.results))(dx.grad(m).entry))
+    >>> dx.custom_vjp(dx.Module((*m.functions, twice)), "main", "twice")["main"].vjp
+    'twice'
     """
     from deepx_graph.session import programs
 
@@ -423,6 +438,10 @@ def build(module: Module, path: str | os.PathLike[str], *, header: str | os.Path
 
     Raises RunError, with the place, for what the native engine does not run as one machine function, or whose sizes are unknown;
     UsageError without llvmlite, for an unknown processor, for a name that C does not allow, and where there is no `cc`.
+
+    >>> program = dx.build(dx.trace(lambda x: x * x, "f32[3]"), "square.o", name="square")
+    >>> [str(p.type) for p in program.inputs], len(open("square.h").read()) > 0
+    (['f32[3]'], True)
     """
     from deepx_graph.runtime.engines import require_native
 
@@ -443,6 +462,10 @@ def load_compiled(path: str | os.PathLike[str], *, max_bytes: int | None = None)
     The file holds machine code, which runs with all rights of the process: load only what comes from where you trust. Raises
     UsageError without llvmlite, for a file that is damaged or no executable, and for one that another machine's processor is needed
     for; LimitError where what it needs beside inputs and results is more than `max_bytes` (half of the machine's memory).
+
+    >>> dx.compile(dx.trace(lambda x: x * x, "f32[3]"), engine="native").save("square.bin")
+    >>> dx.load_compiled("square.bin")(np.float32([1, 2, 3]))
+    (array([1., 4., 9.], dtype=float32),)
     """
     from deepx_graph.runtime.compile import memory_limit
     from deepx_graph.runtime.engines import require_native

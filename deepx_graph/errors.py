@@ -230,7 +230,12 @@ class Span:
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """One thing to tell the user: what, where, what was expected instead, and how to mend it."""
+    """One thing to tell the user: what, where, what was expected instead, and how to mend it.
+
+    >>> print(dx.Diagnostic("no pass 'fuze'", hint="did you mean 'fuse'?").render())
+    error: no pass 'fuze'
+      hint: did you mean 'fuse'?
+    """
 
     message: str
     span: Span | None = None
@@ -272,7 +277,12 @@ class Diagnostic:
 
 
 class DeepxGraphError(Exception):
-    """Base of all errors this package raises for a user to read; holds one or more diagnostics."""
+    """Base of all errors this package raises for a user to read; holds one or more diagnostics.
+
+    >>> try: dx.loads("", "hloo")
+    ... except dx.DeepxGraphError as e: print(e.exit_code, e.diagnostics[0].hint)
+    2 did you mean 'hlo'?
+    """
 
     exit_code: ClassVar[int] = 70
 
@@ -287,35 +297,64 @@ class DeepxGraphError(Exception):
 
 
 class UsageError(DeepxGraphError):
-    """The call itself is wrong: an unknown option, pass, file or argument."""
+    """The call itself is wrong: an unknown option, pass, file or argument.
+
+    >>> try: dx.loads("", "no such format")
+    ... except dx.UsageError as e: print(type(e).__name__)
+    UsageError
+    """
 
     exit_code = 2
 
 
 class ParseError(DeepxGraphError):
-    """The text is not a program of its language."""
+    """The text is not a program of its language.
+
+    >>> try: dx.loads("HloModule m\\nENTRY e { x = f32[2 }", "hlo")
+    ... except dx.ParseError as e: print(type(e).__name__)
+    ParseError
+    """
 
     exit_code = 3
 
 
 class VerifyError(DeepxGraphError):
-    """The program is well-formed text but breaks a rule of its operations or types."""
+    """The program is well-formed text but breaks a rule of its operations or types.
+
+    >>> try: dx.loads("sea 1\\nentry @f\\nfunc public @f(%x: f32[2]) -> (%y: f32[3]) {\\n return %x\\n}")
+    ... except dx.VerifyError as e: print(type(e).__name__)
+    VerifyError
+    """
 
     exit_code = 4
 
 
 class RunError(DeepxGraphError):
-    """The program cannot run, or failed while running: inputs, files, limits."""
+    """The program cannot run, or failed while running: inputs, files, limits.
+
+    >>> try: dx.run(dx.trace(abs, "f32[2]"), np.float32([1, 2]), max_bytes=0)
+    ... except dx.RunError as e: print(type(e).__name__)
+    RunError
+    """
 
     exit_code = 5
 
 
 class LimitError(RunError):
-    """A bound (`--max-bytes`, `--max-nodes`, depth, rank, file size) would be exceeded; nothing was allocated."""
+    """A bound (`--max-bytes`, `--max-nodes`, depth, rank, file size) would be exceeded; nothing was allocated.
+
+    >>> try: dx.loads("HloModule m\\nENTRY e { x = f32[2] parameter(0)\\n ROOT y = f32[2] add(x, x) }", max_nodes=1)
+    ... except dx.LimitError as e: print(type(e).__name__)
+    LimitError
+    """
 
 
 class CheckFailed(RunError):
-    """A `check.expect_*` operation of the program does not hold."""
+    """A `check.expect_*` operation of the program does not hold.
+
+    >>> issubclass(dx.CheckFailed, dx.RunError)
+    True
+    """
 
 
 class InferError(VerifyError):

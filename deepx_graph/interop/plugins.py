@@ -45,6 +45,14 @@ def register_op(op: Op, family: str = "plugin") -> Op:
     `deepx_graph.ops.NAME`. It runs, fuses and differentiates from its declaration alone. The operation itself is given back.
 
     Raises UsageError for a name that another operation has.
+
+    >>> from deepx_graph.ops.helpers import unary, widened
+    >>> cubed = dx.register_op(unary("cubed", "x^3.", widened(lambda x: x ** 3), kernel="x * x * x", kinds=("float",),
+    ...                              source="arithmetic"))
+    >>> b = dx.Builder()
+    >>> m = dx.Module((b.function("main", [("x", dx.trace(abs, "f32[2]").entry.params[0].type)], lambda x: [b(cubed, x)]),))
+    >>> dx.run(m, np.float32([1, 2]))
+    (array([1., 8.], dtype=float32),)
     """
     _taken("an operation", op.name, ops.OPS.get(op.name), op)
     if op.name not in ops.OPS:
@@ -59,6 +67,17 @@ def register_rule(rule: Rule) -> Rule:
     """Makes the pass `simplify` apply a rewrite rule, behind its own. The rule itself is given back, so that this is a decorator.
 
     Raises UsageError for a name that another rule of a plugin has.
+
+    >>> from deepx_graph import ops
+    >>> from deepx_graph.rewrite.engine import rule
+    >>> from deepx_graph.rewrite.pattern import X, op_of
+    >>> @dx.register_rule
+    ... @rule(op_of(ops.cosine, op_of(ops.negate, X)))
+    ... def cosine_is_even(b, x):
+    ...     "cos(-x) = cos(x)"
+    ...     return b(ops.cosine, x)
+    >>> dx.optimize(dx.trace(lambda x: dx.xp.cos(-x), "f32[2]"), "simplify,dce").find("op:negate")
+    []
     """
     _taken("a rule", rule.name, next((r for r in EXTENSIONS if r.name == rule.name), None), rule)
     if rule not in EXTENSIONS:
@@ -70,6 +89,20 @@ def register_pass(pass_: P) -> P:
     """Makes a pass known to pipelines by its `name`, with its fields as options. The class is given back: this is a decorator.
 
     Raises UsageError for a name that another pass has.
+
+    >>> from dataclasses import dataclass
+    >>> from typing import ClassVar
+    >>> from deepx_graph.rewrite.base import Pass
+    >>> @dx.register_pass
+    ... @dataclass(frozen=True)
+    ... class Nothing(Pass):
+    ...     "Leaves everything as it is."
+    ...     name: ClassVar[str] = "nothing"
+    ...     def run_under(self, module, control):
+    ...         return module
+    >>> m = dx.trace(abs, "f32[2]")
+    >>> dx.optimize(m, "nothing") is m
+    True
     """
     _taken("a pass", pass_.name, REGISTRY.get(pass_.name), pass_)
     REGISTRY.added[pass_.name] = pass_
@@ -80,6 +113,11 @@ def register_engine(name: str, make: Callable[[int | None], Engine]) -> None:
     """Makes an engine known: `make(threads)` gives it, with as many threads as asked for, or None.
 
     Raises UsageError for a name that another engine has.
+
+    >>> from deepx_graph.runtime import engines
+    >>> dx.register_engine("mine", lambda threads: engines.get("numpy", threads))
+    >>> dx.run(dx.trace(lambda x: x + x, "f32[2]"), np.float32([1, 2]), engine="mine")
+    (array([2., 4.], dtype=float32),)
     """
     _taken("an engine", name, ENGINES.get(name), make)
     ENGINES[name] = make
@@ -99,6 +137,10 @@ def register_reader(name: str, read: Callable[[Source, ReadOptions], ReadResult 
     """Makes a language readable: `read(source, options)` gives the module, `detect(text)` how likely a text is of it, 0 to 1.
 
     `suffixes`, such as `.rpn`, tell files whose text does not. Raises UsageError for a language of this package.
+
+    >>> dx.register_reader("squares", lambda source, options: dx.trace(lambda x: x * x, source.text.strip()))
+    >>> dx.loads("f32[3]", "squares").entry
+    <function main: (f32[3]) -> (f32[3])>
     """
     def result(source: Source, options: ReadOptions) -> ReadResult:
         found = read(source, options)
@@ -110,7 +152,12 @@ def register_reader(name: str, read: Callable[[Source, ReadOptions], ReadResult 
 
 
 def register_printer(name: str, write: Callable[[Module], str], *, suffixes: tuple[str, ...] = (), summary: str = "") -> None:
-    """Makes a language writable: `write(module)` gives the text. Raises UsageError for a language of this package."""
+    """Makes a language writable: `write(module)` gives the text. Raises UsageError for a language of this package.
+
+    >>> dx.register_printer("names", lambda module: " ".join(n.op.name for n in module.entry.nodes))
+    >>> dx.dumps(dx.trace(lambda x: x * x, "f32[3]"), "names")
+    'param multiply'
+    """
     known = _language(name, summary, suffixes)
     language = SimpleNamespace(**{**vars(known.language), "write": write})
     FORMATS[name] = replace(known, writes=True, suffixes=suffixes or known.suffixes, language=language)
@@ -121,6 +168,8 @@ def register_view(name: str, show: Callable[[Module, Node], str | Iterable[str]]
     selected node, as one text or as lines. `title` is what its tab says, by default the name.
 
     It is shown by browsers that are opened afterwards. Raises UsageError for a name that another view has, or that is no word.
+
+    >>> dx.register_view("inputs", lambda module, node: [i.name for i in node.inputs])
     """
     if not _VIEW_NAME.fullmatch(name) or name in _OWN_VIEWS:
         raise UsageError(Diagnostic(f"'{printable(name)}' cannot name a view", expected="letters, digits and -, another name than "

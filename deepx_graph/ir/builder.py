@@ -44,7 +44,13 @@ def fresh_loop() -> int:
 
 
 class Builder:
-    """Makes nodes. `origin` is given to every node built until it is changed."""
+    """Makes nodes. `origin` is given to every node built until it is changed.
+
+    >>> b = dx.Builder()
+    >>> f = b.function("main", [("x", dx.trace(abs, "f32[3]").entry.params[0].type)], lambda x: [x * x + 1])
+    >>> dx.run(dx.Module((f,)), np.float32([1, 2, 3]))
+    (array([ 2.,  5., 10.], dtype=float32),)
+    """
 
     def __init__(self, *, peephole: bool = False, intern: bool | None = None, origin: Origin = NOWHERE) -> None:
         self.peephole = peephole

@@ -56,6 +56,10 @@ class Function(InNotebook, Searched):
 
     As an attribute value (the body of a reduction or fusion) two functions are equal when they have the same structure;
     the name does not count there.
+
+    >>> f = dx.trace(lambda x: x * x, "f32[3]").entry
+    >>> [p.name for p in f.params], len(f.nodes), [n.op.name for n in f.find("op:multiply")]
+    (['x'], 2, ['multiply'])
     """
 
     name: str
@@ -198,6 +202,10 @@ class Module(InNotebook, Searched):
     """A program: functions in order, one of them the entry.
 
     It can be pickled; as with every pickle, load only what comes from where you trust.
+
+    >>> m = dx.trace(lambda x: x * x, "f32[3]")
+    >>> m, m.entry_name, [f.name for f in m.functions]
+    (<module main: 1 function, 2 nodes>, 'main', ['main'])
     """
 
     functions: tuple[Function, ...]

@@ -74,7 +74,12 @@ def reference(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Node:
-    """An operation applied to inputs. `attrs` are the values in the order the op declares them."""
+    """An operation applied to inputs. `attrs` are the values in the order the op declares them.
+
+    >>> (n,) = dx.trace(lambda x: x * x, "f32[3]").entry.results
+    >>> n.op.name, str(n.type), [i.name for i in n.inputs]
+    ('multiply', 'f32[3]', ['x', 'x'])
+    """
 
     op: Op
     inputs: tuple[Node, ...]

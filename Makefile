@@ -35,6 +35,7 @@ fuzz: $(STAMP)  ## an hour of random programs, held against the reference; SECON
 lint: $(STAMP)  ## style, types, and which module may import which
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy --strict examples/typed/user.py
 	$(BIN)/lint-imports
 
 bench: $(STAMP)  ## our engines beside numpy and numexpr; BENCH=full: all sizes, and the peers of DEEPX_GRAPH_PEERS

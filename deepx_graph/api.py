@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace, UnionType
-from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar, Union, get_args, get_origin, get_type_hints, overload
 
 from deepx_graph.errors import Diagnostic, InferError, UsageError, VerifyError
 from deepx_graph.interop import load_plugins
@@ -574,6 +574,16 @@ def diff(a: Module, b: Module, *, as_written: bool = False) -> Meaning | Differe
     from deepx_graph.session.report.meaning import compare_meaning
 
     return as_they_stand.diff(a, b) if as_written else compare_meaning(a, b)
+
+
+@overload
+def why(module: Module, a: None = None, b: None = None, *, pipeline: str = "clean", engine: str = "auto",
+        threads: int | None = None) -> FusionReport: ...
+
+
+@overload
+def why(module: Module, a: str | Node, b: str | Node, *, pipeline: str = "clean", engine: str = "auto",
+        threads: int | None = None) -> Reason: ...
 
 
 @public

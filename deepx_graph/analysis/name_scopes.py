@@ -135,7 +135,10 @@ def parameter_path(name: str) -> Path:
     if _MANGLED.search(name):
         parts = [p.strip("_") for p in _MANGLED.split(name.rpartition(".")[0] or name)]
         return tuple(p for p in parts[0].split("__")[1:] + parts[1:] if p)
-    return tuple(p for p in re.split(r"[./]", name) if p)
+    path = [p for p in re.split(r"[./]", name) if p]
+    while len(path) > 1 and path[-1].isdigit():  # `input.1` is the first of its name
+        path.pop()
+    return tuple(path)
 
 
 def dotted_path(name: str) -> Path:
@@ -174,6 +177,8 @@ def _told(node: Node) -> NameScope | None:
         return common_scope(_told(n) for n in body.nodes)
     made_by_grad = "grad" in node.origin.rewrites
     for label in _labels(node):
+        if node.op is CONSTANT and "/" not in label:  # a weight is named after where it is kept
+            continue
         scope = scope_of_label(label) if "/" in label else NameScope(dotted_path(label)[:-1])
         if scope != ROOT or "/" in label:
             return NameScope(scope.path, "backward") if made_by_grad else scope

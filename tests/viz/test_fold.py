@@ -100,7 +100,7 @@ def test_chains_of_elementwise_ops() -> None:
 
     view = build_view(programs.module(b.function("main", [(f"x{k}", programs.MATRIX) for k in range(20)], body)))
     folded = fold(view, 65)
-    assert [n.title for n in folded.nodes if n.kind == "group"] == ["chain of 3 elementwise ops"] * 20
+    assert [n.title for n in folded.nodes if n.kind == "group"] == ["add + negate + tanh"] * 20
 
 
 def test_a_hub_is_named_in_its_users() -> None:

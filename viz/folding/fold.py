@@ -8,7 +8,7 @@ always holds, no path leaves a box and comes back, and what was done is said in 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
 
@@ -22,15 +22,18 @@ MAX_NODES = 500
 """Up to here a layout engine is quick and a picture still readable, to one who looks for something in it."""
 
 WHOLE = 100
-"""Up to so many boxes a picture is drawn whole unless told otherwise."""
+"""Up to so many boxes a picture of which no names tell the modules is drawn whole unless told otherwise."""
 
 OVERVIEW = 40
 """The boxes of a first picture: as many as a reader takes in."""
 
 
 def bound(view: View, max_nodes: int | None) -> int:
-    """The most boxes to draw a view with: what is asked for, else all of a small one and an overview of a larger one."""
-    return max_nodes if max_nodes is not None else WHOLE if len(view.nodes) <= WHOLE else OVERVIEW
+    """The most boxes to draw a view with: what is asked for, else all of a small one, an overview of a larger one or of a model."""
+    if max_nodes is not None:
+        return max_nodes
+    return WHOLE if len(view.nodes) <= WHOLE and not any(n.scope for n in view.nodes) else OVERVIEW
+
 
 RUNS = 120
 """The most boxes that the last step aims at: a run of lines says little, and more of them say no more."""
@@ -82,9 +85,16 @@ def _fusions(q: Quotient, limit: int) -> bool:
     for sequence in q.sequences():
         at = q.items[sequence[0]].cluster
         if at is not None and at in frames:
-            parts.append(FoldGroup(sequence, frames[at].title, frames[at].parent))
+            inside = [q.view.nodes[m] for k in sequence for m in q.items[k].members]
+            parts.append(FoldGroup(sequence, _kernel_title(frames[at].title, inside), frames[at].parent))
     q.merge(parts)
     return bool(parts)
+
+
+def _kernel_title(frame: str, inside: Sequence[ViewNode]) -> str:
+    """What a fused kernel is called: its name in the text, or what it computes where that is none or a number."""
+    name = frame.removeprefix("fusion").strip()
+    return frame if name and not name.isdigit() else f"fusion: {contents(inside)}"
 
 
 def _repeats(q: Quotient, limit: int) -> bool:
@@ -202,8 +212,8 @@ def _chains(q: Quotient, limit: int) -> bool:
             chain = [head]
             while chain[-1] in after:
                 chain.append(after[chain[-1]])
-            count = sum(len(q.items[k].members) for k in chain)
-            parts.append(FoldGroup(sorted(chain), f"chain of {count:,} elementwise ops", q.items[head].cluster))
+            name = contents([q.view.nodes[m] for k in chain for m in q.items[k].members])
+            parts.append(FoldGroup(sorted(chain), name, q.items[head].cluster))
     q.merge(parts)
     return bool(parts)
 
@@ -325,7 +335,8 @@ def _cut(q: Quotient, bucket: list[int], share: int) -> list[FoldGroup]:
 
 def _run(q: Quotient, numbers: list[int]) -> FoldGroup:
     nodes = [q.view.nodes[m] for k in numbers for m in q.items[k].members]
-    title = f"{len(nodes):,} {nodes[0].kind}s" if len({n.kind for n in nodes}) == 1 and nodes[0].kind != "op" else contents(nodes)
+    kind = {"param": "parameter", "phi": "variable"}.get(nodes[0].kind, nodes[0].kind)
+    title = f"{len(nodes):,} {kind}s" if len({n.kind for n in nodes}) == 1 and nodes[0].kind != "op" else contents(nodes)
     return FoldGroup(numbers, title, q.items[numbers[0]].cluster)
 
 

@@ -36,6 +36,9 @@ LOOSE = 6
 ROW = 3
 """So many equal siblings are drawn as one box."""
 
+ENOUGH = 6
+"""So many boxes, a row of equal ones among them, show how a model is built."""
+
 Key = tuple[int | None, bool, Path, str]
 """Of a box: the frame it stands in, whether it is of the backward part, the scope, and what of the scope where not all of it."""
 
@@ -53,7 +56,7 @@ def by_scope(q: Quotient, limit: int) -> bool:
 
 
 def _deepest(q: Quotient, limit: int, scopes: Mapping[Path, Path]) -> Quotient:
-    """The deepest folding within the limit; the shallowest where there is none."""
+    """The deepest folding within the limit, or the first that shows equal layers as one box; the shallowest where there is none."""
     grouping = _Grouping(q, scopes)
     paths = [p for p in scopes.values() if p]
     shallow = len(common_prefix(paths))
@@ -61,10 +64,12 @@ def _deepest(q: Quotient, limit: int, scopes: Mapping[Path, Path]) -> Quotient:
     for depth in range(shallow + 1, max(map(len, paths)) + 1):
         trial = q.copy()
         trial.merge(grouping.parts(range(len(q)), depth))
-        _fold_rows(trial, limit, depth, scopes)
+        rows = _fold_rows(trial, limit, depth, scopes)
         if best is not None and len(trial) > limit:
             break
         best = trial
+        if rows and len(trial) >= ENOUGH:
+            break
     return best or q
 
 
@@ -119,14 +124,15 @@ class _Grouping:
     def _homes(self) -> list[int]:
         """For each item the one that it follows into its box; itself for what stays where it is."""
         home = list(range(len(self.q)))
-        few = sum(n.kind == "param" and not n.weight for n in self.first) <= INPUTS
+        inputs = sum(n.kind == "param" and not n.weight for n in self.first)
+        few = inputs <= INPUTS
         order = self.q.order(self.inputs, self.outputs)
         given: set[int] = set()
         steady: set[int] = set()
         for k in order:
             node = self.first[k]
             follows = node.kind in FOLLOWERS and (node.kind != "param" or node.weight or not few)
-            derived = node.kind == "op" and node.family not in ACTING and node.id not in self.q.view.fed and \
+            derived = inputs and node.kind == "op" and node.family not in ACTING and node.id not in self.q.view.fed and \
                 all(i in steady for i in self.inputs[k])
             if self.q.items[k].title is None and (follows or derived):
                 given.add(k)
@@ -264,12 +270,13 @@ def stem(title: str) -> str:
 def _look(q: Quotient, k: int) -> Hashable:
     """What equal siblings have in common."""
     item = q.items[k]
-    ops = Counter(op_of(q.view.nodes[m]) for m in item.members if q.view.nodes[m].kind not in FOLLOWERS)
+    nodes = (q.view.nodes[m] for m in item.members)
+    ops = Counter((op_of(n), n.shape) for n in nodes if n.kind not in FOLLOWERS)
     return item.cluster, stem(item.title or ""), frozenset(ops.items())
 
 
-def _fold_rows(q: Quotient, limit: int, depth: int, scopes: Mapping[Path, Path]) -> None:
-    """Equal siblings as one box; the first of each row open where the limit allows."""
+def _fold_rows(q: Quotient, limit: int, depth: int, scopes: Mapping[Path, Path]) -> bool:
+    """Equal siblings as one box, the first of each row open where the limit allows; whether there are any."""
     inputs, outputs = q.neighbours()
     alike: dict[Hashable, list[int]] = {}
     for k in q.order(inputs, outputs):
@@ -288,6 +295,7 @@ def _fold_rows(q: Quotient, limit: int, depth: int, scopes: Mapping[Path, Path])
         _open_by_scope(trial, next(k for k, i in enumerate(trial.items) if i is first), depth + 1, scopes)
         if len(trial) <= limit:
             q.items, q.clusters = trial.items, trial.clusters
+    return bool(rows)
 
 
 def _row_title(q: Quotient, row: Sequence[int]) -> str:

@@ -15,6 +15,7 @@ from deepx_graph import ops
 from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, Place, Source, Span, VerifyError
 from deepx_graph.ir import Builder, Function, Module, Node, Origin
 from deepx_graph.ops.known import KnownValues, NotKnown
+from deepx_graph.text.common.modules import place_in_model
 from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.common.protobuf import Decoder
 from deepx_graph.text.common.steps import Unsupported
@@ -257,7 +258,8 @@ class OnnxGraphLowering:
         notes = tuple((f"metadata {e.key}", e.value) for e in node.metadata)
         notes = (("doc_string", node.doc_string), *notes) if node.doc_string else notes
         before = self.b.origin
-        self.b.origin = Origin(shown, (whole.span(node.at, node.name),), (), notes)
+        place = place_in_model(node.name, {e.key: e.value for e in node.metadata})
+        self.b.origin = Origin(shown, (Span(whole.source, node.at, node.at + 1, place),), (), notes)
         since = 0 if self.kept is None else self.kept.count
         try:
             results = self._results(node)

@@ -15,50 +15,23 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from deepx_graph.errors import InferError, Place, Source
+from deepx_graph.errors import InferError, Source
+from deepx_graph.text.common.modules import module_levels, place_of
 from deepx_graph.text.torch.schema import ExportedGraph, Name, NestedGraph, Value, names_in
 from deepx_graph.types import DType
 
 LONGEST = 160
 """Characters of an argument."""
 
-_FRAME = re.compile(r'File "([^"\n]+)", line (\d{1,9}), in ([^\n]+)')
 _SELF = re.compile(r"^L\['self'\]\.?|^L__self__\.?")
 
 
 @lru_cache(maxsize=4096)
-def place_of(stack_trace: str, modules: str, operator: str) -> Place | None:
-    """The line of the user's program that an operation is from, labelled with the modules around it: `net/layers.0/linear`."""
-    frames = [Place(f, int(n), function=name.strip()) for f, n, name in _FRAME.findall(stack_trace)[-32:]]
-    own = [f for f in frames if "/torch/nn/" not in f.file.replace("\\", "/")] or frames
-    label = "/".join((*module_path(modules), operator))
-    if not own:
-        return Place(label=label) if "/" in label else None
-    place = None
-    for frame in own:  # the innermost is the last one
-        place = Place(frame.file, frame.line, function=frame.function, caller=place, label=label if frame is own[-1] else "")
-    return place
-
-
 @lru_cache(maxsize=4096)
 def module_path(stack: str) -> tuple[str, ...]:
-    """The modules around an operation, outermost first, each by the attributes that lead to it from the one around it.
-
-    The text has `key,path,class` for each of them, `;` between. A number follows the name that it counts: `layers.0`.
-    """
-    levels: list[str] = []
-    outer = ""
-    for entry in stack.split(";"):
-        fields = entry.split(",")
-        path = _SELF.sub("", fields[1]) if len(fields) > 2 else ""
-        if not path or path == outer:
-            continue
-        inner = path.removeprefix(outer + ".") if outer else path
-        if inner.replace(".", "").isdigit() and levels:
-            inner = f"{levels[-1].rpartition('.')[2] if not levels[-1].rpartition('.')[2].isdigit() else levels[-1]}.{inner}"
-        levels.append(inner.replace("/", "_"))
-        outer = path
-    return tuple(levels)
+    """The modules around an operation: the text has `key,path,class` for each of them, `;` between."""
+    entries = (entry.split(",") for entry in stack.split(";"))
+    return module_levels(_SELF.sub("", fields[1]) for fields in entries if len(fields) > 2)
 
 
 class ProgramListing:
@@ -89,7 +62,8 @@ class ProgramListing:
             self.write(f"{given} = " if given else "", f"{node.operator}({shown})")
             node.at = (start, self.length)
             types = ", ".join(_type(graph, n) for n in names_in(node.outputs))
-            place = place_of(node.metadata.get("stack_trace", ""), node.metadata.get("nn_module_stack", ""), node.operator)
+            modules = module_path(node.metadata.get("nn_module_stack", ""))
+            place = place_of(node.metadata.get("stack_trace", ""), modules, node.operator)
             where = str(place) if place is not None and place.file else ""
             self.write(f"  # {', '.join(filter(None, (types, where)))}\n")
         self.write(f"{inner}return {', '.join(map(_shown, graph.outputs))}\n")

@@ -17,11 +17,12 @@ from deepx_graph import ops
 from deepx_graph.errors import Diagnostic, InferError, LimitError, Source, Span, VerifyError
 from deepx_graph.ir import Builder, Function, Module, Node, Origin
 from deepx_graph.ops.known import KnownValues, NotKnown
+from deepx_graph.text.common.modules import place_of
 from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.common.steps import Unsupported
 from deepx_graph.text.torch.aliases import Aliases, written_back
 from deepx_graph.text.torch.context import CallContext, Rule, SymbolicNumber, Value
-from deepx_graph.text.torch.listing import ProgramListing, place_of, result_names
+from deepx_graph.text.torch.listing import ProgramListing, module_path, result_names
 from deepx_graph.text.torch.rules import RULES
 from deepx_graph.text.torch.schema import Binding, ExportedGraph, ExportedNode, ExportedProgram, Name, NestedGraph, names_in
 from deepx_graph.text.torch.tensors import TensorMeta
@@ -59,7 +60,7 @@ class ProgramLowering:
         return self.draws - 1
 
     def span(self, node: ExportedNode) -> Span:
-        place = place_of(node.metadata.get("stack_trace", ""), node.metadata.get("nn_module_stack", ""), node.name)
+        place = place_of(node.metadata.get("stack_trace", ""), module_path(node.metadata.get("nn_module_stack", "")), node.name)
         return Span(self.source, *node.at, place)
 
     def module(self) -> Module:

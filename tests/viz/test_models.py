@@ -1,0 +1,80 @@
+"""Pictures of real models: what JAX lowers and torch exports, in fewer channels and layers (docs/models_in_*.py).
+
+The first picture, and every level of the page, has at most forty boxes, no cycle, and names that say what is in a box.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.ir import Module
+from deepx_graph.viz import View, fold
+from deepx_graph.viz.draw import view_of
+from deepx_graph.viz.folding.blocks import WORDS, op_of
+from deepx_graph.viz.folding.fold import OVERVIEW, bound
+from deepx_graph.viz.page.folds import folds_of
+from deepx_graph.viz.view.model import ViewNode
+from tests.viz.test_scopes import has_cycle
+
+MODELS = zipfile.ZipFile(Path(__file__).parent / "models.zip")
+NAMES = [name for name in MODELS.namelist() if not name.endswith("/")]
+
+
+def first_view(module: Module) -> View:
+    return view_of(module, None, None, None, 2, collapse=False, title="")
+
+
+def named(box: ViewNode, members: list[ViewNode]) -> bool:
+    """Whether a box is called by scopes, functions or operations of what is in it."""
+    words = {part for n in members for part in n.scope} | {op_of(n) for n in members} | {w.word for w in WORDS}
+    words |= {"parameters", "variables", "constants", "fusion", "results"}
+    words |= {re.sub(r"[._]?\d+$", "", n.address.rpartition("#")[0]).lstrip("_") for n in members}
+    said = re.split(r" \+ | to | ×| \(|, |: |^[\d,]+ ", box.title)
+    return any(w and (w == s or s.startswith(w) or w.endswith(s)) for w in words for s in said if s)
+
+
+def check(view: View, folded: View) -> None:
+    nodes = {n.id: n for n in view.nodes}
+    assert len(folded.nodes) <= OVERVIEW
+    assert not has_cycle(folded)
+    for box in folded.nodes:
+        if box.kind == "group":
+            assert not re.match(r"lines \d|nodes\b|\d+ nodes", box.title), box
+            assert named(box, [nodes[m] for m in box.members]), box
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_picture_reads_like_the_network(name: str) -> None:
+    module = dx.loads(MODELS.read(name))
+    view = first_view(module)
+    folded = fold(view, bound(view, None))
+    check(view, folded)
+    boxes = [n for n in folded.nodes if n.kind == "group"]
+    scoped = [n for n in boxes if any(n.title.startswith(part) for m in n.members for part in view.nodes[m].scope)]
+    assert len(scoped) >= len(boxes) // 2, [n.title for n in boxes]
+    assert not any(n.kind == "constant" for n in folded.nodes), "a weight stands beside what uses it"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_optimised_model_keeps_its_shape(name: str) -> None:
+    view = first_view(dx.optimize(dx.loads(MODELS.read(name))))
+    check(view, fold(view, bound(view, None)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_level_of_the_page_can_be_read(name: str) -> None:
+    folds = folds_of(first_view(dx.loads(MODELS.read(name))))
+    for folded in folds.folded:
+        check(folds.view, folded)
+
+
+def test_blocks_are_told_by_name_whatever_the_exporter() -> None:
+    for name, block in {"jax/gpt12.mlir": "Blk_", "torch/transformer12.onnx": "layers."}.items():
+        view = first_view(dx.loads(MODELS.read(name)))
+        folded = fold(view, bound(view, None))
+        assert any(n.title.startswith(block) for n in folded.nodes) or any(c.title.startswith(block) for c in folded.clusters), name

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ops import add, compare, tanh
 from deepx_graph.types import I32, scalar
+from deepx_graph.viz import View
+from deepx_graph.viz.view.model import LOOSE
 from tests.support import viz_modules as programs
 
 
@@ -46,3 +48,20 @@ SHAPES: Mapping[str, Callable[[], Module]] = {
     "nested loops": lambda: loops(120, nested=True),
     "functions": lambda: many_functions(700),
 }
+
+
+def has_cycle(view: View) -> bool:
+    """Whether boxes form a circle, but for the back edges of loops."""
+    targets: dict[int, list[int]] = {n.id: [] for n in view.nodes}
+    waiting = dict.fromkeys(targets, 0)
+    for e in view.edges:
+        if e.kind not in LOOSE:
+            targets[e.source].append(e.target)
+            waiting[e.target] += 1
+    ready = [n for n, count in waiting.items() if not count]
+    for n in ready:
+        for t in targets[n]:
+            waiting[t] -= 1
+            if not waiting[t]:
+                ready.append(t)
+    return len(ready) < len(targets)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import networkx
 import pytest
 
 from deepx_graph import optimize
@@ -13,7 +12,7 @@ from deepx_graph.ir.structure import CALL, PROJ
 from deepx_graph.ops import add, broadcast_in_dim, dot_general, maximum, multiply, reduction, tanh
 from deepx_graph.types import F32, FunctionType, tensor
 from deepx_graph.viz import View, build_view, fold
-from deepx_graph.viz.view.model import LOOSE
+from tests.support.viz_shapes import has_cycle
 
 WIDTH = 16
 X = tensor(F32, (8, WIDTH))
@@ -54,11 +53,6 @@ def layered(layers: int, helpers: bool = False) -> Module:
 
     main = b.function("main", [("x", X), *zip(names, types, strict=True)], body)
     return Module((main, *functions), "main")
-
-
-def has_cycle(view: View) -> bool:
-    graph = networkx.DiGraph((e.source, e.target) for e in view.edges if e.kind not in LOOSE)
-    return not networkx.is_directed_acyclic_graph(graph)
 
 
 def layers_drawn(view: View) -> int:

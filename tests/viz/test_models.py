@@ -19,7 +19,7 @@ from deepx_graph.viz.folding.blocks import WORDS, op_of
 from deepx_graph.viz.folding.fold import OVERVIEW, bound
 from deepx_graph.viz.page.folds import folds_of
 from deepx_graph.viz.view.model import ViewNode
-from tests.viz.test_scopes import has_cycle
+from tests.support.viz_shapes import has_cycle
 
 MODELS = zipfile.ZipFile(Path(__file__).parent / "models.zip")
 NAMES = [name for name in MODELS.namelist() if not name.endswith("/")]

@@ -13,8 +13,8 @@ from deepx_graph.viz import View, build_view, fold
 from deepx_graph.viz.draw import view_of
 from deepx_graph.viz.folding.scopes import stem
 from deepx_graph.viz.page.folds import folds_of
-from deepx_graph.viz.view.model import LOOSE
 from tests.support import viz_modules as programs
+from tests.support.viz_shapes import has_cycle
 
 NAMES = ("net/a_0/x", "net/a_0/y", "net/a_1/x", "net/b/x", "net/b/c/x", "net/x", "other/x", "up/down_conv/x", "up/down_norm/x",
          "plain")  # fmt: skip
@@ -35,23 +35,6 @@ def scoped(draw: st.DrawFn) -> Module:
         return values[-3:]
 
     return programs.module(b.function("main", [("x", programs.MATRIX), ("p['net']['b']['w']", programs.MATRIX)], body))
-
-
-def has_cycle(view: View) -> bool:
-    """Whether boxes form a circle, but for the back edges of loops."""
-    targets: dict[int, list[int]] = {n.id: [] for n in view.nodes}
-    waiting = dict.fromkeys(targets, 0)
-    for e in view.edges:
-        if e.kind not in LOOSE:
-            targets[e.source].append(e.target)
-            waiting[e.target] += 1
-    ready = [n for n, count in waiting.items() if not count]
-    for n in ready:
-        for t in targets[n]:
-            waiting[t] -= 1
-            if not waiting[t]:
-                ready.append(t)
-    return len(ready) < len(targets)
 
 
 @settings(max_examples=150, deadline=None)

@@ -6,14 +6,16 @@ loop of the operation; splitting that loop over devices splits all these dimensi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any
 
 from deepx_graph.types import TensorType, TupleType, Type
 
 if TYPE_CHECKING:
+    from deepx_graph.ir.builder import Builder
     from deepx_graph.ir.node import Node
     from deepx_graph.ir.op import Op
 
@@ -44,6 +46,8 @@ class FactorRule:
     """Shardings are not propagated along these."""
     positional: frozenset[int] = frozenset()
     """Positions on these are counted from the beginning, by an operand or by the operation: a part is not done as it stands."""
+    whole: frozenset[int] = frozenset()
+    """These stay whole, as windows of several elements at computed positions may cross the borders of parts."""
 
     @property
     def tensors(self) -> tuple[Mapped, ...]:
@@ -52,7 +56,7 @@ class FactorRule:
 
     def splits_freely(self, factor: int) -> bool:
         """Whether the operation on a part of the factor gives that part of the results, or a part of their sum."""
-        return factor not in self.replicated | self.permuted | self.positional
+        return factor not in self.replicated | self.permuted | self.positional | self.whole
 
     def __str__(self) -> str:
         """As Shardy prints it: `([i, k], [k, j])->([i, j]) {i=8, j=6, k=4} reduction={k}`."""
@@ -73,6 +77,38 @@ def _shown(tensors: Sequence[Mapped]) -> str:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """The positions of its operands that an element at r of a permuted factor reads: `extent`, from r * stride - low on.
+
+    `mirrored`: these positions count from the end. `fill` is the operand, a scalar, whose value is read outside, `ZERO` for zeros, or
+    None where nothing is. `attrs(size)` gives the entries, at index `at`, of the attributes of the operation on what one device
+    has read, an operand of that size that begins where the first window does.
+    """
+
+    stride: int = 1
+    low: int = 0
+    extent: int = 1
+    mirrored: bool = False
+    fill: int | None = None
+    attrs: Callable[[int], Mapping[str, int]] = lambda size: {}
+    at: int = 0
+
+
+ZERO = -1
+"""In place of an operand that fills: zeros."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where the part of one device begins on a factor (a scalar node, i32), of how many parts, and how long each is."""
+
+    start: Node
+    size: int
+    index: Node
+    """The number of the part."""
+
+
+@dataclass(frozen=True)
 class Partitioning:
     """How an operation is split over devices: its rule, and its attributes on the part of one device where they state sizes.
 
@@ -84,7 +120,12 @@ class Partitioning:
     rule: Callable[[Node], FactorRule]
     attrs: Callable[[Node, Sequence[tuple[int, ...]], Sequence[tuple[int, ...]]], tuple[Any, ...]] | None = None
     combiner: Callable[[Node], Op | None] | None = None
-
+    neutral: Callable[[Node, int], Any] | None = None
+    """`neutral(node, k)`: what operand k holds beyond its end on a reduction factor for that not to count; None: nothing does."""
+    reading: Callable[[Node, int], Reading | None] | None = None
+    """`reading(node, d)`: what is read along the permuted factor that is dimension d of the result; None: only as a whole."""
+    placed: Callable[[Builder, Node, Sequence[Node], tuple[Any, ...], Mapping[int, Position]], Node] | None = None
+    """`placed(b, node, operands, attrs, positions)`: the result on parts of positional factors."""
 
 
 @dataclass
@@ -153,3 +194,12 @@ def _pointwise(node: Node) -> FactorRule:
 
 POINTWISE = Partitioning(_pointwise)
 """Of operations whose results lie as their operands do, beside operands of rank 0."""
+
+
+def placed_in(rule: str) -> Callable[..., Any]:
+    """The function of that name in `ops/factors/placed.py`, which uses operations declared later; found when first used."""
+
+    def found(*args: Any) -> Any:
+        return getattr(import_module("deepx_graph.ops.factors.placed"), rule)(*args)
+
+    return found

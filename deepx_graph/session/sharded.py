@@ -14,7 +14,6 @@ from deepx_graph.runtime.inputs import Port, bind, input_ports, output_ports
 from deepx_graph.session.programs import optimise
 from deepx_graph.sharding.annotations import needed_plan
 from deepx_graph.sharding.partition import Partitioned, partition
-from deepx_graph.sharding.pieces import assembled, piece
 from deepx_graph.sharding.plan import Plan, read_plan
 from deepx_graph.sharding.propagate import propagate
 from deepx_graph.types import nbytes
@@ -81,16 +80,14 @@ class Sharded:
     def __call__(self, *arrays: Any, **named: Any) -> tuple[Array, ...]:
         """Runs it. Raises RunError for inputs that do not fit, and as the program does."""
         whole = bind(self.inputs, arrays, named)
-        mesh, params, results = self.plan.mesh, self.local.params, self.local.results
+        count = self.plan.mesh.count
         if self.transport is not None:
-            mine = [piece(a, mesh, s, self.transport.device) for a, s in zip(whole, params, strict=True)]
-            found = self.transport.gather(self.compiled(*mine))
+            found = self.transport.gather(self.compiled(*self.local.cut(whole, self.transport.device)))
         else:
-            parts = [[piece(a, mesh, s, d) for d in range(mesh.count)] for a, s in zip(whole, params, strict=True)]
-            found = self.compiled(*parts) if mesh.count > 1 else (self.compiled(*(p[0] for p in parts)),)  # type: ignore[assignment]
-        if found is None:
-            return ()
-        return tuple(assembled([device[k] for device in found], mesh, s) for k, s in enumerate(results))
+            parts = [self.local.cut(whole, d) for d in range(count)]
+            each = [list(values) for values in zip(*parts, strict=True)]
+            found = self.compiled(*each) if count > 1 else (self.compiled(*parts[0]),)  # type: ignore[assignment]
+        return () if found is None else tuple(self.local.joined(found))
 
 
 def mpi_transport(plan: Plan, *, deterministic: bool = False, timeout: float | None = None) -> MpiTransport:

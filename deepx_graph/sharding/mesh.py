@@ -213,8 +213,5 @@ def open_sharding(rank: int) -> TensorSharding:
 
 
 def local_shape(shape: Sequence[int], axes: Sequence[Axes]) -> tuple[int, ...]:
-    """The sizes on one device. Raises ValueError where a dimension is not split evenly."""
-    counts = [count_of(a) for a in axes]
-    if any(size % n for size, n in zip(shape, counts, strict=True)):
-        raise ValueError(f"{list(shape)} is not split evenly into {counts}")
-    return tuple(size // n for size, n in zip(shape, counts, strict=True))
+    """The sizes on one device: rounded up, where a dimension is not split evenly; the last parts then have less, or nothing."""
+    return tuple(-(-size // count_of(a)) for size, a in zip(shape, axes, strict=True))

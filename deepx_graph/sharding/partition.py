@@ -1,50 +1,71 @@
 """Partitioning: from a program on whole tensors and a plan to the program that every device runs on its parts (SPMD).
 
-Each node decides along which axes its factors are split, brings its operands into that form, computes its part as the operation
-does on smaller tensors, combines partial results, and brings the result into the form that the plan has for it. What a form costs
-to reach decides where the tensors of a node disagree. A node without a rule is computed whole on every device.
+Each node decides along which axes its factors are split (`choice`), brings its operands into that form, computes its part as the
+operation does on smaller tensors, combines partial results, and brings the result into the form that the plan has for it. A node
+without a rule is computed whole on every device.
 
-The module made has one function; its parameters and results are the parts of one device (`local_inputs`, `global_results`).
+Where a size is not divided evenly, parts are rounded up; what lies beyond the end of a dimension is anything, and no element of a
+result depends on it. The module made has one function; its parameters and results are the parts of one device.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ir.builder import fresh_loop
-from deepx_graph.ir.factor_rule import FactorRule, result_shapes
+from deepx_graph.ir.factor_rule import ZERO, FactorRule, Position, Reading, result_shapes
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, PARAM, PARTIAL, PROJ, index_of
-from deepx_graph.sharding.mesh import Axes, Mesh, TensorSharding, local_shape, merged, split
+from deepx_graph.literal import Array
+from deepx_graph.sharding.choice import (
+    FactorAxes,
+    Splits,
+    combiner_of,
+    halos,
+    layout_of,
+    neutral_of,
+    partial_axes,
+    reading_of,
+    result_size,
+)
+from deepx_graph.sharding.halo import Halo, exchanged
+from deepx_graph.sharding.mesh import Mesh, TensorSharding, count_of, local_shape, merged, split
+from deepx_graph.sharding.moves import Mover
+from deepx_graph.sharding.pieces import assembled, piece
 from deepx_graph.sharding.plan import Plan
-from deepx_graph.sharding.propagate import Atoms, assemble, project
-from deepx_graph.sharding.reshard import Mover, TensorLayout, reshard_path
+from deepx_graph.sharding.propagate import Atoms
+from deepx_graph.sharding.reshard import TensorLayout, reshard_path
 from deepx_graph.sharding.rules import factor_rule, partitioning_of
 from deepx_graph.sharding.values import CARRIERS
 from deepx_graph.types import TensorType, TupleType, Type, as_tensor, is_state
 
-MOST_CHOICES = 64
-"""So many ways to split one node are compared."""
-
 
 @dataclass(frozen=True)
 class Partitioned:
-    """The program of one device, with how its parameters and results lie on the mesh."""
+    """The program of one device, with how its parameters and results lie on the mesh, and the sizes of whole results."""
 
     module: Module
     mesh: Mesh
     params: tuple[TensorSharding, ...]
     results: tuple[TensorSharding, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    def cut(self, arrays: Sequence[Array], device: int) -> list[Array]:
+        """The parts that a device is given of whole arguments."""
+        return [piece(a, self.mesh, s, device) for a, s in zip(arrays, self.params, strict=True)]
+
+    def joined(self, found: Sequence[Sequence[Array]]) -> list[Array]:
+        """The whole results, of which each device found its parts."""
+        return [assembled([device[k] for device in found], shape, self.mesh, s)
+                for k, (s, shape) in enumerate(zip(self.results, self.shapes, strict=True))]
 
 
 def partition(module: Module, plan: Plan) -> Partitioned:
     """The program of one device under a plan that says how all values lie, as propagation makes it.
 
-    Axes that do not split a dimension evenly are left out. Raises UsageError for what has no parts: effects, calls, unknown sizes.
+    Raises UsageError for what has no parts: effects, calls, unknown sizes.
     """
     return _Partitioner(module, plan).result()
 
@@ -57,15 +78,16 @@ class _Partitioner:
         self.mover = Mover(self.b, plan.mesh)
         self.made: dict[Node, Node] = {}
         self.layouts = {n: self._planned(n, plan.values.get(n)) for n in self.function.nodes}
+        self.splits = Splits(self.function, self.layouts)
 
     def _planned(self, node: Node, sharding: TensorSharding | None) -> TensorLayout:
-        """The layout that the plan has for a value, without axes that do not divide a dimension."""
+        """The layout that the plan has for a value."""
         if not isinstance(node.type, TensorType):
             return TensorLayout(())
         if node.type.dims is None or not node.type.is_static:
             raise _refused(node, "its size is not known")
         dims = sharding.axes if sharding else ((),) * len(node.type.shape)
-        return TensorLayout(tuple(_even(size, self.mesh.atoms(axes)) for size, axes in zip(node.type.shape, dims, strict=True)))
+        return TensorLayout(tuple(self.mesh.atoms(axes) if size else () for size, axes in zip(node.type.shape, dims, strict=True)))
 
     def result(self) -> Partitioned:
         for node in self.function.nodes:
@@ -81,7 +103,8 @@ class _Partitioner:
         names = tuple(self.function.result_name(k) for k in range(len(results)))
         function = self.function.with_(params=params, results=tuple(results), result_names=names, result_notes=(), attributes=())
         return Partitioned(self.module.with_functions([function]), self.mesh,
-                           tuple(_sharding(self.layouts[p]) for p in self.function.params), tuple(shardings))
+                           tuple(_sharding(self.layouts[p]) for p in self.function.params), tuple(shardings),
+                           tuple(as_tensor(r.type).shape for r in self.function.results))
 
     @staticmethod
     def _check(node: Node) -> None:
@@ -118,152 +141,96 @@ class _Partitioner:
     def _whole(self, node: Node) -> Node:
         """The node as it stands, on whole tensors, in every device."""
         inputs = [self._moved(i, _unsplit(i)) for i in node.inputs]
-        return self._as_planned(node, self.b(node.op, *inputs, **node.named_attrs), None)
+        made = self.b(node.op, *inputs, **node.named_attrs)
+        return self._as_planned(node, made, list(map(_whole, result_shapes(node))))
 
     def _split(self, node: Node, rule: FactorRule) -> Node:
-        axes = self._chosen(node, rule)
-        wanted = [_layout(mapped, axes, rule.sizes) for mapped in rule.operands]
+        axes = self.splits.chosen(node, rule)
+        wanted = [layout_of(mapped, axes, rule.sizes) for mapped in rule.operands]
         inputs = [self._moved(i, layout) for i, layout in zip(node.inputs, wanted, strict=True)]
+        after = [layout_of(mapped, axes, rule.sizes) for mapped in rule.results]
         how = partitioning_of(node)
         assert how is not None
+        self._mask(node, rule, axes, inputs)
+        changes = self._read_over(node, rule, axes, inputs)
         shapes = [as_tensor(i.type).shape for i in inputs]
-        after = [_layout(mapped, axes, rule.sizes).dims for mapped in rule.results]
-        local = [local_shape(shape, dims) for shape, dims in zip(result_shapes(node), after, strict=True)]
-        attrs = how.attrs(node, shapes, local) if how.attrs else node.attrs
-        made = self.b(node.op, *inputs, **dict(zip(node.op.attr_index, attrs, strict=True)))
-        return self._as_planned(node, made, (rule, axes))
+        local = [local_shape(shape, a.dims) for shape, a in zip(result_shapes(node), after, strict=True)]
+        attrs = list(how.attrs(node, shapes, local) if how.attrs else node.attrs)
+        for (name, at), value in changes.items():
+            index = node.op.attr_index[name]
+            attrs[index] = tuple(value if k == at else old for k, old in enumerate(attrs[index]))
+        positions = {f: self._position(rule.sizes[f], axes[f]) for f in rule.positional if axes.get(f)}
+        if positions:
+            assert how.placed is not None
+            made = how.placed(self.b, node, inputs, tuple(attrs), positions)
+        else:
+            made = self.b(node.op, *inputs, **dict(zip(node.op.attr_index, attrs, strict=True)))
+        partial = partial_axes(rule, axes)
+        return self._as_planned(node, made, [TensorLayout(a.dims, partial) for a in after])
 
-    def _as_planned(self, node: Node, made: Node, how: tuple[FactorRule, Mapping[int, Atoms]] | None) -> Node:
-        """The results of a node in the layout that the plan has for them."""
-        users = [u for u in self.function.users[node] if u.op is PROJ]
+    def _mask(self, node: Node, rule: FactorRule, axes: FactorAxes, inputs: list[Node]) -> None:
+        """Operands with what changes nothing beyond their ends, where a reduction would combine that."""
+        for k, mapped in enumerate(rule.operands):
+            for dim, factors in enumerate(mapped):
+                split_by = next((axes[f] for f in factors if f in rule.reduction and axes.get(f)), ())
+                size = as_tensor(node.inputs[k].type).shape[dim]
+                if size % count_of(split_by):
+                    local = as_tensor(inputs[k].type).shape[dim]
+                    starts = [self.mesh.index(d, split_by) * local for d in range(self.mesh.count)]
+                    inputs[k] = self.mover.filled(inputs[k], dim, starts, size, self.b.like(neutral_of(node, k), inputs[k]))
+
+    def _read_over(self, node: Node, rule: FactorRule, axes: FactorAxes, inputs: list[Node]) -> dict[tuple[str, int], int]:
+        """Operands with what is read across the borders of parts; the entries of attributes that this changes."""
+        changes: dict[tuple[str, int], int] = {}
+        for k, dim, f in list(halos(rule, axes)):
+            reading = reading_of(node, rule, f)
+            assert reading is not None
+            halo = Halo(as_tensor(node.inputs[k].type).shape[dim], result_size(node, rule, f), count_of(axes[f]), reading)
+            x = inputs[k]
+            inputs[k] = exchanged(self.mover, x, dim, axes[f], halo, self._fill(node, reading, x))
+            changes |= {(name, reading.at): value for name, value in reading.attrs(halo.length).items()}
+        return changes
+
+    def _fill(self, node: Node, reading: Reading, x: Node) -> Node | None:
+        if reading.fill is None:
+            return None
+        return self.b.like(0, x) if reading.fill == ZERO else self.made[node.inputs[reading.fill]]
+
+    def _position(self, size: int, axes: Atoms) -> Position:
+        local = -(-size // count_of(axes))
+        parts = [self.mesh.index(d, axes) for d in range(self.mesh.count)]
+        return Position(self.mover.here([p * local for p in parts]), local, self.mover.here(parts))
+
+    def _as_planned(self, node: Node, made: Node, layouts: Sequence[TensorLayout]) -> Node:
+        """The results of a node, which lie as `layouts` says, in the layout that the plan has for them."""
         if not isinstance(node.type, TupleType):
-            return self._moved_result(node, made, self._made_layout(node, how, 0), self.layouts[node])
+            return self._moved_result(node, made, as_tensor(node.type).shape, layouts[0], self.layouts[node])
         items = list(self.b.items(made))
-        for u in users:
-            k = index_of(u)
-            items[k] = self._moved_result(node, items[k], self._made_layout(node, how, k), self.layouts[u])
+        shapes = result_shapes(node)
+        for k, dims in enumerate(self.splits.result_layouts(node)):
+            items[k] = self._moved_result(node, items[k], shapes[k], layouts[k], TensorLayout(dims))
         return self.b.pack(*items)
 
-    def _made_layout(self, node: Node, how: tuple[FactorRule, Mapping[int, Atoms]] | None, k: int) -> TensorLayout:
-        if how is None:
-            return TensorLayout(((),) * len(result_shapes(node)[k]))
-        rule, axes = how
-        partial = tuple(a for f in sorted(rule.reduction) for a in axes.get(f, ()))
-        return TensorLayout(_layout(rule.results[k], axes, rule.sizes).dims, partial)
-
-    def _moved_result(self, node: Node, made: Node, before: TensorLayout, after: TensorLayout) -> Node:
-        how = partitioning_of(node)
-        combiner = how.combiner(node) if how and how.combiner and before.partial else None
-        type = as_tensor(made.type)
-        shape = _global(type.shape, before)
-        return self.mover.along(made, before, reshard_path(shape, type.dtype.itemsize, before, after), combiner)
+    def _moved_result(self, node: Node, made: Node, shape: tuple[int, ...], before: TensorLayout, after: TensorLayout) -> Node:
+        combiner = combiner_of(node) if before.partial else None
+        itemsize = as_tensor(made.type).dtype.itemsize
+        return self.mover.along(made, shape, before, reshard_path(shape, itemsize, before, after), combiner)
 
     def _moved(self, node: Node, after: TensorLayout) -> Node:
         """A value of the program in another layout than the plan has for it."""
         x, before = self.made[node], self.layouts[node]
         if before == after or not isinstance(node.type, TensorType):
             return x
-        return self.mover.along(x, before, reshard_path(node.type.shape, node.type.dtype.itemsize, before, after))
-
-    # --- the choice
-
-    def _chosen(self, node: Node, rule: FactorRule) -> Mapping[int, Atoms]:
-        """The axes of each factor that make operands and results cheapest to bring where they belong."""
-        wishes = self._wishes(node, rule)
-        best: Mapping[int, Atoms] = {}
-        cost = math.inf
-        for order in itertools.islice(itertools.permutations(sorted(wishes)), MOST_CHOICES):
-            for axes in _assignments(rule, wishes, order):
-                found = self._cost(node, rule, axes)
-                if found < cost:
-                    best, cost = axes, found
-        return best
-
-    def _wishes(self, node: Node, rule: FactorRule) -> dict[int, list[Atoms]]:
-        """For each factor that can be split the axes that its tensors have there."""
-        how = partitioning_of(node)
-        combines = bool(how and how.combiner and how.combiner(node))
-        layouts = [*(self.layouts[i].dims for i in node.inputs), *self._result_layouts(node)]
-        found: dict[int, list[Atoms]] = {}
-        for mapped, dims in zip(rule.tensors, layouts, strict=True):
-            for f, axes in project(mapped, dims, rule.sizes).items():
-                axes = _even(rule.sizes[f], axes)
-                if axes and rule.splits_freely(f) and (f not in rule.reduction or combines):
-                    found.setdefault(f, [])
-                    if axes not in found[f]:
-                        found[f].append(axes)
-        return found
-
-    def _result_layouts(self, node: Node) -> list[tuple[Axes, ...]]:
-        if not isinstance(node.type, TupleType):
-            return [self.layouts[node].dims]
-        found: list[tuple[Axes, ...]] = [((),) * len(shape) for shape in result_shapes(node)]
-        for u in self.function.users[node]:
-            if u.op is PROJ:
-                found[index_of(u)] = self.layouts[u].dims
-        return found
-
-    def _cost(self, node: Node, rule: FactorRule, axes: Mapping[int, Atoms]) -> float:
-        """What resharding costs around a node that is split so; then how little of it one device computes."""
-        total = 0.0
-        for i, mapped in zip(node.inputs, rule.operands, strict=True):
-            type = as_tensor(i.type)
-            wanted = _layout(mapped, axes, rule.sizes)
-            total += reshard_path(type.shape, type.dtype.itemsize, self.layouts[i], wanted).cost
-        partial = tuple(a for f in sorted(rule.reduction) for a in axes.get(f, ()))
-        types = node.type.items if isinstance(node.type, TupleType) else (node.type,)
-        for item, mapped, dims in zip(types, rule.results, self._result_layouts(node), strict=True):
-            type = as_tensor(item)
-            made = TensorLayout(_layout(mapped, axes, rule.sizes).dims, partial)
-            total += reshard_path(type.shape, type.dtype.itemsize, made, TensorLayout(dims)).cost
-        return total + 1.0 / math.prod(a.size for found in axes.values() for a in found)
-
-
-def _assignments(rule: FactorRule, wishes: Mapping[int, list[Atoms]], order: Sequence[int]) -> Iterator[dict[int, Atoms]]:
-    """Factors that get their wishes in an order, without axes that an earlier one has; all that a dimension can say."""
-    for count in range(len(order) + 1):
-        used: set[object] = set()
-        axes: dict[int, Atoms] = {}
-        for f in order[:count]:
-            mine = next((w for w in wishes[f] if not used.intersection(w)), ())
-            axes[f] = mine
-            used.update(mine)
-        yield _expressible(rule, axes)
-
-
-def _expressible(rule: FactorRule, axes: dict[int, Atoms]) -> dict[int, Atoms]:
-    """Without the axes of minor factors of dimensions whose major ones are not split to the end."""
-    found = dict(axes)
-    for mapped in rule.tensors:
-        for factors in mapped:
-            is_full = True
-            for f in factors:
-                if not is_full:
-                    found[f] = ()
-                is_full = is_full and math.prod(a.size for a in found.get(f, ())) == rule.sizes[f]
-    return found if found == axes else _expressible(rule, found)
-
-
-def _layout(mapped: Sequence[Sequence[int]], axes: Mapping[int, Atoms], sizes: Sequence[int]) -> TensorLayout:
-    return TensorLayout(tuple(assemble(factors, axes, sizes) for factors in mapped))
-
-
-def _even(size: int, atoms: Atoms) -> Atoms:
-    """The leading axes that split a size evenly."""
-    count = 1
-    for k, a in enumerate(atoms):
-        count *= a.size
-        if size % count or size == 0:
-            return atoms[:k]
-    return atoms
-
-
-def _global(shape: Sequence[int], layout: TensorLayout) -> tuple[int, ...]:
-    return tuple(n * math.prod(a.size for a in axes) for n, axes in zip(shape, layout.dims, strict=True))
+        shape = node.type.shape
+        return self.mover.along(x, shape, before, reshard_path(shape, node.type.dtype.itemsize, before, after))
 
 
 def _unsplit(node: Node) -> TensorLayout:
-    return TensorLayout(((),) * len(node.type.shape)) if isinstance(node.type, TensorType) else TensorLayout(())
+    return _whole(node.type.shape) if isinstance(node.type, TensorType) else TensorLayout(())
+
+
+def _whole(shape: Sequence[int]) -> TensorLayout:
+    return TensorLayout(((),) * len(shape))
 
 
 def _sharding(layout: TensorLayout) -> TensorSharding:

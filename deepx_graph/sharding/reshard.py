@@ -3,7 +3,8 @@
 A state says along which axes each dimension is split, and over which axes the value is still to be summed. Moves lead from state to
 state; the path with the least cost is found by Dijkstra's algorithm. Costs are bytes that a device receives in a ring, and a fixed
 price for each message. XLA's partitioner falls back to gathering everything where it knows no direct move; a search does not.
-`Mover` writes a path as nodes.
+Where a dimension is not split evenly its parts are rounded up; a move is taken only where the parts before and after it begin at
+the same places, so that what is beyond the end stays there. `moves.Mover` writes a path as nodes.
 """
 
 from __future__ import annotations
@@ -15,14 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-import numpy as np
-
-from deepx_graph import ops
 from deepx_graph.errors import UsageError
-from deepx_graph.ir import Builder, Node, Op
-from deepx_graph.ops.contract.reduce import monoid_body
-from deepx_graph.sharding.mesh import Axes, Mesh, count_of
-from deepx_graph.types import I32, as_tensor
+from deepx_graph.sharding.mesh import Axes, count_of, local_shape
 
 MESSAGE = 4096.0
 """What starting a collective costs, in bytes."""
@@ -63,7 +58,7 @@ class Path:
 
 @cache
 def reshard_path(shape: tuple[int, ...], itemsize: int, before: TensorLayout, after: TensorLayout) -> Path:
-    """The cheapest path for a tensor of that shape. Raises UsageError where there is none, as of sizes not divided evenly."""
+    """The cheapest path for a tensor of that shape. Raises UsageError where none is found."""
     number = itertools.count()
     queue: list[tuple[float, int, TensorLayout]] = [(0.0, next(number), before)]
     best: dict[TensorLayout, float] = {before: 0.0}
@@ -83,7 +78,7 @@ def reshard_path(shape: tuple[int, ...], itemsize: int, before: TensorLayout, af
                 best[there] = price
                 reached[there] = at, move
                 heapq.heappush(queue, (price, next(number), there))
-    raise UsageError(f"no path from one sharding of {list(shape)} to the other: a dimension is not split evenly")
+    raise UsageError(f"no path from one sharding of {list(shape)} to the other")
 
 
 def _steps(reached: dict[TensorLayout, tuple[TensorLayout, ReshardMove]], before: TensorLayout,
@@ -97,7 +92,7 @@ def _steps(reached: dict[TensorLayout, tuple[TensorLayout, ReshardMove]], before
 
 
 def _bytes(shape: Sequence[int], itemsize: int, at: TensorLayout) -> float:
-    return math.prod(shape) * itemsize / math.prod(map(count_of, at.dims))
+    return math.prod(local_shape(shape, at.dims)) * itemsize
 
 
 def _cost(move: ReshardMove, before: float, after: float) -> float:
@@ -113,16 +108,19 @@ def _moves(shape: Sequence[int], at: TensorLayout, after: TensorLayout) -> Itera
     for d, axes in enumerate(at.dims):
         for k in range(len(axes)):
             taken = axes[k:]
+            if not _aligned(shape[d], axes[:k], taken):
+                continue
             whole = _with(at.dims, {d: axes[:k]})
             yield ReshardMove(GATHER, taken, d), TensorLayout(whole, at.partial)
             for e in range(len(at.dims)):
-                if e != d and _next(at.dims[e], after.dims[e], len(taken)) == taken and _divides(shape, at, e, taken):
+                if (e != d and _next(at.dims[e], after.dims[e], len(taken)) == taken
+                        and _aligned(shape[e], at.dims[e], taken)):
                     yield ReshardMove(EXCHANGE, taken, d, e), TensorLayout(_with(whole, {e: at.dims[e] + taken}), at.partial)
         missing = _next(axes, after.dims[d], len(after.dims[d]))
         for k in range(1, len(missing) + 1):
             added = missing[:k]
-            if not _divides(shape, at, d, added):
-                break
+            if not _aligned(shape[d], axes, added):
+                continue
             grown = _with(at.dims, {d: axes + added})
             if not used.intersection(added):
                 yield ReshardMove(SLICE, added, target=d), TensorLayout(grown, at.partial)
@@ -139,6 +137,12 @@ def _moves(shape: Sequence[int], at: TensorLayout, after: TensorLayout) -> Itera
             yield ReshardMove(PERMUTE), after
 
 
+def _aligned(size: int, major: Axes, minor: Axes) -> bool:
+    """Whether the parts along the major axes are made of whole ones along both: always of the whole dimension."""
+    few, many = count_of(major), count_of(minor)
+    return few == 1 or -(-size // few) == -(-size // (few * many)) * many
+
+
 def _with(dims: tuple[Axes, ...], changed: dict[int, Axes]) -> tuple[Axes, ...]:
     return tuple(changed.get(k, axes) for k, axes in enumerate(dims))
 
@@ -150,74 +154,3 @@ def _less(axes: Axes, gone: Axes) -> Axes:
 def _next(axes: Axes, wanted: Axes, count: int) -> Axes:
     """The next axes that a dimension is to be split along; none where it is split in another way already."""
     return wanted[len(axes) : len(axes) + count] if wanted[: len(axes)] == axes else ()
-
-
-def _divides(shape: Sequence[int], at: TensorLayout, dim: int, added: Axes) -> bool:
-    return shape[dim] % (count_of(at.dims[dim]) * count_of(added)) == 0
-
-
-# --- as nodes of the program of one device ------------------------------------------------------------------------
-
-_CHANNEL = 1
-"""Groups are of partitions."""
-
-
-class Mover:
-    """Writes moves with a builder. `combiner` is the op by which partial results are combined."""
-
-    def __init__(self, b: Builder, mesh: Mesh) -> None:
-        self.b, self.mesh = b, mesh
-
-    def along(self, x: Node, before: TensorLayout, path: Path, combiner: Op | None = None) -> Node:
-        """The value after all moves of a path."""
-        for move, after in path.moves:
-            x = self._move(x, move, before, after, combiner)
-            before = after
-        return x
-
-    def _move(self, x: Node, move: ReshardMove, before: TensorLayout, after: TensorLayout, combiner: Op | None) -> Node:
-        b, size = self.b, count_of(move.axes)
-        groups = self.mesh.groups(move.axes)
-        grouped = {"replica_groups": groups, "channel_id": _CHANNEL, "use_global_device_ids": True}
-        if move.kind == SLICE:
-            return self._slice(x, move.axes, move.target)
-        if move.kind == GATHER:
-            return b(ops.spmd_all_gather, x, **grouped, all_gather_dim=move.source, shard_count=size)
-        if move.kind == EXCHANGE:
-            return b(ops.spmd_all_to_all, x, replica_groups=groups, channel_id=_CHANNEL, split_dimension=move.target,
-                     concat_dimension=move.source, split_count=size)
-        if move.kind == PERMUTE:
-            pairs = self._pairs(before.dims, after.dims)
-            return b(ops.spmd_collective_permute, x, source_target_pairs=pairs, channel_id=_CHANNEL)
-        assert combiner is not None
-        body = monoid_body(combiner, as_tensor(x.type).dtype)
-        if move.kind == REDUCE:
-            return b(ops.spmd_all_reduce, x, **grouped, computation=body)
-        assert move.kind == SCATTER
-        return b(ops.spmd_reduce_scatter, x, **grouped, scatter_dimension=move.target, shard_count=size, computation=body)
-
-    def _slice(self, x: Node, axes: Axes, dim: int) -> Node:
-        """The part of a dimension that is this device's."""
-        b, shape = self.b, as_tensor(x.type).shape
-        local = shape[dim] // count_of(axes)
-        starts = np.array([self.mesh.index(d, axes) * local for d in range(self.mesh.count)], np.int32)
-        here = b(ops.convert, b(ops.partition_id), dtype=I32)
-        start = b(ops.reshape, b(ops.dynamic_slice, b.constant(starts), here, slice_sizes=(1,)), shape=())
-        zero = b.constant(0, I32)
-        sizes = tuple(local if k == dim else n for k, n in enumerate(shape))
-        return b(ops.dynamic_slice, x, *(start if k == dim else zero for k in range(len(shape))), slice_sizes=sizes)
-
-    def _pairs(self, before: tuple[Axes, ...], after: tuple[Axes, ...]) -> tuple[tuple[int, int], ...]:
-        """For each device one that has its part; itself where it has it."""
-        sources: dict[tuple[int, ...], list[int]] = {}
-        for d in range(self.mesh.count):
-            sources.setdefault(tuple(self.mesh.index(d, axes) for axes in before), []).append(d)
-        found = []
-        wanted = {d: tuple(self.mesh.index(d, axes) for axes in after) for d in range(self.mesh.count)}
-        rest = [d for d in wanted if d not in sources[wanted[d]]]
-        for d in wanted:
-            if d not in rest:
-                sources[wanted[d]].remove(d)
-                found.append((d, d))
-        found += [(sources[wanted[d]].pop(0), d) for d in rest]
-        return tuple(sorted(found))

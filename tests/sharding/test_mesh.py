@@ -84,4 +84,4 @@ def test_pieces_make_the_whole() -> None:
     for sharding in (split((B, A), ()), split((AxisRef("b", 2, 2),), (A,)), split((), ())):
         pieces = [piece(x, MESH, sharding, d) for d in range(8)]
         assert pieces[0].shape == local_shape(x.shape, sharding.axes)
-        np.testing.assert_array_equal(assembled(pieces, MESH, sharding), x)
+        np.testing.assert_array_equal(assembled(pieces, x.shape, MESH, sharding), x)

@@ -1,4 +1,4 @@
-"""The law of factor rules: an operation that is split along any one of its factors computes what it computes whole."""
+"""The law of factor rules: an operation split along any one of its factors, evenly or not, computes what it computes whole."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ def split_along(rule: FactorRule, mapped, factor: int, axes: Axes) -> TensorShar
     return split(*(axes if dim[0] == factor else () for dim in mapped))
 
 
-def smallest_prime(n: int) -> int:
-    return next(p for p in range(2, n + 1) if n % p == 0)
+def parts_of(size: int) -> tuple[int, int]:
+    """Counts of parts: one that divides the size, and one that does not, so that the last part has less, or nothing."""
+    return next(p for p in range(2, size + 1) if size % p == 0), next(p for p in (2, 3, 5, 7) if size % p)
 
 
 @pytest.mark.parametrize("op", RULED, ids=lambda op: op.name)
@@ -52,15 +53,16 @@ def test_split_along_each_factor(op: Op) -> None:
         for factor, size in enumerate(rule.sizes):
             if size < 2:
                 continue
-            prime = smallest_prime(size)
-            mesh = Mesh((("a", prime),))
-            axes = (mesh.axis("a"),)
-            values = {n: split_along(rule, m, factor, axes) for n, m in zip(node.inputs, rule.operands, strict=True)}
-            values |= {r: split_along(rule, m, factor, axes) for r, m in zip(module.entry.results, rule.results, strict=True)}
-            for got, want in zip(on_devices(module, Plan(mesh, module.entry, values), arrays), whole, strict=True):
-                assert got.dtype == want.dtype
-                np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5, err_msg=f"{rule} along factor {factor}")
-            tried += 1
+            for count in parts_of(size):
+                mesh = Mesh((("a", count),))
+                axes = (mesh.axis("a"),)
+                values = {n: split_along(rule, m, factor, axes) for n, m in zip(node.inputs, rule.operands, strict=True)}
+                values |= {r: split_along(rule, m, factor, axes) for r, m in zip(module.entry.results, rule.results, strict=True)}
+                for got, want in zip(on_devices(module, Plan(mesh, module.entry, values), arrays), whole, strict=True):
+                    assert got.dtype == want.dtype
+                    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5,
+                                               err_msg=f"{rule} along factor {factor} into {count}")
+                tried += 1
     assert tried or all(max((0, *np.shape(a))) < 2 for arrays, _ in samples(op) for a in arrays), "no factor was split"
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import deepx_graph as dx
 from deepx_graph.ir import Module
 from deepx_graph.sharding.partition import partition
-from deepx_graph.sharding.pieces import assembled, piece
 from deepx_graph.sharding.plan import Plan
 
 MLP = """sdy.mesh @mesh = <["data"=4, "model"=2]>
@@ -59,7 +58,6 @@ def inputs(module: Module, seed: int = 0) -> list[np.ndarray]:
 def on_devices(module: Module, plan: Plan, arrays) -> list[np.ndarray]:
     """The results of the partitioned program, run in lock step, put together."""
     local = partition(module, plan)
-    inputs = [[piece(np.asarray(a), plan.mesh, s, d) for d in range(plan.mesh.count)]
-              for a, s in zip(arrays, local.params, strict=True)]
-    found = dx.compile(local.module, engine="numpy", partitions=plan.mesh.count, optimize=False)(*inputs)
-    return [assembled([device[k] for device in found], plan.mesh, s) for k, s in enumerate(local.results)]
+    parts = [local.cut([np.asarray(a) for a in arrays], d) for d in range(plan.mesh.count)]
+    return local.joined(dx.compile(local.module, engine="numpy", partitions=plan.mesh.count, optimize=False)(
+        *map(list, zip(*parts, strict=True))))

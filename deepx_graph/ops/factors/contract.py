@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.ir.factor_rule import FactorRule, Partitioning, RuleBuilder
+from deepx_graph.ir.factor_rule import ZERO, FactorRule, Partitioning, Reading, RuleBuilder
 from deepx_graph.ir.node import Node
 from deepx_graph.ir.op import Op
 from deepx_graph.ir.structure import CONSTANT, value_of
@@ -35,6 +35,12 @@ def _reduce_combiner(node: Node) -> Op | None:
     init = node.inputs[1]
     neutral = op.identity_for(as_tensor(init.type).dtype)
     return op if init.op is CONSTANT and bool(np.all(value_of(init).array == neutral)) else None
+
+
+def _reduce_neutral(node: Node, operand: int) -> Any:
+    """The identity of the body's op, in the operand that is reduced."""
+    op = _reduce_combiner(node)
+    return op.identity_for(as_tensor(node.inputs[operand].type).dtype) if op is not None and operand == 0 else None
 
 
 def _dot_general(node: Node) -> FactorRule:
@@ -89,6 +95,20 @@ def _convolution_attrs(node: Node, operands: Shapes, results: Shapes) -> tuple[A
     return tuple((a | {"feature_group_count": max(1, features), "batch_group_count": max(1, batches)}).values())
 
 
+def _convolution_reading(node: Node, dim: int) -> Reading | None:
+    a = node.named_attrs
+    k = a["output_spatial_dimensions"].index(dim)
+    if a["lhs_dilation"][k] != 1:
+        return None
+    window = as_tensor(node.inputs[1].type).shape[a["kernel_spatial_dimensions"][k]]
+    extent = (window - 1) * a["rhs_dilation"][k] + 1
+    return Reading(a["window_strides"][k], a["padding_low"][k], extent, fill=ZERO, attrs=_unpadded, at=k)
+
+
+def _unpadded(size: int) -> dict[str, int]:
+    return {"padding_low": 0, "padding_high": 0}
+
+
 def _window(node: Node) -> FactorRule:
     """Axes whose windows are single elements are split; the others stay whole."""
     r = RuleBuilder(node)
@@ -99,6 +119,14 @@ def _window(node: Node) -> FactorRule:
         result = r.results[0][k]
         r.factor(result, [k] * inputs, [k] * inputs, *["permuted"] * (windows[k] != 1 or size != result))
     return r.rule()
+
+
+def _window_reading(node: Node, dim: int) -> Reading | None:
+    a = node.named_attrs
+    if len(node.inputs) != 2 or a["base_dilations"][dim] != 1:
+        return None
+    extent = (a["window_dimensions"][dim] - 1) * a["window_dilations"][dim] + 1
+    return Reading(a["window_strides"][dim], a["padding_low"][dim], extent, fill=1, attrs=_unpadded, at=dim)
 
 
 def _select_and_scatter(node: Node) -> FactorRule:
@@ -137,10 +165,15 @@ def _same(node: Node) -> FactorRule:
     return r.rule()
 
 
-REDUCE = Partitioning(_reduce, combiner=_reduce_combiner)
-WINDOW = Partitioning(_window)
+def _zero(node: Node, operand: int) -> Any:
+    """Of sums of products."""
+    return 0
+
+
+REDUCE = Partitioning(_reduce, combiner=_reduce_combiner, neutral=_reduce_neutral)
+WINDOW = Partitioning(_window, reading=_window_reading)
 SELECT_AND_SCATTER = Partitioning(_select_and_scatter)
 BATCH_NORM = Partitioning(_batch_norm)
 BATCH_NORM_INFERENCE = Partitioning(_same)
-DOT_GENERAL = Partitioning(_dot_general, combiner=lambda node: add)
-CONVOLUTION = Partitioning(_convolution, _convolution_attrs, combiner=lambda node: add)
+DOT_GENERAL = Partitioning(_dot_general, combiner=lambda node: add, neutral=_zero)
+CONVOLUTION = Partitioning(_convolution, _convolution_attrs, lambda node: add, _zero, _convolution_reading)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from deepx_graph.ir.factor_rule import FactorRule, Partitioning, RuleBuilder, tensor_shape
+from deepx_graph.ir.factor_rule import FactorRule, Partitioning, RuleBuilder, placed_in, tensor_shape
 from deepx_graph.ir.node import Node
+from deepx_graph.ir.op import Op
+from deepx_graph.ops.math.elementwise import add, or_
+from deepx_graph.types import BOOL, as_tensor
 
 Shapes = Sequence[tuple[int, ...]]
 
@@ -73,6 +76,23 @@ def _gather_attrs(node: Node, operands: Shapes, results: Shapes) -> tuple[Any, .
     return tuple((node.named_attrs | {"slice_sizes": tuple(n if n != size else local for n, size, local in whole)}).values())
 
 
+def _gather_combiner(node: Node) -> Op:
+    """Every element is of one part, and zero in the others."""
+    return or_ if as_tensor(node.type).dtype is BOOL else add
+
+
+def _scatter_combiner(node: Node) -> Op | None:
+    """The op of the body, of one array."""
+    op: Op | None = node.attr("update_computation").reducer
+    return op if len(node.inputs) == 3 and op and op.identity_for(as_tensor(node.type).dtype) is not None else None
+
+
+def _scatter_neutral(node: Node, operand: int) -> Any:
+    """What updates have that change nothing; indices beyond their end may be any."""
+    op = _scatter_combiner(node)
+    return op.identity_for(as_tensor(node.type).dtype) if op and operand == 2 else 0 if operand == 1 else None
+
+
 def _scatter(node: Node) -> FactorRule:
     """As gather, with the updates where that has results; updates are summed into what is indexed."""
     r = RuleBuilder(node)
@@ -101,7 +121,7 @@ def _scatter(node: Node) -> FactorRule:
         if at is not None and updates[at] == size:
             r.factor(size, dims(k, None, at), [k] * n)
             continue
-        r.factor(size, dims(k, None, None), [k] * n, "positional")
+        r.factor(size, dims(k, None, None), [k] * n, "positional", *["whole"] * (at is not None and updates[at] != 1))
         if at is not None:
             r.factor(updates[at], dims(None, None, at), (), "replicated")
     return r.rule()
@@ -166,10 +186,10 @@ def _triangular_solve(node: Node) -> FactorRule:
 
 
 DYNAMIC_SLICE = Partitioning(_dynamic_slice, _dynamic_slice_attrs)
-DYNAMIC_UPDATE_SLICE = Partitioning(_dynamic_update_slice)
-GATHER = Partitioning(_gather, _gather_attrs)
-SCATTER = Partitioning(_scatter)
-INDEX_SELECT = Partitioning(_index_select)
+DYNAMIC_UPDATE_SLICE = Partitioning(_dynamic_update_slice, placed=placed_in("dynamic_update_slice"))
+GATHER = Partitioning(_gather, _gather_attrs, _gather_combiner, placed=placed_in("gather"))
+SCATTER = Partitioning(_scatter, None, _scatter_combiner, _scatter_neutral, placed=placed_in("scatter"))
+INDEX_SELECT = Partitioning(_index_select, None, _gather_combiner, placed=placed_in("index_select"))
 SORT = Partitioning(_sort)
 FFT = Partitioning(_fft)
 TOP_K = Partitioning(_top_k)

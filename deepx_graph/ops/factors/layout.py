@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from deepx_graph.ir.factor_rule import FactorRule, Partitioning, RuleBuilder, tensor_shape
+from deepx_graph.ir.factor_rule import FactorRule, Partitioning, Reading, RuleBuilder, placed_in, tensor_shape
 from deepx_graph.ir.node import Node
 
 Shape = tuple[int, ...]
@@ -59,6 +59,10 @@ def _reverse(node: Node) -> FactorRule:
     return r.rule()
 
 
+def _reverse_reading(node: Node, dim: int) -> Reading:
+    return Reading(mirrored=True)
+
+
 def _slice(node: Node) -> FactorRule:
     r = RuleBuilder(node)
     for k, (before, after) in enumerate(zip(r.operands[0], r.results[0], strict=True)):
@@ -71,12 +75,24 @@ def _slice_attrs(node: Node, operands: Shapes, results: Shapes) -> tuple[Any, ..
     return _with(node, limit_indices=tuple(limit if size == local else local for limit, size, local in whole))
 
 
+def _slice_reading(node: Node, dim: int) -> Reading:
+    return Reading(node.attr("strides")[dim], -node.attr("start_indices")[dim], at=dim,
+                   attrs=lambda size: {"start_indices": 0, "limit_indices": size})
+
+
 def _pad(node: Node) -> FactorRule:
     r = RuleBuilder(node)
     edges = zip(*(node.attr(name) for name in ("edge_padding_low", "edge_padding_high", "interior_padding")), strict=True)
     for k, padding in enumerate(edges):
         r.factor(r.operands[0][k], (k,), (k,), *["permuted"] * any(padding))
     return r.rule()
+
+
+def _pad_reading(node: Node, dim: int) -> Reading | None:
+    if node.attr("interior_padding")[dim]:
+        return None
+    return Reading(low=node.attr("edge_padding_low")[dim], fill=1, at=dim,
+                   attrs=lambda size: {"edge_padding_low": 0, "edge_padding_high": 0})
 
 
 def _concatenate(node: Node) -> FactorRule:
@@ -119,10 +135,10 @@ def _of_shape(node: Node, operands: Shapes, results: Shapes) -> tuple[Any, ...]:
 RESHAPE = Partitioning(_reshape, _of_shape)
 TRANSPOSE = Partitioning(_transpose)
 BROADCAST = Partitioning(_broadcast, _of_shape)
-REVERSE = Partitioning(_reverse)
-SLICE = Partitioning(_slice, _slice_attrs)
-PAD = Partitioning(_pad)
+REVERSE = Partitioning(_reverse, reading=_reverse_reading)
+SLICE = Partitioning(_slice, _slice_attrs, reading=_slice_reading)
+PAD = Partitioning(_pad, reading=_pad_reading)
 CONCATENATE = Partitioning(_concatenate)
 BITCAST = Partitioning(_bitcast)
-IOTA = Partitioning(_iota, _of_shape)
+IOTA = Partitioning(_iota, _of_shape, placed=placed_in("iota"))
 CONSTANTS = Partitioning(_constant)

@@ -1,0 +1,209 @@
+"""How each node is split: the axes of its factors that make its operands and results cheapest to bring where the plan has them.
+
+A factor may be split along axes that do not divide it where what lies beyond the end does no harm: it is dropped, or in a reduction
+masked by what changes nothing. A permuted one may where its neighbours' elements can be fetched (`halo`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from deepx_graph.ir import Function, Node, Op
+from deepx_graph.ir.factor_rule import FactorRule, Reading, result_shapes
+from deepx_graph.ir.structure import PROJ, index_of
+from deepx_graph.sharding.halo import halo_cost
+from deepx_graph.sharding.mesh import Axes, count_of, local_shape
+from deepx_graph.sharding.propagate import Atoms, assemble, project
+from deepx_graph.sharding.reshard import TensorLayout, reshard_path
+from deepx_graph.sharding.rules import partitioning_of
+from deepx_graph.types import TupleType, as_tensor
+
+MOST_CHOICES = 64
+"""So many ways to split one node are compared."""
+
+FactorAxes = Mapping[int, Atoms]
+"""The axes along which each factor is split."""
+
+
+class Splits:
+    """The ways to split the nodes of a function whose values lie as `layouts` says."""
+
+    def __init__(self, function: Function, layouts: Mapping[Node, TensorLayout]) -> None:
+        self.function, self.layouts = function, layouts
+
+    def chosen(self, node: Node, rule: FactorRule) -> FactorAxes:
+        """The axes of each factor that make operands and results cheapest to bring where they belong."""
+        wishes = self._wishes(node, rule)
+        best: FactorAxes = {}
+        cost = math.inf
+        for order in itertools.islice(itertools.permutations(sorted(wishes)), MOST_CHOICES):
+            for axes in _assignments(rule, wishes, order):
+                found = self.cost(node, rule, axes)
+                if found < cost:
+                    best, cost = axes, found
+        return best
+
+    def _wishes(self, node: Node, rule: FactorRule) -> dict[int, list[Atoms]]:
+        """For each factor that can be split the axes that its tensors have there."""
+        layouts = [*(self.layouts[i].dims for i in node.inputs), *self.result_layouts(node)]
+        found: dict[int, list[Atoms]] = {}
+        for mapped, dims in zip(rule.tensors, layouts, strict=True):
+            for f, axes in project(mapped, dims, rule.sizes).items():
+                if axes and (axes := possible_axes(node, rule, f, axes)):
+                    found.setdefault(f, [])
+                    if axes not in found[f]:
+                        found[f].append(axes)
+        return found
+
+    def result_layouts(self, node: Node) -> list[tuple[Axes, ...]]:
+        """How the plan has each result of a node; whole where nothing uses it."""
+        if not isinstance(node.type, TupleType):
+            return [self.layouts[node].dims]
+        found: list[tuple[Axes, ...]] = [((),) * len(shape) for shape in result_shapes(node)]
+        for u in self.function.users[node]:
+            if u.op is PROJ:
+                found[index_of(u)] = self.layouts[u].dims
+        return found
+
+    def cost(self, node: Node, rule: FactorRule, axes: FactorAxes) -> float:
+        """What resharding costs around a node that is split so; then how little of it one device computes."""
+        total = 0.0
+        for i, mapped in zip(node.inputs, rule.operands, strict=True):
+            type = as_tensor(i.type)
+            wanted = layout_of(mapped, axes, rule.sizes)
+            total += reshard_path(type.shape, type.dtype.itemsize, self.layouts[i], wanted).cost
+            for dim, f in _permuted(rule, mapped, axes):
+                shape = tuple(type.shape[k] if k == dim else n for k, n in enumerate(local_shape(type.shape, wanted.dims)))
+                reading = reading_of(node, rule, f)
+                assert reading is not None
+                total += halo_cost(shape, type.dtype.itemsize, dim, result_size(node, rule, f), axes[f], reading)
+        partial = partial_axes(rule, axes)
+        types = node.type.items if isinstance(node.type, TupleType) else (node.type,)
+        for item, mapped, dims in zip(types, rule.results, self.result_layouts(node), strict=True):
+            type = as_tensor(item)
+            made = TensorLayout(layout_of(mapped, axes, rule.sizes).dims, partial)
+            total += reshard_path(type.shape, type.dtype.itemsize, made, TensorLayout(dims)).cost
+        return total + 1.0 / math.prod(a.size for found in axes.values() for a in found)
+
+
+def _permuted(rule: FactorRule, mapped: Sequence[Sequence[int]], axes: FactorAxes) -> Iterator[tuple[int, int]]:
+    """The dimensions of an operand that are split along a permuted factor, with that."""
+    for dim, factors in enumerate(mapped):
+        for f in factors:
+            if f in rule.permuted and axes.get(f):
+                yield dim, f
+
+
+def halos(rule: FactorRule, axes: FactorAxes) -> Iterator[tuple[int, int, int]]:
+    """Operand, dimension and factor of what is read across the borders of parts."""
+    for k, mapped in enumerate(rule.operands):
+        for dim, f in _permuted(rule, mapped, axes):
+            yield k, dim, f
+
+
+def partial_axes(rule: FactorRule, axes: FactorAxes) -> Atoms:
+    """The axes over which the results of a node that is split so are still to be combined."""
+    return tuple(a for f in sorted(rule.reduction) for a in axes.get(f, ()))
+
+
+# --- what can be split --------------------------------------------------------------------------------------------
+
+
+def combiner_of(node: Node) -> Op | None:
+    """The op that combines partial results of the node; None where they cannot be."""
+    how = partitioning_of(node)
+    return how.combiner(node) if how and how.combiner else None
+
+
+def reading_of(node: Node, rule: FactorRule, factor: int) -> Reading | None:
+    """What is read along a permuted factor; None where it has to be whole."""
+    how, dim = partitioning_of(node), _dimension(rule.results[0], factor)
+    return None if how is None or how.reading is None or dim is None else how.reading(node, dim)
+
+
+def result_size(node: Node, rule: FactorRule, factor: int) -> int:
+    """The size of the dimension of the result that a permuted factor is."""
+    dim = _dimension(rule.results[0], factor)
+    assert dim is not None
+    return result_shapes(node)[0][dim]
+
+
+def _dimension(mapped: Sequence[Sequence[int]], factor: int) -> int | None:
+    return next((d for d, factors in enumerate(mapped) if factor in factors), None)
+
+
+def possible_axes(node: Node, rule: FactorRule, factor: int, axes: Atoms) -> Atoms:
+    """The leading axes along which a factor of the node can be split; none where it has to be whole."""
+    how = partitioning_of(node)
+    is_empty = 0 in (rule.sizes[factor], *map(math.prod, result_shapes(node)))
+    if (how is None or is_empty or factor in rule.replicated | rule.whole
+            or (factor in rule.reduction and combiner_of(node) is None)
+            or (factor in rule.positional and how.placed is None)
+            or (factor in rule.permuted and reading_of(node, rule, factor) is None)):
+        return ()
+    return axes if _may_be_padded(node, rule, factor) else _even(rule.sizes[factor], axes)
+
+
+def _may_be_padded(node: Node, rule: FactorRule, factor: int) -> bool:
+    """Whether parts may be rounded up: the factor is a whole dimension wherever it is, and in a reduction can be masked."""
+    shapes = [*(as_tensor(i.type).shape for i in node.inputs), *result_shapes(node)]
+    for k, (mapped, shape) in enumerate(zip(rule.tensors, shapes, strict=True)):
+        dim = _dimension(mapped, factor)
+        if dim is None:
+            continue
+        if len(mapped[dim]) > 1 or shape[dim] == 0 or (shape[dim] != rule.sizes[factor] and factor not in rule.permuted):
+            return False
+        if factor in rule.reduction and k < len(rule.operands) and neutral_of(node, k) is None:
+            return False
+    return True
+
+
+def neutral_of(node: Node, operand: int) -> object:
+    """What an operand has beyond its end on a reduction factor; None where nothing changes nothing."""
+    how = partitioning_of(node)
+    return how.neutral(node, operand) if how and how.neutral else None
+
+
+def _even(size: int, atoms: Atoms) -> Atoms:
+    """The leading axes that split a size evenly."""
+    count = 1
+    for k, a in enumerate(atoms):
+        count *= a.size
+        if size % count or size == 0:
+            return atoms[:k]
+    return atoms
+
+
+# --- assignments --------------------------------------------------------------------------------------------------
+
+
+def _assignments(rule: FactorRule, wishes: Mapping[int, list[Atoms]], order: Sequence[int]) -> Iterator[dict[int, Atoms]]:
+    """Factors that get their wishes in an order, without axes that an earlier one has; all that a dimension can say."""
+    for count in range(len(order) + 1):
+        used: set[object] = set()
+        axes: dict[int, Atoms] = {}
+        for f in order[:count]:
+            mine = next((w for w in wishes[f] if not used.intersection(w)), ())
+            axes[f] = mine
+            used.update(mine)
+        yield expressible(rule, axes)
+
+
+def expressible(rule: FactorRule, axes: dict[int, Atoms]) -> dict[int, Atoms]:
+    """Without the axes of minor factors of dimensions whose major ones are not split to the end."""
+    found = dict(axes)
+    for mapped in rule.tensors:
+        for factors in mapped:
+            is_full = True
+            for f in factors:
+                if not is_full:
+                    found[f] = ()
+                is_full = is_full and count_of(found.get(f, ())) == rule.sizes[f]
+    return found if found == axes else expressible(rule, found)
+
+
+def layout_of(mapped: Sequence[Sequence[int]], axes: FactorAxes, sizes: Sequence[int]) -> TensorLayout:
+    """How a tensor lies whose factors are split so."""
+    return TensorLayout(tuple(assemble(factors, axes, sizes) for factors in mapped))

@@ -1,0 +1,127 @@
+"""Halos: what a device needs of its neighbours where the elements of a result read past the end of its part.
+
+A device computes a block of the result, which reads a range of the operand; it has a block of that. `Halo` says which blocks the
+range of each device touches, and which positions of them any device needs; `exchanged` fetches those by permutations, one after the
+other, and cuts out the range.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from deepx_graph import ops
+from deepx_graph.ir import Node
+from deepx_graph.ir.factor_rule import Reading
+from deepx_graph.sharding.mesh import Axes, count_of
+from deepx_graph.sharding.moves import Mover
+from deepx_graph.sharding.reshard import MESSAGE
+from deepx_graph.types import as_tensor
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Halo:
+    """One dimension of `size` elements of an operand, of a result of `result` elements, both split into `count` parts."""
+
+    size: int
+    result: int
+    count: int
+    reading: Reading
+
+    @cached_property
+    def block(self) -> int:
+        """The size of a part of the operand."""
+        return -(-self.size // self.count)
+
+    @cached_property
+    def length(self) -> int:
+        """How many positions a device reads."""
+        return (-(-self.result // self.count) - 1) * self.reading.stride + self.reading.extent
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """Where the range of each part begins in the whole operand."""
+        r, part = self.reading, -(-self.result // self.count)
+        return tuple(self.size - (i + 1) * part if r.mirrored else i * part * r.stride - r.low for i in range(self.count))
+
+    @cached_property
+    def first(self) -> tuple[int, ...]:
+        """The first block that the range of each part touches."""
+        return tuple(start // self.block for start in self.starts)
+
+    @cached_property
+    def slots(self) -> tuple[tuple[int, int], ...]:
+        """Of each further block, the first for slot 0, the positions that any part reads."""
+        found: list[tuple[int, int]] = []
+        for start, first in zip(self.starts, self.first, strict=True):
+            low, stop, slot = start - first * self.block, start + self.length - first * self.block, 0
+            while stop > 0:
+                mine = max(low, 0), min(stop, self.block)
+                if slot == len(found):
+                    found.append(mine)
+                found[slot] = min(found[slot][0], mine[0]), max(found[slot][1], mine[1])
+                low, stop, slot = low - self.block, stop - self.block, slot + 1
+        return tuple(found)
+
+    def rounds(self, slot: int) -> list[Pairs]:
+        """Who sends its block to whom, in numbers of parts, so that nobody sends twice in one round."""
+        found: list[dict[int, int]] = []
+        for part, first in enumerate(self.first):
+            source = first + slot
+            reaches = self.starts[part] + self.length > source * self.block
+            if reaches and 0 <= source < self.count and source * self.block < self.size:
+                turn = next((r for r in found if source not in r), None)
+                if turn is None:
+                    found.append(turn := {})
+                turn[source] = part
+        return [tuple(sorted(r.items())) for r in found]
+
+    def cost(self, nbytes: float) -> float:
+        """Bytes received, where a whole part of the operand has `nbytes`; a fixed price for each message."""
+        found = 0.0
+        for slot, (low, stop) in enumerate(self.slots):
+            moving = [r for r in self.rounds(slot) if any(a != b for a, b in r)]
+            found += len(moving) * (MESSAGE + nbytes * (stop - low) / max(1, self.block))
+        return found
+
+
+def exchanged(mover: Mover, x: Node, dim: int, axes: Axes, halo: Halo, fill: Node | None) -> Node:
+    """What this device reads along a dimension that is split along the axes; `fill` outside of the whole operand."""
+    groups = mover.mesh.groups(axes)
+    part = [mover.mesh.index(d, axes) for d in range(mover.mesh.count)]
+    found = [_fetched(mover, mover.cut(x, dim, low, stop), halo.rounds(slot), groups, part)
+             for slot, (low, stop) in enumerate(halo.slots)]
+    joined = found[0] if len(found) == 1 else mover.b(ops.concatenate, *found, dimension=dim)
+    offsets = [start - first * halo.block - halo.slots[0][0] for start, first in zip(halo.starts, halo.first, strict=True)]
+    if set(offsets) == {0} and as_tensor(joined.type).shape[dim] == halo.length:
+        here = joined
+    else:
+        here = mover.sliced(joined, dim, mover.here([offsets[p] for p in part]), halo.length)
+    return here if fill is None else mover.filled(here, dim, [halo.starts[p] for p in part], halo.size, fill)
+
+
+def _fetched(mover: Mover, x: Node, rounds: Sequence[Pairs], groups: Sequence[Sequence[int]], part: Sequence[int]) -> Node:
+    """What each part gets of others in some rounds; zeros where nothing comes."""
+    b = mover.b
+    whole: Node | None = None
+    for pairs in rounds:
+        here = x
+        if any(source != target for source, target in pairs):
+            here = mover.permuted(x, [(g[source], g[target]) for g in groups for source, target in pairs])
+        if whole is None:
+            whole = here
+            continue
+        targets = {target for _, target in pairs}
+        mine = b(ops.compare, mover.here([int(p in targets) for p in part]), b.constant(1), direction="EQ")
+        whole = b(ops.select, mine, here, whole)
+    return whole if whole is not None else b.splat(0, as_tensor(x.type))
+
+
+def halo_cost(shape: Sequence[int], itemsize: int, dim: int, result: int, axes: Axes, reading: Reading) -> float:
+    """What the exchange costs for an operand of that shape on one device but for the dimension, which is given as a whole."""
+    halo = Halo(shape[dim], result, count_of(axes), reading)
+    return halo.cost(math.prod(n for k, n in enumerate(shape) if k != dim) * halo.block * itemsize)

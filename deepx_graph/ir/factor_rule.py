@@ -80,9 +80,9 @@ def _shown(tensors: Sequence[Mapped]) -> str:
 class Reading:
     """The positions of its operands that an element at r of a permuted factor reads: `extent`, from r * stride - low on.
 
-    `mirrored`: these positions count from the end. `fill` is the operand, a scalar, whose value is read outside, `ZERO` for zeros, or
-    None where nothing is. `attrs(size)` gives the entries, at index `at`, of the attributes of the operation on what one device
-    has read, an operand of that size that begins where the first window does.
+    `mirrored`: these positions count from the end. `fill` is the operand, a scalar, whose value is read outside, `ZERO` for
+    zeros, or None where nothing is. `attrs(size)` gives the entries, at index `at`, of the attributes of the operation on what
+    one device has read, an operand of that size that begins where the first window does.
     """
 
     stride: int = 1

@@ -18,7 +18,7 @@ from deepx_graph.ir.factor_rule import Reading
 from deepx_graph.sharding.mesh import Axes, count_of
 from deepx_graph.sharding.moves import Mover
 from deepx_graph.sharding.reshard import MESSAGE
-from deepx_graph.types import as_tensor
+from deepx_graph.types import I32, as_tensor
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -116,7 +116,7 @@ def _fetched(mover: Mover, x: Node, rounds: Sequence[Pairs], groups: Sequence[Se
             whole = here
             continue
         targets = {target for _, target in pairs}
-        mine = b(ops.compare, mover.here([int(p in targets) for p in part]), b.constant(1), direction="EQ")
+        mine = b(ops.compare, mover.here([int(p in targets) for p in part]), b.constant(1, I32), direction="EQ")
         whole = b(ops.select, mine, here, whole)
     return whole if whole is not None else b.splat(0, as_tensor(x.type))
 

@@ -175,6 +175,8 @@ class TensorSharding:
     dims: tuple[DimSharding, ...]
     replicated: Axes = ()
     unreduced: Axes = ()
+    unreduced_by: str = ""
+    """How these are combined, where that is no sum: `max`, `min`."""
 
     @property
     def axes(self) -> tuple[Axes, ...]:
@@ -197,8 +199,8 @@ class TensorSharding:
     def text(self, mesh: Mesh) -> str:
         """`[{"x"}, {?}], replicated={"y"}`."""
         said = f"[{', '.join(d.text(mesh) for d in self.dims)}]"
-        for word, axes in (("replicated", self.replicated), ("unreduced", self.unreduced)):
-            said += f", {word}={{{', '.join(map(mesh.shown, axes))}}}" if axes else ""
+        for word, by, axes in (("replicated", "", self.replicated), ("unreduced", self.unreduced_by, self.unreduced)):
+            said += f", {word}={by}{{{', '.join(map(mesh.shown, axes))}}}" if axes else ""
         return said
 
 

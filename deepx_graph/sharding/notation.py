@@ -157,14 +157,17 @@ class _Notation:
                 self.expect(",")
             dims.append(self.dimension(mesh))
         said: dict[str, Axes] = {}
+        by = ""
         while self.peek() == ",":
             self.expect(",")
             word = self.word()
             if word not in ("replicated", "unreduced") or word in said:
                 raise self.fail("expected 'replicated' or 'unreduced'", "replicated={..}")
             self.expect("=")
+            if word == "unreduced" and self.peek() in ("max", "min"):
+                by = self.word()
             said[word] = self.axes(mesh)
-        found = TensorSharding(tuple(dims), **said)
+        found = TensorSharding(tuple(dims), **said, unreduced_by=by)
         used = [a for axes in (*found.axes, found.replicated, found.unreduced) for a in axes]
         for k, a in enumerate(used):
             if clash := next((b for b in used[:k] if a.overlaps(b)), None):

@@ -19,6 +19,7 @@ from deepx_graph.ir.builder import fresh_loop
 from deepx_graph.ir.factor_rule import ZERO, FactorRule, Position, Reading, result_shapes
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, PARAM, PARTIAL, PROJ, index_of
 from deepx_graph.literal import Array
+from deepx_graph.sharding import manual
 from deepx_graph.sharding.choice import (
     FactorAxes,
     Splits,
@@ -36,7 +37,7 @@ from deepx_graph.sharding.moves import Mover
 from deepx_graph.sharding.pieces import assembled, piece
 from deepx_graph.sharding.plan import Plan
 from deepx_graph.sharding.propagate import Atoms
-from deepx_graph.sharding.reshard import TensorLayout, reshard_path
+from deepx_graph.sharding.reshard import Path, TensorLayout, reshard_path
 from deepx_graph.sharding.rules import factor_rule, partitioning_of
 from deepx_graph.sharding.values import CARRIERS
 from deepx_graph.types import TensorType, TupleType, Type, as_tensor, is_state
@@ -79,6 +80,15 @@ class _Partitioner:
         self.made: dict[Node, Node] = {}
         self.layouts = {n: self._planned(n, plan.values.get(n)) for n in self.function.nodes}
         self.splits = Splits(self.function, self.layouts)
+        self.by_hand = {n: said for n in self.function.nodes if (said := manual.shardings_of(n, self.mesh)) is not None}
+        self.by_device: dict[Node, list[Node]] = {}
+        self.apart = self._apart()
+
+    def _apart(self) -> set[Node]:
+        """The nodes that one device does without: what cuts and joins the operands and results of computations by hand."""
+        found = manual.joins(self.function.nodes, set(self.by_hand))
+        found |= {i for n in self.by_hand for i in n.inputs if i.op is PARTIAL}
+        return found | {n for n in self.function.nodes if is_state(n.type) and (n.op is PARAM or n.inputs[0] in self.by_hand)}
 
     def _planned(self, node: Node, sharding: TensorSharding | None) -> TensorLayout:
         """The layout that the plan has for a value."""
@@ -91,20 +101,27 @@ class _Partitioner:
 
     def result(self) -> Partitioned:
         for node in self.function.nodes:
-            self._check(node)
+            if node in self.apart:
+                continue
             self.b.origin = replace(node.origin, notes=())
+            if node in self.by_hand:
+                self.by_device[node] = self._by_hand(node)
+                continue
             self.made[node] = self._local(node)
-        results, shardings = [], []
+        results, shardings, shapes = [], [], []
         for k, node in enumerate(self.function.results):
+            if is_state(node.type):
+                continue
             layout = self._planned(node, self.plan.results[k]) if k in self.plan.results else self.layouts[node]
             results.append(self._moved(node, layout))
             shardings.append(_sharding(layout))
-        params = tuple(self.made[p] for p in self.function.params)
+            shapes.append(as_tensor(node.type).shape)
+        given = [p for p in self.function.params if not is_state(p.type)]
+        params = tuple(self.made[p] for p in given)
         names = tuple(self.function.result_name(k) for k in range(len(results)))
         function = self.function.with_(params=params, results=tuple(results), result_names=names, result_notes=(), attributes=())
-        return Partitioned(self.module.with_functions([function]), self.mesh,
-                           tuple(_sharding(self.layouts[p]) for p in self.function.params), tuple(shardings),
-                           tuple(as_tensor(r.type).shape for r in self.function.results))
+        return Partitioned(self.module.with_functions([function]), self.mesh, tuple(_sharding(self.layouts[p]) for p in given),
+                           tuple(shardings), tuple(shapes))
 
     @staticmethod
     def _check(node: Node) -> None:
@@ -118,6 +135,12 @@ class _Partitioner:
     # --- one node
 
     def _local(self, node: Node) -> Node:
+        if (made := manual.result_of(node)) is not None and made[0] in self.by_hand:
+            (_, after), shape = self.by_hand[made[0]], as_tensor(node.type).shape
+            before = self._planned(node, after[made[1]])
+            part = self.by_device[made[0]][made[1]]
+            return self.mover.along(part, shape, before, self._path(node, before, self.layouts[node]))
+        self._check(node)
         if node.op is PARAM:
             return self.b.param(index_of(node), self._type(node.type, self.layouts[node]), node.name)
         if node.op in CARRIERS:
@@ -126,6 +149,18 @@ class _Partitioner:
         if rule is None:
             return self._whole(node)
         return self._split(node, rule)
+
+    def _by_hand(self, node: Node) -> list[Node]:
+        """The results on this device of what a program does by hand."""
+        before, _ = self.by_hand[node]
+        operands = manual.operands_of(node, before)
+        parts = [self._moved(x, self._planned(x, s)) for x, s in zip(operands, before, strict=True)]
+        return manual.on_this_device(self.b, self.module, node, parts)
+
+    @staticmethod
+    def _path(node: Node, before: TensorLayout, after: TensorLayout) -> Path:
+        type = as_tensor(node.type)
+        return reshard_path(type.shape, type.dtype.itemsize, before, after)
 
     def _type(self, type: Type, layout: TensorLayout) -> Type:
         return type.with_dims(local_shape(type.shape, layout.dims)) if isinstance(type, TensorType) else type
@@ -221,8 +256,7 @@ class _Partitioner:
         x, before = self.made[node], self.layouts[node]
         if before == after or not isinstance(node.type, TensorType):
             return x
-        shape = node.type.shape
-        return self.mover.along(x, shape, before, reshard_path(shape, node.type.dtype.itemsize, before, after))
+        return self.mover.along(x, node.type.shape, before, self._path(node, before, after))
 
 
 def _unsplit(node: Node) -> TensorLayout:

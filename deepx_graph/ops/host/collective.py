@@ -291,6 +291,11 @@ spmd_all_to_all: Op = _spmd(all_to_all, "replica_groups = [], split_dimension = 
 spmd_collective_permute: Op = _spmd(collective_permute, "source_target_pairs = [[0, 0]]")
 
 
+PURE: dict[Op, Op] = {all_reduce: spmd_all_reduce, all_gather: spmd_all_gather, reduce_scatter: spmd_reduce_scatter,
+                      all_to_all: spmd_all_to_all, collective_permute: spmd_collective_permute}
+"""The collective of a partitioner that is another without the state and with one operand."""
+
+
 def _number(name: str, summary: str, of: Callable[[Grid, int], int]) -> Op:
     exchange = Exchange(lambda grid, device: (device,), lambda grid, group, values: [[np.uint32(of(grid, group[0]))]])
     return Op(name, summary, infer=lambda types: scalar(U32), eval=lambda xs: np.asarray(exchange.alone(xs, ())[0]),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from deepx_graph import ops
 from deepx_graph.ir import Node, Op
+from deepx_graph.ops.host.collective import PURE
 from deepx_graph.text.xla import mlir_text
 from deepx_graph.text.xla.fields import AttributeField, Attrs, Derived, OperationRow, body, flag, number, real, row, string
 from deepx_graph.text.xla.hlo_text import Groups, groups_text, parse_groups
@@ -191,10 +192,7 @@ COLLECTIVES: tuple[OperationRow, ...] = (
 )
 """What moves data between devices, in both syntaxes."""
 
-_PURE = {ops.all_reduce: ops.spmd_all_reduce, ops.all_gather: ops.spmd_all_gather, ops.reduce_scatter: ops.spmd_reduce_scatter,
-         ops.all_to_all: ops.spmd_all_to_all, ops.collective_permute: ops.spmd_collective_permute}
-
-SPMD: tuple[OperationRow, ...] = tuple(replace(r, op=_PURE[r.op]) for r in COLLECTIVES if r.op in _PURE)
+SPMD: tuple[OperationRow, ...] = tuple(replace(r, op=PURE[r.op]) for r in COLLECTIVES if r.op in PURE)
 """The same of a partitioner, as they are written: what is read is in the order of the state."""
 
 DEVICES: tuple[OperationRow, ...] = (

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from deepx_graph.text.stablehlo.reader import shardy_forms as shardy
 from deepx_graph.text.stablehlo.reader.scanner import MlirCursor
 from deepx_graph.text.stablehlo.syntax import BlockArgument, Operation
 from deepx_graph.types import Type
@@ -132,28 +133,8 @@ def precision(p: MlirParser, op: Operation) -> None:
     p.signature(op)
 
 
-def manual_computation(p: MlirParser, op: Operation) -> None:
-    """`sdy.manual_computation(%x) in_shardings=[..] out_shardings=[..] manual_axes={..} (%a: type) {..} : (types) -> types`."""
-    c = p.cursor
-    c.expect("(", "before the operands")
-    op.operands = p.operands()
-    for word, open_, close in (("in_shardings", "[", "]"), ("out_shardings", "[", "]"), ("manual_axes", "{", "}")):
-        c.expect(word)
-        c.expect("=")
-        if not c.peek(open_):
-            c.fail(f"expected '{open_}'", expected=open_)
-        start, c.at = c.at, c.closing(open_, close)
-        op.extra[word] = c.text[start : c.at]
-    c.expect("(", "before the arguments")
-    args = p.block_args()
-    c.expect("{")
-    op.regions.append(p.region(args))
-    c.expect(":", "before the types")
-    p.signature(op)
-
-
 FORMS: dict[str, Callable[[MlirParser, Operation], None]] = {
-    "builtin.module": module, "func.func": function, "sdy.manual_computation": manual_computation,
+    "builtin.module": module, "func.func": function, **shardy.FORMS,
     "stablehlo.while": while_, "stablehlo.reduce": reduce,
     "stablehlo.reduce_precision": precision,
 }  # fmt: skip

@@ -212,6 +212,7 @@ class MlirParser:
         elif slices := c.match(_SLICE):
             op.extra["slice"] = slices[0]
         elif is_foreign(op.name) and (c.accept("=") or c.peek("<")):  # a form that another dialect gives its meaning
+            c.accept("#sdy.mesh")
             if not c.peek("<"):
                 return True
             start, c.at = c.at, c.closing("<", ">")

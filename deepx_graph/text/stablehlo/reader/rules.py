@@ -19,6 +19,7 @@ from deepx_graph.text.stablehlo.reader import dynamic
 from deepx_graph.text.stablehlo.reader.context import OperationContext
 from deepx_graph.text.stablehlo.reader.devices import DEVICES, call
 from deepx_graph.text.stablehlo.reader.effects import callees
+from deepx_graph.text.stablehlo.reader.shardy import SHARDY
 from deepx_graph.text.stablehlo.syntax import Dense
 from deepx_graph.text.xla.table import ROWS, TABLE, drawn
 from deepx_graph.types import as_tensor
@@ -83,13 +84,6 @@ def _barrier(c: OperationContext) -> list[Node]:
     return [c(ops.identity, x, role=c.word("role", default="optimization_barrier")) for x in c.inputs]
 
 
-def _sharding(c: OperationContext) -> list[Node]:
-    """The operand: where its parts lie does not change it. The constraint is kept as a note."""
-    said = c.op.extra.get("form") or c.word("sharding", default="").removeprefix("#sdy.sharding")
-    c.b.origin = replace(c.b.origin, notes=(*c.b.origin.notes, ("constraint", f"#sdy.sharding{said}")))
-    return [c(ops.identity, c.inputs[0], role="sharding_constraint")]
-
-
 def _unchanged(role: str) -> Rule:
     """The first operand; a token beside it orders nothing that the state does not."""
     return lambda c: [c(ops.identity, c.inputs[0], role=role)]
@@ -107,8 +101,9 @@ RULES: dict[str, Rule] = {
     "opaque": OperationContext.opaque,
     **{row.mlir: row.results for row in TABLE},
     **DEVICES,
+    **SHARDY,
     **{f"chlo.broadcast_{op.name}": dynamic.broadcasting(ROWS[op].results) for op in _CHLO_BROADCAST},
-    "stablehlo.constant": _constant,
+    **dict.fromkeys(("stablehlo.constant", "sdy.constant"), _constant),
     "stablehlo.dynamic_iota": dynamic.of_result(ROWS[ops.iota].results),
     "stablehlo.dynamic_broadcast_in_dim": dynamic.of_result(ROWS[ops.broadcast_in_dim].results),
     "stablehlo.dynamic_reshape": dynamic.of_result(ROWS[ops.reshape].results),
@@ -125,8 +120,6 @@ RULES: dict[str, Rule] = {
     "mhlo.topk": lambda c: ROWS[ops.top_k].results(c) if c.flag("largest", default=True) else c.opaque(),
     "stablehlo.composite": _call,
     "stablehlo.optimization_barrier": _barrier,
-    "sdy.sharding_constraint": _sharding,
-    "sdy.reshard": _sharding,
     "stablehlo.rng": _rng,
     "stablehlo.torch_index_select": dynamic.index_select,
     "stablehlo.dynamic_conv": dynamic.with_values(ROWS[ops.convolution].results, padding=2),

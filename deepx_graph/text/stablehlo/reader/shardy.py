@@ -1,0 +1,174 @@
+"""Reading Shardy's dialect: constraints on how values lie, which are kept as notes of identities, and computations by hand.
+
+Its collectives (`sdy.all_gather`, ...) are constraints, too: they move a value from one sharding to another and change nothing of
+it as a whole; neither does `sdy.all_reduce`, which sums what is unreduced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from deepx_graph import ops
+from deepx_graph.errors import ParseError
+from deepx_graph.ir import Function, Node
+from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.sharding.manual import IN, OUT, ROLE
+from deepx_graph.sharding.mesh import Axes, Mesh, count_of
+from deepx_graph.sharding.mesh import split as split_along
+from deepx_graph.sharding.notation import read_annotation
+from deepx_graph.text.stablehlo.reader.context import OperationContext
+from deepx_graph.text.stablehlo.reader.shardy_forms import COLLECTIVES
+from deepx_graph.types import STATE, as_tensor
+
+Rule = Callable[[OperationContext], list[Node]]
+
+
+def _noted(c: OperationContext, x: Node, role: str, *notes: tuple[str, str]) -> Node:
+    """The value, with notes of its own."""
+    before = c.b.origin
+    c.b.origin = replace(before, notes=(*before.notes, *notes))
+    found = c(ops.identity, x, role=role)
+    c.b.origin = before
+    return found
+
+
+def sharding_constraint(c: OperationContext) -> list[Node]:
+    """The operand: where its parts lie does not change it. The constraint is kept as a note."""
+    said = c.op.extra.get("form") or c.word("sharding", "out_sharding", default="").removeprefix("#sdy.sharding")
+    return [_noted(c, c.inputs[0], "sharding_constraint", ("constraint", f"#sdy.sharding{said}"))]
+
+
+def _barrier(c: OperationContext) -> list[Node]:
+    """The operand; shardings are propagated over it in the directions named alone."""
+    return [_noted(c, c.inputs[0], "propagation_barrier", ("propagation_barrier", c.word("allowed_direction", default="NONE")))]
+
+
+def _edge(c: OperationContext) -> list[Node]:
+    """What flows along a data-flow edge, with the sharding of all that does."""
+    said = c.op.extra.get("form") or c.word("sharding", default="").removeprefix("#sdy.sharding")
+    return [_noted(c, c.inputs[0], "data_flow_edge", *([("constraint", f"#sdy.sharding{said}")] if said else []))]
+
+
+def _group(c: OperationContext) -> list[Node]:
+    """Nothing; the value is from here on one that lies as all of its group do."""
+    name = c.op.operands[0][0]
+    c.scope[name] = _noted(c, c.inputs[0], "sharding_group", ("sharding_group", str(c.number("group_id", default=0))))
+    return []
+
+
+def _named_computation(c: OperationContext) -> list[Node]:
+    """Its body, inlined; what is said of operands and results is a constraint on them."""
+    def said(values: Sequence[Node], word: str) -> list[Node]:
+        texts = re.findall(r"<@[^>]*>", c.op.extra.get(word, ""))
+        if len(texts) != len(values):
+            return list(values)
+        notes = [("constraint", f"#sdy.sharding{t}") for t in texts]
+        return [_noted(c, x, "sharding_constraint", note) for x, note in zip(values, notes, strict=True)]
+
+    return said(c.region(0, said(c.inputs, "in_shardings")), "out_shardings")
+
+
+# --- sdy.manual_computation: what every device of a mesh does with its part ---------------------------------------
+
+Split = tuple[Axes, ...]
+"""The axes along which each dimension is split."""
+
+
+def manual_computation(c: OperationContext) -> list[Node]:
+    """The results on whole tensors: one `run_parallel` over slices of the operands, as their shardings say, put together again.
+
+    Devices that differ along axes that are left to a partitioner alone do the same.
+    """
+    manual = set(re.findall(r'"([^"]*)"', c.op.extra["manual_axes"]))
+    before, after = (_shardings(c, c.op.extra[k], manual) for k in ("in_shardings", "out_shardings"))
+    mesh = _mesh(c, [m for m, _ in (*before, *after)])
+    if len(before) != len(c.inputs):
+        raise c.fail(f"{c.op.name} has {len(before)} shardings for {len(c.inputs)} operands")
+    function = _function(c)
+    programs = [c.b.partial(function) for _ in range(mesh.count)]
+    args = [_part(c, x, mesh, split, d) for d in range(mesh.count) for x, (_, split) in zip(c.inputs, before, strict=True)]
+    c.b.origin = replace(origin := c.b.origin, notes=(*c.b.origin.notes, (IN, _note(before)), (OUT, _note(after))))
+    results = c.act(ops.run_parallel, *programs, *args, replicas=1, partitions=mesh.count,
+                    operand_segment_sizes=(1, mesh.count, 0, len(args)))
+    c.b.origin = origin
+    each = [results[k :: len(after)] for k in range(len(after))]
+    return [c(ops.identity, _joined(c, parts, mesh, split), role=ROLE) for parts, (_, split) in zip(each, after, strict=True)]
+
+
+def _note(shardings: Sequence[tuple[Mesh, Split]]) -> str:
+    each = ", ".join(f"<mesh{mesh}, {split_along(*split).text(mesh)}>" for mesh, split in shardings)
+    return f"#sdy.sharding_per_value<[{each}]>"
+
+
+def _shardings(c: OperationContext, text: str, manual: set[str]) -> list[tuple[Mesh, Split]]:
+    """`[<@mesh, [{"a"}, {}]>, ...]`: the mesh and the split of each along manual axes."""
+    try:
+        return [(mesh, tuple(tuple(a for a in axes if a.name in manual) for axes in sharding.axes))
+                for mesh, sharding in read_annotation(f"<{text}>", c.lowering.meshes)]
+    except ParseError as e:
+        raise c.fail(f"{c.op.name}: {e.diagnostics[0].message}", e.diagnostics[0].expected) from None
+
+
+def _mesh(c: OperationContext, stated: Sequence[Mesh]) -> Mesh:
+    meshes = set(stated) or set(c.lowering.meshes.values())
+    if len(meshes) != 1:
+        raise c.fail(f"{c.op.name} needs one mesh", "sdy.mesh @mesh = <[...]>")
+    return meshes.pop()
+
+
+def _function(c: OperationContext) -> Function:
+    """What one device does, as a function of the module."""
+    lowering, block = c.lowering, c.op.regions[0][0]
+    outer, origin = lowering.state, c.b.origin
+    params = lowering.params(block)
+    lowering.state = state = c.b.param(len(params), STATE, "state")
+    constants = {name: node for name, node in c.scope.items() if node.op is CONSTANT}
+    results = lowering.run(block, constants | lowering.bound(block, params, c.op), c.op)
+    function = Function(lowering.unused(f"{c.b.origin.name or 'manual'}_device"), (*params, state), (*results, lowering.state),
+                        public=False, span=origin.span)
+    lowering.state, c.b.origin = outer, origin
+    lowering.made.append(function)
+    return function
+
+
+def _position(mesh: Mesh, split: Split, device: int) -> tuple[int, ...]:
+    """The number of the part that a device has, in each dimension."""
+    return tuple(mesh.index(device, axes) for axes in split)
+
+
+def _part(c: OperationContext, x: Node, mesh: Mesh, split: Split, device: int) -> Node:
+    """The part of an operand that a device has."""
+    shape = as_tensor(x.type).shape
+    counts = [count_of(axes) for axes in split]
+    if all(n == 1 for n in counts):
+        return x
+    sizes = [extent // n for extent, n in zip(shape, counts, strict=True)]
+    start = tuple(p * s for p, s in zip(_position(mesh, split, device), sizes, strict=True))
+    limit = tuple(a + s for a, s in zip(start, sizes, strict=True))
+    return c(ops.slice_, x, start_indices=start, limit_indices=limit, strides=(1,) * len(shape))
+
+
+def _joined(c: OperationContext, parts: Sequence[Node], mesh: Mesh, split: Split) -> Node:
+    """The tensor of which every device has a part, joined dimension by dimension, the last one first."""
+    pieces: dict[tuple[int, ...], Node] = {}
+    for device, part in enumerate(parts):
+        pieces.setdefault(_position(mesh, split, device), part)
+    for dim in reversed(range(len(split))):
+        rows: dict[tuple[int, ...], list[Node]] = {}
+        for at in sorted(pieces):
+            rows.setdefault(at[:dim], []).append(pieces[at])
+        pieces = {at: row[0] if len(row) == 1 else c(ops.concatenate, *row, dimension=dim) for at, row in rows.items()}
+    return pieces[()]
+
+
+SHARDY: dict[str, Rule] = {
+    **dict.fromkeys(("sdy.sharding_constraint", "sdy.reshard", *COLLECTIVES), sharding_constraint),
+    "sdy.propagation_barrier": _barrier,
+    **dict.fromkeys(("sdy.data_flow_edge", "sdy.func_data_flow_edge"), _edge),
+    "sdy.sharding_group": _group,
+    "sdy.named_computation": _named_computation,
+    "sdy.manual_computation": manual_computation,
+}
+"""How they are read."""

@@ -36,7 +36,7 @@ def written(module: Module, name: str) -> str:
 
 
 def partitioned(text: str, main: str, also: tuple[str, ...]) -> str:
-    """Each function of a text that states shardings as the program of one device, the others, and twins that main wants, as they are."""
+    """Functions that state shardings as programs of one device; others, and twins that main wants, as they are."""
     whole, found = dx.loads(text, "stablehlo"), []
     names = re.findall(r"^\s*func\.func\s+(?:public |private )?@(\w+)\(", text, flags=re.M)
     for name in names:

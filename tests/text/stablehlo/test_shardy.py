@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
+from deepx_graph.sharding.annotations import stated_plan
 
 X = np.arange(32, dtype="f4").reshape(8, 4)
 HEAD = """module @m attributes {mhlo.num_partitions = 4 : i32} {
@@ -64,8 +65,42 @@ def test_devices_meet_along_an_axis() -> None:
     np.testing.assert_array_equal(found, X[:4] + X[4:])
 
 
+def test_axes_left_to_a_partitioner_repeat_the_same() -> None:
+    text = HEAD + """  func.func @main(%x: tensor<8x4xf32>) -> tensor<8x4xf32> {
+    %0 = sdy.manual_computation(%x) in_shardings=[<@mesh, [{"a", "b"}, {}]>] out_shardings=[<@mesh, [{"a"}, {"b"}]>]
+      manual_axes={"a"} (%v: tensor<4x4xf32>) {
+      %i = stablehlo.iota dim = 0 : tensor<4x4xf32>
+      %r = stablehlo.add %v, %i : tensor<4x4xf32>
+      sdy.return %r : tensor<4x4xf32>
+    } : (tensor<8x4xf32>) -> tensor<8x4xf32>
+    return %0 : tensor<8x4xf32>
+  }
+}"""
+    np.testing.assert_array_equal(run(dx.loads(text, "stablehlo")), X + np.tile(np.arange(4, dtype="f4"), 2)[:, None])
+
+
+MOVES = """%a = sdy.all_gather [{"a"}, {}] %x out_sharding=<@mesh, [{}, {}]> : tensor<8x4xf32>
+ %b = sdy.all_slice [{}, {"b":(1)2}] %a out_sharding=<@mesh, [{}, {"b":(1)2}]> : tensor<8x4xf32>
+ %c = sdy.all_to_all [{"b"}: 1->0] %b out_sharding=<@mesh, [{"b"}, {}]> : tensor<8x4xf32>
+ %d = sdy.all_reduce max {"a"} %c out_sharding=<@mesh, [{"b"}, {}]> : tensor<8x4xf32>
+ %e = sdy.propagation_barrier %d allowed_direction=FORWARD : tensor<8x4xf32>
+ sdy.sharding_group %e group_id=3 : tensor<8x4xf32>
+ %f = sdy.data_flow_edge %e sharding=<@mesh, [{"b", ?}, {?}]> : tensor<8x4xf32>
+ %g = sdy.named_computation<"n">(%f) in_shardings=[<@mesh, [{"b"}, {}]>] out_shardings=[<@mesh, [{}, {"a"}]>]
+   (%v: tensor<8x4xf32>) {
+   %h = stablehlo.negate %v : tensor<8x4xf32>
+   sdy.return %h : tensor<8x4xf32>
+ } : (tensor<8x4xf32>) -> tensor<8x4xf32>
+ %r = sdy.collective_permute %g out_sharding=<@mesh, [{"a"}, {}]> : tensor<8x4xf32>"""
+
+
+def test_shardys_collectives_change_nothing_of_the_whole() -> None:
+    text = f"{HEAD} func.func @main(%x: tensor<8x4xf32>) -> tensor<8x4xf32> {{ {MOVES}\n return %r : tensor<8x4xf32> }} }}"
+    np.testing.assert_array_equal(run(dx.loads(text, "stablehlo")), -X)
+    assert stated_plan(dx.loads(text, "stablehlo"))
+
+
 @pytest.mark.parametrize(("old", "new", "message"), [
-    ('manual_axes={"a", "b"}', 'manual_axes={"a"}', "leaves axes of its mesh to a partitioner"),
     ('in_shardings=[<@mesh, [{"a"}', 'in_shardings=[<@mesh, [{"a":(2)2}', "is no part of an axis of 2"),
     ("in_shardings=[<@mesh", "in_shardings=[<@other", "no mesh '@other'"),
     ('in_shardings=[<@mesh, [{"a"}', 'in_shardings=[<@mesh, [{"z"}', "no axis 'z' in the mesh"),

@@ -20,7 +20,7 @@ from deepx_graph.sharding.reshard import TensorLayout, reshard_path
 from deepx_graph.sharding.rules import partitioning_of
 from deepx_graph.types import TupleType, as_tensor
 
-MOST_CHOICES = 64
+MOST_CHOICES = 512
 """So many ways to split one node are compared."""
 
 FactorAxes = Mapping[int, Atoms]
@@ -38,23 +38,30 @@ class Splits:
         wishes = self._wishes(node, rule)
         best: FactorAxes = {}
         cost = math.inf
-        for order in itertools.islice(itertools.permutations(sorted(wishes)), MOST_CHOICES):
-            for axes in _assignments(rule, wishes, order):
-                found = self.cost(node, rule, axes)
-                if found < cost:
-                    best, cost = axes, found
+        for axes in _assignments(rule, wishes):
+            found = self.cost(node, rule, axes)
+            if found < cost:
+                best, cost = axes, found
         return best
 
     def _wishes(self, node: Node, rule: FactorRule) -> dict[int, list[Atoms]]:
-        """For each factor that can be split the axes that its tensors have there."""
+        """For each factor that can be split the axes that its tensors have there, or have on a factor that has to be whole."""
         layouts = [*(self.layouts[i].dims for i in node.inputs), *self.result_layouts(node)]
         found: dict[int, list[Atoms]] = {}
+        displaced: list[Atoms] = []
         for mapped, dims in zip(rule.tensors, layouts, strict=True):
-            for f, axes in project(mapped, dims, rule.sizes).items():
-                if axes and (axes := possible_axes(node, rule, f, axes)):
-                    found.setdefault(f, [])
-                    if axes not in found[f]:
-                        found[f].append(axes)
+            for f, wanted in project(mapped, dims, rule.sizes).items():
+                axes = possible_axes(node, rule, f, wanted)
+                if axes:
+                    _add(found.setdefault(f, []), axes)
+                elif wanted and wanted not in displaced:
+                    displaced.append(wanted)
+        if displaced:
+            for f in range(len(rule.sizes)):
+                if all(f in {g for dim in t for g in dim} for t in rule.tensors if t) and rule.sizes[f] > 1:
+                    for axes in displaced:
+                        if possible_axes(node, rule, f, axes) == axes and rule.sizes[f] % count_of(axes) == 0:
+                            _add(found.setdefault(f, []), axes)
         return found
 
     def result_layouts(self, node: Node) -> list[tuple[Axes, ...]]:
@@ -86,6 +93,11 @@ class Splits:
             made = TensorLayout(layout_of(mapped, axes, rule.sizes).dims, partial)
             total += reshard_path(type.shape, type.dtype.itemsize, made, TensorLayout(dims)).cost
         return total + 1.0 / math.prod(a.size for found in axes.values() for a in found)
+
+
+def _add(found: list[Atoms], axes: Atoms) -> None:
+    if axes not in found:
+        found.append(axes)
 
 
 def _permuted(rule: FactorRule, mapped: Sequence[Sequence[int]], axes: FactorAxes) -> Iterator[tuple[int, int]]:
@@ -179,16 +191,19 @@ def _even(size: int, atoms: Atoms) -> Atoms:
 # --- assignments --------------------------------------------------------------------------------------------------
 
 
-def _assignments(rule: FactorRule, wishes: Mapping[int, list[Atoms]], order: Sequence[int]) -> Iterator[dict[int, Atoms]]:
-    """Factors that get their wishes in an order, without axes that an earlier one has; all that a dimension can say."""
-    for count in range(len(order) + 1):
-        used: set[object] = set()
-        axes: dict[int, Atoms] = {}
-        for f in order[:count]:
-            mine = next((w for w in wishes[f] if not used.intersection(w)), ())
-            axes[f] = mine
-            used.update(mine)
-        yield expressible(rule, axes)
+def _assignments(rule: FactorRule, wishes: Mapping[int, list[Atoms]]) -> Iterator[dict[int, Atoms]]:
+    """Each factor along one of its wishes or not split, no axis twice; all that a dimension can say, once each."""
+    seen: set[tuple[tuple[int, Atoms], ...]] = set()
+    options: list[list[Atoms]] = [[*wishes[f], ()] for f in wishes]
+    for chosen in itertools.islice(itertools.product(*options), MOST_CHOICES):
+        atoms = [a for axes in chosen for a in axes]
+        if len(set(atoms)) < len(atoms):
+            continue
+        axes = expressible(rule, {f: c for f, c in zip(wishes, chosen, strict=True) if c})
+        key = tuple((f, a) for f, a in sorted(axes.items(), key=lambda x: x[0]) if a)
+        if key not in seen:
+            seen.add(key)
+            yield axes
 
 
 def expressible(rule: FactorRule, axes: dict[int, Atoms]) -> dict[int, Atoms]:

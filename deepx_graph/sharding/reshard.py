@@ -1,8 +1,8 @@
 """The cheapest way from one sharding to another: a path of slices, gathers, exchanges, permutations and reductions.
 
 A state says along which axes each dimension is split, and over which axes the value is still to be summed. Moves lead from state to
-state; the path with the least cost is found by Dijkstra's algorithm. Costs are bytes that a device receives in a ring, and a fixed
-price for each message. XLA's partitioner falls back to gathering everything where it knows no direct move; a search does not.
+state; the path with the least cost is found by Dijkstra's algorithm. Costs are the bytes that a device has after each move, and a
+fixed price for each message. XLA's partitioner falls back to gathering everything where it knows no direct move; a search does not.
 Where a dimension is not split evenly its parts are rounded up; a move is taken only where the parts before and after it begin at
 the same places, so that what is beyond the end stays there. `moves.Mover` writes a path as nodes.
 """
@@ -19,7 +19,7 @@ from functools import cache
 from deepx_graph.errors import UsageError
 from deepx_graph.sharding.mesh import Axes, count_of, local_shape
 
-MESSAGE = 4096.0
+MESSAGE = 64.0
 """What starting a collective costs, in bytes."""
 
 MOST_STATES = 20_000
@@ -96,11 +96,13 @@ def _bytes(shape: Sequence[int], itemsize: int, at: TensorLayout) -> float:
 
 
 def _cost(move: ReshardMove, before: float, after: float) -> float:
-    """Bytes received by one device; slices are free but for being a step, so that the shorter of equal paths is taken."""
+    """Bytes of the result on one device; of equal ones the fewer received in a ring; slices are free but for being a step."""
     n = count_of(move.axes)
-    received = {SLICE: 0.0, GATHER: after * (n - 1) / n, EXCHANGE: before * (n - 1) / n, PERMUTE: before,
+    if move.kind == SLICE:
+        return 1.0
+    received = {GATHER: after * (n - 1) / n, EXCHANGE: before * (n - 1) / n, PERMUTE: before,
                 REDUCE: 2 * before * (n - 1) / n, SCATTER: before * (n - 1) / n}[move.kind]  # fmt: skip
-    return received + (1.0 if move.kind == SLICE else MESSAGE)
+    return after + received / 64 + MESSAGE
 
 
 def _moves(shape: Sequence[int], at: TensorLayout, after: TensorLayout) -> Iterator[tuple[ReshardMove, TensorLayout]]:
@@ -131,10 +133,35 @@ def _moves(shape: Sequence[int], at: TensorLayout, after: TensorLayout) -> Itera
         yield ReshardMove(REDUCE, unfinished), TensorLayout(at.dims, _less(at.partial, unfinished))
         for a in unfinished:
             yield ReshardMove(REDUCE, (a,)), TensorLayout(at.dims, _less(at.partial, (a,)))
-    if at.partial == after.partial and at.dims != after.dims and not at.partial:
-        counts = [(count_of(x), count_of(y)) for x, y in zip(at.dims, after.dims, strict=True)]
-        if all(x == y for x, y in counts):
-            yield ReshardMove(PERMUTE), after
+    if not at.partial and at.dims != after.dims:
+        spare = sorted({a for axes in after.dims for a in axes} - used, key=str)
+        for d, axes in enumerate(at.dims):
+            for a in spare:  # what a permutation turns into the axes that are wanted
+                if len(axes) < len(after.dims[d]) and _aligned(shape[d], axes, (a,)):
+                    yield ReshardMove(SLICE, (a,), target=d), TensorLayout(_with(at.dims, {d: (*axes, a)}))
+        if (turned := _turned(at.dims, after.dims)) not in (None, at.dims):
+            yield ReshardMove(PERMUTE), TensorLayout(turned)
+
+
+def _turned(dims: tuple[Axes, ...], after: tuple[Axes, ...]) -> tuple[Axes, ...] | None:
+    """The layout of the same sizes that has the wanted axes in front as far as it has any; behind them those wanted elsewhere.
+
+    None where sizes do not allow it.
+    """
+    found = [list(wanted[: len(axes)]) for axes, wanted in zip(dims, after, strict=True)]
+    if any(a.size != b.size for mine, axes in zip(found, dims, strict=True) for a, b in zip(mine, axes, strict=False)):
+        return None
+    taken = {a for mine in found for a in mine}
+    elsewhere = [a for axes, wanted in zip(dims, after, strict=True) for a in wanted[len(axes) :]]
+    for mine, axes in zip(found, dims, strict=True):
+        for old in axes[len(mine) :]:
+            others = (a for other in dims for a in other)
+            new = next((a for a in (*elsewhere, old, *others) if a.size == old.size and a not in taken), None)
+            if new is None:
+                return None
+            mine.append(new)
+            taken.add(new)
+    return tuple(map(tuple, found))
 
 
 def _aligned(size: int, major: Axes, minor: Axes) -> bool:

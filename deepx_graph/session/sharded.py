@@ -13,7 +13,8 @@ from deepx_graph.runtime.compile import Compiled, compile
 from deepx_graph.runtime.inputs import Port, bind, input_ports, output_ports
 from deepx_graph.session.programs import optimise
 from deepx_graph.sharding.annotations import needed_plan
-from deepx_graph.sharding.partition import Partitioned, partition
+from deepx_graph.sharding.partition import partition
+from deepx_graph.sharding.pieces import Partitioned
 from deepx_graph.sharding.plan import Plan, read_plan
 from deepx_graph.sharding.propagate import propagate
 from deepx_graph.types import nbytes

@@ -11,14 +11,13 @@ result depends on it. The module made has one function; its parameters and resul
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ir.builder import fresh_loop
 from deepx_graph.ir.factor_rule import ZERO, FactorRule, Position, Reading, result_shapes
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, PARAM, PARTIAL, PROJ, index_of
-from deepx_graph.literal import Array
 from deepx_graph.sharding import manual
 from deepx_graph.sharding.choice import (
     FactorAxes,
@@ -32,35 +31,15 @@ from deepx_graph.sharding.choice import (
     result_size,
 )
 from deepx_graph.sharding.halo import Halo, exchanged
-from deepx_graph.sharding.mesh import Mesh, TensorSharding, count_of, local_shape, merged, split
+from deepx_graph.sharding.mesh import TensorSharding, count_of, local_shape, merged, split
 from deepx_graph.sharding.moves import Mover
-from deepx_graph.sharding.pieces import assembled, piece
+from deepx_graph.sharding.pieces import Partitioned
 from deepx_graph.sharding.plan import Plan
 from deepx_graph.sharding.propagate import Atoms
 from deepx_graph.sharding.reshard import Path, TensorLayout, reshard_path
 from deepx_graph.sharding.rules import factor_rule, partitioning_of
 from deepx_graph.sharding.values import CARRIERS
 from deepx_graph.types import TensorType, TupleType, Type, as_tensor, is_state
-
-
-@dataclass(frozen=True)
-class Partitioned:
-    """The program of one device, with how its parameters and results lie on the mesh, and the sizes of whole results."""
-
-    module: Module
-    mesh: Mesh
-    params: tuple[TensorSharding, ...]
-    results: tuple[TensorSharding, ...]
-    shapes: tuple[tuple[int, ...], ...]
-
-    def cut(self, arrays: Sequence[Array], device: int) -> list[Array]:
-        """The parts that a device is given of whole arguments."""
-        return [piece(a, self.mesh, s, device) for a, s in zip(arrays, self.params, strict=True)]
-
-    def joined(self, found: Sequence[Sequence[Array]]) -> list[Array]:
-        """The whole results, of which each device found its parts."""
-        return [assembled([device[k] for device in found], shape, self.mesh, s)
-                for k, (s, shape) in enumerate(zip(self.results, self.shapes, strict=True))]
 
 
 def partition(module: Module, plan: Plan) -> Partitioned:

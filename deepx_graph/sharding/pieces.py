@@ -1,11 +1,16 @@
-"""Arrays cut into the parts of devices, and put together from them. Beyond the end of a dimension parts have zeros."""
+"""`Partitioned`: the program of one device. Arrays cut into the parts of devices, and put together from them.
+
+Beyond the end of a dimension that is not split evenly parts have zeros.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from deepx_graph.ir import Module
 from deepx_graph.literal import Array
 from deepx_graph.sharding.mesh import Mesh, TensorSharding, local_shape
 
@@ -31,3 +36,23 @@ def assembled(pieces: Sequence[Array], shape: Sequence[int], mesh: Mesh, shardin
         box = _box(shape, mesh, sharding, device)
         whole[box] = part[tuple(slice(s.stop - s.start) for s in box)]
     return whole
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """The program of one device, with how its parameters and results lie on the mesh, and the sizes of whole results."""
+
+    module: Module
+    mesh: Mesh
+    params: tuple[TensorSharding, ...]
+    results: tuple[TensorSharding, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    def cut(self, arrays: Sequence[Array], device: int) -> list[Array]:
+        """The parts that a device is given of whole arguments."""
+        return [piece(a, self.mesh, s, device) for a, s in zip(arrays, self.params, strict=True)]
+
+    def joined(self, found: Sequence[Sequence[Array]]) -> list[Array]:
+        """The whole results, of which each device found its parts."""
+        return [assembled([device[k] for device in found], shape, self.mesh, s)
+                for k, (s, shape) in enumerate(zip(self.results, self.shapes, strict=True))]

@@ -124,6 +124,9 @@ class Op:
     """How it reduces arrays. Needs `identity`."""
     view: bool = False
     """`eval` may return a view of its first operand instead of a copy."""
+    algebraic: bool = False
+    """Of floats and complex numbers `eval`, beside what its bodies say, only moves, compares, adds and multiplies elements, with no
+    other constant than 0 and 1: it means the same over any ring whose elements are ordered. So does an op that is a `view`."""
     total: bool = True
     """Computing it always ends and never fails, so it may be computed where the program would not have."""
     axes: Callable[..., tuple[int | None, ...] | None] | None = None

@@ -3,22 +3,25 @@
 1. Their canonical forms are equal (`session/report/meaning.py`): the same operations, exactly or up to laws of real numbers.
 2. They give the same numbers for samples, those at the edges of types among them: to the bit, or within what rounding in every
    operation of the first can make of its outputs (`validation/engines.py`); and, where they can be computed so, in double precision
-   within what rounding in double precision can. So a coefficient that is wrong in the sixth digit is not taken for rounding.
-3. They do not: a witness, and the node at which the second departs from the first.
+   within what rounding in double precision can, and that of constants which only one of them has (`validation/constants.py`). So a
+   coefficient that is wrong in the sixth digit is not taken for rounding.
+3. They are equal as algebra: the same over residues modulo several primes (`validation/algebra.py`). That sees no rounding,
+   overflow or NaN, so it is said beside what numbers say, and never alone. Rational functions that are not equal as algebra, and
+   have the same constants, are different whatever numbers say.
+4. They do not compute the same: a witness, and the node at which the second departs from the first.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from deepx_graph.errors import DeepxGraphError, Diagnostic, LimitError, UsageError, counted, printable
 from deepx_graph.ir import Module
-from deepx_graph.ir.structure import CONSTANT, value_of
 from deepx_graph.literal import Array
 from deepx_graph.numerics.double import widened
 from deepx_graph.passes.pipeline import parse_pipeline, run_pipeline
@@ -27,6 +30,8 @@ from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.inputs import input_ports, output_ports
 from deepx_graph.session.report.meaning import Sameness, compare_meaning
 from deepx_graph.types import F64, TensorType
+from deepx_graph.validation.algebra import Algebra, compare_algebra
+from deepx_graph.validation.constants import MARGIN, float_constants, moved_constants
 from deepx_graph.validation.culprit import Departure, departure
 from deepx_graph.validation.discrepancy import Discrepancy, discrepancy, worst
 from deepx_graph.validation.engines import BoundedEngine, slacks
@@ -34,8 +39,8 @@ from deepx_graph.validation.samples import FAMILIES, samples
 
 Kind = Literal["identical", "same mathematics", "equal", "equal within rounding", "different"]
 
-FOLDED = 2.0**-22
-"""The relative difference in double precision that constants may cause which one of the programs has: folding rounded them."""
+CONSTANT_RUNS = 4
+"""How often constants that only one of the programs has are moved at random."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,8 @@ class Equivalence:
     evidence: str
     witness: Witness | None = None
     departure: Departure | None = field(default=None, repr=False)
+    algebra: Algebra | None = None
+    """What residues say; None where nothing was left to say."""
 
     def __bool__(self) -> bool:
         return self.kind != "different"
@@ -65,7 +72,8 @@ class Equivalence:
         """The answer as plain data."""
         found = self.witness and {"output": self.witness.output, "difference": str(self.witness.discrepancy),
                                   "precision": self.witness.precision or "own"}
-        return {"kind": self.kind, "same": bool(self), "evidence": self.evidence, "witness": found}
+        return {"kind": self.kind, "same": bool(self), "evidence": self.evidence, "witness": found,
+                "algebra": self.algebra and {"equal": self.algebra.equal, "evidence": str(self.algebra)}}
 
     def lines(self) -> Iterator[str]:
         """The report of `diff --values`."""
@@ -73,6 +81,8 @@ class Equivalence:
         if self.witness is not None:
             within = " in double precision" if self.witness.precision else ""
             yield f"output '{printable(self.witness.output)}'{within}: {self.witness.discrepancy}"
+        if self.algebra is not None:
+            yield str(self.algebra)
         if self.departure is not None:
             yield from self.departure.lines()
 
@@ -109,7 +119,10 @@ def equivalent(a: Module, b: Module, inputs: Mapping[str, Any] | None = None, *,
     witness, double = _in_double(a, b, ordinary, seed, max_bytes)
     if witness is not None:
         return Equivalence("different", "rounding does not explain it", witness)
-    return _agreed(meaning.verdict, seen, double)
+    algebra = compare_algebra(a, b, seed, max_bytes)
+    if algebra.equal is False and algebra.rational and np.array_equal(float_constants(a), float_constants(b)):
+        return Equivalence("different", "they are different rational functions, though numbers do not show it", algebra=algebra)
+    return replace(_agreed(meaning.verdict, seen, double), algebra=algebra)
 
 
 @dataclass
@@ -149,7 +162,8 @@ def _run(module: Module, arrays: Sequence[Array], seed: int, max_bytes: int | No
 
 
 def _compared(a: Module, b: Module, inputs: Mapping[str, Array], seen: _Seen, seed: int, max_bytes: int | None,
-              folded: float = 0.0, precision: str = "") -> Witness | None:
+              folding: Callable[[Mapping[str, Array], Sequence[Array]], list[Array]] | None = None, precision: str = "",
+              ) -> Witness | None:
     """A witness where rounding does not explain what differs; notes what was seen."""
     arrays = [inputs[p.name] for p in input_ports(a.entry)]
     wanted, found = _run(a, arrays, seed, max_bytes), _run(b, arrays, seed, max_bytes)
@@ -160,14 +174,14 @@ def _compared(a: Module, b: Module, inputs: Mapping[str, Array], seen: _Seen, se
         return None
     seen.exact = False
     allowed = slacks(a, inputs, wanted, seed=seed, max_bytes=max_bytes)
-    beyond = [_beyond(w, g, s, folded) if d else None for w, g, s, d in zip(wanted, found, allowed, first, strict=True)]
+    if folding is not None:
+        allowed = [s if s is None else s + f for s, f in zip(allowed, folding(inputs, wanted), strict=True)]
+    beyond = [_beyond(w, g, s) if d else None for w, g, s, d in zip(wanted, found, allowed, first, strict=True)]
     bad = worst(beyond)
     return None if bad is None else Witness(dict(inputs), output_ports(a.entry)[bad[0]].name, bad[1], precision)
 
 
-def _beyond(want: Array, got: Array, slack: Array | None, folded: float) -> Discrepancy | None:
-    if slack is not None and folded:
-        slack = slack + folded * np.max(np.abs(want[np.isfinite(want)]), initial=0.0)
+def _beyond(want: Array, got: Array, slack: Array | None) -> Discrepancy | None:
     found = discrepancy(want, got, slack)
     return None if found is None or found.harmless else found
 
@@ -176,17 +190,18 @@ def _in_double(a: Module, b: Module, runs: Sequence[Mapping[str, Array]], seed: 
                max_bytes: int | None) -> tuple[Witness | None, bool]:
     """A witness in double precision, and whether the programs could be compared in it."""
     try:
-        first, second = (widened(run_pipeline(m, parse_pipeline("inline,unfuse"))) for m in (a, b))
+        narrow = [run_pipeline(m, parse_pipeline("inline,unfuse")) for m in (a, b)]
+        first, second = map(widened, narrow)
         _check_ports(first, second)
     except DeepxGraphError:
         return None, False
     if not any(isinstance(p.type, TensorType) and p.type.dtype is F64 for p in output_ports(first.entry)):
         return None, False
-    folded = 0.0 if _constants(first) == _constants(second) else FOLDED
+    folding = _Folding(narrow[0], narrow[1], seed, max_bytes)
     for inputs in runs:
         wide = {p.name: inputs[p.name].astype(p.type.dtype.np) for p in input_ports(first.entry)}  # type: ignore[attr-defined]
         try:
-            witness = _compared(first, second, wide, _Seen(), seed, max_bytes, folded, "double")
+            witness = _compared(first, second, wide, _Seen(), seed, max_bytes, folding.slack, "double")
         except DeepxGraphError:
             return None, False
         if witness is not None:
@@ -194,9 +209,29 @@ def _in_double(a: Module, b: Module, runs: Sequence[Mapping[str, Array]], seed: 
     return None, bool(runs)
 
 
-def _constants(module: Module) -> set[Any]:
-    """The constants of a program, functions in attributes left out."""
-    return {value_of(n) for f in module.functions for n in f.nodes if n.op is CONSTANT}
+@dataclass(frozen=True)
+class _Folding:
+    """What rounding of the constants that only one of two programs has may make of the outputs."""
+
+    a: Module
+    b: Module
+    seed: int
+    max_bytes: int | None
+
+    def slack(self, inputs: Mapping[str, Array], wanted: Sequence[Array]) -> list[Array]:
+        """For each output of the first program in double precision. Raises what running raises."""
+        arrays, found = [inputs[p.name] for p in input_ports(self.a.entry)], [np.zeros(np.shape(w)) for w in wanted]
+        first, second, rng = float_constants(self.a), float_constants(self.b), np.random.default_rng(self.seed)
+        for mine, theirs, module in ((first, second, self.a), (second, first, self.b)):
+            if np.isin(mine, theirs).all():
+                continue
+            usual = _run(widened(module), arrays, self.seed, self.max_bytes)
+            for _ in range(CONSTANT_RUNS):
+                moved = _run(widened(moved_constants(module, theirs, rng)), arrays, self.seed, self.max_bytes)
+                with np.errstate(all="ignore"):
+                    found = [np.fmax(f, MARGIN * np.abs(m - u)) if m.dtype.kind in "fc" else f
+                             for f, m, u in zip(found, moved, usual, strict=True)]
+        return found
 
 
 def _different(a: Module, b: Module, witness: Witness, seed: int, max_bytes: int | None) -> Equivalence:

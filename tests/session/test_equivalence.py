@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from typing import Any
 
 import numpy as np
 import pytest
 
 import deepx_graph as dx
 from deepx_graph.errors import UsageError
-from deepx_graph.ir import Builder, Module, Node
-from deepx_graph.ir.rebuild import rebuild, replaced
+from deepx_graph.ir import Builder, Module
 from deepx_graph.ir.structure import LOOP_BEGIN
-from deepx_graph.ops import add, maximum, minimum, multiply, subtract
+from deepx_graph.numerics.double import widened
+from deepx_graph.ops import subtract
+from deepx_graph.runtime.compile import compile
 from deepx_graph.session.equivalence import equivalent
+from deepx_graph.types import TensorType, Type
+from deepx_graph.validation.engines import BoundedEngine
 from tests.support.generate import random_module
+from tests.support.mutations import mutant
 
 GELU = """func.func public @main(%x: tensor<8x4xf32>, %w: tensor<4x4xf32>) -> tensor<8x4xf32> {
   %c = stablehlo.constant dense<0.7978845608> : tensor<8x4xf32>
@@ -48,40 +54,54 @@ def test_where_the_second_departs() -> None:
     assert found.departure is not None and found.departure.after.op is subtract
 
 
-OTHER = {add: subtract, subtract: add, multiply: add, maximum: minimum, minimum: maximum}
+def shows(module: Module, mutant: Module, seed: int) -> bool:
+    """Whether the mutant gives other numbers in double precision, for ordinary inputs: more than rounding there could make of it."""
+    rng = np.random.default_rng(seed)
+    for _ in range(3):
+        f, g = (compile(widened(m), engine=BoundedEngine()) for m in (module, mutant))
+        inputs = [value(p.type, rng) for p in f.inputs]
+        with np.errstate(all="ignore"):
+            if any(_apart(np.asarray(x), np.asarray(y)) for x, y in zip(f(*inputs), g(*inputs), strict=True)):
+                return True
+    return False
 
 
-def mutants(module: Module) -> list[Module]:
-    """The module with one operation taken for another."""
-    entry, found = module.entry, []
-    for victim in entry.nodes:
-        if victim.op in OTHER:
-
-            def step(node: Node, inputs: tuple[Node, ...], victim: Node = victim) -> Node:
-                op = OTHER[node.op] if node is victim else node.op
-                return Node(op, inputs, node.attrs, node.type, node.origin)
-
-            found.append(module.with_functions([replaced(entry, rebuild(entry.nodes, {p: p for p in entry.params}, step))]))
-    return found
+def value(type: Type, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    assert isinstance(type, TensorType)
+    drawn = rng.standard_normal(type.shape) * 3 if type.dtype.is_differentiable else rng.integers(0, 2, type.shape)
+    return np.asarray(drawn).astype(type.dtype.np)
 
 
-def test_optimised_programs_are_equivalent_and_mutants_with_other_values_are_not() -> None:
-    told, missed = 0, []
+def _apart(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> bool:
+    if x.dtype.kind not in "fc":
+        return not np.array_equal(x, y)
+    usual = np.isfinite(x) & np.isfinite(y)
+    return bool(np.any(np.isfinite(x) != np.isfinite(y)) or np.any(np.abs(x - y)[usual] > 1e-9 * np.max(np.abs(x[usual]), initial=0)))
+
+
+def test_optimised_programs_are_equivalent() -> None:
     for seed in range(12):
         module = random_module(random.Random(seed), max_ops=8)
         assert equivalent(module, dx.optimize(module), count=3), seed
-        endless = any(n.op is LOOP_BEGIN for f in module.functions for n in f.nodes)  # counting backwards
-        for mutant in [] if endless else mutants(module)[:2]:
-            rng = np.random.default_rng(seed)
-            f, g = (dx.compile(m, engine="numpy", optimize=False) for m in (module, mutant))
-            inputs = [np.asarray(rng.standard_normal(p.type.shape) * 3).astype(p.type.dtype.np) for p in f.inputs]
-            with np.errstate(all="ignore"):
-                apart = any(not np.allclose(a, b, rtol=1e-2, equal_nan=True) for a, b in zip(f(*inputs), g(*inputs), strict=True))
-            if apart:
-                told += 1
-                if equivalent(module, mutant):
-                    missed.append(seed)
-    assert told >= 1 and not missed
+
+
+@pytest.mark.parametrize("wanted", [30, pytest.param(1000, marks=pytest.mark.conformance)])
+def test_mutants_with_other_values_are_told_from_their_programs(wanted: int) -> None:
+    """At most one in 200 may be missed: constants that are wrong by 1e-6 are among them."""
+    told, missed = 0, []
+    for seed in itertools.count():
+        rng = random.Random(seed)
+        module = random_module(rng, max_ops=10)
+        found = mutant(module, rng)
+        if found is None or any(n.op is LOOP_BEGIN for f in module.functions for n in f.nodes):  # one may count backwards
+            continue
+        if shows(module, found, seed):
+            told += 1
+            if equivalent(module, found, count=3):
+                missed.append(seed)
+        if told == wanted:
+            break
+    assert len(missed) <= wanted // 200, missed
 
 
 def test_programs_that_do_not_correspond_are_refused() -> None:

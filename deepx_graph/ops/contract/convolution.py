@@ -293,7 +293,8 @@ convolution: Op = Op(
         Relation("feature_group_count or batch_group_count to be 1", ("feature_group_count", "batch_group_count"),
                  lambda features, batch: 1 in (features, batch)),
     ),
-    sharding=CONVOLUTION, infer=_convolution_type, eval=_convolution, element=loops_in("contract", "convolution_element"),
+    sharding=CONVOLUTION,
+    algebraic=True, infer=_convolution_type, eval=_convolution, element=loops_in("contract", "convolution_element"),
     scratch=_convolution_scratch, flops=_convolution_flops, vjp=_convolution_vjp,
     source="StableHLO convolution",
     samples=lambda rng: [

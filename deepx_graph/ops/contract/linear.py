@@ -178,7 +178,7 @@ dot_general: Op = Op(
         axes_of("lhs", "lhs_batching_dimensions", "lhs_contracting_dimensions"),
         axes_of("rhs", "rhs_batching_dimensions", "rhs_contracting_dimensions"),
     ),
-    sharding=DOT_GENERAL, infer=_dot_type, eval=_dot_eval, element=loops_in("contract", "dot_general_element"),
+    sharding=DOT_GENERAL, algebraic=True, infer=_dot_type, eval=_dot_eval, element=loops_in("contract", "dot_general_element"),
     loops=loops_in("contract", "dot_general_loops"), scratch=_dot_scratch, vjp=_dot_vjp, flops=_dot_flops,
     assembly="operands (, batching = $lhs_batching_dimensions x $rhs_batching_dimensions)?"
              " (, contracting = $lhs_contracting_dimensions x $rhs_contracting_dimensions)?",

@@ -226,7 +226,7 @@ reduce: Op = Op(
     operands=REDUCED, attrs=(Attr("dimensions", "ints"), REDUCER),
     constraints=(some("inputs"), same_shape("inputs"), same_element_types("inputs", "init_values"),
                  axes_of("inputs", "dimensions"), combines("body", "inputs")),
-    sharding=REDUCE, infer=_reduce_type, eval=_reduce_eval, element=loops_in("contract", "reduce_element"),
+    sharding=REDUCE, algebraic=True, infer=_reduce_type, eval=_reduce_eval, element=loops_in("contract", "reduce_element"),
     loops=loops_in("contract", "reduce_loops"), scratch=_reduce_scratch, vjp=written_in("reduce", "reduce_vjp"),
     assembly="operands, dims = $dimensions, by $body",
     results=MANY, source="StableHLO reduce", samples=_reduce_samples,

@@ -175,7 +175,8 @@ reduce_window: Op = Op(
     constraints=(some("inputs"), same_shape("inputs"), same_element_types("inputs", "init_values"),
                  one_for_each_axis("inputs", *_WINDOW), combines("body", "inputs")),
     sharding=WINDOW,
-    infer=_reduce_window_type, eval=_reduce_window, staged=staged_in("contract.window_staged", "reduce_window_staged"),
+    algebraic=True, infer=_reduce_window_type, eval=_reduce_window,
+    staged=staged_in("contract.window_staged", "reduce_window_staged"),
     element=loops_in("window", "reduce_window_element"),
     loops=loops_in("window", "reduce_window_loops"), scratch=_reduce_window_scratch,
     vjp=written_in("reduce", "reduce_window_vjp"),
@@ -262,7 +263,7 @@ select_and_scatter: Op = Op(
     constraints=(same_element_type("operand", "source", "init_value"), one_for_each_axis("operand", *_SCATTER_WINDOW),
                  combines("select", "operand"), combines("scatter", "source")),
     sharding=SELECT_AND_SCATTER,
-    infer=_select_and_scatter_type, eval=_select_and_scatter, loops=loops_in("window", "select_and_scatter_loops"),
+    algebraic=True, infer=_select_and_scatter_type, eval=_select_and_scatter, loops=loops_in("window", "select_and_scatter_loops"),
     scratch=_select_and_scatter_scratch,
     vjp=written_in("reduce", "select_and_scatter_vjp"), source="StableHLO select_and_scatter",
     samples=lambda rng: [((rng.random((4, 6)), rng.random(counts), np.float64(0.5)), {

@@ -270,15 +270,16 @@ def is_complex(type: Type) -> bool:
 
 complex_: Op = Op(
     "complex", "The complex number of a real and an imaginary part.", operands=pair(_PARTS),
-    infer=_complex_type, eval=_complex, elementwise=True, source="StableHLO complex", element=loops_in("math", "complex_element"),
+    algebraic=True, infer=_complex_type, eval=_complex, elementwise=True, source="StableHLO complex",
+    element=loops_in("math", "complex_element"),
     vjp=lambda b, node, g: (b(real, g), b(negate, b(imag, g))),
 )  # fmt: skip
 real: Op = unary("real", "The real part.", lambda xs: xs[0].real.copy(), element=loops_in("math", "real_element"),
-                 infer=_part_type, vjp=lambda b, x, y, g: b(complex_, g, b.like(0, g)) if is_complex(x.type) else g)
+                 algebraic=True, infer=_part_type, vjp=lambda b, x, y, g: b(complex_, g, b.like(0, g)) if is_complex(x.type) else g)
 imag: Op = unary(
     "imag", "The imaginary part; 0 for a real number.",
     lambda xs: xs[0].imag.copy(), element=loops_in("math", "imag_element"),
-    infer=_part_type,
+    algebraic=True, infer=_part_type,
     vjp=lambda b, x, y, g: b(complex_, b.like(0, g), b(negate, g)) if is_complex(x.type) else b.like(0, g),
 )  # fmt: skip
 
@@ -424,7 +425,7 @@ compare: Op = Op(
         Relation("direction EQ or NE, for complex numbers", ("lhs", "direction"),
                  lambda x, direction: direction in ("EQ", "NE") or ORDERED.holds(x)),
     ),
-    infer=truth, eval=_compare,
+    infer=truth, algebraic=True, eval=_compare,
     kernel=lambda direction, compare_type: None if compare_type == "TOTALORDER" else _COMPARE[direction][1],
     element=_compare_element, elementwise=True, assembly="$direction, operands",
     results=(Result(type=BOOLS),), source="StableHLO compare",

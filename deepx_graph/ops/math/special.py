@@ -105,7 +105,8 @@ atanh: Op = _chlo("atanh", "The inverse of the hyperbolic tangent.", np.arctanh,
 square: Op = _chlo("square", "The product with itself.", lambda x: complex_math.square(x) if x.dtype.kind == "c" else np.square(x),
                    kernel="x * x",
                    vjp=lambda b, x, y, g: _times(b, g, b(multiply, b.like(2, x), x)))
-conj: Op = unary("conj", "The complex conjugate.", lambda xs: np.conj(xs[0]), source="CHLO conj", involution=True, element=_FORMULA,
+conj: Op = unary("conj", "The complex conjugate.", lambda xs: np.conj(xs[0]),
+                 algebraic=True, source="CHLO conj", involution=True, element=_FORMULA,
                  vjp=lambda b, x, y, g: b(complex_, b(real, g), b(negate, b(imag, g))) if is_complex(x.type) else g)
 
 

@@ -69,7 +69,7 @@ def _vjp(b: Builder, node: Node, g: Node) -> Cotangents:
 map_: Op = Op(
     "map", "A function of scalars applied to every element.", operands=(Operand("inputs", variadic=True, type=TENSOR),),
     attrs=(Attr("computation", "function"),), constraints=(some("inputs"), same_shape("inputs")), sharding=POINTWISE,
-    infer=_type, eval=_eval,
+    algebraic=True, infer=_type, eval=_eval,
     element=loops_in("layout", "map_element"),
     scratch=lambda types, result, computation: 2 * nbytes(result),
     vjp=_vjp,

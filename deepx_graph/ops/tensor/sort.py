@@ -332,7 +332,8 @@ sort: Op = Op(
         Relation("comparator to take two values for each of inputs and give one", ("comparator", "inputs"),
                  lambda f, xs: len(f.params) == 2 * len(xs) and len(f.results) == 1),
     ),
-    sharding=SORT, infer=_sort_type, eval=_sort, loops=loops_in("sort", "sort_loops"), scratch=_scratch, vjp=_sort_vjp,
+    sharding=SORT,
+    algebraic=True, infer=_sort_type, eval=_sort, loops=loops_in("sort", "sort_loops"), scratch=_scratch, vjp=_sort_vjp,
     assembly="operands, dim = $dimension, by $comparator", results=MANY, source="StableHLO sort",
     samples=lambda rng: [((rng.random((3, 5)),), {"dimension": k, "comparator": _comparator(d)})
                          for k in (0, 1) for d in ("LT", "GT", "LE")]
@@ -358,7 +359,8 @@ def _top_k(xs: Sequence[Array], k: int) -> tuple[Array, Array]:
 
 top_k: Op = Op(
     "top_k", "The k greatest elements of the last axis in the total order of floats, greatest first, and their positions.",
-    operands=one(ORDERED & rank(1)), attrs=(Attr("k", "int", check=NON_NEGATIVE),), sharding=TOP_K, infer=_top_k_type,
+    operands=one(ORDERED & rank(1)), attrs=(Attr("k", "int", check=NON_NEGATIVE),), sharding=TOP_K,
+    algebraic=True, infer=_top_k_type,
     eval=_top_k, loops=loops_in("sort", "top_k_loops"),
     scratch=lambda types, result, k: types[0].size * (4 * types[0].dtype.itemsize + 2 * WORD + 2),
     vjp=_top_k_vjp,

@@ -1,0 +1,84 @@
+"""What the rounding of constants may make of two programs: whoever folds `0.1 * 0.2` gives a constant that the other has not.
+
+The numbers that only one of two programs has are moved by their last place, in their own type, and the programs run again in double
+precision: the spread of each output is what so small a change can make of it. A coefficient that is wrong by more shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from deepx_graph.ir import Function, Module, Node
+from deepx_graph.ir.rebuild import rebuilt
+from deepx_graph.ir.structure import CONSTANT, value_of
+from deepx_graph.literal import Array, Literal
+
+MARGIN = 4
+"""Folding a formula of a few operations rounds a few times; in units in the last place, of which 1e-6 is eight or more in f32."""
+
+
+def float_constants(module: Module) -> Array:
+    """The different floats in the constants of a module, bodies included, sorted."""
+    found = [np.unique(_parts(literal)) for literal in _literals(module)]
+    return np.unique(np.concatenate(found)) if found else np.zeros(0)
+
+
+def moved_constants(module: Module, known: Array, rng: np.random.Generator) -> Module:
+    """The module with every float of its constants that is none of the known ones one unit in the last place up or down."""
+    return map_literals(module, lambda literal: _moved(literal, known, rng))
+
+
+def map_literals(module: Module, change: Callable[[Literal], Literal]) -> Module:
+    """The module with its floating constants changed, those in bodies, too."""
+
+    def value(x: object) -> object:
+        if isinstance(x, Literal) and x.dtype.is_differentiable:
+            return change(x)
+        return rebuilt(x, step) if isinstance(x, Function) else x
+
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+        attrs = tuple(map(value, node.attrs))
+        same = inputs == node.inputs and all(a is b for a, b in zip(attrs, node.attrs, strict=True))
+        return node if same else Node(node.op, inputs, attrs, node.type, node.origin)
+
+    return module.with_functions(rebuilt(f, step) for f in module.functions)
+
+
+def _literals(module: Module) -> Iterator[Literal]:
+    waiting = list(module.functions)
+    while waiting:
+        for node in waiting.pop().nodes:
+            waiting += [a for a in node.attrs if isinstance(a, Function)]
+            if node.op is CONSTANT and value_of(node).dtype.is_differentiable:
+                yield value_of(node)
+
+
+def _numbers(literal: Literal) -> Array:
+    splat = literal.splat_value
+    return np.asarray(literal.array if splat is None else splat)
+
+
+def _parts(literal: Literal) -> Array:
+    numbers = _numbers(literal)
+    parts = [numbers.real, numbers.imag] if numbers.dtype.kind == "c" else [numbers]
+    return np.concatenate([p.astype(np.float64).reshape(-1) for p in parts])
+
+
+def _moved(literal: Literal, known: Array, rng: np.random.Generator) -> Literal:
+    numbers = _numbers(literal)
+    if numbers.dtype.kind == "c":
+        moved = _stepped(numbers.real, known, rng) + 1j * _stepped(numbers.imag, known, rng)
+    else:
+        moved = _stepped(numbers, known, rng)
+    moved = np.asarray(moved).astype(numbers.dtype)
+    return Literal(moved) if literal.splat_value is None else Literal.splat(moved[()], literal.type)
+
+
+def _stepped(numbers: Array, known: Array, rng: np.random.Generator) -> Array:
+    infinity = np.asarray(np.inf, numbers.dtype)
+    with np.errstate(all="ignore"):
+        stepped = np.where(rng.random(numbers.shape) < 0.5, np.nextafter(numbers, infinity), np.nextafter(numbers, -infinity))
+        free = np.isfinite(numbers.astype(np.float64)) & ~np.isin(numbers.astype(np.float64), known) & (numbers != 0)
+    return np.asarray(np.where(free, stepped, numbers))

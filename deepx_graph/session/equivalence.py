@@ -31,13 +31,16 @@ from deepx_graph.runtime.inputs import input_ports, output_ports
 from deepx_graph.session.report.meaning import Sameness, compare_meaning
 from deepx_graph.types import F64, TensorType
 from deepx_graph.validation.algebra import Algebra, compare_algebra
-from deepx_graph.validation.constants import MARGIN, float_constants, moved_constants
+from deepx_graph.validation.constants import MARGIN, float_constants, moved_constants, samples_around
 from deepx_graph.validation.culprit import Departure, departure
 from deepx_graph.validation.discrepancy import Discrepancy, discrepancy, worst
 from deepx_graph.validation.engines import BoundedEngine, slacks
 from deepx_graph.validation.samples import FAMILIES, samples
 
 Kind = Literal["identical", "same mathematics", "equal", "equal within rounding", "different"]
+
+AROUND_CONSTANTS = 6
+"""Sets of inputs around the programs' own constants."""
 
 CONSTANT_RUNS = 4
 """How often constants that only one of the programs has are moved at random."""
@@ -103,8 +106,10 @@ def equivalent(a: Module, b: Module, inputs: Mapping[str, Any] | None = None, *,
     if meaning.verdict is Sameness.EXACT:
         return Equivalence("identical", str(Sameness.EXACT.value))
     given = [{name: np.asarray(v) for name, v in inputs.items()}] if inputs is not None else []
-    drawn = samples(input_ports(a.entry), count, seed)
-    ordinary = [*given, *drawn[:: len(FAMILIES)]]
+    ports = input_ports(a.entry)
+    around = samples_around(np.union1d(float_constants(a), float_constants(b)), ports, AROUND_CONSTANTS, seed)
+    drawn = [*samples(ports, count, seed), *around]
+    ordinary = [*given, *drawn[: count : len(FAMILIES)], *around]
     seen = _Seen()
     for k, each in enumerate([*given, *drawn]):
         stage("compare values", k, len(given) + len(drawn))

@@ -55,7 +55,7 @@ def test_where_the_second_departs() -> None:
 
 
 def shows(module: Module, mutant: Module, seed: int) -> bool:
-    """Whether the mutant gives other numbers in double precision, for ordinary inputs: more than rounding there could make of it."""
+    """Whether the mutant gives other numbers in double precision, for ordinary inputs, than rounding there could make of it."""
     rng = np.random.default_rng(seed)
     for _ in range(3):
         f, g = (compile(widened(m), engine=BoundedEngine()) for m in (module, mutant))
@@ -76,7 +76,8 @@ def _apart(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> bool:
     if x.dtype.kind not in "fc":
         return not np.array_equal(x, y)
     usual = np.isfinite(x) & np.isfinite(y)
-    return bool(np.any(np.isfinite(x) != np.isfinite(y)) or np.any(np.abs(x - y)[usual] > 1e-9 * np.max(np.abs(x[usual]), initial=0)))
+    largest = np.max(np.abs(x[usual]), initial=0)
+    return bool(np.any(np.isfinite(x) != np.isfinite(y)) or np.any(np.abs(x - y)[usual] > 1e-9 * largest))
 
 
 def test_optimised_programs_are_equivalent() -> None:
@@ -85,7 +86,7 @@ def test_optimised_programs_are_equivalent() -> None:
         assert equivalent(module, dx.optimize(module), count=3), seed
 
 
-@pytest.mark.parametrize("wanted", [30, pytest.param(1000, marks=pytest.mark.conformance)])
+@pytest.mark.parametrize("wanted", [20, pytest.param(1000, marks=pytest.mark.conformance)])
 def test_mutants_with_other_values_are_told_from_their_programs(wanted: int) -> None:
     """At most one in 200 may be missed: constants that are wrong by 1e-6 are among them."""
     told, missed = 0, []
@@ -97,7 +98,7 @@ def test_mutants_with_other_values_are_told_from_their_programs(wanted: int) -> 
             continue
         if shows(module, found, seed):
             told += 1
-            if equivalent(module, found, count=3):
+            if equivalent(module, found):
                 missed.append(seed)
         if told == wanted:
             break

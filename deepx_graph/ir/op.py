@@ -14,6 +14,8 @@ declared order:
   (`loops/`) computes it from elements of the operands; a tuple for a TupleType. An elementwise op with a kernel needs none.
 - `loops(b, node, operands, results)`: statements of a loop program that fill the results, where an element alone says too little.
   Of an op that has both they may raise NotExpressible before the first statement: then the element is taken.
+- `place(s, shapes, attrs, at) -> Place`: of an op that only moves elements, which element of an operand each element of the result
+  is (`ir/place.py`): a definition apart from `eval` and `element`, in which rules about places are proved.
 - `flops(types, result, *attrs) -> int`: arithmetic operations of one use whose sizes are known, a multiply-add counting two;
   None where it does none, or the kernel or the body of the op says.
 - `scratch(types, result, *attrs) -> int`: the most bytes that one `eval` of operands whose sizes are known, and which lie in any
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from deepx_graph.ir.factor_rule import Partitioning
     from deepx_graph.ir.function import Module
     from deepx_graph.ir.node import Node
+    from deepx_graph.ir.place import Placing
     from deepx_graph.ir.scalar_expr import Expr
     from deepx_graph.loops import Affine, LazyTensor, LoopBuilder
 
@@ -97,6 +100,7 @@ class Op:
     kernel: Kernel | None = None
     element: Element | None = None
     loops: Loops | None = None
+    place: Placing | None = None
     vjp: Vjp | None = None
     sharding: Partitioning | None = None
     flops: Callable[..., int] | None = None

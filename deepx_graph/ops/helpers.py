@@ -142,6 +142,11 @@ def loops_in(file: str, rule: str) -> Callable[..., Any]:
     return found
 
 
+def placed_by(rule: str) -> Callable[..., Any]:
+    """Where elements come from, by the function of that name in `ops/places.py`; found when first used."""
+    return lambda *args: getattr(import_module("deepx_graph.ops.places"), rule)(*args)
+
+
 def staged_in(file: str, rule: str) -> Callable[..., Any]:
     """What is staged by the function of that name in a file of `ops`; found when first used."""
 

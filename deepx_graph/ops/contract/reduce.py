@@ -34,7 +34,7 @@ from deepx_graph.ir.signature import MANY
 from deepx_graph.literal import Array
 from deepx_graph.ops.factors.contract import REDUCE
 from deepx_graph.ops.factors.layout import BROADCAST
-from deepx_graph.ops.helpers import loops_in, one, shape_attr, written_in
+from deepx_graph.ops.helpers import loops_in, one, placed_by, shape_attr, written_in
 from deepx_graph.ops.interpret import combine, report_fallback
 from deepx_graph.ops.math.elementwise import add, compare, maximum, minimum, multiply, negate, select
 from deepx_graph.ops.tensor.layout import dims_of, reshape, show_dims, transpose
@@ -113,7 +113,7 @@ broadcast_in_dim: Op = Op(
     eval=_broadcast_eval, staged=_broadcast_staged, view=True, axes=lambda dims, shape, at: at,
     element=loops_in("layout", "broadcast_element"), vjp=_broadcast_vjp,
     assembly="operands, dims = $broadcast_dimensions",
-    source="StableHLO broadcast_in_dim",
+    place=placed_by("broadcast_place"), source="StableHLO broadcast_in_dim",
     samples=lambda rng: [
         ((rng.random(3),), {"shape": (2, 3), "broadcast_dimensions": (1,)}),
         ((rng.random((3, 1)),), {"shape": (3, 2), "broadcast_dimensions": (0, 1)}),

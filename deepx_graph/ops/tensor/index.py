@@ -34,7 +34,7 @@ from deepx_graph.ir.signature import MANY
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.ops.factors.index import DYNAMIC_SLICE, DYNAMIC_UPDATE_SLICE, GATHER, SCATTER
-from deepx_graph.ops.helpers import loops_in, staged_in, written_in
+from deepx_graph.ops.helpers import loops_in, placed_by, staged_in, written_in
 from deepx_graph.ops.interpret import combine, report_fallback
 from deepx_graph.ops.math.elementwise import add, clamp, maximum, minimum, multiply
 from deepx_graph.ops.tensor.layout import show_dims
@@ -108,7 +108,7 @@ dynamic_slice: Op = Op(
     infer=_dynamic_slice_type, eval=lambda xs, sizes: xs[0][clamped_starts(xs[1:], xs[0].shape, sizes)], view=True,
     element=loops_in("index", "dynamic_slice_element"), staged=_dynamic_slice_staged, vjp=_dynamic_slice_vjp,
     assembly="operands, sizes = $slice_sizes",
-    source="StableHLO dynamic_slice",
+    place=placed_by("dynamic_slice_place"), source="StableHLO dynamic_slice",
     samples=lambda rng: [((rng.random((4, 5)), np.int32(a), np.int32(b)), {"slice_sizes": sizes})
                          for a, b, sizes in ((1, 2, (2, 3)), (-3, 9, (2, 3)), (1, 1, (3, 1)))],
 )  # fmt: skip
@@ -145,7 +145,7 @@ dynamic_update_slice: Op = Op(
     sharding=DYNAMIC_UPDATE_SLICE,
     algebraic=True, infer=_dynamic_update_type, eval=_dynamic_update, scratch=nothing, vjp=_dynamic_update_vjp,
     loops=loops_in("index", "dynamic_update_slice_loops"),
-    source="StableHLO dynamic_update_slice",
+    place=placed_by("dynamic_update_slice_place"), source="StableHLO dynamic_update_slice",
     samples=lambda rng: [((rng.random((4, 5)), rng.random((2, 3)), np.int32(a), np.int32(b)), {}) for a, b in ((1, 2), (-3, 9))],
 )  # fmt: skip
 
@@ -356,7 +356,7 @@ gather: Op = Op(
     constraints=(*_indexing("operand", "start_indices", *_GATHER[1:]), one_for_each_axis("operand", "slice_sizes")),
     sharding=GATHER, algebraic=True, infer=_gather_type, eval=_gather, staged=staged_in("tensor.index_staged", "gather_staged"),
     element=loops_in("index", "gather_element"), scratch=_gather_scratch, vjp=_gather_vjp,
-    source="StableHLO gather", samples=_gather_samples,
+    place=placed_by("gather_place"), source="StableHLO gather", samples=_gather_samples,
 )  # fmt: skip
 
 _SCATTER = ("update_window_dims", "inserted_window_dims", "input_batching_dims", "scatter_indices_batching_dims",

@@ -16,7 +16,7 @@ from deepx_graph.ir import Attr, Node, Op, Result
 from deepx_graph.ir.constraint import NON_NEGATIVE, PERMUTATION, TENSOR, VALUE, axes_of, one_for_each_axis
 from deepx_graph.ir.factor_rule import POINTWISE
 from deepx_graph.ops.factors.layout import RESHAPE, REVERSE, TRANSPOSE
-from deepx_graph.ops.helpers import loops_in, one, shape_attr
+from deepx_graph.ops.helpers import loops_in, one, placed_by, shape_attr
 from deepx_graph.types import F32, I32, Dims, TensorType, Type, as_tensor, merge_types, mul_dims, same_dim, scalar, tensor
 
 _X = one(TENSOR)
@@ -76,7 +76,8 @@ reshape: Op = Op(
     sharding=RESHAPE,
     infer=_reshape_type, eval=lambda xs, shape: xs[0].reshape(shape), view=True, axes=reshape_axes, staged=_reshape_staged,
     element=loops_in("layout", "reshape_element"),
-    vjp=lambda b, node, g: (b(reshape, g, shape=dims_of(node.inputs[0])),), source="StableHLO reshape",
+    vjp=lambda b, node, g: (b(reshape, g, shape=dims_of(node.inputs[0])),),
+    place=placed_by("reshape_place"), source="StableHLO reshape",
     samples=lambda rng: [((rng.random((2, 3)),), {"shape": s}) for s in ((6,), (3, 2), (1, 6, 1))] + [
         ((rng.random((2, 0)),), {"shape": (0, 5)}), ((rng.random(1),), {"shape": ()})],
 )  # fmt: skip
@@ -95,7 +96,7 @@ transpose: Op = Op(
     element=lambda b, node, xs, at: xs[0].at(b, [at[node.attr("permutation").index(k)] for k in range(len(at))]),
     vjp=lambda b, node, g: (b(transpose, g, permutation=tuple(int(i) for i in np.argsort(node.attr("permutation")))),),
     assembly="operands, dims = $permutation",
-    source="StableHLO transpose",
+    place=placed_by("transpose_place"), source="StableHLO transpose",
     samples=lambda rng: [((rng.random((2, 3, 4)),), {"permutation": p}) for p in ((2, 0, 1), (0, 1, 2), (1, 0, 2))],
 )  # fmt: skip
 
@@ -109,7 +110,7 @@ reverse: Op = Op(
     element=lambda b, node, xs, at: xs[0].at(b, [n - 1 - i if k in node.attr("dimensions") else i
                                                  for k, (i, n) in enumerate(zip(at, xs[0].shape, strict=True))]),
     vjp=lambda b, node, g: (b(reverse, g, dimensions=node.attr("dimensions")),), assembly="operands, dims = $dimensions",
-    source="StableHLO reverse",
+    place=placed_by("reverse_place"), source="StableHLO reverse",
     samples=lambda rng: [((rng.random((2, 3)),), {"dimensions": d}) for d in ((0,), (0, 1), ())],
 )  # fmt: skip
 
@@ -132,7 +133,8 @@ ensure_type: Op = Op(
     "ensure_type", "The operand, which must be of the given type; tells what the text knows and the graph does not yet.",
     operands=_X, attrs=(Attr("type", "type"),), element=lambda b, node, xs, at: xs[0].at(b, at),
     infer=lambda types, type: merge_types(types[0], type), eval=lambda xs, type: xs[0], view=True,
-    vjp=lambda b, node, g: (g,), source="deepx typed operands",
+    vjp=lambda b, node, g: (g,),
+    place=placed_by("same_place"), source="deepx typed operands",
     samples=lambda rng: [((rng.random((2, 3)).astype("f4"),), {"type": t}) for t in (tensor(F32, None), tensor(F32, ("?1", 3)))],
 )  # fmt: skip
 
@@ -141,14 +143,16 @@ stop_gradient: Op = Op(
     "stop_gradient", "The operand; gradients do not pass.", operands=one(VALUE), sharding=POINTWISE,
     results=(Result(type=VALUE),), infer=lambda types: types[0],
     eval=lambda xs: xs[0], element=lambda b, node, xs, at: xs[0].at(b, at),
-    view=True, stops_gradient=True, vjp=lambda b, node, g: (None,), source="JAX stop_gradient",
+    view=True, stops_gradient=True, vjp=lambda b, node, g: (None,),
+    place=placed_by("same_place"), source="JAX stop_gradient",
 )  # fmt: skip
 
 identity: Op = Op(
     "identity", "The operand. A text marks it as a copy, a barrier or the border of a domain; its value is the same.", operands=_X,
     attrs=(Attr("role", "str", "copy", "what the text calls it"),), infer=lambda types, role: types[0],
     sharding=POINTWISE, eval=lambda xs, role: xs[0], view=True, element=lambda b, node, xs, at: xs[0].at(b, at),
-    vjp=lambda b, node, g: (g,), source="XLA copy, opt-barrier, domain",
+    vjp=lambda b, node, g: (g,),
+    place=placed_by("same_place"), source="XLA copy, opt-barrier, domain",
     samples=lambda rng: [((rng.random((2, 3)),), {"role": r}) for r in ("copy", "optimization_barrier")],
 )  # fmt: skip
 

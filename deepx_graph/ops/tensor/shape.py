@@ -32,7 +32,7 @@ from deepx_graph.literal import Array
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.ops.factors.index import INDEX_SELECT
 from deepx_graph.ops.factors.layout import CONCATENATE, IOTA, PAD, SLICE
-from deepx_graph.ops.helpers import NUMERIC, dtype_attr, is_int, loops_in, one, shape_attr, wider
+from deepx_graph.ops.helpers import NUMERIC, dtype_attr, is_int, loops_in, one, placed_by, shape_attr, wider
 from deepx_graph.ops.math.elementwise import add, subtract
 from deepx_graph.ops.tensor.layout import show_dims
 from deepx_graph.types import (
@@ -105,7 +105,7 @@ concatenate: Op = Op(
     staged=lambda types, result, dimension: lambda *xs: np.concatenate(xs, dimension),
     scratch=nothing,
     vjp=_concatenate_vjp, assembly="operands, dim = $dimension",
-    source="StableHLO concatenate",
+    place=placed_by("concatenate_place"), source="StableHLO concatenate",
     samples=lambda rng: [((rng.random((2, 3)), rng.random((2, 1)), rng.random((2, 0))), {"dimension": 1}),
                          ((rng.random((2, 3)), rng.random((1, 3))), {"dimension": 0})],
 )  # fmt: skip
@@ -143,7 +143,7 @@ slice_: Op = Op(
     element=lambda b, node, xs, at: xs[0].at(b, [i * s + low for i, s, low in zip(
         at, node.attr("strides"), node.attr("start_indices"), strict=True)]), vjp=_slice_vjp,
     assembly="operands, from $start_indices to $limit_indices by $strides",
-    source="StableHLO slice",
+    place=placed_by("slice_place"), source="StableHLO slice",
     samples=lambda rng: [
         ((rng.random((5, 4)),), {"start_indices": (1, 0), "limit_indices": (5, 4), "strides": (2, 3)}),
         ((rng.random((5, 4)),), {"start_indices": (2, 4), "limit_indices": (2, 4), "strides": (1, 1)}),
@@ -232,7 +232,7 @@ pad: Op = Op(
     eval=lambda xs, low, high, interior: spread_and_pad(xs[0], xs[1], low, high, tuple(i + 1 for i in interior)),
     element=loops_in("layout", "pad_element"), staged=_pad_staged, scratch=nothing, vjp=_pad_vjp,
     assembly="operands, low = $edge_padding_low, high = $edge_padding_high, interior = $interior_padding",
-    source="StableHLO pad",
+    place=placed_by("pad_place"), source="StableHLO pad",
     samples=lambda rng: [
         ((rng.random((2, 3)), np.float64(0.5)), {"edge_padding_low": a, "edge_padding_high": b, "interior_padding": i})
         for a, b, i in (((1, 0), (0, 2), (0, 1)), ((-1, 2), (1, -2), (2, 0)), ((0, -1), (-1, 0), (1, 3)), ((-2, 0), (0, 0), (0, 0)))
@@ -289,7 +289,7 @@ torch_index_select: Op = Op(
     eval=lambda xs, dim: np.take(xs[0], _clamped(xs[1], xs[0].shape[dim]), axis=dim), vjp=_take_vjp,
     scratch=lambda types, result, dim: 2 * WORD * types[1].size + types[0].nbytes,
     assembly="operands, dim = $dim",
-    source="StableHLO torch_index_select (batch_dims = 0); deepx indexselect",
+    place=placed_by("take_place"), source="StableHLO torch_index_select (batch_dims = 0); deepx indexselect",
     samples=lambda rng: [((rng.random((4, 3)), rng.integers(0, 3, (2, 2))), {"dim": d}) for d in (0, 1)],
 )  # fmt: skip
 

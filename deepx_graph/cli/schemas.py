@@ -230,9 +230,9 @@ RECORDS: dict[str, Fields] = {
         "same": ("bool", "whether they compute the same"),
         "evidence": ("str", "what that rests on"),
         "witness": ("Witness|null", "inputs that show a difference"),
-        "algebra": ("Algebra|null", "what residues modulo primes say, where they were asked"),
+        "algebra": ("AlgebraicEvidence|null", "what residues modulo primes say, where they were asked"),
     },
-    "Algebra": {
+    "AlgebraicEvidence": {
         "equal": ("bool|null", "whether the programs are equal as algebra; null where residues cannot say"),
         "evidence": ("str", "in words"),
     },

@@ -30,7 +30,7 @@ from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.inputs import input_ports, output_ports
 from deepx_graph.session.report.meaning import Sameness, compare_meaning
 from deepx_graph.types import F64, TensorType
-from deepx_graph.validation.algebra import Algebra, compare_algebra
+from deepx_graph.validation.algebra import AlgebraicEvidence, compare_algebra
 from deepx_graph.validation.constants import MARGIN, float_constants, moved_constants, samples_around
 from deepx_graph.validation.culprit import Departure, departure
 from deepx_graph.validation.discrepancy import Discrepancy, discrepancy, worst
@@ -65,7 +65,7 @@ class Equivalence:
     evidence: str
     witness: Witness | None = None
     departure: Departure | None = field(default=None, repr=False)
-    algebra: Algebra | None = None
+    algebra: AlgebraicEvidence | None = None
     """What residues say; None where nothing was left to say."""
 
     def __bool__(self) -> bool:

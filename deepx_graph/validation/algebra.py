@@ -18,7 +18,7 @@ from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.inputs import Port, flatten, input_ports
 from deepx_graph.types import TensorType
 from deepx_graph.validation.residue_engine import ResidueEngine, over_residues
-from deepx_graph.validation.residues import PRIMES, Field
+from deepx_graph.validation.residues import PRIMES, PrimeField
 from deepx_graph.validation.samples import samples
 
 PREPARED = "inline,unfuse,inline,fold,legalise{target=primitive},fold"
@@ -29,7 +29,7 @@ DRAWS = 2
 
 
 @dataclass(frozen=True)
-class Algebra:
+class AlgebraicEvidence:
     """What residues say of two programs. `equal` is None where they say nothing, and `reason` why."""
 
     equal: bool | None
@@ -45,13 +45,13 @@ class Algebra:
         return "not equal as algebra" + ("" if self.rational else ", which proves nothing here: not all is rational functions")
 
 
-def compare_algebra(a: Module, b: Module, seed: int = 0, max_bytes: int | None = None) -> Algebra:
+def compare_algebra(a: Module, b: Module, seed: int = 0, max_bytes: int | None = None) -> AlgebraicEvidence:
     """Runs both over residues, the second with the inputs of the first in order. Never raises what a program is to blame for."""
     rational = True
     try:
         wide = [widened(run_pipeline(m, parse_pipeline(PREPARED))) for m in (a, b)]
         for k, prime in enumerate(PRIMES):
-            engines = [ResidueEngine(Field(prime)) for _ in wide]
+            engines = [ResidueEngine(PrimeField(prime)) for _ in wide]
             runs = [compile(over_residues(m, e.field), engine=e, seed=seed, max_bytes=max_bytes, out=io.StringIO())
                     for m, e in zip(wide, engines, strict=True)]
             for draw in range(DRAWS):
@@ -63,15 +63,15 @@ def compare_algebra(a: Module, b: Module, seed: int = 0, max_bytes: int | None =
                     outputs.append([np.asarray(x) for x in flatten(run(*arrays))])
                 rational = rational and all(e.field.rational for e in engines)
                 if any(x.size for x in outputs[0]) and not any(np.isfinite(x).any() for x in outputs[0]):
-                    return Algebra(None, "no output is finite")
+                    return AlgebraicEvidence(None, "no output is finite")
                 if not all(np.array_equal(x, y, equal_nan=x.dtype.kind in "fc") for x, y in zip(*outputs, strict=True)):
-                    return Algebra(False, "", rational)
+                    return AlgebraicEvidence(False, "", rational)
     except DeepxGraphError as e:
-        return Algebra(None, str(e).splitlines()[0])
-    return Algebra(True, "", rational)
+        return AlgebraicEvidence(None, str(e).splitlines()[0])
+    return AlgebraicEvidence(True, "", rational)
 
 
-def _residues(ports: tuple[Port, ...], field: Field, rng: np.random.Generator) -> Mapping[str, Array]:
+def _residues(ports: tuple[Port, ...], field: PrimeField, rng: np.random.Generator) -> Mapping[str, Array]:
     """Random residues for floats, ordinary samples for all else."""
     drawn = samples(ports, 1, int(rng.integers(1 << 30)))[0]
     found: dict[str, Array] = {}

@@ -19,7 +19,7 @@ from deepx_graph.runtime.engines.base import KernelFn
 from deepx_graph.types import TensorType, TupleType, Type
 from deepx_graph.validation.constants import map_literals
 from deepx_graph.validation.engines import OPERATIONS, BoundedEngine
-from deepx_graph.validation.residues import EXACT, POLYNOMIAL, RING, Field, NoResidue, expression
+from deepx_graph.validation.residues import EXACT, POLYNOMIAL, RING, NoResidue, PrimeField, expression
 
 
 class ResidueEngine:
@@ -28,7 +28,7 @@ class ResidueEngine:
 
     name = "numpy"
 
-    def __init__(self, field: Field) -> None:
+    def __init__(self, field: PrimeField) -> None:
         self.inner, self.field = BoundedEngine(), field
 
     def begin(self, draw: int) -> None:
@@ -127,12 +127,12 @@ def _is_made_of(tree: Expr, primitives: Collection[str]) -> bool:
     return not isinstance(tree, Apply) or (tree.primitive in primitives and all(_is_made_of(a, primitives) for a in tree.args))
 
 
-def over_residues(module: Module, field: Field) -> Module:
+def over_residues(module: Module, field: PrimeField) -> Module:
     """A module in double precision with residues for its constants, those of bodies included."""
     return map_literals(module, lambda literal: _literal(literal, field))
 
 
-def _literal(literal: Literal, field: Field) -> Literal:
+def _literal(literal: Literal, field: PrimeField) -> Literal:
     splat, dtype = literal.splat_value, literal.dtype.np
     if splat is not None:
         return Literal.splat(field.number(splat).astype(dtype)[()], literal.type)

@@ -43,7 +43,7 @@ class NoResidue(DeepxGraphError):
 
 
 @dataclass
-class Field:
+class PrimeField:
     """Arithmetic of residues, given as float64 between -p/2 and p/2, of one prime; `seed` chooses the random functions."""
 
     prime: int
@@ -152,7 +152,7 @@ Meaning = Callable[..., Any]
 
 
 def _ordered(function: np.ufunc) -> Meaning:
-    def meaning(field: Field, *xs: Any) -> Any:
+    def meaning(field: PrimeField, *xs: Any) -> Any:
         field.rational = field.rational and not any(x.dtype.kind == "f" for x in map(np.asarray, xs))
         return function(*xs)
 
@@ -167,18 +167,18 @@ def _added(function: np.ufunc) -> Meaning:
     return lambda field, *xs: field.reduced(function(*xs))
 
 
-def _divided(field: Field, x: Any, y: Any) -> Any:
+def _divided(field: PrimeField, x: Any, y: Any) -> Any:
     return field.times(x, field.inverse(y))
 
 
-def _magnitude(field: Field, x: Any) -> Any:
+def _magnitude(field: PrimeField, x: Any) -> Any:
     if np.iscomplexobj(x):
         return field.root(field.reduced(field.times(x.real, x.real) + field.times(x.imag, x.imag)))
     field.rational = False
     return np.abs(x)
 
 
-def _sign(field: Field, x: Any) -> Any:
+def _sign(field: PrimeField, x: Any) -> Any:
     if np.iscomplexobj(x):
         return field.times(x, field.inverse(_magnitude(field, x)))
     field.rational = False
@@ -201,7 +201,7 @@ _SINE, _COSINE = _odd("sin", np.sin), _even("cos", np.cos)
 _EXP, _LOG = _any("exp", np.exp), _any("log", np.log)
 
 
-def _to_the(field: Field, x: Any, y: Any) -> Any:
+def _to_the(field: PrimeField, x: Any, y: Any) -> Any:
     """Small powers, halves among them, as products and roots; others at random."""
     exponents = np.unique(y)
     if exponents.size > _EXPONENTS or np.iscomplexobj(y):
@@ -216,7 +216,7 @@ _EXPONENTS = 16
 """Different exponents that are looked at one by one, and the largest of which powers are products."""
 
 
-def _fixed_power(field: Field, x: Any, exponent: Any) -> Any:
+def _fixed_power(field: PrimeField, x: Any, exponent: Any) -> Any:
     twice = float(field.reduced(exponent * 2))  # of a half, the residue of its double is small
     if not abs(twice) <= 2 * _EXPONENTS:
         return field.function("pow", np.power, x, exponent)
@@ -225,7 +225,7 @@ def _fixed_power(field: Field, x: Any, exponent: Any) -> Any:
     return field.inverse(power) if twice < 0 else power
 
 
-def _chosen(field: Field, condition: Any, x: Any, y: Any) -> Any:
+def _chosen(field: PrimeField, condition: Any, x: Any, y: Any) -> Any:
     return np.where(condition, x, y)
 
 
@@ -254,7 +254,7 @@ PRIMITIVES: dict[str, Meaning] = {
 """What the primitives of kernels mean, but for `cast`, which its node decides, and shifts, which are of integers alone."""
 
 
-def cast(field: Field, x: Any, type: TensorType) -> Any:
+def cast(field: PrimeField, x: Any, type: TensorType) -> Any:
     """Floats from anything; bools by comparing with zero; small integers at random."""
     if type.dtype is F64 or type.dtype is C128:
         wide = x.real if np.iscomplexobj(x) and type.dtype is F64 else x
@@ -267,7 +267,7 @@ def cast(field: Field, x: Any, type: TensorType) -> Any:
     return np.fmod(drawn if type.dtype.kind == "int" else np.abs(drawn), _WHOLE).astype(type.dtype.np)
 
 
-def expression(field: Field, tree: Expr, operands: Sequence[Any], type: TensorType) -> Any:
+def expression(field: PrimeField, tree: Expr, operands: Sequence[Any], type: TensorType) -> Any:
     """What a kernel gives for these operands; `type` is that of the result. Raises NoResidue for a primitive without meaning."""
     match tree:
         case Variable(index):

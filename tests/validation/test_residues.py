@@ -10,21 +10,21 @@ import pytest
 import deepx_graph as dx
 from deepx_graph.ir import scalar_expr
 from deepx_graph.validation.algebra import compare_algebra
-from deepx_graph.validation.residues import PRIMES, PRIMITIVES, Field
+from deepx_graph.validation.residues import PRIMES, PRIMITIVES, PrimeField
 
 INTEGERS_ONLY = {"shl", "lshr", "ashr"}
 
 
 @pytest.fixture(params=PRIMES)
-def field(request: pytest.FixtureRequest) -> Field:
-    return Field(request.param)
+def field(request: pytest.FixtureRequest) -> PrimeField:
+    return PrimeField(request.param)
 
 
 def test_every_primitive_has_a_meaning() -> None:
     assert set(PRIMITIVES) == set(scalar_expr.PRIMITIVES) - INTEGERS_ONLY - {"cast"}
 
 
-def test_the_field_is_python_s_arithmetic_modulo_the_prime(field: Field) -> None:
+def test_the_field_is_python_s_arithmetic_modulo_the_prime(field: PrimeField) -> None:
     rng = np.random.default_rng(0)
     half = field.prime // 2
     x, y = (rng.integers(-half, half + 1, 1000) for _ in range(2))
@@ -41,7 +41,7 @@ def test_the_field_is_python_s_arithmetic_modulo_the_prime(field: Field) -> None
 
 
 @pytest.mark.parametrize("value", [0.1, -3.5, 1e-300, 5e-324, 1.7e308, 123456789.0, 0.0])
-def test_constants_are_exact_rationals(field: Field, value: float) -> None:
+def test_constants_are_exact_rationals(field: PrimeField, value: float) -> None:
     exact = Fraction(value)
     want = exact.numerator * pow(exact.denominator, -1, field.prime) % field.prime
     assert int(field.number(value)) % field.prime == want

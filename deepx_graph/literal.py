@@ -21,6 +21,14 @@ MAX_BOUNDED = 1 << 20
 """Elements of an array that is an option and no operand: a shape, say. A splat takes no memory and may stand for any number."""
 
 
+def content(array: Array) -> bytes:
+    """The elements as bytes, different for different arrays of one type: those in memory, texts in UTF-8 each behind its length."""
+    if not array.dtype.hasobject:
+        return np.ascontiguousarray(array).tobytes()
+    texts = [str(t).encode("utf-8", "surrogatepass") for t in array.reshape(-1).tolist()]
+    return b"".join(len(t).to_bytes(8, "little") + t for t in texts)
+
+
 class Literal:
     """An immutable array. `Literal(array)` copies nothing it need not; the array must not be changed afterwards."""
 
@@ -66,8 +74,9 @@ class Literal:
 
     @cached_property
     def splat_value(self) -> np.generic | None:
-        """The one element value when all elements have the same bits, else None. Costs a pass over the data once."""
-        if self.array.size == 0:
+        """The one element value when all elements have the same bits, else None; of texts always None. Costs a pass over the data
+        once."""
+        if self.array.size == 0 or self.array.dtype.hasobject:
             return None
         first = self.array[(0,) * self.array.ndim]
         if self.is_splat:
@@ -80,6 +89,8 @@ class Literal:
         value = self.splat_value
         if value is not None:
             return self.type, True, value.tobytes()
+        if self.array.dtype.hasobject:
+            return self.type, False, hashlib.blake2b(content(self.array)).digest()
         return self.type, False, hashlib.blake2b(np.ascontiguousarray(self.array).view(np.uint8).data).digest()
 
     @cached_property

@@ -320,12 +320,14 @@ def _missing(ports: Sequence[Port]) -> RunError:
 
 def digest(array: Array) -> str:
     """SHA-256, in hexadecimal, of dtype, shape and the bytes in row-major order: equal for arrays that are the same to the bit."""
+    from deepx_graph.literal import content
+
     head = f"{array.dtype.name}{list(array.shape)}\n".encode()
-    return hashlib.sha256(head + array.tobytes()).hexdigest()
+    return hashlib.sha256(head + content(array)).hexdigest()
 
 
 def _row(name: str, type: str, array: Any, digested: bool) -> dict[str, Any]:
-    values = {"values": array.tolist()} if array.size <= SHOWN and array.dtype.kind in "biuf" else {}
+    values = {"values": array.tolist()} if array.size <= SHOWN and array.dtype.kind in "biufO" else {}
     return {"name": name, "type": type, **values, **({"digest": digest(array)} if digested else {})}
 
 

@@ -46,6 +46,8 @@ def in_blocks(compute: Compute, xs: Sequence[Array], dtypes: Sequence[Any], into
     large = bool(whole) and np.asarray(xs[whole[0]]).size > BLOCK and len(whole) + len(dtypes) <= _MOST_ARRAYS
     if not large or any(d is None for d in dtypes) or any(np.shape(xs[k]) != shape for k in whole):
         return list(compute(xs))
+    if any(np.dtype(d).hasobject for d in (*dtypes, *(np.asarray(xs[k]).dtype for k in whole))):
+        return list(compute(xs))
     results = [np.empty(shape, d) for d in dtypes] if into is None else list(into)
     block = list(xs)
     arrays = [*(xs[k] for k in whole), *results]

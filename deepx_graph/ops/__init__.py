@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # the names that `_family` binds when the program runs
     from deepx_graph.ops.tensor.parallel import *
     from deepx_graph.ops.tensor.shape import *
     from deepx_graph.ops.tensor.sort import *
+    from deepx_graph.ops.tensor.strings import *
 
 _DECLARED = {
     "structure": ["ir.structure"], "elementwise": ["ops.math.elementwise"], "bits": ["ops.math.bits"],
@@ -56,6 +57,7 @@ _DECLARED = {
     "adt": ["ops.data.adt"], "effects": ["ops.host.effects"], "ref": ["ops.host.ref"], "fusion": ["ops.data.fusion"],
     "tape": ["ops.data.tape"], "collective": ["ops.host.collective"], "feeds": ["ops.host.feeds"],
     "parallel": ["ops.tensor.parallel"], "custom": ["ops.host.custom_calls"], "map": ["ops.tensor.map"],
+    "strings": ["ops.tensor.strings"],
 }  # fmt: skip
 """Where each family is declared."""
 

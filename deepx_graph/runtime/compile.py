@@ -23,7 +23,7 @@ from deepx_graph.forking import Lock
 from deepx_graph.ir import Module
 from deepx_graph.ir.collective import Grid
 from deepx_graph.ir.function import InNotebook
-from deepx_graph.literal import Array
+from deepx_graph.literal import Array, content
 from deepx_graph.ops.data.adt import DataValue, RefValue
 from deepx_graph.ops.host.host import Feed, Host
 from deepx_graph.runtime import engines
@@ -40,7 +40,7 @@ from deepx_graph.runtime.python_steps import PythonStep, python_steps
 from deepx_graph.runtime.specialise import InputValues, has_deferred, specialise
 from deepx_graph.runtime.straightline import NONE, StraightLine, straight_line
 from deepx_graph.runtime.unit_code import UnitCode, unit_code
-from deepx_graph.types import Type, is_static
+from deepx_graph.types import STRING, TensorType, Type, is_static, leaves
 
 if TYPE_CHECKING:
     from deepx_graph.runtime.transport.mpi import MpiTransport
@@ -94,6 +94,7 @@ class _Ready:
 
     module: Module
     units: dict[str, Unit]
+    holds_text: bool = False
 
     @property
     def unit(self) -> Unit:
@@ -107,6 +108,8 @@ class _Ready:
     @cached_property
     def runner(self) -> UnitCode | StraightLine | None:
         """What runs the entry without the interpreter, where that can be."""
+        if self.holds_text:
+            return None
         return unit_code(self.unit, self.straight) or self.straight
 
     @cached_property
@@ -312,18 +315,20 @@ class Compiled(InNotebook):
         if arrays is None or not asked:
             return types, ()
         values = arguments(self.module.entry, arrays, self._world)
-        return types, tuple((k, *(hashlib.blake2b(v.tobytes()).digest() for v in flatten(values[k]))) for k in asked)
+        return types, tuple((k, *(hashlib.blake2b(content(v)).digest() for v in flatten(values[k]))) for k in asked)
 
     def _build(self, types: tuple[Type, ...], given: InputValues | None) -> _Ready:
         module = specialise(self.module, types, seed=self._seed, data_root=self._world.data_root, arguments=given)
         if self._passes is not None:
             module = _same_interface(module, self._passes(module))
-        if isinstance(self.engine, CompilesCalls) and self.grid.count == 1:
-            module = self.engine.with_calls(module, self._max_depth, self._max_bytes)
-        if isinstance(self.engine, Canonicalizes):
-            module = module.with_functions(map(self.engine.canonicalize, module.functions))
+        text = holds_text(module)
+        engine = engines.get("numpy", getattr(self.engine, "threads", None)) if text else self.engine
+        if isinstance(engine, CompilesCalls) and self.grid.count == 1:
+            module = engine.with_calls(module, self._max_depth, self._max_bytes)
+        if isinstance(engine, Canonicalizes):
+            module = module.with_functions(map(engine.canonicalize, module.functions))
         try:
-            plans = engine_plans(module, self.engine)
+            plans = engine_plans(module, engine)
         except InferError as e:
             raise RunError(e.diagnostic(module.entry.span)) from None
         check_ready(module, plans, worlds(self._world, self.grid, self._feeds)[0])
@@ -331,7 +336,12 @@ class Compiled(InNotebook):
         if peak > self._max_bytes:
             message = f"'{module.entry_name}' needs {peak} bytes at its peak, more than the limit of {self._max_bytes}"
             raise LimitError(Diagnostic(message, module.entry.span, hint=_over_limit(plans[module.entry_name])))
-        return _Ready(module, {n: Unit(module[n], p, self.engine, self.profile) for n, p in plans.items()})
+        return _Ready(module, {n: Unit(module[n], p, engine, self.profile) for n, p in plans.items()}, text)
+
+
+def holds_text(module: Module) -> bool:
+    """Whether some value is a tensor of texts, of which only the reference engine knows."""
+    return any(isinstance(t, TensorType) and t.dtype is STRING for f in module.functions for n in f.nodes for t in leaves(n.type))
 
 
 def _over_limit(plan: BufferAssignment) -> str:

@@ -16,7 +16,7 @@ from deepx_graph.errors import Diagnostic, RunError, an, suggest
 from deepx_graph.ir import Function
 from deepx_graph.literal import Array
 from deepx_graph.ops.host.host import Host
-from deepx_graph.types import ANY, StateType, TensorType, TupleType, Type, dtype_of, type_of_array
+from deepx_graph.types import ANY, STRING, StateType, TensorType, TupleType, Type, dtype_of, type_of_array
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _fits_as_it_is(port: Port, value: Any) -> bool:
     type = port.type
     return (
         isinstance(value, np.ndarray) and isinstance(type, TensorType) and value.shape == type.dims
-        and value.dtype == type.dtype.np and value.dtype.isnative and value.flags.c_contiguous
+        and value.dtype == type.dtype.np and type.dtype is not STRING and value.dtype.isnative and value.flags.c_contiguous
     )  # fmt: skip
 
 
@@ -95,9 +95,24 @@ def _array(port: Port, value: Any) -> Array:
         if weak and isinstance(type, TensorType) and type.dims == () and type.dtype is not ANY:
             return np.asarray(value, dtype=type.dtype.np)
         array = np.asarray(value)
+        if array.dtype.kind in TEXTS:
+            return _texts(port, array)
         return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
     except (ValueError, TypeError, OverflowError) as e:
         raise RunError(Diagnostic(f"input '{port.name}' is not an array: {e}", expected=str(type))) from None
+
+
+TEXTS = "OTU"
+"""The kinds of numpy arrays that texts may come in."""
+
+
+def _texts(port: Port, array: Array) -> Array:
+    """Texts as objects. Raises RunError for other objects."""
+    made = np.array(array, dtype=np.object_, order="C")
+    odd = [type(v).__name__ for v in made.reshape(-1) if not isinstance(v, str)]
+    if odd:
+        raise RunError(Diagnostic(f"input '{port.name}' holds an object, {odd[0]}", expected=str(port.type)))
+    return made
 
 
 def mismatch(port: Port, array: Array) -> Diagnostic | None:

@@ -23,7 +23,7 @@ from deepx_graph.literal import Array
 from deepx_graph.runtime.compile import memory_limit
 from deepx_graph.runtime.inputs import Port, input_ports, mismatch, whole_types
 from deepx_graph.runtime.specialise import specialise
-from deepx_graph.types import ANY, F32, DType, TensorType, dtype_named, dtype_names, dtype_of, tensor
+from deepx_graph.types import ANY, F32, STRING, DType, TensorType, dtype_named, dtype_names, dtype_of, tensor
 
 MAX_HEADER = 10_000
 """Characters of an npy header that are looked at."""
@@ -81,7 +81,8 @@ def pack_npz(stream: IO[bytes], arrays: Mapping[str, Array]) -> None:
     with zipfile.ZipFile(stream, "w", allowZip64=True) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                npy.write_array(member, np.asanyarray(array), allow_pickle=False)
+                plain = array.astype(np.str_) if array.dtype.hasobject else np.asanyarray(array)
+                npy.write_array(member, plain, allow_pickle=False)
 
 
 def nearest_dtype(array: Array, dtype: DType | None) -> Array:
@@ -170,7 +171,10 @@ def random_inputs(ports: Sequence[Port], seed: int, given: Collection[str] = (),
 
 
 def random_array(type: TensorType, rng: np.random.Generator) -> Array:
-    """Numbers of a static type, drawn from `rng`."""
+    """Numbers of a static type, drawn from `rng`; of texts a few letters each."""
+    if type.dtype is STRING:
+        letters = rng.integers(97, 105, (type.size, 3), dtype=np.uint8)
+        return np.array([bytes(row).decode() for row in letters], np.object_).reshape(type.shape)
     is_real = type.dtype.is_differentiable
     values = rng.standard_normal(type.shape) if is_real else rng.integers(0, 2 if type.dtype.bits == 8 else 8, type.shape)
     return np.asarray(values).astype(type.dtype.np)

@@ -27,6 +27,7 @@ from deepx_graph.types.dtypes import (
     I16,
     I32,
     I64,
+    STRING,
     U2,
     U4,
     U8,
@@ -79,7 +80,7 @@ from deepx_graph.types.symbols import (
 __all__ = [
     "ANY", "BF16", "BOOL", "C64", "C128", "DTYPES", "F4E2M1FN", "F6E2M3FN", "F6E3M2FN", "F8E3M4", "F8E4M3", "F8E4M3B11FNUZ",
     "F8E4M3FN", "F8E4M3FNUZ", "F8E5M2", "F8E5M2FNUZ", "F8E8M0FNU", "F16", "F32", "F64", "I2", "I4", "I8", "I16", "I32", "I64",
-    "STATE", "TAPE", "U2", "U4", "U8", "U16", "U32", "U64", "DType", "DataType", "Dim", "Dims", "FunctionType", "Kind",
+    "STATE", "STRING", "TAPE", "U2", "U4", "U8", "U16", "U32", "U64", "DType", "DataType", "Dim", "Dims", "FunctionType", "Kind",
     "RefType", "Sizes", "StateType", "TapeType", "TensorType", "TupleType", "Type", "VarType", "add_dims", "as_tensor",
     "bind_sizes", "compatible", "dim_value", "dtype_named", "dtype_names", "dtype_of", "is_state", "is_static", "leaves",
     "merge_dims", "merge_types", "mul_dims", "nbytes", "resolve", "resolve_type", "same_dim", "scalar", "tensor",

@@ -9,14 +9,14 @@ from typing import Any, Literal
 import ml_dtypes
 import numpy as np
 
-Kind = Literal["bool", "int", "uint", "float", "complex", "any"]
+Kind = Literal["bool", "int", "uint", "float", "complex", "text", "any"]
 
 
 @dataclass(frozen=True, eq=False)
 class DType:
     """An element type; there is one object for each, so identity is equality.
 
-    `bits` is the width of an element as specified; `np` its numpy form (None for `any`, the dtype not yet known).
+    `bits` is the width of an element as specified, 0 where it varies; `np` its numpy form (None for `any`, not yet known).
     """
 
     name: str
@@ -77,12 +77,17 @@ C64, C128 = _make("c64", "complex", 64, np.complex64), _make("c128", "complex", 
 ANY = _make("any", "any", 0, None)
 """The dtype of a tensor whose element type the text does not say (a loaded file); known once specialised."""
 
+STRING = _make("string", "text", 0, np.object_)
+"""Texts: arrays of Python's `str`. They are moved, compared and taken apart by the reference engine, and by no other."""
+
 DTYPES: tuple[DType, ...] = (
     BOOL, I2, I4, I8, I16, I32, I64, U2, U4, U8, U16, U32, U64, F4E2M1FN, F6E2M3FN, F6E3M2FN, F8E8M0FNU, F8E5M2, F8E4M3FN,
     F8E4M3, F8E3M4, F8E4M3B11FNUZ, F8E4M3FNUZ, F8E5M2FNUZ, F16, BF16, F32, F64, C64, C128, ANY,
 )  # fmt: skip
-_BY_NAME = {d.name: d for d in DTYPES}
-_BY_NP = {d.np: d for d in DTYPES if d.np is not None}
+"""Those of numbers, which have a fixed width, and the one not yet known."""
+
+_BY_NAME = {d.name: d for d in (*DTYPES, STRING)}
+_BY_NP = {d.np: d for d in (*DTYPES, STRING) if d.np is not None}
 
 
 def dtype_named(name: str) -> DType:

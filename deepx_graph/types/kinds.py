@@ -236,7 +236,9 @@ def scalar(dtype: DType) -> TensorType:
 
 
 def type_of_array(array: np.ndarray[Any, Any] | np.generic) -> TensorType:
-    """The type of a numpy array. Raises KeyError when its dtype has no counterpart (object, datetime, ...)."""
+    """The type of a numpy array. Raises KeyError when its dtype has no counterpart (datetime, objects that are no texts, ...)."""
+    if array.dtype.hasobject and not all(isinstance(t, str) for t in array.reshape(-1).tolist()):
+        raise KeyError(array.dtype)
     return tensor(dtype_of(array.dtype), tuple(int(d) for d in array.shape))
 
 

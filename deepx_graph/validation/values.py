@@ -15,7 +15,7 @@ import numpy as np
 
 from deepx_graph.ir import Module, Node
 from deepx_graph.ir.structure import CONSTANT
-from deepx_graph.literal import Array
+from deepx_graph.literal import Array, content
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.engines.base import KernelFn
 from deepx_graph.runtime.engines.numpy_engine import NumpyEngine
@@ -137,5 +137,5 @@ def digest(arrays: Value) -> bytes:
             odd = np.isnan(a)
             a = np.where(odd, np.asarray(np.nan, a.dtype), a) if odd.any() else a
         made.update(f"{a.dtype.name}{a.size}".encode())
-        made.update(np.ascontiguousarray(a).tobytes())
+        made.update(content(a))
     return made.digest()

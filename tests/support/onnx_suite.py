@@ -16,7 +16,7 @@ from deepx_graph.errors import DeepxGraphError, Source
 from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.common.protobuf import Decoder, messages, numbers, text
 from deepx_graph.text.onnx.schema import SCHEMA, ModelProto, TensorProto, TypeProto
-from deepx_graph.text.onnx.values import Unrepresented, literal
+from deepx_graph.text.onnx.values import literal
 
 FOLDER = os.environ.get("DEEPX_GRAPH_ONNX_CASES", "")
 """Where the cases are."""
@@ -95,8 +95,6 @@ def listed(data: SequenceData, source: Source) -> list[Any]:
 
 
 def array(data: TensorProto, source: Source) -> Any:
-    if data.dtype == 8:
-        return np.array([bytes(s).decode() for s in data.strings], object).reshape(data.dims)
     return literal(data, source, MOST).array
 
 
@@ -105,6 +103,8 @@ def same(found: Any, wanted: Any, rtol: float, atol: float) -> str:
     wanted = np.asarray(wanted)
     if found.shape != wanted.shape or found.dtype != wanted.dtype:
         return f"is {found.dtype}{list(found.shape)}, expected {wanted.dtype}{list(wanted.shape)}"
+    if found.dtype.hasobject:
+        return "" if (found == wanted).all() else "has other texts"
     if found.dtype.kind == "V" or found.dtype.name.startswith(("float8", "bfloat", "float4", "int4", "uint4", "int2", "uint2")):
         rtol = max(rtol, 2**-6) if found.dtype.name == "bfloat16" else rtol
         found, wanted = found.astype(np.float32), wanted.astype(np.float32)
@@ -141,8 +141,6 @@ def outcome(case: Case, engine: str = "numpy", pipeline: str = "") -> str:
             for k, (f, w) in enumerate(zip(found, wanted, strict=True)):
                 if what := same(f, w, case.rtol, case.atol):
                     return f"wrong: result {k} {what}"
-    except Unrepresented as e:
-        return f"refused: {e}"
     except DeepxGraphError as e:
         return "refused: " + " ".join(str(e.diagnostics[0].message).split())[:160]
     except Exception as e:  # the point of the table is to show these

@@ -14,7 +14,7 @@ from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.types import ANY, Dim, Dims, DType, TensorType, as_tensor, same_dim, scalar
 
 
-class Unsupported(Exception):
+class Unsupported(InferError):
     """Raised by a rule for a form of the operator that it does not know: the call is kept as it stands."""
 
 

@@ -166,6 +166,8 @@ def type_text(type: Type) -> str:
         case TensorType(dtype, dims):
             if dims is None or dtype is ANY:
                 raise NoWord(f"{an(type)} has no shape in HLO until its rank and element type are known")
+            if dtype not in _DTYPE_WORDS:
+                raise NoWord(f"HLO has no elements of type {dtype}")
             inner = ",".join("?" if isinstance(d, str) else str(d) for d in dims)
             layout = "{" + ",".join(str(k) for k in reversed(range(len(dims)))) + "}" if dims else ""
             return f"{_DTYPE_WORDS[dtype]}[{inner}]{layout}"

@@ -33,7 +33,7 @@ from deepx_graph.text.onnx.schema import (
     TypeProto,
     ValueInfoProto,
 )
-from deepx_graph.text.onnx.values import Unrepresented, dense, literal, tensor_type
+from deepx_graph.text.onnx.values import dense, literal, tensor_type
 from deepx_graph.types import ANY, TupleType, Type, is_static, tensor
 
 UNKNOWN = tensor(ANY, None)
@@ -54,6 +54,7 @@ class OnnxLowering:
         self.warnings: list[Diagnostic] = []
         self.symbols: dict[str, str] = {}
         self.left = options.max_nodes
+        self.draws = 0
         self.functions = {(domain_of(f.domain), f.name, f.overload): f for f in self.model.functions}
         if self.model.graph is None:
             raise self.fail(0, "the model has no graph")
@@ -61,6 +62,11 @@ class OnnxLowering:
         self.opsets = versions(self.model.opsets) or {"": 1}
         if self.opsets.get("", 0) > NEWEST:
             self.warn(0, f"the model uses operator set {self.opsets['']}; operators are read as of {NEWEST}")
+
+    def next_draw(self) -> int:
+        """The number of the next operation that draws random numbers."""
+        self.draws += 1
+        return self.draws - 1
 
     def span(self, at: int, label: str = "") -> Span:
         return Span(self.source, at, at + 1, Place(label=label) if label else None)
@@ -307,7 +313,7 @@ class OnnxGraphLowering:
         try:
             call = NodeContext(self, node, inputs, self._attributes(node), version)
             found = rule(call)
-        except (Unsupported, Unrepresented):
+        except Unsupported:
             return self._opaque(node, inputs)
         except LimitError:
             raise

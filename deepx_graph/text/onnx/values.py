@@ -39,6 +39,7 @@ from deepx_graph.types import (
     I16,
     I32,
     I64,
+    STRING,
     U2,
     U4,
     U8,
@@ -51,16 +52,14 @@ from deepx_graph.types import (
 )
 
 DTYPES: dict[int, DType] = {
-    1: F32, 2: U8, 3: I8, 4: U16, 5: I16, 6: I32, 7: I64, 9: BOOL, 10: F16, 11: F64, 12: U32, 13: U64, 14: C64, 15: C128, 16: BF16,
-    17: F8E4M3FN, 18: F8E4M3FNUZ, 19: F8E5M2, 20: F8E5M2FNUZ, 21: U4, 22: I4, 23: F4E2M1FN, 24: F8E8M0FNU, 25: U2, 26: I2,
-    27: F6E2M3FN, 28: F6E3M2FN,
+    1: F32, 2: U8, 3: I8, 4: U16, 5: I16, 6: I32, 7: I64, 8: STRING, 9: BOOL, 10: F16, 11: F64, 12: U32, 13: U64, 14: C64, 15: C128,
+    16: BF16, 17: F8E4M3FN, 18: F8E4M3FNUZ, 19: F8E5M2, 20: F8E5M2FNUZ, 21: U4, 22: I4, 23: F4E2M1FN,
+    24: F8E8M0FNU, 25: U2, 26: I2, 27: F6E2M3FN, 28: F6E3M2FN,
 }  # fmt: skip
 """TensorProto.DataType by number."""
 
 NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
 """The number of each element type."""
-
-STRING = 8
 
 NAMES = {"FLOAT": 1, "UINT8": 2, "INT8": 3, "UINT16": 4, "INT16": 5, "INT32": 6, "INT64": 7, "STRING": 8, "BOOL": 9, "FLOAT16": 10,
          "DOUBLE": 11, "UINT32": 12, "UINT64": 13, "COMPLEX64": 14, "COMPLEX128": 15}  # fmt: skip
@@ -69,15 +68,9 @@ NAMES = {"FLOAT": 1, "UINT8": 2, "INT8": 3, "UINT16": 4, "INT16": 5, "INT32": 6,
 MAX_ELEMENTS = 1 << 40
 
 
-class Unrepresented(InferError):
-    """Raised for what has no counterpart here: tensors of strings."""
-
-
 def dtype_numbered(number: Any) -> DType:
     """The element type of that number. Raises InferError for one that there is not."""
     dtype = DTYPES.get(number)
-    if number == STRING:
-        raise Unrepresented("a tensor of strings", hint="strings are shown, and not computed with")
     if dtype is None:
         raise InferError(f"the element type has the number {number}", expected="the number of an element type, 1 to 28")
     return dtype
@@ -125,6 +118,8 @@ def literal(data: TensorProto, source: Source, max_bytes: int) -> Literal:
     if any(d < 0 for d in data.dims) or math.prod(data.dims) > MAX_ELEMENTS:
         raise InferError(f"'{data.name}' has the shape {data.dims}", expected="sizes from 0")
     count = math.prod(data.dims)
+    if dtype is STRING and (data.location == 1 or data.raw):
+        raise InferError(f"the texts of '{data.name}' stand as bytes", expected="each as a text of its own")
     raw = external_bytes(data, source) if data.location == 1 else data.raw
     absent = raw is None or (not len(raw) and count)
     found = _typed(data, dtype) if raw is None or absent else unpacked(raw, dtype, count, data.name)
@@ -162,8 +157,12 @@ def _narrow(patterns: Array, dtype: DType) -> Array:
 
 
 def _typed(data: TensorProto, dtype: DType) -> Array:
-    """Elements that stand as numbers in the field of their type."""
+    """Elements that stand as numbers, or texts, in the field of their type."""
     assert dtype.np is not None
+    if dtype is STRING:
+        found = np.empty(len(data.strings), np.object_)
+        found[:] = [str(s, "utf-8", "replace") for s in data.strings]
+        return found
     if dtype in (F32, C64):
         return np.frombuffer(b"".join(data.floats), dtype.np)
     if dtype in (F64, C128):

@@ -19,6 +19,7 @@ import numpy as np
 from deepx_graph.errors import InferError
 from deepx_graph.literal import Array, Literal
 from deepx_graph.types import (
+    STRING,
     DataType,
     DType,
     FunctionType,
@@ -115,6 +116,8 @@ def dense_text(literal: Literal) -> str:
 
 
 def _elements_text(array: Array, dtype: DType) -> str:
+    if dtype is STRING:
+        return re.sub("[<>]", lambda c: f"\\u{ord(c[0]):04x}", json.dumps(array.tolist()))
     if array.size <= DENSE_LIMIT:
         words = [_word(x, dtype) for x in array.reshape(-1)]
         try:
@@ -174,6 +177,8 @@ def literal_of(body: str, type: TensorType) -> Literal:
 
 def _array_of(body: str, type: TensorType) -> Array:
     shape = type.shape
+    if type.dtype is STRING:
+        return _texts_of(body, shape)
     if body.startswith("0x"):
         data = bytes.fromhex(body[2:])
         whole = len(data) == type.nbytes
@@ -192,6 +197,17 @@ def _array_of(body: str, type: TensorType) -> Array:
     return _elements(words, type.dtype).reshape(shape)
 
 
+def _texts_of(body: str, shape: tuple[int, ...]) -> Array:
+    """Texts in brackets. Raises ValueError for other values, and for as many as do not fit."""
+    try:
+        found = np.array(json.loads(body), np.object_)
+    except RecursionError:
+        raise ValueError("too many brackets") from None
+    if found.shape != shape or not all(isinstance(t, str) for t in found.reshape(-1).tolist()):
+        raise ValueError("no texts of that shape")
+    return found
+
+
 def _example(type: TensorType) -> str:
-    shown = {"bool": "true", "complex": "1+2j", "float": "1.5"}.get(type.dtype.kind, "1")
+    shown = {"bool": "true", "complex": "1+2j", "float": "1.5", "text": '"a"'}.get(type.dtype.kind, "1")
     return f"dense<{shown}> for equal elements, or one per element in brackets"

@@ -46,6 +46,8 @@ _WORDS = {dtype: word for word, dtype in reversed(MLIR_DTYPES.items())}
 def type_text(type: Type) -> str:
     """`tensor<2x3xf32>`, `tuple<...>`, `!stablehlo.token`. Raises NoText for another type and for an unknown dtype or rank."""
     match type:
+        case TensorType(dtype, _) if dtype is not ANY and dtype not in _WORDS:
+            raise NoText(f"StableHLO has no elements of type {dtype}")
         case TensorType(dtype, dims) if dims is not None and dtype is not ANY:
             return f"tensor<{''.join(f'{d}x' if isinstance(d, int) else '?x' for d in dims)}{_WORDS[dtype]}>"
         case TupleType(items):
@@ -103,7 +105,8 @@ LONGEST_LIST = 64
 
 
 def dense_text(literal: Literal) -> str:
-    """`dense<...>`, without its type."""
+    """`dense<...>`, without its type. Raises NoText for elements that there are not."""
+    type_text(literal.type)
     array = literal.array
     if array.size == 0:
         return "dense<>"

@@ -89,6 +89,17 @@ def _plain(w: GraphWriter, node: Node) -> str:
     return w.emit(PLAIN[node.op], *operands(w, node))
 
 
+def _of_texts(name: str, since: int, *attributes: str) -> Say:
+    """An elementwise operation on texts that is one operator, which there is since a version."""
+
+    def say(w: GraphWriter, node: Node) -> str:
+        if w.version < since:
+            raise InferError(f"{name} is an operator of version {since}, and {w.version} is written", hint=f"--opset {since}")
+        return w.emit(name, *operands(w, node), **{a: node.attr(a) for a in attributes})
+
+    return say
+
+
 def _logic(w: GraphWriter, node: Node) -> str:
     return w.emit(LOGIC[node.op][_dtype(node) is not BOOL], *operands(w, node))
 
@@ -265,7 +276,9 @@ SAY: dict[Op, Say] = {
     ops.transpose: lambda w, node: w.emit("Transpose", node.inputs[0], perm=node.attr("permutation")),
     ops.concatenate: lambda w, node: w.emit("Concat", *node.inputs, axis=node.attr("dimension")),
     ops.broadcast_in_dim: _broadcast, ops.slice_: _slice, ops.reverse: _reverse, ops.pad: _pad, ops.iota: _iota,
-    ops.get_dimension_size: _dimension, **CONTRACT,
+    ops.get_dimension_size: _dimension, ops.string_equal: _of_texts("Equal", 19), ops.string_concat: _of_texts("StringConcat", 20),
+    ops.string_match: _of_texts("RegexFullMatch", 20, "pattern"),
+    ops.number_to_string: _convert, ops.string_to_number: _convert, **CONTRACT,
 }  # fmt: skip
 """Every operation that ONNX has, or that is said by several of its operators."""
 

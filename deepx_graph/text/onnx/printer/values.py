@@ -11,7 +11,7 @@ from deepx_graph.literal import Array, Literal
 from deepx_graph.text.common.protobuf_writer import varint
 from deepx_graph.text.onnx.schema import DimensionProto, ItemsTypeProto, TensorProto, TensorShape, TensorTypeProto, TypeProto
 from deepx_graph.text.onnx.values import NUMBERS
-from deepx_graph.types import BOOL, I64, DType, TensorType, TupleType, Type
+from deepx_graph.types import BOOL, I64, STRING, DType, TensorType, TupleType, Type
 
 FEW = 64
 """Elements of an integer tensor that are written as varints where that is shorter."""
@@ -24,7 +24,9 @@ def tensor_of(literal: Literal, name: str) -> TensorProto:
         raise InferError(f"ONNX has no tensors of {dtype}")
     made = TensorProto(dims=list(literal.type.shape), dtype=NUMBERS[dtype], name=name)
     array = literal.array
-    if dtype is I64 and array.size <= FEW and sum(len(varint(int(v))) for v in array.flat) < array.nbytes:
+    if dtype is STRING:
+        made.strings = [str(t).encode() for t in array.reshape(-1)]
+    elif dtype is I64 and array.size <= FEW and sum(len(varint(int(v))) for v in array.flat) < array.nbytes:
         made.int64s = [np.ascontiguousarray(array).tobytes()]
     else:
         made.raw = packed_elements(array, dtype)

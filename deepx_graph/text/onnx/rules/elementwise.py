@@ -14,7 +14,7 @@ from deepx_graph.text.common.activations import gelu_of, hard_sigmoid_of, softpl
 from deepx_graph.text.common.steps import axis_of
 from deepx_graph.text.onnx.context import NodeContext, Rule, Rules
 from deepx_graph.text.onnx.values import NAMES, dtype_numbered
-from deepx_graph.types import BOOL, F32, F64, DType
+from deepx_graph.types import BOOL, F32, F64, STRING, DType
 
 # --- one operand ----------------------------------------------------------------------------------------------------
 
@@ -62,6 +62,12 @@ def binary(op: Op, **attrs: Any) -> Rule:
 
 def compared(direction: str) -> Rule:
     return binary(ops.compare, direction=direction)
+
+
+def _equal(c: NodeContext) -> Node:
+    if c.dtype() is STRING:
+        return c.each(ops.string_equal, c.node(), c.node(1))
+    return compared("EQ")(c)  # type: ignore[no-any-return]
 
 
 def _mod(c: NodeContext) -> Node:
@@ -132,6 +138,8 @@ def convert(c: NodeContext, x: Node, dtype: DType, saturate: bool = True, mode: 
     source = c.dtype_of(x)
     if source is dtype:
         return x
+    if STRING in (source, dtype):
+        return c(ops.number_to_string, x) if dtype is STRING else c(ops.string_to_number, x, dtype=dtype)
     if dtype is BOOL:
         return c(ops.compare, x, c.like(0, x), direction="NE")
     if dtype.name == "f8e8m0fnu":
@@ -365,8 +373,8 @@ ELEMENTWISE: Rules = {
     }.items()},
     "Pow": _power, "Mod": _mod, "BitShift": _shift, "PRelu": _prelu,
     **{name: compared(d) for name, d in {
-        "Equal": "EQ", "Less": "LT", "Greater": "GT", "LessOrEqual": "LE", "GreaterOrEqual": "GE"}.items()},
-    "Max": variadic(ops.maximum), "Min": variadic(ops.minimum), "Sum": variadic(ops.add), "Mean": _mean,
+        "Less": "LT", "Greater": "GT", "LessOrEqual": "LE", "GreaterOrEqual": "GE"}.items()},
+    "Equal": _equal, "Max": variadic(ops.maximum), "Min": variadic(ops.minimum), "Sum": variadic(ops.add), "Mean": _mean,
     "Cast": _cast, "CastLike": _cast_like, "BitCast": _bit_cast, "Where": _where, "Clip": _clip,
     "Relu": _relu, "Elu": _elu, "Celu": _celu, "Selu": _selu, "LeakyRelu": _leaky_relu, "ThresholdedRelu": _thresholded_relu,
     "HardSigmoid": _hard_sigmoid, "HardSwish": _hard_swish, "Softplus": _softplus, "Softsign": _softsign, "Mish": _mish,

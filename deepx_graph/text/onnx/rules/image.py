@@ -1,10 +1,11 @@
-"""Pictures: Resize and Upsample, GridSample, AffineGrid, regions of interest, Col2Im.
+"""Pictures: Resize and Upsample, GridSample, AffineGrid, regions of interest, Col2Im, files of pictures.
 
 Resizing is separable: along each axis it is a product with a matrix of weights, which is made here.
 """
 
 from __future__ import annotations
 
+import io
 import math
 from itertools import product as combinations
 from typing import Any
@@ -12,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from deepx_graph import ops
-from deepx_graph.errors import InferError, LimitError
+from deepx_graph.errors import Diagnostic, InferError, LimitError, UsageError
 from deepx_graph.ir import Node
+from deepx_graph.literal import Literal
 from deepx_graph.text.common.elements import taken
 from deepx_graph.text.common.images import ResizeMode, affine_grid, all_of, col2im, grid_sample, pixels, placed, resized, taps
 from deepx_graph.text.common.products import product
@@ -223,7 +225,38 @@ def _col2im(c: NodeContext) -> Node:
     return col2im(c, c.node(), image, block, c.ints("strides", ones), c.ints("dilations", ones), pads)
 
 
+# --- files of pictures, decoded by Pillow (the extra `images`) ---------------------------------------------------------
+
+FORMATS = ("BMP", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
+"""What the standard lists, by the names of Pillow; no other decoder sees the bytes."""
+
+MAX_PIXELS = 1 << 26
+"""Pixels of a picture that is decoded."""
+
+
+def _decoded(c: NodeContext) -> Node:
+    """Height, width and channels, as bytes. The size of a picture stands in its bytes, so these must be known."""
+    form, data = c.one_of("pixel_format", "RGB", "RGB", "BGR", "Grayscale"), c.value(0)
+    if data.dtype != np.uint8 or data.ndim != 1:
+        raise InferError(f"the operand is {c.type()}", operand=0, expected="the bytes of a picture")
+    try:
+        from PIL import Image
+    except ImportError:
+        raise UsageError(Diagnostic("ImageDecoder needs Pillow", hint="install deepx-graph[images]")) from None
+    picture: Any
+    try:
+        with Image.open(io.BytesIO(data.tobytes()), formats=FORMATS) as picture:
+            width, height = picture.size
+            if width * height > MAX_PIXELS:
+                raise LimitError(f"a picture of {width} x {height} pixels; at most {MAX_PIXELS} are decoded")
+            values = np.asarray(picture.convert("L" if form == "Grayscale" else "RGB"))
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as e:
+        raise InferError(f"the bytes are no picture: {e}", operand=0, expected=" | ".join(FORMATS)) from None
+    values = values[..., None] if values.ndim == 2 else values
+    return c.b.literal(Literal(np.ascontiguousarray(values[..., ::-1] if form == "BGR" else values)))
+
+
 IMAGE: Rules = {
     "Resize": _resize, "Upsample": _upsample, "GridSample": _grid_sample, "AffineGrid": _affine_grid, "RoiAlign": _roi_align,
-    "MaxRoiPool": _max_roi_pool, "Col2Im": _col2im, "DeformConv": _deform_conv,
+    "MaxRoiPool": _max_roi_pool, "Col2Im": _col2im, "DeformConv": _deform_conv, "ImageDecoder": _decoded,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Operators of classical machine learning (`ai.onnx.ml`): features, trees, n-grams."""
+"""Operators of classical machine learning (`ai.onnx.ml`): features, linear models, trees."""
 
 from __future__ import annotations
 
@@ -44,56 +44,6 @@ def _linear(c: NodeContext) -> Node:
     made = c(ops.dot_general, x, c.constant(weights.reshape(targets, -1), F32), lhs_contracting_dimensions=(1,),
              rhs_contracting_dimensions=(1,))
     return c.each(ops.add, made, c.constant(np.asarray(c.reals("intercepts", (0.0,))), F32))
-
-
-# --- n-grams --------------------------------------------------------------------------------------------------------
-
-MAX_COMPARISONS = 1 << 16
-
-
-def _n_grams(c: NodeContext) -> Node:
-    """How often each n-gram of a pool stands in a row, its items up to so many places apart."""
-    if not c.given("pool_int64s"):
-        raise Unsupported("n-grams of strings")
-    pool, starts, columns = c.ints("pool_int64s"), c.ints("ngram_counts"), c.ints("ngram_indexes")
-    least, most, skips = c.number("min_gram_length"), c.number("max_gram_length"), c.number("max_skip_count")
-    mode = c.one_of("mode", "TF", "TF", "IDF", "TFIDF")
-    x = c.add_axes(c.node(), (0,)) if c.rank() == 1 else c.node()
-    rows, length = c.shape_of(x)
-    if len(pool) * (skips + 1) > MAX_COMPARISONS or any(not 0 <= k < len(columns) for k in columns):
-        raise InferError(f"{len(pool)} items of n-grams", expected="columns for all of them")
-    weights = c.reals("weights", (1.0,) * len(columns))
-    found: list[Node | None] = [None] * len(columns)
-    number = 0
-    for n, (start, end) in enumerate(zip(starts, (*starts[1:], len(pool)), strict=True), 1):
-        for at in range(start, end, n):
-            if least <= n <= most:
-                count = _occurrences(c, x, pool[at : at + n], rows, length, skips if n > 1 else 0)
-                if mode == "IDF":
-                    count = c.cast(c(ops.compare, count, c.like(0, count), direction="GT"), F32)
-                if mode != "TF":
-                    count = c(ops.multiply, count, c.like(weights[number], count))
-                found[columns[number]] = count
-            number += 1
-    blank = c.full(0, c.type_of(x).with_dtype(F32).with_dims((rows,)))
-    made = c(ops.concatenate, *(c.add_axes(f if f is not None else blank, (1,)) for f in found), dimension=1)
-    return c.shaped(made, (len(columns),)) if c.rank() == 1 else made
-
-
-def _occurrences(c: NodeContext, x: Node, gram: tuple[int, ...], rows: int, length: int, skips: int) -> Node:
-    total = c.full(0, c.type_of(x).with_dtype(F32).with_dims((rows,)))
-    for step in range(1, skips + 2):
-        span = (len(gram) - 1) * step
-        if span >= length:
-            break
-        hit = None
-        for j, item in enumerate(gram):
-            part = part_of(c, x, 1, j * step, length - span + j * step)
-            same = c(ops.compare, part, c.like(item, part), direction="EQ")
-            hit = same if hit is None else c(ops.and_, hit, same)
-        assert hit is not None
-        total = c(ops.add, total, ops.reduction(c.b, ops.add, c.cast(hit, F32), (1,)))
-    return total
 
 
 # --- trees ----------------------------------------------------------------------------------------------------------
@@ -165,5 +115,3 @@ LEARNED: Rules = {
     "ArrayFeatureExtractor": _features, "Binarizer": _binarizer, "Scaler": _scaler, "LinearRegressor": _linear,
     "TreeEnsemble": _trees,
 }  # fmt: skip
-
-TEXT: Rules = {"TfIdfVectorizer": _n_grams}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,11 @@ def texts(*values: str) -> Literal:
     return Literal(np.array(values, np.object_))
 
 
-@pytest.mark.parametrize("op", FAMILIES["strings"], ids=lambda op: op.name)
+HERE = [op for op in FAMILIES["strings"] if op.name != "string_match" or find_spec("re2")]
+"""Those whose libraries are installed."""
+
+
+@pytest.mark.parametrize("op", HERE, ids=lambda op: op.name)
 def test_infer_agrees_with_eval_and_text_with_the_graph(op: Op) -> None:
     count = 0
     for arrays, attrs in samples(op):
@@ -50,7 +55,8 @@ def test_what_the_operations_mean() -> None:
     assert value(strings.string_equal, row, np.array("b", np.object_)) == [False, True]
     assert value(strings.string_concat, row, np.array("é", np.object_)) == ["aé", "bé"]
     assert value(strings.string_index, row, table=texts("b", "c", "b")) == [-1, 0]
-    assert value(strings.string_match, np.array(["a@b.org", "a@b"], np.object_), pattern=r"\w+@\w+\.org") == [True, False]
+    if find_spec("re2"):
+        assert value(strings.string_match, np.array(["a@b.org", "a@b"], np.object_), pattern=r"\w+@b\.org") == [True, False]
     said = np.array(["Über Montag hin", "montag"], np.object_)
     assert value(strings.string_normalize, said, case="UPPER", stopwords=texts("montag"), case_sensitive=False) == ["UBER HIN", ""]
     assert value(strings.string_normalize, said, case="LOWER", stopwords=texts("montag")) == ["uber montag hin", ""]

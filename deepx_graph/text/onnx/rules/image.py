@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import math
+from importlib import import_module
 from itertools import product as combinations
 from typing import Any
 
@@ -240,17 +241,17 @@ def _decoded(c: NodeContext) -> Node:
     if data.dtype != np.uint8 or data.ndim != 1:
         raise InferError(f"the operand is {c.type()}", operand=0, expected="the bytes of a picture")
     try:
-        from PIL import Image
+        pictures: Any = import_module("PIL.Image")
     except ImportError:
         raise UsageError(Diagnostic("ImageDecoder needs Pillow", hint="install deepx-graph[images]")) from None
     picture: Any
     try:
-        with Image.open(io.BytesIO(data.tobytes()), formats=FORMATS) as picture:
+        with pictures.open(io.BytesIO(data.tobytes()), formats=FORMATS) as picture:
             width, height = picture.size
             if width * height > MAX_PIXELS:
                 raise LimitError(f"a picture of {width} x {height} pixels; at most {MAX_PIXELS} are decoded")
             values = np.asarray(picture.convert("L" if form == "Grayscale" else "RGB"))
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as e:
+    except (OSError, ValueError, SyntaxError, pictures.DecompressionBombError) as e:
         raise InferError(f"the bytes are no picture: {e}", operand=0, expected=" | ".join(FORMATS)) from None
     values = values[..., None] if values.ndim == 2 else values
     return c.b.literal(Literal(np.ascontiguousarray(values[..., ::-1] if form == "BGR" else values)))

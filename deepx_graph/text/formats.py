@@ -16,7 +16,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
@@ -133,6 +133,8 @@ FORMATS: dict[str, Format] = {
                writes=False, begins=mindir.looks_like_model),
         Format("onnx", "ONNX models, binary, every version of the operators", (".onnx",), "deepx_graph.text.onnx", ("opset",),
                target="printer.ops", binary=True, begins=onnx.looks_like_model),
+        Format("onnxtxt", "ONNX models in the text syntax of the standard", (".onnxtxt", ".onnxtext"),
+               "deepx_graph.text.onnx.syntax", ("opset",)),
         Format("torch", "programs of torch.export, binary (.pt2)", (".pt2",), "deepx_graph.text.torch", writes=False,
                begins=torch.looks_like_program),
         Format("relay", "TVM Relay text", (".relay", ".rly"), "deepx_graph.text.relay", target="printer.ops"),
@@ -251,7 +253,7 @@ def open_source(path: str | Path, options: ReadOptions | None = None) -> Source:
         with open(path, "rb") as file:
             if binary_format(file.peek(HEAD)[:HEAD]):
                 return _mapped_source(file, str(path), limit)
-            return read_source(file, str(path), limit)
+            return replace(read_source(file, str(path), limit), folder=Path(path).parent)
     except OSError as e:
         if is_interrupt(e):
             raise

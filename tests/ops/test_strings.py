@@ -99,7 +99,7 @@ def test_what_is_no_text_is_refused_as_an_input() -> None:
 
 @pytest.mark.parametrize("language", [n for n, f in formats.FORMATS.items() if f.writes])
 def test_a_language_without_texts_says_so(language: str) -> None:
-    if language in ("sea", "anf", "cps", "onnx"):
+    if language in ("sea", "anf", "cps", "onnx", "onnxtxt"):
         assert formats.encode(moved(), language)
         return
     with pytest.raises(dx.VerifyError, match="string"):

@@ -17,17 +17,15 @@ from deepx_graph.ir import Builder, Function, Module, Node, Origin
 from deepx_graph.ops.known import KnownValues, NotKnown
 from deepx_graph.text.common.modules import place_in_model
 from deepx_graph.text.common.options import ReadOptions
-from deepx_graph.text.common.protobuf import Decoder
 from deepx_graph.text.common.steps import Unsupported
 from deepx_graph.text.onnx.context import NodeContext, Value, rule_since
 from deepx_graph.text.onnx.keep import KeptOperators, resolved
+from deepx_graph.text.onnx.messages import model_in
 from deepx_graph.text.onnx.rules import RULES
 from deepx_graph.text.onnx.schema import (
-    SCHEMA,
     AttributeProto,
     FunctionProto,
     GraphProto,
-    ModelProto,
     NodeProto,
     OperatorSetId,
     TypeProto,
@@ -48,9 +46,8 @@ class OnnxLowering:
     """One model being lowered. Raises VerifyError or ParseError at the node that is wrong."""
 
     def __init__(self, source: Source, options: ReadOptions) -> None:
-        decoder = Decoder(source, SCHEMA, options)
         self.source, self.options = source, options
-        self.model = decoder.whole(ModelProto)
+        self.model = model_in(source, options)
         self.warnings: list[Diagnostic] = []
         self.symbols: dict[str, str] = {}
         self.left = options.max_nodes

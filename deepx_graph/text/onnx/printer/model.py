@@ -16,9 +16,9 @@ from deepx_graph.ir.structure import CALL, CONSTANT, LOOP_END, PARAM, PROJ, REGI
 from deepx_graph.ops.data.deferred import deferred
 from deepx_graph.rewrite.legalise import legalise
 from deepx_graph.text.common.options import ReadOptions
-from deepx_graph.text.common.protobuf import Decoder
 from deepx_graph.text.common.protobuf_writer import Chunks, encode
 from deepx_graph.text.onnx.lower import versions
+from deepx_graph.text.onnx.messages import FORMS, model_in
 from deepx_graph.text.onnx.printer.graph import GraphWriter, write_branch, write_loop
 from deepx_graph.text.onnx.printer.ops import SAY, TARGET
 from deepx_graph.text.onnx.printer.values import type_of
@@ -62,14 +62,12 @@ def model_chunks(model: ModelProto, entry: Function) -> Chunks:
 
 def original(source: Source | None) -> ModelProto | None:
     """The model that a module was read from; None where it was none."""
-    if source is None or source.data is None:
-        return None
-    return Decoder(source, SCHEMA, ReadOptions(max_nodes=1 << 40)).whole(ModelProto)
+    return None if source is None else model_in(source, ReadOptions(max_nodes=1 << 40))
 
 
 def model_of(module: Module, opset: int | str | None = None) -> ModelProto:
     """The model as messages. Raises as `write`."""
-    before = original(module.source) if module.format == "onnx" else None
+    before = original(module.source) if module.format in FORMS else None
     kept = before is not None and all(n.op in _KEPT for f in module.functions for n in f.nodes)
     header = _header(before, kept, opset)
     module = module if kept else legalise(without_calls(module), TARGET)

@@ -4,13 +4,16 @@ integers are varints.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from deepx_graph.errors import InferError
+from deepx_graph.errors import InferError, Source
 from deepx_graph.literal import Array, Literal
 from deepx_graph.text.common.protobuf_writer import varint
 from deepx_graph.text.onnx.schema import DimensionProto, ItemsTypeProto, TensorProto, TensorShape, TensorTypeProto, TypeProto
 from deepx_graph.text.onnx.values import NUMBERS
+from deepx_graph.text.onnx.values import literal as read_literal
 from deepx_graph.types import BOOL, I64, STRING, DType, TensorType, TupleType, Type
 
 FEW = 64
@@ -42,6 +45,21 @@ def packed_elements(array: Array, dtype: DType) -> bytes | memoryview:
     patterns = np.ascontiguousarray(array).reshape(-1).astype(np.int8 if dtype.kind == "int" else array.dtype).view(np.uint8)
     bits = (patterns[:, None] >> np.arange(dtype.bits, dtype=np.uint8)) & 1
     return np.packbits(bits.reshape(-1), bitorder="little").tobytes()
+
+
+def field_numbers(data: TensorProto, source: Source) -> list[Any]:
+    """The elements as the numbers that stand in the field of their type: narrow floats as their bits, complex numbers as two, those
+    of less than a byte packed into bytes. Raises InferError.
+    """
+    found = read_literal(data, source, 0)
+    array, dtype = np.ascontiguousarray(found.array).reshape(-1), found.dtype
+    if dtype.kind == "complex":
+        return array.view(array.real.dtype).tolist()
+    if dtype.bits in (2, 4):
+        return list(bytes(packed_elements(array, dtype)))
+    if dtype.is_float and dtype.bits < 32:
+        return array.view(f"u{array.dtype.itemsize}").tolist()
+    return (array.astype(np.uint8) if dtype is BOOL else array).tolist()
 
 
 def type_of(type: Type) -> TypeProto:

@@ -46,7 +46,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         found = stack([asarray(o) for o in obj])
     else:
         found = constant(obj if not isinstance(obj, (list, tuple)) else _nested(obj))
-    found = found if chosen is None else cast(found, chosen)
+    found = found if chosen in (None, found.dtype) else cast(found, chosen)
     return Array(found.node) if copy else found
 
 

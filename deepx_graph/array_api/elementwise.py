@@ -33,6 +33,26 @@ def _function(name: str, op: Op, doc: str) -> Unary:
     return _named(lambda x, /: elementwise(op, _floating(x)), name, doc)  # type: ignore[no-any-return]
 
 
+def _exponential(name: str, op: Op, least: int) -> Unary:
+    """An exponential, of complex numbers as C99 has it (Annex G): `least` far to the left, real on the real axis."""
+
+    def function(x: Any, /) -> Array:
+        x = _floating(x)
+        y = elementwise(op, x)
+        if x.dtype.kind != "complex":
+            return y
+        re, im = real(x), imag(x)
+        flat, wild = equal(im, 0), logical_not(isfinite(im))
+        parts = [where(flat, elementwise(op, re), real(y)) + 0.0, where(flat, im, imag(y))]
+        for end, limits in ((-math.inf, (least, 0)), (math.inf, (math.inf, math.nan))):
+            there = logical_and(wild, equal(re, end))
+            parts = [where(there, limit, part) for part, limit in zip(parts, limits, strict=True)]
+        return Array(C(ops.complex_, *(part.node for part in parts)))
+
+    words = "exponential" if least == 0 else "exp(x) - 1"
+    return _named(function, name, words)  # type: ignore[no-any-return]
+
+
 def _whole(name: str, op: Op, doc: str) -> Unary:
     """Rounding, which leaves integers as they are."""
     return _named(lambda x, /: elementwise(op, x) if as_array(x).dtype.is_float else as_array(x), name, doc)  # type: ignore[no-any-return]
@@ -60,7 +80,7 @@ atan, atanh = _function("atan", ops.atan, "inverse tangent"), _function("atanh",
 cos, cosh = _function("cos", ops.cosine, "cosine"), _function("cosh", ops.cosh, "hyperbolic cosine")
 sin, sinh = _function("sin", ops.sine, "sine"), _function("sinh", ops.sinh, "hyperbolic sine")
 tan, tanh = _function("tan", ops.tan, "tangent"), _function("tanh", ops.tanh, "hyperbolic tangent")
-exp, expm1 = _function("exp", ops.exponential, "exponential"), _function("expm1", ops.exponential_minus_one, "exp(x) - 1")
+exp, expm1 = _exponential("exp", ops.exponential, 0), _exponential("expm1", ops.exponential_minus_one, -1)
 log, log1p = _function("log", ops.log, "natural logarithm"), _function("log1p", ops.log_plus_one, "log(1 + x)")
 sqrt = _function("sqrt", ops.sqrt, "square root")
 floor, ceil = _whole("floor", ops.floor, "the next integer below"), _whole("ceil", ops.ceil, "the next integer above")

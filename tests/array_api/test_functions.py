@@ -152,7 +152,7 @@ def test_what_depends_on_values() -> None:
 
 @pytest.mark.conformance
 def test_the_official_suite(tmp_path: Path) -> None:
-    """As many tests pass as `ALLOWED` says do not: those ask for complex exponentials at infinities as C99 has them."""
+    """Every test passes."""
     suite = ROOT.parent / "shared" / "suites" / "array_api_tests"
     try:
         import ndindex  # noqa: F401
@@ -173,7 +173,6 @@ def test_the_official_suite(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "pytest", *options, "array_api_tests"], cwd=tmp_path / "suite",
                           capture_output=True, text=True, check=False, env=environment)
     failed = [line for line in done.stdout.split("\n") if line.startswith("FAILED")]
-    assert len(failed) <= ALLOWED, json.dumps(failed, indent=1)
+    assert failed == [], json.dumps(failed, indent=1)
+    assert " passed" in done.stdout, done.stdout[-2000:]
 
-
-ALLOWED = 8

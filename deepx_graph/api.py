@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace, UnionType
-from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar, Union, get_args, get_origin, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TextIO, TypeVar, Union, get_args, get_origin, get_type_hints, overload
 
 from deepx_graph.errors import Diagnostic, InferError, UsageError, VerifyError
 from deepx_graph.interop import load_plugins
@@ -79,16 +79,16 @@ load_plugins()
 
 
 def _pickled(module: Module) -> tuple[Any, ...]:
-    """A module pickles as text that reads back exactly."""
-    from deepx_graph.session import programs
+    """A module pickles as text that reads back exactly, and what waits for inputs beside it."""
+    from deepx_graph.session import pickling
 
-    return _unpickled, (programs.dumps(module, "sea"),)
+    return _unpickled, pickling.packed(module)
 
 
-def _unpickled(text: str) -> Module:
-    from deepx_graph.session import programs
+def _unpickled(text: str, objects: Any = ()) -> Module:
+    from deepx_graph.session import pickling
 
-    return programs.loads(text, "sea", ReadOptions()).module
+    return pickling.unpacked(text, objects)
 
 
 copyreg.pickle(Module, _pickled)
@@ -191,10 +191,18 @@ def _warned(loaded: Loaded) -> Module:
     return loaded.module
 
 
+@overload
+def dumps(module: Module, format: Literal["onnx", "mlirbc"], **options: Any) -> bytes: ...
+
+
+@overload
+def dumps(module: Module, format: str | None = None, **options: Any) -> str: ...
+
+
 @public
-def dumps(module: Module, format: str | None = None, **options: Any) -> str:
+def dumps(module: Module, format: str | None = None, **options: Any) -> str | bytes:
     """The module as text: `sea`, `hlo`, `stablehlo`, `relay`, `anf`, `cps`, or `deepx` with `dialect="seed"`, `"wire"` or
-    `"function"`; by default in the format that it was read from.
+    `"function"`; by default in the format that it was read from. `onnx` and `mlirbc` are bytes.
 
     Raises UsageError for an unknown format, VerifyError, naming the node, for what the format cannot express.
 
@@ -202,7 +210,10 @@ def dumps(module: Module, format: str | None = None, **options: Any) -> str:
     HloModule main, entry_computation_layout=...
     """
     from deepx_graph.session import programs
+    from deepx_graph.text import FORMATS
 
+    if format in FORMATS and FORMATS[format].binary:
+        return programs.encoded(module, format, **options)
     return programs.dumps(module, format, **options)
 
 

@@ -11,7 +11,7 @@ from deepx_graph.ir import Builder, Node
 from deepx_graph.literal import Array
 from deepx_graph.ops.known import NotKnown
 from deepx_graph.text.common.steps import Steps, joint_dims
-from deepx_graph.types import Dim, Dims, DType, TensorType, as_tensor, scalar
+from deepx_graph.types import ANY, Dim, Dims, DType, TensorType, as_tensor, scalar
 
 
 class KnownSteps(Steps):
@@ -43,6 +43,12 @@ class KnownSteps(Steps):
 
     def dtype_of(self, x: Node) -> DType:
         return as_tensor(x.type).dtype
+
+    def like(self, value: Any, node: Node) -> Node:
+        """A scalar constant of the node's element type. Raises NotKnown where that is not known."""
+        if isinstance(node.type, TensorType) and node.type.dtype is ANY:
+            raise NotKnown(f"the element type of {node.name or 'an operand'} is not known")
+        return super().like(value, node)
 
     def known(self, x: Node) -> Array:
         """The value of a node. Raises NotKnown."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from deepx_graph import ops
@@ -17,12 +17,15 @@ from deepx_graph.ir import Builder, Function, Module, Node, Origin
 from deepx_graph.ops.known import KnownValues, NotKnown
 from deepx_graph.text.common.modules import place_in_model
 from deepx_graph.text.common.options import ReadOptions
+from deepx_graph.text.common.protobuf import Decoder
+from deepx_graph.text.common.protobuf_writer import encode
 from deepx_graph.text.common.steps import Unsupported
 from deepx_graph.text.onnx.context import NodeContext, Value, rule_since
 from deepx_graph.text.onnx.keep import KeptOperators, resolved
 from deepx_graph.text.onnx.messages import model_in
 from deepx_graph.text.onnx.rules import RULES
 from deepx_graph.text.onnx.schema import (
+    SCHEMA,
     AttributeProto,
     FunctionProto,
     GraphProto,
@@ -59,6 +62,9 @@ class OnnxLowering:
         self.opsets = versions(self.model.opsets) or {"": 1}
         if self.opsets.get("", 0) > NEWEST:
             self.warn(0, f"the model uses operator set {self.opsets['']}; operators are read as of {NEWEST}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OnnxLowering, (self.source, self.options), {"draws": self.draws, "symbols": self.symbols}
 
     def next_draw(self) -> int:
         """The number of the next operation that draws random numbers."""
@@ -418,6 +424,11 @@ class DeferredNode:
     template: Mapping[str, Any]
     """What the names of the node stand for: the index of an operand, a tuple of such, or None."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As the bytes of its messages, which may be views of a file."""
+        bound = self.bound if self.bound is None else {name: _bytes_of(NodeProto(attributes=[a])) for name, a in self.bound.items()}
+        return _deferred_again, (self.whole, dict(self.opsets), bound, _bytes_of(self.node), self.node.at, dict(self.template))
+
     def __call__(self, b: Builder, operands: Sequence[Node], known: Callable[[Node], Any]) -> Node:
         """The node, or a tuple of its results. Raises InferError or VerifyError for what still is not known."""
         inner = OnnxGraphLowering(self.whole, b, known, self.opsets, self.bound, may_defer=False)
@@ -426,6 +437,21 @@ class DeferredNode:
         inner._node(self.node)
         results = [inner.scope[o] if o else b.pack() for o in self.node.outputs]
         return inner.node_of(results[0]) if len(results) == 1 else b.pack(*map(inner.node_of, results))
+
+
+def _bytes_of(node: NodeProto) -> bytes:
+    return b"".join(encode(node, SCHEMA))
+
+
+def _deferred_again(whole: OnnxLowering, opsets: Mapping[str, int], bound: Mapping[str, bytes] | None, node: bytes, at: int,
+                    template: Mapping[str, Any]) -> DeferredNode:
+    """A pickled lowering in this process."""
+
+    def message(data: bytes) -> NodeProto:
+        return Decoder(Source("<node>", data=memoryview(data)), SCHEMA, whole.options).whole(NodeProto)
+
+    attributes = None if bound is None else {name: message(data).attributes[0] for name, data in bound.items()}
+    return DeferredNode(whole, opsets, attributes, replace(message(node), at=at), template)
 
 
 def _template(value: Value, place: Mapping[Node, int]) -> Any:

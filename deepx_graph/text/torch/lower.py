@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,12 @@ Damaged = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError)
 """What numpy and Python say of arguments that make no sense together."""
 
 
+def _lowering_again(source: Source, options: ReadOptions) -> ProgramLowering:
+    """A pickled lowering in this process."""
+    found: ProgramLowering = import_module("deepx_graph.text.torch.program").lowering_of(source, options)
+    return found
+
+
 class ProgramLowering:
     """One program being lowered. Raises VerifyError or ParseError at the node that is wrong."""
 
@@ -53,6 +60,10 @@ class ProgramLowering:
         self.source: Source = listing.source(name)
         self.warnings: list[Diagnostic] = []
         self.draws = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        archive = self.stored.archive
+        return _lowering_again, (Source(archive.name, data=archive.data), self.options), {"draws": self.draws}
 
     def next_draw(self) -> int:
         """The number of the next operation that draws random numbers."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import random
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -208,3 +210,22 @@ def test_what_passes_have_fused_is_known_all_the_same() -> None:
     compiled = dx.compile(load(data), engine="numpy")
     for shape in ((3, 2), (1, 6)):
         np.testing.assert_array_equal(compiled(X, np.array(shape))[0], X.reshape(shape))
+
+
+def test_what_waits_for_inputs_survives_a_pickle() -> None:
+    """In a function of the model too, whose attributes it needs."""
+    body = [node("Reshape", ["a", "s"], ["b"]), node("LeakyRelu", ["b"], ["c"], alpha=0.5)]
+    made = field(1, "F") + many(4, ["a", "s"]) + many(5, ["c"]) + many(7, body) + field(9, field(2, 21)) + field(10, "own")
+    data = model(graph([node("F", ["x", "s"], ["y"], "own")], [info("x", (2, 3)), info("s", (2,), INT64)], [info("y", ("a", "b"))]),
+                 functions=[made])
+    module = dx.loads(data)
+    again = pickle.loads(pickle.dumps(module))
+    assert Counter(n.op for n in again.entry.nodes) == Counter(n.op for n in module.entry.nodes)
+    for shape in ((3, 2), (1, 6)):
+        np.testing.assert_array_equal(dx.compile(again)(-X, np.array(shape))[0], -X.reshape(shape) / 2)
+
+
+def test_binary_formats_are_written_as_bytes() -> None:
+    module = dx.loads(model(graph([node("Neg", ["x"], ["y"])], [info("x", (2, 3))], [info("y", (2, 3))])))
+    for form in ("onnx", "mlirbc"):
+        np.testing.assert_array_equal(dx.compile(dx.loads(dx.dumps(module, form)))(X)[0], -X)

@@ -25,8 +25,7 @@ from deepx_graph.text.onnx.schema import (
     TypeProto,
     ValueInfoProto,
 )
-from deepx_graph.text.onnx.syntax.cursor import INTEGER, NUMBER, OnnxCursor
-from deepx_graph.text.onnx.syntax.words import ATTRIBUTE_TYPES, FIELDS
+from deepx_graph.text.onnx.syntax.words import ATTRIBUTE_TYPES, FIELDS, INTEGER, NUMBER, OnnxCursor
 
 
 class OnnxTextParser:

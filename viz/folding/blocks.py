@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from deepx_graph.viz.view.labels import short
 from deepx_graph.viz.view.model import ViewNode
@@ -117,7 +118,12 @@ def telling(family: str) -> int:
 
 def op_of(node: ViewNode) -> str:
     """The operation that a box names; its kind where it is none."""
-    return node.title.split("(")[0].split()[0] if node.kind in ("op", "call") and node.title else node.kind
+    return _first_word(node.title) if node.kind in ("op", "call") and node.title else node.kind
+
+
+@lru_cache(maxsize=4096)
+def _first_word(title: str) -> str:
+    return title.split("(")[0].split()[0]
 
 
 def contents(members: Sequence[ViewNode]) -> str:

@@ -44,6 +44,9 @@ class FoldGroup(NamedTuple):
     cluster: int | None
 
 
+Neighbours = tuple[list[list[int]], list[list[int]]]
+
+
 class Quotient:
     """The items of a view, made coarser step by step."""
 
@@ -54,11 +57,13 @@ class Quotient:
         self.items: list[FoldItem] = [_single(k, n) for k, n in enumerate(view.nodes)]
         self.ends = [(self.position[e.source], self.position[e.target]) for e in view.edges]
         self.ordered = [e.kind not in LOOSE for e in view.edges]
+        self._beside: tuple[list[FoldItem], Neighbours] | None = None
+        """What `neighbours` found, and for which items."""
 
     def copy(self) -> Quotient:
         """The same items, to be made coarser on trial."""
         other = copy(self)
-        other.items, other.clusters = list(self.items), list(self.clusters)
+        other.clusters = list(self.clusters)  # the list of items is never changed in place
         return other
 
     def __len__(self) -> int:
@@ -81,7 +86,8 @@ class Quotient:
         item = self.items[number]
         id = max((c.id for c in self.clusters), default=-1) + 1
         self.clusters.append(Cluster(id, item.title or "", "block", item.cluster))
-        self.items[number : number + 1] = [replace(_single(m, self.view.nodes[m]), cluster=id) for m in item.members]
+        opened = [replace(_single(m, self.view.nodes[m]), cluster=id) for m in item.members]
+        self.items = [*self.items[:number], *opened, *self.items[number + 1 :]]
 
     def sequences(self) -> list[list[int]]:
         """The numbers of the items of each cluster, in order."""
@@ -96,8 +102,13 @@ class Quotient:
         pairs = dict.fromkeys((owner[s], owner[t]) for s, t in self.ends)
         return [p for p in pairs if p[0] != p[1]]
 
-    def neighbours(self) -> tuple[list[list[int]], list[list[int]]]:
+    def neighbours(self) -> Neighbours:
         """For each item the items that it takes from, and those that take from it; edges that may go either way do not count."""
+        if self._beside is None or self._beside[0] is not self.items:
+            self._beside = self.items, self._neighbours()
+        return self._beside[1]
+
+    def _neighbours(self) -> Neighbours:
         owner = self._owners()
         pairs = dict.fromkeys((owner[s], owner[t]) for (s, t), ordered in zip(self.ends, self.ordered, strict=True) if ordered)
         inputs: list[list[int]] = [[] for _ in self.items]
@@ -210,13 +221,17 @@ class Quotient:
         family = _family(members)
         lines = [m.line for m in members if m.line]
         where = f"lines {min(lines)} to {max(lines)}\n" if lines else ""
-        listed = "\n".join(f"{m.address} {m.title} {short(m.name)}".strip() for m in members[:8])
-        rest = f"\nand {len(members) - 8} more" if len(members) > 8 else ""
         return ViewNode(
             id, "group", item.title, summary(members), family, cluster=item.cluster,
-            tooltip=f"{sum(m.size for m in members)} nodes\n{where}{listed}{rest}", line=min(lines, default=0),
+            tooltip=_tooltip(members, where) if any(m.tooltip for m in members) else "", line=min(lines, default=0),
             size=sum(m.size for m in members), members=ids, change="changed" if any(m.change for m in members) else "",
         )  # fmt: skip
+
+
+def _tooltip(members: Sequence[ViewNode], where: str) -> str:
+    listed = "\n".join(f"{m.address} {m.title} {short(m.name)}".strip() for m in members[:8])
+    rest = f"\nand {len(members) - 8} more" if len(members) > 8 else ""
+    return f"{sum(m.size for m in members)} nodes\n{where}{listed}{rest}"
 
 
 def _around(clusters: Sequence[int | None], parent: Mapping[int, int | None]) -> int | None:

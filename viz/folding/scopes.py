@@ -47,9 +47,10 @@ def by_scope(q: Quotient, limit: int) -> bool:
     """One box for each scope, as deep as the limit allows; False where names tell no scopes."""
     if not any(n.scope for n in q.view.nodes):
         return False
-    best = _deepest(q, limit, {n.scope: n.scope for n in q.view.nodes})
-    if len(best) > limit:
-        best = min(best, _deepest(q, limit, _by_prefix(n.scope for n in q.view.nodes)), key=len)
+    scopes = {n.scope: n.scope for n in q.view.nodes}
+    best = _deepest(q, limit, scopes)
+    if len(best) > limit and (prefixed := _by_prefix(scopes)) != scopes:
+        best = min(best, _deepest(q, limit, prefixed), key=len)
     q.items, q.clusters = best.items, best.clusters
     q.sort()
     return True
@@ -114,6 +115,7 @@ class _Grouping:
     def __init__(self, q: Quotient, scopes: Mapping[Path, Path]) -> None:
         self.q, self.scopes = q, scopes
         self.inputs, self.outputs = q.neighbours()
+        self.order = q.order(self.inputs, self.outputs)
         self.first = [q.view.nodes[i.members[0]] for i in q.items]
         self.home = self._homes()
         self.around = {p[:k] for p in scopes.values() for k in range(len(p))}
@@ -126,10 +128,9 @@ class _Grouping:
         home = list(range(len(self.q)))
         inputs = sum(n.kind == "param" and not n.weight for n in self.first)
         few = inputs <= INPUTS
-        order = self.q.order(self.inputs, self.outputs)
         given: set[int] = set()
         steady: set[int] = set()
-        for k in order:
+        for k in self.order:
             node = self.first[k]
             follows = node.kind in FOLLOWERS and (node.kind != "param" or node.weight or not few)
             derived = inputs and node.kind == "op" and node.family not in ACTING and node.id not in self.q.view.fed and \
@@ -138,7 +139,7 @@ class _Grouping:
                 given.add(k)
                 if node.kind in ("param", "constant", "op"):
                     steady.add(k)
-        for k in reversed(order):
+        for k in reversed(self.order):
             if k in given:
                 users = [home[u] for u in self.outputs[k] if self.first[home[u]].kind not in FIXED | FOLLOWERS]
                 if users:
@@ -182,10 +183,10 @@ class _Grouping:
         """
         names: dict[int, Key | int] = {k: key if key is not None else k for k, key in keys.items()}
         level: dict[int, int] = {}
-        for k in self.q.order(self.inputs, self.outputs):
+        for k in self.order:
             if k in names:
                 level[k] = max((level[i] + (names[i] != names[k]) for i in self.inputs[k] if i in names), default=0)
-        for k in reversed(self.q.order(self.inputs, self.outputs)):
+        for k in reversed(self.order):
             lifted = level.get(self.home[k], 0)
             if k in names and self.home[k] != k and all(
                 level[u] >= lifted + (names[u] != names[k]) for u in self.outputs[k] if u in names

@@ -69,6 +69,8 @@ class _Subviews:
 
     def fold(self, members: Members) -> View | None:
         """What a box holds, in more than one box: the scopes in it, else what folding makes of it; None for few nodes."""
+        if len(members) <= OVERVIEW and len({self.view.nodes[m].scope for m in members}) < 2:
+            return None
         part = self.part(members)
         scopes = open_scope(part, OVERVIEW)
         if scopes is not None or len(members) <= OVERVIEW:

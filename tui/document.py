@@ -183,6 +183,9 @@ class Document:
     def _show_other(self, found: Paired) -> None:
         from deepx_graph.tui.views.compare import CompareView
 
+        if self.session is not None:
+            self.session.changes = found.changes
+            self.session.go(self.session.at)  # so that what is known of nodes knows of them
         pane = self.browser.query_one(OtherPane)
         pane.add_class("-on")
         pane.show(found)

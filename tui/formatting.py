@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -16,14 +16,15 @@ from deepx_graph.literal import Literal
 from deepx_graph.ops import FAMILY_OF
 from deepx_graph.session.instrumented import Statistics
 from deepx_graph.session.query.facts import Facts, moved_by, size_of, work_of
+from deepx_graph.session.session import Session
 from deepx_graph.viz.listing.lanes import Row
 from deepx_graph.viz.view.labels import constant_text, op_title, scalar_text, short
 
 Piece = tuple[str, str]
 """A text and the name of its style."""
 
-OVERLAYS = ("bytes", "flops", "time", "none")
-"""What the last column of the list may show."""
+OVERLAYS = ("bytes", "flops", "time", "error", "sharding", "difference", "none")
+"""What the last column of the list may show; what is laid over the program only where something is."""
 
 STYLES = {"structure": "faint", "fusion": "kernel", "linear": "heavy", "reduce": "reduce", "window": "heavy", "effects": "effect"}
 """The style of an operation by its family; others are plain."""
@@ -83,9 +84,33 @@ def cost_piece(node: Node, facts: Facts, overlay: str) -> Piece:
         if found is None or not found.calls:
             return "", "faint"
         return f"{bar(found.share, 4)}{found.share:>5.0%}", "hot" if found.share >= 0.1 else "faint"
+    if overlay in LAID:
+        return LAID[overlay](facts, node)
     if overlay == "none" or node.op is PARAM:
         return "", "faint"
     return sized(size_of(node)) if overlay == "bytes" else human(work_of(node)), "faint"
+
+
+def _error(facts: Facts, node: Node) -> Piece:
+    most, own = max(facts.errors.values(), default=0.0), facts.errors.get(node, 0.0)
+    return (f"{own:.0e}" if own else ""), "hot" if own and own >= most / 10 else "faint"
+
+
+def _sharding(facts: Facts, node: Node) -> Piece:
+    found = facts.shardings.get(node, "")
+    return found, "result" if '"' in found else "faint"
+
+
+LAID: Mapping[str, Callable[[Facts, Node], Piece]] = {
+    "error": _error, "sharding": _sharding, "difference": lambda facts, node: (facts.changes.get(node, ""), "hot"),
+}  # fmt: skip
+"""The columns of what is laid over a program."""
+
+
+def overlays(session: Session) -> tuple[str, ...]:
+    """What the last column may show of a program."""
+    laid = {"error": session.errors, "sharding": session.shardings, "difference": session.changes}
+    return tuple(name for name in OVERLAYS if laid.get(name, True))
 
 
 def title_of(node: Node) -> str:

@@ -10,6 +10,7 @@ import select
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,7 @@ def add_draw(parser: argparse.ArgumentParser) -> None:
                         help="HTML: the times in a trace of onnxruntime, XLA or PyTorch, over the program as it was read")
     parser.add_argument("--fusion", action="store_true",
                         help="HTML: the fused program, with what its kernels would save if they were joined, and why they are not")
+    add_overlays(parser, "HTML: ")
     add_part(parser, "--where", "only the nodes that a query asks for, such as 'op:dot_general users>1'")
     parser.add_argument("--collapse", action="store_true", help="draw fused kernels as one box")
     parser.add_argument("--timeout", type=seconds, default=20.0, metavar="S",
@@ -80,8 +82,9 @@ def run_draw(args: Arguments) -> int:
     if to_stdout and not args.form:
         raise UsageError("a picture on standard output needs --as dot, svg, png or html")
     is_page = (args.form or args.output.rpartition(".")[2].lower()) == "html"
-    if not is_page and (len(args.files) > 1 or args.timeline or args.profile or args.fusion or args.profile_from):
-        raise UsageError(Diagnostic("several programs, --timeline, --fusion and profiles need a page", expected="-o NAME.html"))
+    if not is_page and (len(args.files) > 1 or args.timeline or args.profile or args.fusion or args.profile_from or
+                        args.explain_error or args.plan):
+        raise UsageError(Diagnostic("several programs, --timeline and what is laid over one need a page", expected="-o NAME.html"))
     drawn = _page(args) if is_page else _picture(args)
     emit(drawn.data, args.output)
     if args.json:
@@ -96,6 +99,27 @@ def run_draw(args: Arguments) -> int:
         if not webbrowser.open(Path(args.output).resolve().as_uri()):
             say(f"note: no browser was found; the picture is {args.output}")
     return 0
+
+
+def add_overlays(parser: argparse.ArgumentParser, where: str = "") -> None:
+    """The options that lay something over a program."""
+    parser.add_argument("--explain-error", action="store_true",
+                        help=f"{where}what the rounding of each operation adds to the error of the outputs, on generated inputs")
+    parser.add_argument("--plan", metavar="FILE.plan",
+                        help=f"{where}how values lie on the mesh of a plan; stated: as the text says")
+
+
+def overlaid(args: Arguments) -> Callable[[Module], Session]:
+    """What makes a session of a program, with what the options lay over it. Raises UsageError for both at once."""
+    from deepx_graph.session.session import Session
+
+    if args.explain_error and args.plan:
+        raise UsageError("one of --explain-error and --plan at a time")
+    if not args.explain_error and not args.plan:
+        return Session
+    from deepx_graph.session.show.overlays import rounded, split
+
+    return rounded if args.explain_error else lambda module: split(module, args.plan)
 
 
 def _temporary(form: str) -> str:
@@ -121,7 +145,6 @@ def _picture(args: Arguments) -> Drawing:
 
 
 def _page(args: Arguments) -> Drawing:
-    from deepx_graph.session.session import Session
     from deepx_graph.session.show.explore import PageOptions, explore, explore_stages, fused, measured, stages_of
 
     files = args.files or ["-"]
@@ -129,6 +152,8 @@ def _page(args: Arguments) -> Drawing:
         raise UsageError("a timeline is of one program, without --profile and --fusion")
     if args.fusion and (args.profile or args.stage):
         raise UsageError("--fusion shows a stage of its own, without --profile and --stage")
+    if (args.explain_error or args.plan) and (args.fusion or args.profile or args.profile_from or args.timeline):
+        raise UsageError("--explain-error and --plan show a program of their own, without profiles, --fusion and --timeline")
     modules = [_stage(args, read_program(args, file).module) for file in files]
     if args.timeline:
         choice = PageOptions(**_options(args, modules[0]) | {"keep": None}, theme=args.theme or "auto")
@@ -136,7 +161,7 @@ def _page(args: Arguments) -> Drawing:
     if args.profile_from:
         sessions = [_measured_elsewhere(args, m) for m in modules]
     else:
-        look = measured if args.profile else fused if args.fusion else Session
+        look = measured if args.profile else fused if args.fusion else overlaid(args)
         sessions = [look(m) for m in modules]
     for file, session in zip(files, sessions, strict=True):
         if session.result is not None:
@@ -188,6 +213,7 @@ def add_tui(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(quiet=True)  # the whole terminal is its own
     parser.add_argument("--theme", metavar="THEME", help="the colours to start with")
     parser.add_argument("--resume", action="store_true", help="go on where the browser of this file was left")
+    add_overlays(parser)
 
 
 def run_tui(args: Arguments) -> int:
@@ -196,6 +222,7 @@ def run_tui(args: Arguments) -> int:
     streams = (sys.stdout,) if args.file == "-" else (sys.stdin, sys.stdout)
     if not all(stream is not None and stream.isatty() for stream in streams):
         raise UsageError("the browser needs a terminal; info, draw and opt work without one")
+    look = overlaid(args)
     piped = _from_pipe(args) if args.file == "-" else None
     sys.setswitchinterval(0.001)  # the thread of the keys waits less for those that work
     gc.disable()  # until the program is there: millions of objects are made, none of them in a cycle
@@ -206,12 +233,18 @@ def run_tui(args: Arguments) -> int:
 
     def open_session() -> Session:
         if piped is not None:
-            return Session(piped.module, path=args.file, warnings=piped.warnings)
+            laid = look(piped.module)
+            laid.path, laid.warnings = args.file, tuple(piped.warnings)
+            return laid
         what, reading = python_file.named(args.file), reading_options(args)
         session = (Session.open(args.file, args.format, reading, check=False) if what is None else
                    Session(python_file.load_named(what, reading).module, path=args.file))
         if args.entry:
             session.versions[0] = type(session.version)(session.module.with_entry(args.entry), "loaded")
+        if args.explain_error or args.plan:
+            laid = look(session.module)
+            laid.path, laid.warnings = session.path, session.warnings
+            return laid
         return session
 
     state = saved(args.file) if args.resume and piped is None else None

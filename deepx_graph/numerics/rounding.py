@@ -82,6 +82,8 @@ class RoundingReport:
     format: DType | None = None
     why_not: str = ""
     """Why contributions are not known."""
+    module: Module | None = field(default=None, repr=False)
+    """The program that these operations are of: with known types, without calls and kernels."""
 
     @property
     def cancellations(self) -> tuple[NodeError, ...]:
@@ -163,7 +165,7 @@ def explain_rounding(module: Module, inputs: Mapping[str, Any], *, format: DType
     fine = observe(types.module.with_functions(f for f, _ in shadows.values()), wide_inputs, exact, **options)
     errors = _Errors({old: new for _, nodes in shadows.values() for old, new in nodes.items()}, exact.values)
     found = observe(types.module, inputs, errors, **options)
-    report = RoundingReport(tuple(_outputs(found, fine)), tuple(errors.found()), format=format)
+    report = RoundingReport(tuple(_outputs(found, fine)), tuple(errors.found()), format=format, module=types.module)
     try:
         return _contributing(report, found, fine)
     except DeepxGraphError as e:

@@ -63,6 +63,9 @@ class Session:
         self.result: RunResult | None = None
         self.measured: Mapping[Node, Measured] = {}
         self.apart: Mapping[Node, Apart] = {}
+        self.errors: Mapping[Node, float] = {}
+        self.shardings: Mapping[Node, str] = {}
+        self.changes: Mapping[Node, str] = {}
         self._facts: dict[int, Facts] = {}  # by identity: functions that are alike have other nodes
         self._memory: dict[int, tuple[Function, Memory | None]] = {}
 
@@ -151,7 +154,8 @@ class Session:
         """What can be asked of the nodes of a function, with the last run's measurements where it ran this module."""
         if id(function) not in self._facts:
             measured = self.result.measured if self.result is not None else self.measured
-            self._facts[id(function)] = Facts(function, measured, self.apart)
+            self._facts[id(function)] = Facts(function, measured, self.apart, self.errors, self.shardings,
+                                              self.changes)
         return self._facts[id(function)]
 
     def memory(self, function: Function, *, wait: bool = True) -> Memory | None:

@@ -11,7 +11,9 @@ from textual.app import App
 import deepx_graph as dx
 from deepx_graph.errors import DeepxGraphError, UsageError
 from deepx_graph.session.progress import Monitor
+from deepx_graph.session.session import Session
 from deepx_graph.tui.document import Jobs
+from deepx_graph.tui.formatting import cost_piece, overlays
 from deepx_graph.tui.selection import KEPT, History, Selected
 from deepx_graph.types import F32, tensor
 
@@ -110,3 +112,17 @@ def test_a_diagnostic_is_passed_on() -> None:
         raise error
 
     assert log_of(fail) == [("fail", 0, 0), ("", 0, 0), error]
+
+
+def test_the_list_has_columns_for_what_is_laid_over_a_program() -> None:
+    b = dx.Builder()
+    f = b.function("f", [("x", tensor(F32, (4,))), ("y", tensor(F32, (4,)))], lambda x, y: [x + y])
+    session = Session(dx.Module((f,)))
+    assert not {"error", "sharding", "difference"} & set(overlays(session))
+    total = f.results[0]
+    session.errors, session.shardings, session.changes = {total: 0.25}, {total: '[{"a"}]'}, {total: "changed"}
+    session.go(0)
+    assert {"error", "sharding", "difference"} < set(overlays(session))
+    facts = session.facts(f)
+    assert [cost_piece(total, facts, o)[0] for o in ("error", "sharding", "difference")] == ["2e-01", '[{"a"}]', "changed"]
+    assert cost_piece(f.params[0], facts, "difference") == ("", "hot")

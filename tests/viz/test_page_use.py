@@ -346,3 +346,27 @@ def test_the_legend_names_every_colour_that_is_shown(browser: Browser, large: Pa
     for overlay in browser.run("OVERLAYS.map(m => m.name)"):
         choose(browser, "overlay", overlay)
         assert browser.run("document.querySelectorAll('#legend .scale').length") == 1, overlay
+
+
+def test_shardings_are_colours_that_the_legend_names(browser: Browser, tmp_path: Path) -> None:
+    program, file = tmp_path / "split.mlir", tmp_path / "split.html"
+    program.write_text("""
+    module @m attributes {mhlo.num_partitions = 2 : i32} {
+      sdy.mesh @mesh = <["a"=2]>
+      func.func public @main(%x: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a"}]>}, %y: tensor<8xf32>
+                             {sdy.sharding = #sdy.sharding<@mesh, [{}]>}) -> (tensor<8xf32>, tensor<8xf32>) {
+        %0 = stablehlo.tanh %x : tensor<8xf32>
+        return %0, %y : tensor<8xf32>, tensor<8xf32>
+      }
+    }
+    """)
+    assert cli.main(["draw", str(program), "--plan", "stated", "-o", str(file)]) == 0
+    browser.open(file)
+    samples = "[...document.querySelectorAll('#legend .sample')]"
+    said = browser.run(f"{samples}.map(s => [s.textContent, s.querySelector('rect')?.style.fill])")
+    colours = {text: fill for text, fill in said if fill}
+    assert {'[{"a"}]', "[{}]"} <= set(colours)
+    params = "panes[0].boxes.filter(b => b.box.kind === 'param')"
+    boxes = browser.run(f"{params}.map(b => [b.box.title, b.g.querySelector('.shape').style.fill])")
+    fills = dict(boxes)
+    assert fills["x"] == colours['[{"a"}]'] != fills["y"] == colours["[{}]"]

@@ -12,7 +12,7 @@ from textual.reactive import reactive
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.session.session import Session
-from deepx_graph.tui.formatting import OVERLAYS, Piece, columns, cost_piece, padded, row_pieces, type_text
+from deepx_graph.tui.formatting import Piece, columns, cost_piece, overlays, padded, row_pieces, type_text
 from deepx_graph.tui.views.rows import VirtualList
 from deepx_graph.viz.listing.lanes import Row, gutter, mark_of
 from deepx_graph.viz.listing.listing import FOLDED, Listing
@@ -115,7 +115,9 @@ class LaneList(VirtualList):
         if node is not None:
             text, style = cost_piece(node, facts, self.overlay)
             types, costs = columns(width)
-            right = [(" " + type_text(node, types), "data"), (" " + text.rjust(costs), style)]
+            costs = min(24, width // 3) if self.overlay == "sharding" else costs
+            text = padded(text, costs) if self.overlay == "sharding" else text.rjust(costs)
+            right = [(" " + type_text(node, types), "data"), (" " + text, style)]
         room = width - sum(cell_len(t) for t, _ in (*pieces, *right))
         return pieces + _fitted(left, room) + right
 
@@ -188,7 +190,8 @@ class LaneList(VirtualList):
 
     def action_overlay(self) -> None:
         """Shows another cost in the last column."""
-        self.overlay = OVERLAYS[(OVERLAYS.index(self.overlay) + 1) % len(OVERLAYS)]
+        names = overlays(self.session) if self.session is not None else ("none",)
+        self.overlay = names[(names.index(self.overlay) + 1) % len(names)] if self.overlay in names else names[0]
 
     def action_numbers(self) -> None:
         self.post_message(self.ScalarsToggled())

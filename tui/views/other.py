@@ -37,14 +37,18 @@ class Paired:
     listing: Listing
     partner: Mapping[Node, Node]
     differing: frozenset[Node]
+    changes: Mapping[Node, str]
+    """Of the nodes here that are not the same there, in what."""
 
 
 def paired(path: str, module: Module, here: Module, monitor: Monitor) -> Paired:
     """Another program beside the one that is looked at."""
     session = Session(module, path=path)
     monitor.report("pairing")
-    changed = (c.after for c in diff(here, module).changes)
-    return Paired(path, session, listing(module), pairs(here, module), frozenset(n for n in changed if n is not None))
+    changes = diff(here, module).changes
+    there = frozenset(c.after for c in changes if c.after is not None)
+    mine = {c.before: c.kind for c in changes if c.before is not None}
+    return Paired(path, session, listing(module), pairs(here, module), there, mine)
 
 
 class OtherPane(Container, Follower):

@@ -203,11 +203,12 @@ function bar() {
     e.stopPropagation();
   });
   make(head, "span", { className: "space" });
-  const names = ["none", ...OVERLAYS.map(m => m.name), ...(GRAPHS.some(g => g.nodes.some(n => n.diff)) ? ["difference"] : [])];
+  const names = ["none", ...OVERLAYS.map(m => m.name), ...(GRAPHS.some(g => g.nodes.some(n => n.diff)) ? ["difference"] : []),
+    ...(SHARDINGS.length ? ["sharding"] : [])];
   const overlay = make(make(head, "label", { hidden: names.length < 2 }, "overlay"), "select", { id: "overlay", "aria-label": "overlay" });
   names.forEach(n => option(overlay, n));
   overlay.addEventListener("change", () => { state.overlay = overlay.value; legend(); refresh(); remember(); });
-  state.overlay = overlay.value = ["difference", "time", "apart"].find(n => names.includes(n)) || "none"; // what the page was asked for
+  state.overlay = overlay.value = ["difference", "time", "apart", "error", "sharding"].find(n => names.includes(n)) || "none"; // what the page was asked for
   const theme = make(make(head, "label", {}, "theme"), "select", { id: "theme", "aria-label": "theme" });
   ["auto", "light", "dark"].forEach(n => option(theme, n));
   theme.value = document.documentElement.dataset.theme;
@@ -259,6 +260,8 @@ function legend() {
   } else if (state.overlay === "difference") {
     const differ = new Set(nodes.map(n => n.diff));
     for (const [kind, text] of differences()) if (differ.has(kind)) sample(text, ...rect("shape"), `d-${kind}`).classList.add("difference", `d-${kind}`);
+  } else if (state.overlay === "sharding") {
+    for (const text of [...SHARDINGS, SEVERAL, NO_PLAN]) sample(text, ...rect("shape f-other")).querySelector("rect").style.fill = shardingColour(text);
   } else {
     const families = new Set(nodes.filter(n => !CONTROL.has(n.kind) && n.family !== "other").map(n => n.family));
     for (const f of [...families].sort()) sample(f, ...rect(`shape f-${f}`));

@@ -100,13 +100,16 @@ function expand(runs) {
 }
 
 /* --- the page's data, set by `load` */
-let DATA, GRAPHS, MAPS, FIELDS, OVERLAYS;
+let DATA, GRAPHS, MAPS, FIELDS, OVERLAYS, SHARDINGS;
 
 function load(data) {
   DATA = data;
   GRAPHS = data.graphs.map((raw, k) => new Graph(raw, k));
   MAPS = mapsBetween(data.pairs);
   FIELDS = fieldsOf(GRAPHS);
+  const places = new Map();
+  for (const n of GRAPHS.flatMap(g => g.nodes)) if (n.sharding) places.set(n.sharding[0], (places.get(n.sharding[0]) || 0) + 1);
+  SHARDINGS = [...places.keys()].sort((a, b) => places.get(b) - places.get(a));
   OVERLAYS = MEASURES.filter(m => FIELDS.numbers.has(m.name));
 }
 
@@ -155,10 +158,27 @@ function fieldsOf(graphs) {
 }
 
 /* What boxes can be coloured by. */
+const NO_PLAN = "not decided", SEVERAL = "several shardings";
+
+/* How the values of some nodes lie on the mesh: the one sharding that all have, several, or none. */
+function shardingOf(nodes) {
+  const found = new Set(nodes.map(n => n.sharding?.[0]).filter(Boolean));
+  return found.size > 1 ? SEVERAL : found.size ? [...found][0] : NO_PLAN;
+}
+
+/* The colour of a sharding: by its place among all that occur, the frequent ones first; what is whole on every device has none. */
+function shardingColour(text) {
+  if (text === NO_PLAN) return "var(--ground)";
+  if (text === SEVERAL) return "color-mix(in srgb, var(--faint) 45%, var(--ground))";
+  if (!/"/.test(text)) return "color-mix(in srgb, var(--faint) 15%, var(--ground))";
+  return `color-mix(in srgb, hsl(${(SHARDINGS.indexOf(text) * 137) % 360} 80% 50%) 40%, var(--ground))`;
+}
+
 const MEASURES = [
   { name: "time", about: "median time of a run", text: v => v >= 1 ? v.toFixed(2) + " ms" : (v * 1000).toFixed(1) + " µs" },
   { name: "bytes", about: "bytes of the values", text: size }, { name: "moved", about: "bytes read and written", text: size },
   { name: "flops", about: "arithmetic operations", text: count },
+  { name: "error", about: "what rounding adds to the error of the outputs", text: v => v.toExponential(1) },
   { name: "apart", about: "bytes that one kernel with its readers would save", text: size },
 ];
 

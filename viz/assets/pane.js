@@ -442,6 +442,10 @@ class Pane {
       const kind = odd.length === 0 ? "same" : box.members.length === odd.length && new Set(odd).size === 1 ? odd[0] : "changed";
       if (kinds.length) e.classList.add(`d-${kind}`);
       if (odd.length && box.members.length > 1) tag(`${odd.length} differ`);
+    } else if (state.overlay === "sharding" && box.kind !== "outside") {
+      const text = shardingOf(box.members.map(m => this.graph.nodes[m]));
+      shapes.forEach(s => { s.style.fill = shardingColour(text); });
+      if (text !== NO_PLAN) tag(text);
     } else if (hits && box.members.length > 1) tag(`${hits} found`);
   }
 }

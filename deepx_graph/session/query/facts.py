@@ -51,10 +51,17 @@ class Facts:
     """The facts of a function's nodes."""
 
     def __init__(self, function: Function, measured: Mapping[Node, Measured] | None = None,
-                 apart: Mapping[Node, Apart] | None = None) -> None:
+                 apart: Mapping[Node, Apart] | None = None, errors: Mapping[Node, float] | None = None,
+                 shardings: Mapping[Node, str] | None = None, changes: Mapping[Node, str] | None = None) -> None:
         self.function = function
         self.measured: Mapping[Node, Measured] = measured or {}
         self.apart: Mapping[Node, Apart] = apart or {}
+        self.errors: Mapping[Node, float] = errors or {}
+        """What the rounding of each adds to the relative error of the outputs."""
+        self.shardings: Mapping[Node, str] = shardings or {}
+        """How each value lies on a mesh, in Shardy's notation."""
+        self.changes: Mapping[Node, str] = changes or {}
+        """In what a node differs from its partner in another program, or that it has none."""
 
     @cached_property
     def number(self) -> dict[Node, int]:
@@ -255,6 +262,8 @@ TEXTS: Mapping[str, TextField] = {
     "callee": TextField("the function that it calls", _callee, form=True),
     "declined": TextField("why fusion keeps it apart from its readers (in a page made with --fusion)",
                           lambda facts, node: (facts.apart[node].reason,) if node in facts.apart else ()),
+    "sharding": TextField("how its value lies on the mesh (with --plan)",
+                          lambda facts, node: (facts.shardings[node],) if node in facts.shardings else ()),
     "function": TextField("the function that it is in", lambda facts, node: (facts.function.name,)),
 }
 
@@ -287,6 +296,8 @@ NUMBERS: Mapping[str, NumberField] = {
                         lambda facts, node: node.span.line if node.span else None),
     "apart": NumberField("the bytes that one kernel with its readers would save (in a page made with --fusion)",
                          lambda facts, node: facts.apart[node].bytes if node in facts.apart else None, binary=True),
+    "error": NumberField("what its rounding adds to the relative error of the outputs (with --explain-error)",
+                         lambda facts, node: facts.errors.get(node)),
     "time": NumberField("milliseconds that it took in the last run", _time, measured=True),
     "share": NumberField("percent of the time of the last run", _share, measured=True),
 }  # fmt: skip

@@ -3,8 +3,8 @@
 `Op.place(s, shapes, attrs, at)` says for one element of the result, at the subscripts `at`, which element of which operand it is,
 by the shapes of the operands and the attribute values. It is written apart from `eval` and from the loop programs, as a third
 definition to hold the others against, and in terms of arithmetic `s` that is given to it: of numbers (`Integers`), so that it can
-be tried, or of symbols, so that rules about places can be proved for all sizes (`tests/proofs`). Sizes and subscripts may be
-symbols, ranks are numbers.
+be tried, or of symbols, so that rules about places can be proved for all sizes (`tests/passes/test_place_proofs.py`). Sizes and
+subscripts may be symbols, ranks are numbers.
 """
 
 from __future__ import annotations

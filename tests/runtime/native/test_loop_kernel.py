@@ -204,3 +204,15 @@ def test_stores_past_the_caches_go_where_others_do(offset: int, monkeypatch: pyt
 def test_bits_of_several_vectors_side_by_side(source: str, target: DType) -> None:
     """Elements that keep their bits are as many registers as before."""
     check(bitcast_convert, [np.arange(700).astype(source)], dtype=target)
+
+
+def test_names_of_buffers_are_not_those_of_values() -> None:
+    """Both are letters and a number: of many arguments and temporaries, some were taken for accumulators of a vectorised sum."""
+    module = dx.loads("func.func @main(" + ", ".join(f"%x{k}: tensor<64xf64>" for k in range(40)) + ") -> tensor<f64> {\n"
+                      + "  %z = stablehlo.constant dense<0.0> : tensor<f64>\n"
+                      + "".join(f"  %s{k} = stablehlo.reduce(%x{k} init: %z) applies stablehlo.add across dimensions = [0] : "
+                                "(tensor<64xf64>, tensor<f64>) -> tensor<f64>\n" for k in range(40))
+                      + "".join(f"  %t{k + 1} = stablehlo.add %{'t' if k else 's'}{k}, %s{k + 1} : tensor<f64>\n" for k in range(39))
+                      + "  return %t39 : tensor<f64>\n}")  # fmt: skip
+    (got,) = dx.compile(module, engine="native", threads=1)(*[np.full(64, k, np.float64) for k in range(40)])
+    assert got == 64 * sum(range(40))

@@ -110,7 +110,7 @@ class FunctionEmitter:
         if self.streams:
             self.t.line("fence seq_cst")
         self.t.line("ret void")
-        pointers = [f"ptr noalias nocapture %{b.name}" for b in self.used]
+        pointers = [f"ptr noalias nocapture {_named(b)}" for b in self.used]
         head = [f"  {slot} = alloca {scalar_type(np_dtype(c.dtype))}" for c, slot in self.slots.items()]
         head += [f"  {slot} = alloca [{b.size} x {memory_type(np_dtype(b.dtype))}], align 64" for b, slot in self.locals.items()]
         params = ", ".join([*pointers, *(["i64 %low", "i64 %high"] if shared else [])])
@@ -191,9 +191,9 @@ class FunctionEmitter:
     def pointer(self, buffer: Buffer) -> str:
         """Where a buffer begins."""
         if buffer.role == "local":
-            return self.locals.setdefault(buffer, f"%{buffer.name}")
+            return self.locals.setdefault(buffer, _named(buffer))
         self.used[buffer] = None
-        return f"%{buffer.name}"
+        return _named(buffer)
 
     def _address(self, buffer: Buffer, index: Sequence[Affine]) -> str:
         return self.t.address(self.pointer(buffer), self._position(position_in(buffer, index)), np_dtype(buffer.dtype))
@@ -371,6 +371,11 @@ def _copy(k: int, copy: Copy, loads: Sequence[str], arguments: Sequence[str]) ->
                       "  br i1 %same, label %done, label %some", "some:",
                       f"  call void @llvm.memcpy.p0.p0.i64({target}, {source}, i64 {copy.target.nbytes}, i1 false)",
                       "  br label %done", "done:", "  ret void", "}"])
+
+
+def _named(buffer: Buffer) -> str:
+    """The name of a buffer in the text, which no value of `IRBuilder` has: they are letters and a number."""
+    return f"%m.{buffer.name}"
 
 
 def _pointers(used: Sequence[Buffer] | dict[Buffer, None], slot: dict[Buffer, int], objects: int) -> tuple[list[str], list[str]]:

@@ -212,7 +212,8 @@ def test_names_of_buffers_are_not_those_of_values() -> None:
                       + "  %z = stablehlo.constant dense<0.0> : tensor<f64>\n"
                       + "".join(f"  %s{k} = stablehlo.reduce(%x{k} init: %z) applies stablehlo.add across dimensions = [0] : "
                                 "(tensor<64xf64>, tensor<f64>) -> tensor<f64>\n" for k in range(40))
-                      + "".join(f"  %t{k + 1} = stablehlo.add %{'t' if k else 's'}{k}, %s{k + 1} : tensor<f64>\n" for k in range(39))
+                      + "".join(f"  %t{k + 1} = stablehlo.add %{'t' if k else 's'}{k}, %s{k + 1} : tensor<f64>\n"
+                                for k in range(39))
                       + "  return %t39 : tensor<f64>\n}")  # fmt: skip
     (got,) = dx.compile(module, engine="native", threads=1)(*[np.full(64, k, np.float64) for k in range(40)])
     assert got == 64 * sum(range(40))

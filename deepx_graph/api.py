@@ -394,7 +394,8 @@ def hvp(module: Module, wrt: str | Sequence[str] | None = None) -> Module:
 def compile(module: Module, *, optimize: bool = True, engine: str = "auto", threads: int | None = None, entry: str | None = None,
             seed: int = 0,
             data_root: str | Path | None = None, max_bytes: int | None = None, infeed: Any = None, out: TextIO | None = None,
-            profile: bool = False, replicas: int = 1, partitions: int = 1, vector_bits: int | None = None) -> Compiled:
+            profile: bool = False, replicas: int = 1, partitions: int = 1, vector_bits: int | None = None,
+            deterministic: bool = False) -> Compiled:
     """A callable: numpy arrays in, a tuple of numpy arrays out; `.inputs` and `.outputs` have names and types.
 
     The program is optimised by the pipeline `default` first; with `optimize=False` it is run as it stands, which is right for the
@@ -407,7 +408,8 @@ def compile(module: Module, *, optimize: bool = True, engine: str = "auto", thre
     With several `replicas` or `partitions` the program runs on that many simulated devices, which meet in its collectives: an
     input is one array for all devices or a list of one for each (replica by replica), and the result is a tuple of one tuple for
     each device; `infeed` is then a list of one iterable for each. `vector_bits` (128, 256, 512) holds machine code to vectors
-    narrower than the machine's. Without llvmlite, `auto` says once, as a Python warning, what is missing.
+    narrower than the machine's. `deterministic` gives the same bits for any number of threads. Without llvmlite, `auto` says so once,
+    as a Python warning.
 
     >>> f = dx.compile(dx.trace(lambda x: x * x, "f32[3]"), engine="numpy")
     >>> f(np.float32([1, 2, 3])), [(p.name, str(p.type)) for p in f.inputs]
@@ -422,7 +424,7 @@ def compile(module: Module, *, optimize: bool = True, engine: str = "auto", thre
         module, entry = programs.optimise(module if entry is None else module.with_entry(entry)).module, None
     return runtime_compile(module, engine=engine, threads=threads, entry=entry, seed=seed, data_root=data_root,
                            max_bytes=max_bytes, infeed=infeed, out=out, profile=profile, replicas=replicas, partitions=partitions,
-                           vector_bits=vector_bits)
+                           vector_bits=vector_bits, deterministic=deterministic)
 
 
 @functools.cache

@@ -111,7 +111,7 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--transport", choices=("lockstep", "mpi"), default="lockstep",
                        help="all devices in this process, or one in each process that mpiexec starts")
     group.add_argument("--deterministic", action="store_true",
-                       help="with mpi: sum in the order of devices, to the bit as in lockstep")
+                       help="the same bits for any number of threads, and with mpi as in lockstep")
     group.add_argument("--infeed", metavar="FILE.npz", help="what the program's infeed takes, in the order of the archive")
     group.add_argument("--outfeed", metavar="FILE.npz", help="where what the program puts out goes")
     add_engine(group)

@@ -159,7 +159,7 @@ def _run(args: Arguments) -> int:
     if args.explain_nan or args.explain_error or args.what_if:
         return _explain(args, program, devices)
     options = {"engine": args.engine, "threads": args.threads, "seed": args.seed, "data_root": args.data_root,
-               "max_bytes": args.max_bytes, "profile": args.profile,
+               "max_bytes": args.max_bytes, "profile": args.profile, "deterministic": args.deterministic,
                "out": sys.stderr if args.json or args.output == "-" else None,  # data on standard output stays one piece
                "prepare": lambda module: programs.optimise(module, args.pass_pipeline, watching).module}
     if args.plan is not None:

@@ -54,7 +54,7 @@ def compile(module: Module, *, engine: str | Engine = "auto", threads: int | Non
             seed: int = 0, data_root: str | Path | None = None, max_bytes: int | None = None, infeed: Any = None,
             out: TextIO | None = None, profile: bool = False, max_depth: int = MAX_DEPTH, replicas: int = 1, partitions: int = 1,
             prepare: Callable[[Module], Module] | None = None, vector_bits: int | None = None,
-            transport: MpiTransport | None = None) -> Compiled:
+            transport: MpiTransport | None = None, deterministic: bool = False) -> Compiled:
     """A callable that runs the entry of a module.
 
     `seed` fixes unseeded random numbers; `data_root` is the folder that load and save may touch; `max_bytes` bounds the memory
@@ -65,7 +65,9 @@ def compile(module: Module, *, engine: str | Engine = "auto", threads: int | Non
     With several `replicas` or `partitions` the program runs on that many devices side by side; `infeed` is then a list of one
     iterable for each (see `Compiled`). `vector_bits` is how wide the vectors of machine code are: 128, 256 or 512, not more than
     the machine has; None for what DEEPX_GRAPH_VECTOR_BITS says, else its widest. With a `transport` this process is one of the
-    devices of its grid: inputs and results are this device's. Raises UsageError for an unknown engine or entry,
+    devices of its grid: inputs and results are this device's. `deterministic` gives the same bits whatever the number of threads:
+    machine code cuts sums by shapes alone anyway; BLAS, which does not, gets one thread. Raises UsageError for an unknown engine or
+    entry,
     LimitError when the plan is over the bound, RunError or VerifyError when the program cannot run.
     """
     grid = grid_of(replicas, partitions) if transport is None else transport.grid
@@ -75,7 +77,7 @@ def compile(module: Module, *, engine: str | Engine = "auto", threads: int | Non
     limit = memory_limit() if max_bytes is None else max_bytes
     world = Host(None if data_root is None else Path(data_root), out, limit)
     return Compiled(module, chosen, world, seed=seed, max_bytes=limit, max_depth=max_depth, profile=profile, prepare=prepare,
-                    grid=grid, feeds=feeds_of(infeed, grid), transport=transport)
+                    grid=grid, feeds=feeds_of(infeed, grid), transport=transport, deterministic=deterministic)
 
 
 def memory_limit() -> int:
@@ -131,8 +133,8 @@ class Compiled(InNotebook):
 
     def __init__(self, module: Module, engine: Engine, world: Host, *, seed: int, max_bytes: int, max_depth: int,
                  profile: bool, prepare: Callable[[Module], Module] | None = None, grid: Grid = ONE,
-                 feeds: list[Feed] | None = None, transport: MpiTransport | None = None) -> None:
-        self.module, self.engine = module, engine
+                 feeds: list[Feed] | None = None, transport: MpiTransport | None = None, deterministic: bool = False) -> None:
+        self.module, self.engine, self._deterministic = module, engine, deterministic
         self._passes = prepare
         self.inputs: tuple[Port, ...] = input_ports(module.entry)
         self.outputs: tuple[Port, ...] = output_ports(module.entry)
@@ -260,6 +262,7 @@ class Compiled(InNotebook):
         options = {"engine": self.engine.name if self.engine.name in engines.ENGINES else self.engine, "threads": threads,
                    "seed": self._seed, "data_root": self._world.data_root, "max_bytes": self._max_bytes,
                    "max_depth": self._max_depth, "profile": self.profile is not None, "vector_bits": vector_bits,
+                   "deterministic": self._deterministic,
                    "replicas": self.grid.replicas, "partitions": self.grid.partitions}
         return _compiled_again, (self.module, options)
 
@@ -304,7 +307,8 @@ class Compiled(InNotebook):
         self._ready[key] = ready
         if self._runner is not ready.runner:
             self._runner, self._entries = ready.runner, {}
-        self._blas = limited(getattr(self.engine, "threads", None)) if ready.may_call_blas else FREE
+        threads = 1 if self._deterministic else getattr(self.engine, "threads", None)
+        self._blas = limited(threads) if ready.may_call_blas else FREE
         if len(self._ready) > KEPT:
             del self._ready[next(iter(self._ready))]
         return ready

@@ -110,6 +110,22 @@ def slacks(module: Module, inputs: Mapping[str, Any], outputs: Sequence[Array], 
     return [None if s is None else s * MARGIN for s in spread]
 
 
+def undecided(module: Module, inputs: Mapping[str, Any], outputs: Sequence[Array], *, max_bytes: int | None = None) -> list[Array]:
+    """For each output where rounding decides what it is: elements of integers and bools that changed in one of the runs.
+
+    Raises what compiling and running raise.
+    """
+    found = [np.zeros(want.shape, np.bool_) for want in outputs]
+    rng = np.random.default_rng(0)
+    for k in range(RUNS):
+        f = compile(module, engine=NudgingEngine(k), max_bytes=max_bytes)
+        moved = {name: _each(value, rng) for name, value in inputs.items()}
+        for n, (want, got) in enumerate(zip(outputs, flatten(f(**moved)), strict=True)):
+            if want.dtype.kind in "biu" and want.shape == np.shape(got):
+                found[n] |= want != np.asarray(got)
+    return found
+
+
 def _each(value: Any, rng: np.random.Generator) -> Any:
     return [nudged(np.asarray(v), rng) for v in value] if isinstance(value, list) else nudged(np.asarray(value), rng)
 

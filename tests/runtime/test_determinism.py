@@ -1,0 +1,49 @@
+"""The same bits for the same inputs, version and threads; with `deterministic`, whatever the threads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.runtime.engines import has_native
+
+X, Y, D, R = "tensor<301x403xf32>", "tensor<403x201xf32>", "tensor<301x201xf32>", "tensor<301xf32>"
+PROGRAM = f"""func.func public @main(%x: {X}, %y: {Y}) -> ({R}, tensor<f32>) {{
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %d = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0] : ({X}, {Y}) -> {D}
+  %e = stablehlo.tanh %d : {D}
+  %r = stablehlo.reduce(%e init: %z) applies stablehlo.add across dimensions = [1] : ({D}, tensor<f32>) -> {R}
+  %s = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [0, 1] : ({X}, tensor<f32>) -> tensor<f32>
+  return %r, %s : {R}, tensor<f32>
+}}"""
+
+
+@pytest.mark.parametrize("engine", ["numpy", "numexpr", pytest.param("native", marks=pytest.mark.skipif(
+    not has_native(), reason="llvmlite, of the extra deepx-graph[native], is not installed"))])
+def test_twenty_runs_with_one_to_four_threads(engine: str) -> None:
+    module, rng = dx.loads(PROGRAM), np.random.default_rng(0)
+    inputs = [rng.standard_normal(s).astype(np.float32) for s in ((301, 403), (403, 201))]
+    seen = set()
+    for threads in (1, 2, 3, 4):
+        f = dx.compile(module, engine=engine, threads=threads, deterministic=True)
+        for _ in range(5):
+            seen.add(b"".join(np.asarray(x).tobytes() for x in f(*inputs)))
+    assert len(seen) == 1
+
+
+def test_processes_with_other_hashes_print_the_same_digest(tmp_path: Path) -> None:
+    path = tmp_path / "program.mlir"
+    path.write_text(PROGRAM)
+    said = set()
+    for hashes, threads in (("1", "1"), ("2", "3")):
+        command = [sys.executable, "-m", "deepx_graph", "run", str(path), "--random-inputs", "--digest", "--deterministic",
+                   "--threads", threads]
+        done = subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": hashes}, capture_output=True, text=True, check=True)
+        said.add(done.stdout)
+    assert len(said) == 1 and all(len(line) >= 64 for line in said.pop().splitlines())

@@ -408,8 +408,8 @@ def compile(module: Module, *, optimize: bool = True, engine: str = "auto", thre
     With several `replicas` or `partitions` the program runs on that many simulated devices, which meet in its collectives: an
     input is one array for all devices or a list of one for each (replica by replica), and the result is a tuple of one tuple for
     each device; `infeed` is then a list of one iterable for each. `vector_bits` (128, 256, 512) holds machine code to vectors
-    narrower than the machine's. `deterministic` gives the same bits for any number of threads. Without llvmlite, `auto` says so once,
-    as a Python warning.
+    narrower than the machine's. `deterministic` gives the same bits for any number of threads. Without llvmlite, `auto` says once,
+    as a Python warning, what is missing.
 
     >>> f = dx.compile(dx.trace(lambda x: x * x, "f32[3]"), engine="numpy")
     >>> f(np.float32([1, 2, 3])), [(p.name, str(p.type)) for p in f.inputs]

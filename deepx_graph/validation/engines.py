@@ -72,12 +72,14 @@ class NudgingEngine:
         kernel = self.inner.kernel(node)
         if node.op.view:
             return kernel
-        return lambda operands, out: self._moved(kernel(operands, out))
+        return lambda operands, out: moved(kernel(operands, out), self.rng)
 
-    def _moved(self, value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(map(self._moved, value))
-        return nudged(value, self.rng) if isinstance(value, (np.ndarray, np.generic)) else value
+
+def moved(value: Any, rng: np.random.Generator) -> Any:
+    """A value of a node with all its arrays nudged."""
+    if isinstance(value, tuple):
+        return tuple(moved(v, rng) for v in value)
+    return nudged(value, rng) if isinstance(value, (np.ndarray, np.generic)) else value
 
 
 def nudged(value: Any, rng: np.random.Generator) -> Any:
@@ -131,9 +133,13 @@ def _each(value: Any, rng: np.random.Generator) -> Any:
 
 
 def _wider(spread: Array | None, want: Array, got: Array) -> Array:
+    return distances(want, got) if spread is None else np.maximum(spread, distances(want, got))
+
+
+def distances(want: Array, got: Array) -> Array:
+    """How far the elements of an array are from those it was moved from; infinitely where they are no numbers any more."""
     wide = np.complex128 if want.dtype.kind == "c" else np.float64
     with np.errstate(all="ignore"):
         apart = np.abs(got.astype(wide) - want.astype(wide))
     lost = np.isfinite(want.astype(wide)) & ~np.isfinite(got.astype(wide))
-    apart = np.where(lost, np.inf, np.nan_to_num(apart, nan=0.0, posinf=np.inf))
-    return np.asarray(apart if spread is None else np.maximum(spread, apart))
+    return np.where(lost, np.inf, np.nan_to_num(apart, nan=0.0, posinf=np.inf))

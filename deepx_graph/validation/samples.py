@@ -20,6 +20,9 @@ from deepx_graph.literal import Array
 from deepx_graph.runtime.inputs import Port
 from deepx_graph.types import DType, TensorType
 
+FIRST = 7
+"""What samples are drawn from that are kept."""
+
 Draw = Callable[[DType, int, np.random.Generator], Any]
 """Numbers of an element type, as many as asked for, before they are rounded to it."""
 
@@ -76,6 +79,12 @@ def special(dtype: DType, count: int, rng: np.random.Generator) -> Any:
 FAMILIES: tuple[Draw, ...] = (ordinary, positions, ties, extremes, special)
 
 
+def varied(dtype: DType, count: int, rng: np.random.Generator) -> Any:
+    """Numbers of all families side by side."""
+    families = [np.asarray(draw(dtype, count, rng), object) for draw in FAMILIES]
+    return np.choose(rng.integers(0, len(families), count), families) if count else families[0]
+
+
 def _range(dtype: DType) -> tuple[int, int]:
     low = -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
     return low, (1 << (dtype.bits - (dtype.kind == "int"))) - 1
@@ -88,7 +97,12 @@ def _float_info(dtype: DType) -> Any:
 
 def sample_array(type: TensorType, number: int, rng: np.random.Generator) -> Array:
     """An array of a static type, of the family that a sample of that number is of."""
-    draw, dtype, size = FAMILIES[number % len(FAMILIES)], type.dtype, type.size
+    return drawn_array(type, FAMILIES[number % len(FAMILIES)], rng)
+
+
+def drawn_array(type: TensorType, draw: Draw, rng: np.random.Generator) -> Array:
+    """An array of a static type."""
+    dtype, size = type.dtype, type.size
     drawn = draw(dtype, size, rng)
     if dtype.kind == "complex":
         with np.errstate(all="ignore"):
@@ -101,9 +115,9 @@ def sample_array(type: TensorType, number: int, rng: np.random.Generator) -> Arr
 
 
 @lru_cache(maxsize=4096)
-def cached_sample(type: TensorType, number: int, which: int) -> Array:
+def cached_sample(type: TensorType, draw: Draw, which: int) -> Array:
     """The same array for equal arguments, not to be changed; `which` tells apart values of one type."""
-    array = sample_array(type, number, np.random.default_rng([number, which]))
+    array = drawn_array(type, draw, np.random.default_rng([FIRST, which]))
     array.setflags(write=False)
     return array
 

@@ -1,0 +1,167 @@
+"""Every rewrite of a pipeline checked as it happens, by values: what `--verify-each=values` does.
+
+A rewrite is checked by itself, over the cut of the two nodes (`cones.py`). Where they differ for values that the program may never
+have there, its own values decide: the program is evaluated on samples of its inputs, and the nodes are compared in the first
+iterations and the last one of the loop they are in, in the calls of their function, and in branches that are taken. Whatever a
+pass does beside numbered rewrites of one node by another shows in the results of the functions before and after it, of which only
+new nodes are evaluated.
+
+A rewrite that is not exact, or none at all, is a fault of ours: a PassError says which, with both sides and the inputs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.errors import Diagnostic, counted
+from deepx_graph.ir import Module, Node, describe
+from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.passes.observer import Observer
+from deepx_graph.rewrite.base import Pass, PassError, Rewrite
+from deepx_graph.validation.cones import Cut, NoValueError, common_cut, opens
+from deepx_graph.validation.discrepancy import Discrepancy
+from deepx_graph.validation.values import arrays_of
+from deepx_graph.validation.whole import WholeProgram
+
+EACH = 10_000
+"""Rewrites of a pipeline that are all checked; of those above, one in so many that about as many again are."""
+
+KNOWN: dict[Any, None] = {}
+"""Cuts whose two nodes were found to be alike, by their keys: programs repeat themselves."""
+
+MOST_KNOWN = 1 << 15
+
+STEPS = (0, 1, 2)
+"""By how many nodes a cut is moved down, each time that values differ, before it is moved as far as it goes."""
+
+
+class ValidateRewrites(Observer):
+    """Checks the rewrites of one pipeline. Raises PassError, naming the rewrite, when one changes what is computed.
+
+    `checked` are how many were, `left_out` how many were not by the reason.
+    """
+
+    def __init__(self) -> None:
+        self.checked = 0
+        self.left_out: Counter[str] = Counter()
+        self._same: dict[Node, Node] = {}
+        self._module: Module | None = None
+        self._seen = self._count = 0
+        self._uncovered = False
+        self._whole = WholeProgram()
+
+    def before_pass(self, pass_: Pass, module: Module) -> None:
+        self._module, self._uncovered, self._count = module, False, self._seen
+
+    def on_rewrite(self, rewrite: Rewrite) -> None:
+        self._seen += 1
+        if rewrite.number > EACH and rewrite.number % (rewrite.number // EACH):
+            self.left_out["sampled"] += 1
+            return
+        before, after = rewrite.before, rewrite.after
+        if before is after or before.type != after.type or not opens(before):
+            self.left_out["seen in the results"] += 1
+            self._uncovered = True
+            return
+        try:
+            with np.errstate(all="ignore"):
+                self._check(rewrite)
+            self.checked += 1
+        except NoValueError as e:
+            self.left_out[str(e)] += 1
+        if after.op is CONSTANT or after.serial < before.serial:
+            self._same[before] = self._same.get(after, after)
+
+    def after_pass(self, pass_: Pass, before: Module, after: Module) -> None:
+        if after is before or not (self._uncovered or (self._seen == self._count and _computes_otherwise(before, after))):
+            return
+        try:
+            with np.errstate(all="ignore"):
+                found = self._whole.compare(before, after)
+        except NoValueError as e:
+            self.left_out[f"results: {e}"] += 1
+            return
+        if found is not None:
+            output, how, inputs = found
+            what = f"pass '{pass_.name}' changed output '{before.entry.result_name(output)}': {how}"
+            raise PassError(Diagnostic(what, before.entry.results[output].span, notes=tuple(_shown(inputs))))
+
+    def lines(self) -> list[str]:
+        """What was checked, and what was not."""
+        rows = [f"{counted(self.checked, 'rewrite')} checked by values"]
+        return rows + [f"  {count} not: {reason}" for reason, count in self.left_out.most_common()]
+
+    def _check(self, rewrite: Rewrite) -> None:
+        if self._is_one(rewrite.before, rewrite.after):
+            return
+        cut = common_cut(rewrite.before, rewrite.after, self._same)
+        key = cut.key
+        if key in KNOWN:
+            return
+        for steps in STEPS if rewrite.after.op is not CONSTANT else STEPS[:1]:
+            for _ in range(steps):
+                cut = cut.lower()
+            if _difference(cut) is None:
+                if len(KNOWN) < MOST_KNOWN:
+                    KNOWN[key] = None
+                return
+        cut = cut.bottom()
+        found = _difference(cut)
+        if found is None:
+            return
+        how, filling = found
+        assert self._module is not None
+        if not cut.free or cut.leaves_of_functions(self._module):
+            in_place = self._whole.difference(self._module, cut)
+            if in_place is None:
+                return
+            how, filling = in_place
+        raise PassError(self._problem(rewrite, cut, how, filling))
+
+    def _is_one(self, before: Node, after: Node) -> bool:
+        """Whether it is the same operation on the same operands."""
+        same = self._same
+        return before.op is after.op and before.attrs == after.attrs and len(before.inputs) == len(after.inputs) and all(
+            same.get(i, i) is same.get(j, j) for i, j in zip(before.inputs, after.inputs, strict=True))
+
+    def _problem(self, rewrite: Rewrite, cut: Cut, how: Discrepancy, filling: Mapping[Node, Any]) -> Diagnostic:
+        notes = [f"was: {describe(n)}" for n in _side(rewrite.before, cut)] + [f"now: {describe(n)}" for n in _side(rewrite.after, cut)]
+        given = {n.reference or f"#{n.serial}": v for n, v in filling.items()}
+        return Diagnostic(f"rewrite {rewrite.number}, '{rewrite.rule}' of pass '{rewrite.pass_name}', changed what is computed: {how}",
+                          rewrite.span, hint=f"--rewrite-limit {rewrite.number - 1} leaves it out, and what follows",
+                          notes=(*notes, *_shown(given)))
+
+
+def _computes_otherwise(before: Module, after: Module) -> bool:
+    """Whether the entry gives other nodes, or calls functions that do."""
+    return before.entry.results != after.entry.results or any(
+        f.name in after and f.results != after[f.name].results for f in before.functions)
+
+
+def _difference(cut: Cut) -> tuple[Discrepancy, Mapping[Node, Any]] | None:
+    for filling in cut.fillings():
+        found = cut.difference(filling)
+        if found is not None:
+            return found, filling
+    return None
+
+
+def _side(root: Node, cut: Cut) -> Iterator[Node]:
+    """The nodes of one side of a cut, in order."""
+    inner, wanted, stack = set(cut.inner), set[Node](), [root]
+    while stack:
+        node = stack.pop()
+        if node in inner and node not in wanted:
+            wanted.add(node)
+            stack += (cut.same.get(i, i) for i in node.inputs)
+    return iter(sorted(wanted, key=lambda n: n.serial))
+
+
+def _shown(inputs: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in inputs.items():
+        shown = ", ".join(np.array2string(a, threshold=16, edgeitems=4, separator=",").replace("\n", "") for a in arrays_of(value))
+        yield f"with {name} = {shown}"

@@ -1,0 +1,141 @@
+"""The entry of a module on samples of its inputs, as the module goes through passes: its results, and values of nodes in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.ir import Module, Node
+from deepx_graph.validation.cones import Cut, NoValueError, beyond_rounding, elements, identical, sample_value
+from deepx_graph.validation.discrepancy import Discrepancy
+from deepx_graph.validation.engines import OPERATIONS
+from deepx_graph.validation.evaluator import Allowance, Evaluator, Scene
+from deepx_graph.validation.samples import positions
+from deepx_graph.validation.values import Value, arrays_of
+
+ELEMENTS = 1 << 20
+"""Elements of all values of the entry beyond which it is not evaluated."""
+
+MOST = 2000
+"""Operations between what a run has computed and the leaves of a cut."""
+
+SHORT = 2000
+"""Operations of a run that is looked at from inside."""
+
+ITERATIONS = 2
+"""Iterations of loops that are looked at before a difference is."""
+
+UNKNOWN = object()
+
+
+def arguments(module: Module) -> dict[Node, Any]:
+    """Values for the parameters of the entry, those left out of which there are no samples."""
+    found = {}
+    for k, p in enumerate(module.entry.params):
+        try:
+            found[p] = sample_value(p.type, positions, k)
+        except NoValueError:  # the state of effects, a function, a shape that is not known
+            continue
+    return found
+
+
+class WholeProgram:
+    """The module that was last looked at, evaluated on a sample, as far as its loops turn a few times."""
+
+    def __init__(self) -> None:
+        self._module: Module | None = None
+        self._quick: Evaluator | None = None
+        self._scenes: tuple[Module, list[Scene]] | None = None
+
+    def compare(self, before: Module, after: Module) -> tuple[int, Discrepancy, dict[str, Any]] | None:
+        """The first output of the entry that differs, how, and on which inputs.
+
+        Raises NoValueError where no output can be computed.
+        """
+        if max(_size(before), _size(after)) > ELEMENTS:
+            self._module = None
+            raise NoValueError("its values are too large")
+        quick = self._at(before)
+        wanted = _results(quick)
+        quick.move(after)
+        self._module = after
+        found = _results(quick)
+        differing = [k for k, (w, g) in enumerate(zip(wanted, found, strict=True))
+                     if w is UNKNOWN or g is UNKNOWN or not all(map(identical, arrays_of(w), arrays_of(g)))]
+        if not differing:
+            return None
+        return self._compare_in_full(before, after, differing)
+
+    def _compare_in_full(self, before: Module, after: Module, outputs: Sequence[int]) -> tuple[int, Discrepancy, dict[str, Any]] | None:
+        given = arguments(before)
+        compared = len(outputs) < len(before.entry.results)
+        full = Evaluator(before, given, Allowance(OPERATIONS))
+        wanted = _results(full)
+        full.move(after)
+        for k, (want, got) in enumerate(zip(wanted, _results(full), strict=True)):
+            if k not in outputs or want is UNKNOWN or got is UNKNOWN:
+                continue
+            compared = True
+            how = beyond_rounding(arrays_of(want), arrays_of(got), lambda k=k: _moved(before, given, k))  # type: ignore[misc]
+            if how is not None:
+                return k, how, {p.name or f"arg{n}": v for n, (p, v) in enumerate(given.items())}
+        if not compared:
+            raise NoValueError("effects, or values that are not known")
+        return None
+
+    def difference(self, module: Module, cut: Cut) -> tuple[Discrepancy, Mapping[Node, Any]] | None:
+        """How the nodes of a cut differ with the values that its leaves have somewhere in a run; None where they never do.
+
+        Raises NoValueError where the leaves have no values in it.
+        """
+        cut, seen = cut.with_shapes(), False
+        for scene in self._scenes_of(module):
+            here = Evaluator(module, {}, Allowance(MOST))
+            here.values = dict(scene)
+            try:
+                filling = {n: here.result(n) for n in cut.leaves}
+                found = cut.difference(filling)
+            except NoValueError:
+                continue
+            if found is not None:
+                return found, filling
+            seen = True
+        if not seen:
+            raise NoValueError("its values are never computed")
+        return None
+
+    def _at(self, module: Module) -> Evaluator:
+        if self._module is not module or self._quick is None:
+            self._module = module
+            self._quick = Evaluator(module, arguments(module), Allowance(OPERATIONS), iterations=ITERATIONS)
+        self._quick.allowance = Allowance(OPERATIONS)
+        return self._quick
+
+    def _scenes_of(self, module: Module) -> list[Scene]:
+        """All that is known of a run of the module: of the entry, of iterations, and of the functions that it calls."""
+        if self._scenes is None or self._scenes[0] is not module:
+            scenes: list[Scene] = []
+            _results(Evaluator(module, arguments(module), Allowance(SHORT), record=scenes))
+            self._scenes = module, scenes
+        return self._scenes[1]
+
+
+def _results(evaluator: Evaluator) -> list[Any]:
+    found = []
+    for node in evaluator.module.entry.results:
+        try:
+            found.append(evaluator.result(node))
+        except NoValueError:
+            found.append(UNKNOWN)
+    return found
+
+
+def _moved(module: Module, given: Mapping[Node, Any], output: int) -> Value:
+    nudged = Evaluator(module, given, Allowance(OPERATIONS), nudging=np.random.default_rng(0))
+    return arrays_of(nudged.result(module.entry.results[output]))
+
+
+def _size(module: Module) -> int:
+    return sum([elements(n.type) for n in module.entry.nodes])

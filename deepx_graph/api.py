@@ -285,10 +285,12 @@ def jit(function: Callable[..., Any], *, static_argnames: str | Sequence[str] = 
 
 
 @public
-def optimize(module: Module, pipeline: str | Sequence[Any] = "default", *, verify: bool = True, fast_math: bool = False) -> Module:
+def optimize(module: Module, pipeline: str | Sequence[Any] = "default", *, verify: bool | str = True,
+             fast_math: bool = False) -> Module:
     """The module after a pipeline of passes: a name such as `default`, a text such as `cse,fuse{max-ops=64}`, or passes as objects.
 
-    It is verified after every pass unless `verify` is false. `fast_math` allows rewrites that change floating-point results
+    It is verified after every pass unless `verify` is false; with `verify="values"` every rewrite is checked by values, too, and a
+    PassError names the first that changes what is computed. `fast_math` allows rewrites that change floating-point results
     slightly. Raises UsageError for an unknown pass or option, PassError when a pass fails.
 
     >>> dx.optimize(dx.trace(lambda x: (x + 0) * 1, "i32[3]")).entry.nodes
@@ -296,7 +298,7 @@ def optimize(module: Module, pipeline: str | Sequence[Any] = "default", *, verif
     """
     from deepx_graph.session import programs
 
-    return programs.optimise(module, pipeline, programs.Watch(verify=verify, fast_math=fast_math)).module
+    return programs.optimise(module, pipeline, programs.Watch(bool(verify), verify == "values", fast_math=fast_math)).module
 
 
 @public

@@ -27,8 +27,15 @@ class Observer:
     def after_pass(self, pass_: Pass, before: Module, after: Module) -> None:
         """The pass has run; `after is before` when it changed nothing."""
 
+    def after_all(self) -> None:
+        """All passes have run."""
+
     def on_rewrite(self, rewrite: Rewrite) -> None:
         """One numbered application inside a pass."""
+
+
+STANDING: list[Callable[[], Observer]] = []
+"""Makers of observers that look on at every pipeline, such as checks while tests run."""
 
 
 class Verify(Observer):

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, NoReturn, get_args, get_origin, get_type_hints
 from deepx_graph.errors import DeepxGraphError, Diagnostic, Source, Span, UsageError, is_interrupt, suggest
 from deepx_graph.ir import Module
 from deepx_graph.passes import REGISTRY
-from deepx_graph.passes.observer import Observer
+from deepx_graph.passes.observer import STANDING, Observer
 from deepx_graph.progress import stage
 from deepx_graph.rewrite.base import Pass, PassError, RewriteControl
 
@@ -73,6 +73,7 @@ def run_pipeline(module: Module, passes: Sequence[Pass], observers: Sequence[Obs
 
     Raises PassError when a pass fails inside; errors meant for the user pass through.
     """
+    observers = [*observers, *(make() for make in STANDING)]
     listeners = tuple(o.on_rewrite for o in observers if type(o).on_rewrite is not Observer.on_rewrite)
     control = control or RewriteControl(limit)
     control.listeners += listeners
@@ -92,6 +93,8 @@ def _run_all(module: Module, passes: Sequence[Pass], observers: Sequence[Observe
         for o in observers:
             o.after_pass(pass_, module, after)
         module = after
+    for o in observers:
+        o.after_all()
     return module
 
 

@@ -84,8 +84,11 @@ def add_pipeline(parser: argparse.ArgumentParser, default: str = "default") -> N
                        help=f"passes with options, such as 'cse,fuse{{max-ops=64}}', or a named pipeline (default: {default})")
     group.add_argument("--fast-math", action="store_true", help="allow rewrites that change floating-point results slightly")
     group.add_argument("--rewrite-limit", type=natural, metavar="N", help="apply only the first N rewrites")
-    group.add_argument("--verify-each", action="store_true", default=True, help="verify after every pass (the default)")
-    group.add_argument("--no-verify-each", "--verify-each=0", dest="verify_each", action="store_false", help="do not")
+    group.add_argument("--verify-each", "--verify-each=structure", dest="verify_each", action="store_const", const="structure",
+                       default="structure", help="verify after every pass (the default)")
+    group.add_argument("--verify-each=values", dest="verify_each", action="store_const", const="values",
+                       help="check every rewrite by values, too")
+    group.add_argument("--no-verify-each", "--verify-each=0", dest="verify_each", action="store_const", const="", help="do not")
     group.add_argument("--print-ir-before", action="append", default=[], metavar="PASS,...", help="print the module before passes")
     group.add_argument("--print-ir-after", action="append", default=[], metavar="PASS,...", help="print the module after passes")
     group.add_argument("--print-ir-before-all", action="store_true", help="print the module before every pass")
@@ -235,7 +238,8 @@ def watch(args: Arguments) -> Any:
     said = args.print_ir_before or args.print_ir_after or args.print_ir_before_all
     unsaid = args.print_ir_tree_dir is not None and not said
     return Watch(
-        verify=args.verify_each, rewrite_limit=args.rewrite_limit, fast_math=args.fast_math,
+        verify=bool(args.verify_each), values=args.verify_each == "values",
+        rewrite_limit=args.rewrite_limit, fast_math=args.fast_math,
         before=None if args.print_ir_before_all else _names(args.print_ir_before),
         after=None if args.print_ir_after_all or args.print_ir_after_change or unsaid else _names(args.print_ir_after),
         changed_only=args.print_ir_after_change, write=_Folder(args.print_ir_tree_dir) if args.print_ir_tree_dir else say,

@@ -73,6 +73,8 @@ def run_opt(args: Arguments) -> int:
     done = _optimised(args, module)
     emit(rendered(done.module, form, args.dialect, args.opset), args.output)
     _report(args, done, read)
+    for line in [] if done.validated is None or args.json else done.validated.lines():
+        say(line)
     return 0
 
 
@@ -154,6 +156,8 @@ def _report_json(args: Arguments, done: Optimised, read: float) -> dict[str, Any
     report: dict[str, Any] = {
         "pipeline": done.pipeline, "read": read, "passes": [dataclasses.asdict(row) for row in done.timing.rows],
         "applied": dict(done.control.applied), "declined": dict(done.control.declined)}  # fmt: skip
+    if done.validated is not None:
+        report["checked"], report["unchecked"] = done.validated.checked, dict(done.validated.left_out)
     if args.dump_rewrites and done.record is not None:
         rewrites = [rewrite for stage in done.record.stages for rewrite in stage.rewrites]
         report["rewrites"] = [{"number": r.number, "pass": r.pass_name, "rule": r.rule, "before": repr(r.before),

@@ -393,6 +393,8 @@ REPORTS: dict[str, Report] = {
         "applied": ("{int}", "applications by rule"),
         "declined": ("{int}", "applications that would have changed a type"),
         "rewrites?": ("[AppliedRewrite]", "with --dump-rewrites"),
+        "checked?": ("int", "with --verify-each=values, rewrites that were checked"),
+        "unchecked?": ("{int}", "with --verify-each=values, those that were not, by the reason"),
     }),
     "shrink": Report("opt, from ONNX to ONNX", "what has changed", {
         "nodes": ("[int]", "before and after"),

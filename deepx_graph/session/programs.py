@@ -38,6 +38,7 @@ from deepx_graph.verify import verify
 
 if TYPE_CHECKING:
     from deepx_graph.text.common.options import Exported, Recorded
+    from deepx_graph.validation.rewrites import ValidateRewrites
 
 
 STDIN = "-"
@@ -133,6 +134,7 @@ class Optimised:
     timing: Timing
     control: RewriteControl
     record: Record | None = None
+    validated: ValidateRewrites | None = None
 
     @property
     def pipeline(self) -> str:
@@ -145,6 +147,8 @@ class Watch:
     """What to look at while a pipeline runs. `write` receives the text of printed stages."""
 
     verify: bool = True
+    values: bool = False
+    """Whether every rewrite is checked by values."""
     record: bool = False
     rewrite_limit: int | None = None
     fast_math: bool = False
@@ -177,8 +181,17 @@ def optimise(module: Module, pipeline: str | Sequence[Pass] = "default", watch: 
         observers.append(Verify())
     if record is not None:
         observers.append(record)
+    validated = _validation() if watch.values else None
+    if validated is not None:
+        observers.append(validated)
     control = RewriteControl(watch.rewrite_limit)
-    return Optimised(run_pipeline(module, passes, observers, control=control), passes, timing, control, record)
+    return Optimised(run_pipeline(module, passes, observers, control=control), passes, timing, control, record, validated)
+
+
+def _validation() -> ValidateRewrites:
+    from deepx_graph.validation.rewrites import ValidateRewrites  # brings the runtime
+
+    return ValidateRewrites()
 
 
 def _check_pass_names(passes: Sequence[Pass], watch: Watch) -> None:

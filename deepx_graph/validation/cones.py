@@ -36,6 +36,12 @@ DRAWS: tuple[Draw, ...] = (positions, varied)
 LARGEST = 1 << 14
 """Elements of all values above a cut and of it, beyond which it is not evaluated."""
 
+SMALL = 12
+"""Nodes above a cut, beyond which one sample has to do."""
+
+FEW, REPEATED = 8, 4
+"""Elements of all leaves up to which all samples are drawn so many times."""
+
 MOST = 400
 """Nodes above a cut, beyond which it is not moved further down."""
 
@@ -110,8 +116,10 @@ class Cut:
         elif self.elements > LARGEST:
             raise NoValueError("its values are too large")
         else:
-            for draw in DRAWS[: None if self.leaves else 1]:
-                yield {n: sample_value(n.type, draw, k) for k, n in enumerate(self.leaves)}
+            few = sum(elements(n.type) for n in self.leaves) <= FEW
+            for again in range(REPEATED if few and self.leaves else 1):  # one number at a time shows little
+                for draw in DRAWS[: 1 if not self.leaves or len(self.inner) > SMALL else None]:
+                    yield {n: sample_value(n.type, draw, k + 50 * again) for k, n in enumerate(self.leaves)}
 
     def values(self, filling: Mapping[Node, Any], rng: np.random.Generator | None = None) -> tuple[Any, Any]:
         """The values of the two nodes; with a generator every result is moved by its last place. Raises NoValueError."""
@@ -210,7 +218,7 @@ def applied(node: Node, operands: Sequence[Any]) -> Any:
 
 def identical(a: Any, b: Any) -> bool:
     """Whether two arrays have the same bits, where they are of one shape; a quick look."""
-    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
 
 
 def beyond_rounding(want: Value, got: Value, again: Callable[[], Value]) -> Discrepancy | None:

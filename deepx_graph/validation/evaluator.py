@@ -1,8 +1,8 @@
 """The values of nodes on one set of inputs, each computed when it is first asked for, and once in its life.
 
-As nodes never change, a value holds for every module that the node is part of: a pass costs only what its new nodes cost. No schedule
-and no bytecode: the sea is followed from what is asked for, branches that are not taken are never looked at, and an iteration has
-its values in a frame of its own over those of what is around the loop.
+As nodes never change, a value holds for every module that the node is part of: a pass costs only what its new nodes cost. There is
+no schedule and no bytecode: the sea is followed from what is asked for, branches that are not taken are never looked at, and what
+belongs to an iteration is forgotten when it ends.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from deepx_graph.ir.structure import (
     CALL,
     CALL_VALUE,
     CONSTANT,
-    LOOP_BEGIN,
     LOOP_END,
-    PARAM,
     PARTIAL,
     PHI,
     REGION,
@@ -71,8 +69,8 @@ class Allowance:
 class Evaluator:
     """Values under one set of arguments of a function of the module; `move` goes on with what a pass made of it.
 
-    With `record` the iterations of loops and the activations of functions are kept; with `nudging` every result is moved by its last
-    place; `iterations` ends each loop after so many, as if it ended there.
+    With `record` the iterations of loops and the activations of functions are kept; with `nudging` every result is moved by its
+    last place; `iterations` ends each loop after so many, as if it ended there.
     """
 
     def __init__(self, module: Module, arguments: Mapping[Node, Any], allowance: Allowance, *, depth: int = 0,

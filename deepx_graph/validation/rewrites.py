@@ -52,6 +52,7 @@ class ValidateRewrites(Observer):
         self._module: Module | None = None
         self._seen = self._count = 0
         self._uncovered = False
+        self._steps: list[tuple[str, Module, Module]] = []
         self._whole = WholeProgram()
 
     def before_pass(self, pass_: Pass, module: Module) -> None:
@@ -73,22 +74,36 @@ class ValidateRewrites(Observer):
             self.checked += 1
         except NoValueError as e:
             self.left_out[str(e)] += 1
+            self._uncovered = True
         if after.op is CONSTANT or after.serial < before.serial:
             self._same[before] = self._same.get(after, after)
 
     def after_pass(self, pass_: Pass, before: Module, after: Module) -> None:
-        if after is before or not (self._uncovered or (self._seen == self._count and _computes_otherwise(before, after))):
+        if after is before:
+            return
+        silent = self._seen == self._count and _computes_otherwise(before, after)
+        if self._uncovered or silent:
+            self._steps.append((pass_.name, before, after))
+
+    def after_all(self) -> None:
+        """Compares what the entry gives before the first and after the last pass that did more than rewrite nodes."""
+        if not self._steps:
             return
         try:
             with np.errstate(all="ignore"):
-                found = self._whole.compare(before, after)
+                if self._whole.compare(self._steps[0][1], self._steps[-1][2]) is not None:
+                    self._name_pass()
         except NoValueError as e:
             self.left_out[f"results: {e}"] += 1
-            return
-        if found is not None:
-            output, how, inputs = found
-            what = f"pass '{pass_.name}' changed output '{before.entry.result_name(output)}': {how}"
-            raise PassError(Diagnostic(what, before.entry.results[output].span, notes=tuple(_shown(inputs))))
+
+    def _name_pass(self) -> None:
+        """Raises PassError for the first pass after which the results differ."""
+        for name, before, after in self._steps:
+            found = self._whole.compare(before, after)
+            if found is not None:
+                output, how, inputs = found
+                what = f"pass '{name}' changed output '{before.entry.result_name(output)}': {how}"
+                raise PassError(Diagnostic(what, before.entry.results[output].span, notes=tuple(_shown(inputs))))
 
     def lines(self) -> list[str]:
         """What was checked, and what was not."""
@@ -129,10 +144,11 @@ class ValidateRewrites(Observer):
             same.get(i, i) is same.get(j, j) for i, j in zip(before.inputs, after.inputs, strict=True))
 
     def _problem(self, rewrite: Rewrite, cut: Cut, how: Discrepancy, filling: Mapping[Node, Any]) -> Diagnostic:
-        notes = [f"was: {describe(n)}" for n in _side(rewrite.before, cut)] + [f"now: {describe(n)}" for n in _side(rewrite.after, cut)]
+        sides = (("was", rewrite.before), ("now", rewrite.after))
+        notes = [f"{word}: {describe(n)}" for word, side in sides for n in _side(side, cut)]
         given = {n.reference or f"#{n.serial}": v for n, v in filling.items()}
-        return Diagnostic(f"rewrite {rewrite.number}, '{rewrite.rule}' of pass '{rewrite.pass_name}', changed what is computed: {how}",
-                          rewrite.span, hint=f"--rewrite-limit {rewrite.number - 1} leaves it out, and what follows",
+        what = f"rewrite {rewrite.number}, '{rewrite.rule}' of pass '{rewrite.pass_name}', changed what is computed: {how}"
+        return Diagnostic(what, rewrite.span, hint=f"--rewrite-limit {rewrite.number - 1} leaves it out, and what follows",
                           notes=(*notes, *_shown(given)))
 
 

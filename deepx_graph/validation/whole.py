@@ -18,16 +18,20 @@ from deepx_graph.validation.values import Value, arrays_of
 ELEMENTS = 1 << 20
 """Elements of all values of the entry beyond which it is not evaluated."""
 
-MOST = 2000
+MOST = 200
 """Operations between what a run has computed and the leaves of a cut."""
 
 SHORT = 2000
 """Operations of a run that is looked at from inside."""
 
-ITERATIONS = 2
+ITERATIONS = 1
 """Iterations of loops that are looked at before a difference is."""
 
 UNKNOWN = object()
+
+
+Difference = tuple[int, Discrepancy, dict[str, Any]]
+"""The number of an output that differs, how, and the inputs."""
 
 
 def arguments(module: Module) -> dict[Node, Any]:
@@ -49,7 +53,7 @@ class WholeProgram:
         self._quick: Evaluator | None = None
         self._scenes: tuple[Module, list[Scene]] | None = None
 
-    def compare(self, before: Module, after: Module) -> tuple[int, Discrepancy, dict[str, Any]] | None:
+    def compare(self, before: Module, after: Module) -> Difference | None:
         """The first output of the entry that differs, how, and on which inputs.
 
         Raises NoValueError where no output can be computed.
@@ -68,7 +72,7 @@ class WholeProgram:
             return None
         return self._compare_in_full(before, after, differing)
 
-    def _compare_in_full(self, before: Module, after: Module, outputs: Sequence[int]) -> tuple[int, Discrepancy, dict[str, Any]] | None:
+    def _compare_in_full(self, before: Module, after: Module, outputs: Sequence[int]) -> Difference | None:
         given = arguments(before)
         compared = len(outputs) < len(before.entry.results)
         full = Evaluator(before, given, Allowance(OPERATIONS))

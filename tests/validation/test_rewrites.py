@@ -1,0 +1,199 @@
+"""Every rewrite checked as it happens: wrong rules are caught and named wherever they are applied, right ones never."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.errors import DeepxGraphError
+from deepx_graph.ir import Builder, Function, Module, Node
+from deepx_graph.ops import add, exponential, negate, subtract
+from deepx_graph.passes.interprocedural import inline
+from deepx_graph.passes.scalar.dce import Dce
+from deepx_graph.passes.scalar.simplify import ALGEBRA, CANONICAL
+from deepx_graph.rewrite.base import PassError, Rewrite
+from deepx_graph.rewrite.engine import InterningBuilder, Rule
+from deepx_graph.session import programs
+from deepx_graph.types import F32, tensor
+from deepx_graph.validation import rewrites
+from deepx_graph.validation.cones import common_cut
+from deepx_graph.validation.rewrites import ValidateRewrites
+from tests.support.generate import random_module
+from tests.support.reference import evaluate, same
+from tests.support.rule_instances import CALLED, Draw, NoInstance, instance, values
+from tests.support.rule_mutants import RuleMutant, mutants
+from tests.support.wrong_rules import planted, with_rules
+
+BRANCHES = """HloModule m
+yes { x = f32[4] parameter(0)
+  y = f32[4] negate(x)
+  ROOT z = f32[4] subtract(y, x) }
+no { x = f32[4] parameter(0)
+  ROOT z = f32[4] add(x, x) }
+ENTRY main { p = pred[] parameter(0)
+  x = f32[4] parameter(1)
+  ROOT r = f32[4] conditional(p, x, x), true_computation=yes, false_computation=no }
+"""
+
+LOOP = """HloModule m
+cond { s = (s32[], f32[4]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(3)
+  ROOT lt = pred[] compare(i, n), direction=LT }
+body { s = (s32[], f32[4]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[4] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  y = f32[4] negate(x)
+  z = f32[4] subtract(y, x)
+  ROOT t = (s32[], f32[4]) tuple(next, z) }
+ENTRY main { x = f32[4] parameter(0)
+  zero = s32[] constant(0)
+  t = (s32[], f32[4]) tuple(zero, x)
+  w = (s32[], f32[4]) while(t), condition=cond, body=body
+  ROOT r = f32[4] get-tuple-element(w), index=1 }
+"""
+
+
+@contextmanager
+def nothing_known() -> Iterator[None]:
+    """As in a new process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rewrites, "KNOWN", {})
+        yield
+
+
+@pytest.mark.parametrize("text", [BRANCHES, LOOP], ids=["branches", "loop"])
+def test_a_wrong_rule_is_named_in_branches_and_loops(text: str) -> None:
+    with with_rules(planted), pytest.raises(PassError, match=r"'planted' of pass 'simplify'.*wrong element") as e:
+        dx.optimize(dx.loads(text), "clean", verify="values")
+    assert "was: " in str(e.value) and "now: " in str(e.value) and "--rewrite-limit" in str(e.value)
+
+
+def test_the_command_line_checks_rewrites_when_asked(tmp_path: Any, run: Any) -> None:
+    file = tmp_path / "m.hlo"
+    file.write_text(LOOP)
+    done = run("opt", str(file), "--verify-each=values")
+    assert done.code == 0 and "checked by values" in done.err
+
+
+def test_a_pass_that_is_no_rule_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inlining that takes the arguments in the other order."""
+    text = """HloModule m
+f { x = s32[4] parameter(0)
+  y = s32[4] parameter(1)
+  ROOT z = s32[4] subtract(x, y) }
+ENTRY main { x = s32[4] parameter(0)
+  y = s32[4] parameter(1)
+  ROOT r = s32[4] call(x, y), to_apply=f }
+"""
+    right = inline.inlined
+    monkeypatch.setattr(inline, "inlined", lambda body, inputs, step: right(body, inputs[::-1], step))
+    with pytest.raises(PassError, match="pass 'inline' changed output"):
+        dx.optimize(dx.loads(text), "clean", verify="values")
+
+
+def test_a_cut_ends_where_both_sides_meet() -> None:
+    b = Builder()
+    x, y = (b.param(k, tensor(F32, (3,)), n) for k, n in enumerate("xy"))
+    deep = b(exponential, b(exponential, x))
+    minus = b(negate, deep)
+    before, after = b(add, minus, y), b(subtract, y, deep)
+    cut = common_cut(before, after, {})
+    assert set(cut.leaves) == {deep, y} and set(cut.inner) == {minus, before, after}
+    assert set(cut.bottom().leaves) == {x, y} and cut.bottom().free
+
+
+def checked(mutant: RuleMutant, draws: int) -> tuple[bool, bool]:
+    """Whether the wrong rule changes the values of an instance, by the reference, and whether it is caught on one."""
+    wrong = caught = False
+    for seed in range(draws):
+        d = Draw(random.Random(f"{mutant.rule.name} {seed}"), tame=mutant.rule.fast_math)
+        try:
+            before = instance(mutant.rule, d)
+        except NoInstance:
+            continue
+        after = replacement(mutant.rule, before)
+        if after is None:
+            continue
+        wrong = wrong or differs(mutant.rule, d, before, after)
+        caught = caught or alarms(d, before, after, mutant.rule.name)
+        if wrong and caught:
+            break
+    return wrong, caught
+
+
+def replacement(r: Rule, before: Node) -> Node | None:
+    if not r.may_apply(before.op, frozenset(i.op for i in before.inputs)):
+        return None
+    try:
+        after = r.apply(before, InterningBuilder())
+    except Exception:  # a mutant may do anything
+        return None
+    return after if after is not None and after.type == before.type else None
+
+
+def differs(r: Rule, d: Draw, before: Node, after: Node) -> bool:
+    args = [values(d.rng, p.type, tame=r.fast_math) for p in d.params]  # type: ignore[arg-type]
+    try:
+        want, got = (evaluate(Module((Function("f", tuple(d.params), (n,)), *CALLED), "f"), args)[0] for n in (before, after))
+    except (DeepxGraphError, ArithmeticError, ValueError, TypeError):
+        return False
+    if not isinstance(want, (np.ndarray, np.generic)):
+        return False
+    if not r.fast_math or want.dtype.kind in "biu":
+        return not same(np.asarray(want), np.asarray(got))
+    tol = 64 * float(ml_dtypes.finfo(want.dtype).eps)  # type: ignore[no-untyped-call]
+    return not np.allclose(want.astype(np.complex128), got.astype(np.complex128), rtol=tol, atol=tol, equal_nan=True)
+
+
+def alarms(d: Draw, before: Node, after: Node, rule: str) -> bool:
+    validation = ValidateRewrites()
+    validation.before_pass(Dce(), Module((Function("f", tuple(d.params), (before,)), *CALLED), "f"))
+    try:
+        validation.on_rewrite(Rewrite(1, "simplify", rule, before, after))
+    except PassError as e:
+        return f"'{rule}'" in str(e)
+    return False
+
+
+RULES = (*ALGEBRA, *CANONICAL)
+
+
+def bar(rules: Any, draws: int) -> tuple[int, list[str]]:
+    """How many mutants are wrong, and which of these were not caught."""
+    valid, missed = 0, []
+    with nothing_known(), np.errstate(all="ignore"):
+        for r in rules:
+            for mutant in mutants(r):
+                wrong, caught = checked(mutant, draws)
+                valid += wrong
+                missed += [str(mutant)] if wrong and not caught else []
+    return valid, missed
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_faults_in_rules_are_caught() -> None:
+    valid, missed = bar(RULES[::40], 40)
+    assert valid and not missed, missed
+
+
+@pytest.mark.conformance
+@pytest.mark.filterwarnings("ignore")
+def test_of_faults_in_every_rule_98_percent_are_caught() -> None:
+    valid, missed = bar(RULES, 250)
+    assert valid >= 100 and len(missed) <= 0.02 * valid, missed
+
+
+@pytest.mark.parametrize("first", [0, *(pytest.param(k, marks=pytest.mark.conformance) for k in range(50, 10_000, 50))])
+def test_there_is_no_alarm_on_random_programs(first: int) -> None:
+    for seed in range(first, first + 50):
+        programs.optimise(random_module(random.Random(seed)), "default", programs.Watch(values=True))

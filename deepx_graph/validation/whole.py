@@ -46,7 +46,7 @@ def arguments(module: Module) -> dict[Node, Any]:
 
 
 class WholeProgram:
-    """The module that was last looked at, evaluated on a sample, as far as its loops turn a few times."""
+    """The module that was last looked at, evaluated on a sample, with a bound on the iterations of loops."""
 
     def __init__(self) -> None:
         self._module: Module | None = None

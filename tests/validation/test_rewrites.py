@@ -190,7 +190,7 @@ def test_faults_in_rules_are_caught() -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_of_faults_in_every_rule_98_percent_are_caught() -> None:
     valid, missed = bar(RULES, 250)
-    assert valid >= 100 and len(missed) <= 0.02 * valid, missed
+    assert valid >= 70 and len(missed) <= 0.02 * valid, missed
 
 
 @pytest.mark.parametrize("first", [0, *(pytest.param(k, marks=pytest.mark.conformance) for k in range(50, 10_000, 50))])

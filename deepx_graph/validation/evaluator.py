@@ -53,7 +53,7 @@ class Closure:
     bound: tuple[Any, ...]
 
 
-class Allowance:
+class OperationBudget:
     """Operations that may still be computed."""
 
     def __init__(self, left: int) -> None:
@@ -73,10 +73,10 @@ class Evaluator:
     last place; `iterations` ends each loop after so many, as if it ended there.
     """
 
-    def __init__(self, module: Module, arguments: Mapping[Node, Any], allowance: Allowance, *, depth: int = 0,
+    def __init__(self, module: Module, arguments: Mapping[Node, Any], budget: OperationBudget, *, depth: int = 0,
                  record: list[Scene] | None = None, nudging: np.random.Generator | None = None,
                  iterations: int | None = None) -> None:
-        self.module, self.allowance, self.depth, self.record, self.nudging = module, allowance, depth, record, nudging
+        self.module, self.budget, self.depth, self.record, self.nudging = module, budget, depth, record, nudging
         self.iterations = iterations
         self.values: Scene = dict(arguments)
         self._levels: dict[Node, int] = {}  # of nodes that belong to an iteration of that many loops, one in the other
@@ -148,7 +148,7 @@ class Evaluator:
     def _compute(self, node: Node) -> Any:
         """The value, all that it needs being known."""
         op = node.op
-        self.allowance.take()
+        self.budget.take()
         if op is CONSTANT:
             return value_of(node).array
         if op is PHI or op is REGION:
@@ -179,7 +179,7 @@ class Evaluator:
         variables = tuple([self.values[i] for i in begin.inputs])
         count = 0
         while count != self.iterations:
-            self.allowance.take()
+            self.budget.take()
             self._inside.append([begin])
             self._levels[begin] = len(self._inside)
             self.values[begin] = variables
@@ -201,7 +201,7 @@ class Evaluator:
         function = self.module[callee]
         if self.depth >= DEPTH:
             raise NoValueError("calls nest too deep")
-        inner = Evaluator(self.module, dict(zip(function.params, arguments, strict=True)), self.allowance, depth=self.depth + 1,
+        inner = Evaluator(self.module, dict(zip(function.params, arguments, strict=True)), self.budget, depth=self.depth + 1,
                           record=self.record if self.record is not None and len(self.record) < KEPT else None,
                           nudging=self.nudging, iterations=self.iterations)
         return tuple([inner.result(r) for r in function.results])

@@ -11,7 +11,7 @@ from deepx_graph.ir import Module, Node
 from deepx_graph.validation.cones import Cut, NoValueError, beyond_rounding, elements, identical, sample_value
 from deepx_graph.validation.discrepancy import Discrepancy
 from deepx_graph.validation.engines import OPERATIONS
-from deepx_graph.validation.evaluator import Allowance, Evaluator, Scene
+from deepx_graph.validation.evaluator import Evaluator, OperationBudget, Scene
 from deepx_graph.validation.samples import positions
 from deepx_graph.validation.values import Value, arrays_of
 
@@ -75,7 +75,7 @@ class WholeProgram:
     def _compare_in_full(self, before: Module, after: Module, outputs: Sequence[int]) -> Difference | None:
         given = arguments(before)
         compared = len(outputs) < len(before.entry.results)
-        full = Evaluator(before, given, Allowance(OPERATIONS))
+        full = Evaluator(before, given, OperationBudget(OPERATIONS))
         wanted = _results(full)
         full.move(after)
         for k, (want, got) in enumerate(zip(wanted, _results(full), strict=True)):
@@ -96,7 +96,7 @@ class WholeProgram:
         """
         cut, seen = cut.with_shapes(), False
         for scene in self._scenes_of(module):
-            here = Evaluator(module, {}, Allowance(MOST))
+            here = Evaluator(module, {}, OperationBudget(MOST))
             here.values = dict(scene)
             try:
                 filling = {n: here.result(n) for n in cut.leaves}
@@ -113,15 +113,15 @@ class WholeProgram:
     def _at(self, module: Module) -> Evaluator:
         if self._module is not module or self._quick is None:
             self._module = module
-            self._quick = Evaluator(module, arguments(module), Allowance(OPERATIONS), iterations=ITERATIONS)
-        self._quick.allowance = Allowance(OPERATIONS)
+            self._quick = Evaluator(module, arguments(module), OperationBudget(OPERATIONS), iterations=ITERATIONS)
+        self._quick.budget = OperationBudget(OPERATIONS)
         return self._quick
 
     def _scenes_of(self, module: Module) -> list[Scene]:
         """All that is known of a run of the module: of the entry, of iterations, and of the functions that it calls."""
         if self._scenes is None or self._scenes[0] is not module:
             scenes: list[Scene] = []
-            _results(Evaluator(module, arguments(module), Allowance(SHORT), record=scenes))
+            _results(Evaluator(module, arguments(module), OperationBudget(SHORT), record=scenes))
             self._scenes = module, scenes
         return self._scenes[1]
 
@@ -137,7 +137,7 @@ def _results(evaluator: Evaluator) -> list[Any]:
 
 
 def _moved(module: Module, given: Mapping[Node, Any], output: int) -> Value:
-    nudged = Evaluator(module, given, Allowance(OPERATIONS), nudging=np.random.default_rng(0))
+    nudged = Evaluator(module, given, OperationBudget(OPERATIONS), nudging=np.random.default_rng(0))
     return arrays_of(nudged.result(module.entry.results[output]))
 
 

@@ -23,6 +23,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn, get_args, get_origin, get_type_hints
 
+from deepx_graph.cycles import no_collection
 from deepx_graph.errors import DeepxGraphError, Diagnostic, Source, Span, UsageError, is_interrupt, suggest
 from deepx_graph.ir import Module
 from deepx_graph.passes import REGISTRY
@@ -67,6 +68,7 @@ class Fix(Pass):
         return _run_fix(self, module, (), control)
 
 
+@no_collection()
 def run_pipeline(module: Module, passes: Sequence[Pass], observers: Sequence[Observer] = (), *,
                  control: RewriteControl | None = None, limit: int | None = None) -> Module:
     """The module after all passes. `limit` allows the first so many rewrites only; `control` is for callers that count them.

@@ -111,10 +111,13 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--partitions", type=int, default=1, metavar="P", help="of P partitions each")
     group.add_argument("--plan", metavar="FILE.plan",
                        help="split the program over a mesh as the file says, or, for 'stated', as its text does")
-    group.add_argument("--transport", choices=("lockstep", "mpi"), default="lockstep",
-                       help="all devices in this process, or one in each process that mpiexec starts")
+    group.add_argument("--on", type=place, default="lockstep", metavar="PLACE",
+                       help="where the devices run: lockstep (in this process), mpi (one in each process), dask:tcp://HOST:PORT")
     group.add_argument("--deterministic", action="store_true",
                        help="the same bits for any number of threads, and with mpi as in lockstep")
+    group.add_argument("--checkpoint", metavar="DIR",
+                       help="save the variables of the training loop there, and go on from what is saved")
+    group.add_argument("--checkpoint-every", type=count, metavar="N", help="after every N iterations (100)")
     group.add_argument("--infeed", metavar="FILE.npz", help="what the program's infeed takes, in the order of the archive")
     group.add_argument("--outfeed", metavar="FILE.npz", help="where what the program puts out goes")
     add_engine(group)
@@ -145,6 +148,16 @@ def chosen_part(args: Arguments, query: str | None, function: str | None = None)
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="the report as JSON")
+
+
+def place(text: str) -> str:
+    """Where devices run. Raises ArgumentTypeError."""
+    from deepx_graph.session.cluster.launch import checked_place
+
+    try:
+        return checked_place(text)
+    except ValueError as e:
+        raise argparse.ArgumentTypeError(str(e)) from None
 
 
 def size(text: str) -> int:

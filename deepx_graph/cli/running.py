@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from deepx_graph.cli.options import Arguments, count, named_values, read_program, seconds, watch
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
     from deepx_graph.numerics.rounding import RoundingReport
     from deepx_graph.runtime.compile import Compiled
     from deepx_graph.runtime.inputs import Port
+    from deepx_graph.session.cluster.training import Saving
     from deepx_graph.session.programs import Loaded
+    from deepx_graph.session.sharded import OverMesh
+    from deepx_graph.sharding.plan import Plan
     from deepx_graph.text.common.options import Recorded
 
 T = TypeVar("T")
@@ -89,6 +93,9 @@ def outfeed_arrays(outfeed: Sequence[Any], devices: int) -> dict[str, Array]:
 
 WARM_RUNS = 5
 """Runs that a profile is taken of, after one that warms up."""
+
+CHECKPOINT_EVERY = 100
+"""Iterations between checkpoints."""
 
 SHOWN = 64
 """Elements of an output up to which the JSON report has its values."""
@@ -164,8 +171,9 @@ def _run(args: Arguments) -> int:
                "prepare": lambda module: programs.optimise(module, args.pass_pipeline, watching).module}
     if args.plan is not None:
         return _run_over_mesh(args, program.module, options)
-    if args.transport != "lockstep":
-        raise UsageError(Diagnostic("--transport mpi needs to know how the program is split", hint="--plan FILE, or --plan stated"))
+    for given, option in ((args.on != "lockstep", f"--on {args.on}"), (args.checkpoint, "--checkpoint")):
+        if given:
+            raise UsageError(Diagnostic(f"{option} needs to know how the program is split", hint="--plan FILE, or --plan stated"))
     f = compile(program.module, replicas=args.replicas, partitions=args.partitions,
                 infeed=read_infeed(args.infeed, devices, args.max_bytes), **options)
     replayed = program.recorded if not (args.input or args.inputs or args.random_inputs) else None
@@ -187,7 +195,7 @@ def _run(args: Arguments) -> int:
     if args.outfeed:
         _write(args.outfeed, outfeed_arrays(f.outfeed, f.grid.count))
     _write_profile(args, f, inputs)
-    _report(args, f, [p for p in f.outputs for _ in range(f.grid.count)], named)
+    _report(args, [p for p in f.outputs for _ in range(f.grid.count)], named, f)
     return 0 if replayed is None else _beside(replayed, list(named), outputs if f.grid.count == 1 else outputs[0])
 
 
@@ -219,31 +227,63 @@ def _explain(args: Arguments, program: Loaded, devices: int) -> int:
 
 
 def _run_over_mesh(args: Arguments, module: Module, options: dict[str, Any]) -> int:
-    """Runs it on the devices of a mesh; with MPI on the one that this process is, and the first of them reports."""
-    from deepx_graph.session.inputs import unique_names
-    from deepx_graph.session.sharded import Sharded, mpi_transport, plan_text, planned
+    """Runs it on the devices of a mesh; of several processes the one of the first device reports."""
+    from deepx_graph.runtime.transport.dask import PREFIX
+    from deepx_graph.session.cluster.launch import MPI, is_rank, start_ranks
+    from deepx_graph.session.cluster.training import Saving
+    from deepx_graph.session.sharded import Sharded, plan_text, planned
 
+    if args.checkpoint_every and not args.checkpoint:
+        raise UsageError(Diagnostic("--checkpoint-every needs a folder", hint="--checkpoint DIR"))
     inlined, plan = planned(module, plan_text(args.plan), args.plan)
-    transport = None
-    if args.transport == "mpi":
-        transport = mpi_transport(plan, deterministic=args.deterministic, timeout=args.timeout)
+    saving = Saving(Path(args.checkpoint), args.checkpoint_every or CHECKPOINT_EVERY) if args.checkpoint else None
+    if args.on.startswith(PREFIX):
+        return _run_over_dask(args, inlined, plan, saving, options)
+    if args.on == MPI and not is_rank():
+        return start_ranks(plan.mesh.count, sys.argv[1:], restart=saving is not None)
+    if args.on == MPI:
+        return _run_as_rank(args, inlined, plan, saving, options)
+    return _run_whole(args, Sharded(inlined, plan, saving=saving, **options))
+
+
+def _run_over_dask(args: Arguments, module: Module, plan: Plan, saving: Saving | None, options: dict[str, Any]) -> int:
+    from deepx_graph.runtime.transport.dask import PREFIX, dask_client
+    from deepx_graph.session.cluster.gangs import OverDask
+
+    sent = {name: options[name] for name in ("engine", "threads", "seed", "max_bytes", "prepare")}
+    with dask_client(args.on.removeprefix(PREFIX)) as client:
+        return _run_whole(args, OverDask(module, plan, client, saving=saving, timeout=args.timeout, **sent))
+
+
+def _run_as_rank(args: Arguments, module: Module, plan: Plan, saving: Saving | None, options: dict[str, Any]) -> int:
+    """As the device that this process of MPI is."""
+    from deepx_graph.session.cluster.launch import attempt, threads_of
+    from deepx_graph.session.sharded import Sharded, mpi_transport
+
+    transport = mpi_transport(plan, deterministic=args.deterministic, timeout=args.timeout, attempt=attempt())
     try:
-        f = Sharded(inlined, plan, transport=transport, **options)
-        inputs = _inputs(args, f.inputs, 1)
-        stage("compile and run")
-        for _ in range(args.repeat):
-            outputs = f(**inputs)
+        threads = options["threads"] or threads_of(transport.neighbours)
+        return _run_whole(args, Sharded(module, plan, transport=transport, saving=saving, **{**options, "threads": threads}),
+                          reports=transport.device == 0)
     except DeepxGraphError as e:  # the other processes would wait for this one
-        if transport is not None:
-            say(str(e))
-            transport.abort(e.exit_code)
+        say(str(e))
+        transport.abort(e.exit_code)
         raise
-    if transport is not None and transport.device > 0:
-        return 0
-    named = spread(outputs, unique_names([p.name for p in f.outputs]), 1)
-    if args.output:
-        _write(args.output, named)
-    _report(args, f.compiled, f.outputs, named)
+
+
+def _run_whole(args: Arguments, f: OverMesh, *, reports: bool = True) -> int:
+    """Runs a program over a mesh with the inputs given, and says what came of it."""
+    from deepx_graph.session.inputs import unique_names
+
+    inputs = _inputs(args, f.inputs, 1)
+    stage("compile and run")
+    for _ in range(args.repeat):
+        outputs = f(**inputs)
+    if reports:
+        named = spread(outputs, unique_names([p.name for p in f.outputs]), 1)
+        if args.output:
+            _write(args.output, named)
+        _report(args, f.outputs, named, f.compiled)
     return 0
 
 
@@ -348,15 +388,17 @@ def _write_profile(args: Arguments, f: Compiled, inputs: Mapping[str, Any]) -> N
         emit_json(node_data(profile, f.module.entry_name), args.node_data)
 
 
-def _report(args: Arguments, f: Compiled, ports: Sequence[Port], named: dict[str, Any]) -> None:
+def _report(args: Arguments, ports: Sequence[Port], named: dict[str, Any], f: Compiled | None) -> None:
+    """Prints the outputs; and what is known of the program that has run, where it is one."""
     import numpy as np
 
     from deepx_graph.runtime.memory.assignment import in_words
 
     if args.json:
         rows = [_row(name, str(p.type), a, args.digest) for p, (name, a) in zip(ports, named.items(), strict=True)]
-        emit_report("run", {"outputs": rows, "peak_bytes": f.plan.peak_bytes, "value_bytes": f.plan.value_bytes,
-                            "profile": f.profile.to_json() if f.profile else None})
+        emit_report("run", {"outputs": rows, "peak_bytes": f.plan.peak_bytes if f else None,
+                            "value_bytes": f.plan.value_bytes if f else None,
+                            "profile": f.profile.to_json() if f and f.profile else None})
         return
     if args.digest:
         for port, (name, array) in zip(ports, named.items(), strict=True):
@@ -365,6 +407,6 @@ def _report(args: Arguments, f: Compiled, ports: Sequence[Port], named: dict[str
         for port, (name, array) in zip(ports, named.items(), strict=True):
             text = np.array2string(array, threshold=40, edgeitems=3, precision=6, max_line_width=120)
             emit(f"{printable(name)}: {port.type}\n{text}\n", None)
-    if f.profile is not None:
+    if f is not None and f.profile is not None:
         say(str(f.profile))
         say(f"planned memory: {in_words(f.plan.value_bytes, f.plan.peak_bytes)}")

@@ -410,8 +410,8 @@ REPORTS: dict[str, Report] = {
     }),
     "run": Report("run", "the outputs of a run", {
         "outputs": ("[Output]", "in order"),
-        "peak_bytes": ("int", "the most with the scratch memory of kernels"),
-        "value_bytes": ("int", "the most that values have at once"),
+        "peak_bytes": ("int|null", "the most with the scratch memory of kernels, where one program has run here"),
+        "value_bytes": ("int|null", "the most that values have at once"),
         "profile": ("[ProfileRow]|null", "with --profile"),
     }),
     "explain": Report("run --explain-nan, --explain-error", "where numbers go wrong", {

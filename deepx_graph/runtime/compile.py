@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -43,7 +43,9 @@ from deepx_graph.runtime.unit_code import UnitCode, unit_code
 from deepx_graph.types import STRING, TensorType, Type, is_static, leaves
 
 if TYPE_CHECKING:
-    from deepx_graph.runtime.transport.mpi import MpiTransport
+    from distributed import Client
+
+    from deepx_graph.runtime.transport.base import Transport
 
 ONE = Grid()
 KEPT = 8
@@ -54,7 +56,7 @@ def compile(module: Module, *, engine: str | Engine = "auto", threads: int | Non
             seed: int = 0, data_root: str | Path | None = None, max_bytes: int | None = None, infeed: Any = None,
             out: TextIO | None = None, profile: bool = False, max_depth: int = MAX_DEPTH, replicas: int = 1, partitions: int = 1,
             prepare: Callable[[Module], Module] | None = None, vector_bits: int | None = None,
-            transport: MpiTransport | None = None, deterministic: bool = False) -> Compiled:
+            transport: Transport | None = None, deterministic: bool = False) -> Compiled:
     """A callable that runs the entry of a module.
 
     `seed` fixes unseeded random numbers; `data_root` is the folder that load and save may touch; `max_bytes` bounds the memory
@@ -133,7 +135,7 @@ class Compiled(InNotebook):
 
     def __init__(self, module: Module, engine: Engine, world: Host, *, seed: int, max_bytes: int, max_depth: int,
                  profile: bool, prepare: Callable[[Module], Module] | None = None, grid: Grid = ONE,
-                 feeds: list[Feed] | None = None, transport: MpiTransport | None = None, deterministic: bool = False) -> None:
+                 feeds: list[Feed] | None = None, transport: Transport | None = None, deterministic: bool = False) -> None:
         self.module, self.engine, self._deterministic = module, engine, deterministic
         self._passes = prepare
         self.inputs: tuple[Port, ...] = input_ports(module.entry)
@@ -196,6 +198,17 @@ class Compiled(InNotebook):
                 if found is not None:
                     return found
         return self._run_checked(arrays, tuple(donate), named)
+
+    def map(self, batches: Iterable[Any], on: str | Client = "here", *, retries: int = 3) -> Iterator[tuple[Array, ...]]:
+        """The results for each batch, in order: a tuple or list of arrays, a dict of them by name, or one array.
+
+        `on` is `here`, `dask:ADDRESS` of a scheduler, or a client of Dask. Workers of a cluster may come and go meanwhile; a batch
+        that loses its worker is given to another one, at most `retries` times. Raises what running raises, RunError when a batch
+        loses too many workers, UsageError where there is no cluster, TypeError for programs that cannot be sent (`__reduce__`).
+        """
+        from deepx_graph.runtime.transport.batches import mapped
+
+        return mapped(self, batches, on, retries)
 
     def _run_checked(self, arrays: Sequence[Any], donate: tuple[str, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         """Runs it with arguments of which nothing is known."""

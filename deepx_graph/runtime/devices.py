@@ -156,9 +156,9 @@ def operands_of(stop: Stop) -> Sequence[Any]:
     return stop.values[1:] if _has_state(stop.node) else stop.values
 
 
-def value_at(stop: Stop, results: Sequence[Any]) -> Any:
-    """The value of a collective for its results: arrays of this device's own, and the state."""
-    arrays = [np.array(r) for r in results]
+def value_at(stop: Stop, results: Sequence[Any], *, fresh: bool = False) -> Any:
+    """The value of a collective for its results: arrays of this device's own, which `fresh` ones are already, and the state."""
+    arrays = list(results) if fresh else [np.array(r) for r in results]
     if not isinstance(stop.node.type, TupleType):
         return arrays[0]
     return (*arrays, stop.values[0]) if _has_state(stop.node) else tuple(arrays)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,17 @@ from deepx_graph.errors import UsageError, counted
 from deepx_graph.ir import Module
 from deepx_graph.ir.collective import Grid
 from deepx_graph.literal import Array
-from deepx_graph.runtime.compile import Compiled, compile
+from deepx_graph.runtime.compile import Compiled
 from deepx_graph.runtime.inputs import Port, bind, input_ports, output_ports
+from deepx_graph.session.cluster.training import (
+    Parts,
+    Saving,
+    TrainingProgram,
+    compile_part,
+    run_here,
+    runner,
+    training_program,
+)
 from deepx_graph.session.programs import optimise
 from deepx_graph.sharding.annotations import needed_plan
 from deepx_graph.sharding.partition import partition
@@ -20,6 +30,7 @@ from deepx_graph.sharding.propagate import propagate
 from deepx_graph.types import nbytes
 
 if TYPE_CHECKING:
+    from deepx_graph.runtime.transport.base import Transport
     from deepx_graph.runtime.transport.mpi import MpiTransport
 
 STATED = "stated"
@@ -63,38 +74,70 @@ def collectives(local: Partitioned) -> str:
     return f"collectives: {', '.join(said) or 'none'}"
 
 
-class Sharded:
-    """A program over a mesh. `f(x, y)` or `f(name=array)` takes whole arrays and gives a tuple of whole arrays.
+class OverMesh:
+    """A program over a mesh, called with whole arrays; a subclass says how the parts of devices are run.
 
-    `plan` says how all values lie, `local` is the program of one device, `compiled` runs it: on all devices in lock step in this
-    process, or with a `transport` on the one that this process is; then device 0 gets the results, and the others none.
+    The program `first` takes the parts of inputs, `last` gives those of results.
     """
 
-    def __init__(self, module: Module, plan: Plan, *, transport: MpiTransport | None = None, **options: Any) -> None:
-        self.plan, self.local, self.transport = plan, partition(module, plan), transport
+    def __init__(self, module: Module, plan: Plan, local: Partitioned | TrainingProgram) -> None:
+        self.plan, self.mesh, self.local = plan, plan.mesh, local
+        self.first, self.last = (local.before, local.after) if isinstance(local, TrainingProgram) else (local, local)
         self.inputs: tuple[Port, ...] = input_ports(module.entry)
         self.outputs: tuple[Port, ...] = output_ports(module.entry)
-        self.grid = Grid()
-        partitions = 1 if transport else plan.mesh.count
-        self.compiled: Compiled = compile(self.local.module, partitions=partitions, transport=transport, **options)
+        self.compiled: Compiled | None = None
+        """The program of one device, where it is one and runs here."""
 
     def __call__(self, *arrays: Any, **named: Any) -> tuple[Array, ...]:
         """Runs it. Raises RunError for inputs that do not fit, and as the program does."""
         whole = bind(self.inputs, arrays, named)
-        count = self.plan.mesh.count
-        if self.transport is not None:
-            found = self.transport.gather(self.compiled(*self.local.cut(whole, self.transport.device)))
+        found = self.run([self.first.cut(whole, d) for d in self.devices])
+        return () if found is None else tuple(self.last.joined(found))
+
+    @property
+    def devices(self) -> Sequence[int]:
+        """The devices whose inputs this process gives."""
+        return range(self.mesh.count)
+
+    def run(self, inputs: Parts) -> Parts | None:
+        """The results of all devices for the inputs of `devices`; None where another process has them."""
+        raise NotImplementedError
+
+
+class Sharded(OverMesh):
+    """A program over a mesh. `f(x, y)` or `f(name=array)` takes whole arrays and gives a tuple of whole arrays.
+
+    `plan` says how all values lie, `local` is what one device runs: on all devices in lock step in this process, or with a
+    `transport` on the one that this process is; then device 0 gets the results, and the others none. With `saving` its training
+    loop is run in segments, with checkpoints between them (`session/cluster/training.py`).
+    """
+
+    def __init__(self, module: Module, plan: Plan, *, transport: Transport | None = None, saving: Saving | None = None,
+                 **options: Any) -> None:
+        super().__init__(module, plan, training_program(module, plan) if saving else partition(module, plan))
+        self.transport, self.saving = transport, saving
+        if isinstance(self.local, Partitioned):
+            self.compiled = compile_part(self.local, transport, options)
+            self._run = runner(self.compiled, len(self.devices))
         else:
-            parts = [self.local.cut(whole, d) for d in range(count)]
-            each = [list(values) for values in zip(*parts, strict=True)]
-            found = self.compiled(*each) if count > 1 else (self.compiled(*parts[0]),)  # type: ignore[assignment]
-        return () if found is None else tuple(self.local.joined(found))
+            self._run = run_here(self.local, self.devices, transport, saving, options)
+
+    @property
+    def devices(self) -> Sequence[int]:
+        return super().devices if self.transport is None else [self.transport.device]
+
+    def run(self, inputs: Parts) -> Parts | None:
+        """As in `OverMesh`."""
+        found = self._run(inputs)
+        return found if self.transport is None else self.transport.gather(found[0])
 
 
-def mpi_transport(plan: Plan, *, deterministic: bool = False, timeout: float | None = None) -> MpiTransport:
+def mpi_transport(plan: Plan, *, deterministic: bool = False, timeout: float | None = None, attempt: int = 0) -> MpiTransport:
     """This process as a device of the plan's mesh, by its MPI rank. Raises UsageError without MPI, or for too few processes."""
-    from deepx_graph.runtime.transport.mpi import PATIENCE, MpiTransport
+    from deepx_graph.runtime.transport.base import PATIENCE
+    from deepx_graph.runtime.transport.mpi import MpiTransport
 
-    return MpiTransport(Grid(1, plan.mesh.count), deterministic=deterministic, patience=timeout or PATIENCE)
+    return MpiTransport(Grid(1, plan.mesh.count), deterministic=deterministic, patience=timeout or PATIENCE,
+                        attempt=attempt)
 
 

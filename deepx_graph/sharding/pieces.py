@@ -15,7 +15,7 @@ from deepx_graph.literal import Array
 from deepx_graph.sharding.mesh import Mesh, TensorSharding, local_shape
 
 
-def _box(shape: Sequence[int], mesh: Mesh, sharding: TensorSharding, device: int) -> tuple[slice, ...]:
+def box(shape: Sequence[int], mesh: Mesh, sharding: TensorSharding, device: int) -> tuple[slice, ...]:
     """Where the part of a device lies in the whole."""
     sizes = local_shape(shape, sharding.axes)
     starts = [mesh.index(device, axes) * n for axes, n in zip(sharding.axes, sizes, strict=True)]
@@ -24,8 +24,12 @@ def _box(shape: Sequence[int], mesh: Mesh, sharding: TensorSharding, device: int
 
 def piece(array: Array, mesh: Mesh, sharding: TensorSharding, device: int) -> Array:
     """The part of a device: a view, where the whole fills it."""
-    part = array[_box(array.shape, mesh, sharding, device)]
-    missing = [(0, n - m) for n, m in zip(local_shape(array.shape, sharding.axes), part.shape, strict=True)]
+    return padded(array[box(array.shape, mesh, sharding, device)], array.shape, sharding)
+
+
+def padded(part: Array, shape: Sequence[int], sharding: TensorSharding) -> Array:
+    """What lies in a box of a whole of that shape, as a device has it: with zeros beyond the end."""
+    missing = [(0, n - m) for n, m in zip(local_shape(shape, sharding.axes), part.shape, strict=True)]
     return np.pad(part, missing) if any(n for _, n in missing) else part
 
 
@@ -33,8 +37,8 @@ def assembled(pieces: Sequence[Array], shape: Sequence[int], mesh: Mesh, shardin
     """The whole, of that shape, of which each device has a part."""
     whole = np.empty(shape, pieces[0].dtype)
     for device, part in enumerate(pieces):
-        box = _box(shape, mesh, sharding, device)
-        whole[box] = part[tuple(slice(s.stop - s.start) for s in box)]
+        where = box(shape, mesh, sharding, device)
+        whole[where] = part[tuple(slice(s.stop - s.start) for s in where)]
     return whole
 
 

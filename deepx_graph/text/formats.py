@@ -7,19 +7,18 @@ is first met. Nothing here verifies or runs a program.
 
 from __future__ import annotations
 
-import gc
 import importlib
 import mmap
 import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
+from deepx_graph.cycles import no_collection
 from deepx_graph.errors import (
     Diagnostic,
     InferError,
@@ -187,7 +186,7 @@ def read(source: Source, format: str | None = None, options: ReadOptions | None 
     options = options or ReadOptions()
     chosen = format_named(format) if format is not None else None
     _refuse_unreadable(source, options)
-    with _no_collections():
+    with no_collection():
         try:
             return (chosen or FORMATS[_recognise(source)]).read(source, options)
         except ValueError as e:
@@ -202,18 +201,7 @@ def _recognise(source: Source) -> str:
     return detect(source.text, source.name) if source.data is None else binary_format(bytes(source.data[:HEAD])) or ""
 
 
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Without the search for reference cycles: a graph has none, and every round of the search looks at all of it."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
+@no_collection()
 def write(module: Module, format: str, **options: object) -> str:
     """The module as text. Raises UsageError for an unknown format or option, VerifyError for what it cannot express."""
     if format_named(format).binary:
@@ -231,7 +219,7 @@ def encode(module: Module, format: str, **options: object) -> bytes:
 
 
 def _written(module: Module, format: str, **options: object) -> str | bytes:
-    with _no_collections():
+    with no_collection():
         try:
             return format_named(format).write(module, **options)
         except InferError as e:  # found by no writer at a node of its own

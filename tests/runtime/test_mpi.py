@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -17,14 +17,15 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.errors import UsageError
+from deepx_graph.session.cluster.launch import find_mpiexec
 from deepx_graph.session.sharded import Sharded, mpi_transport, planned
 from tests.support.sharded_programs import LOOP, MLP, inputs
 
-MPIEXEC = os.environ.get("DEEPX_GRAPH_MPIEXEC") or shutil.which("mpiexec")
+MPIEXEC = find_mpiexec()
 needs_mpi = pytest.mark.skipif(MPIEXEC is None or importlib.util.find_spec("mpi4py") is None,
                                reason="the extra 'mpi' is not installed: mpi4py and mpiexec")
 
-PLAN = """mesh <["a"=2, "b"=%d]>
+PLAN = """mesh <["a"=%d, "b"=%d]>
 x: [{"a"}, {"b"}]
 """
 
@@ -39,34 +40,46 @@ def ranks(count: int, *arguments: str) -> subprocess.CompletedProcess[str]:
                           env={**os.environ, **ENVIRONMENT}, check=False)
 
 
+RANK = """
+import pickle, sys
+import deepx_graph as dx
+from deepx_graph.session.sharded import Sharded, mpi_transport, planned
+cases = pickle.load(open(sys.argv[1], "rb"))
+found = []
+for program, text, arrays in cases:
+    inlined, plan = planned(dx.loads(program, "stablehlo"), text)
+    for exact in (True, False):
+        found.append(Sharded(inlined, plan, transport=mpi_transport(plan, deterministic=exact), engine="numpy")(*arrays))
+if found[0]:
+    pickle.dump(found, open(sys.argv[2], "wb"))
+"""
+"""All programs, with the sums of lock step and with those of MPI, in one rank."""
+
+
 @needs_mpi
-@pytest.mark.parametrize(("text", "parts"), [(MLP.replace('"data"=4', '"data"=2'), 2), (LOOP, 1), (LOOP, 2)],
-                         ids=["mlp", "two", "four"])
-def test_ranks_compute_what_lock_step_does(tmp_path: Path, text: str, parts: int) -> None:
-    """With `--deterministic` to the bit, else up to the order of sums."""
-    (tmp_path / "m.mlir").write_text(text)
-    (tmp_path / "m.plan").write_text(PLAN % parts)
-    module = dx.loads(text, "stablehlo")
-    np.savez(tmp_path / "in.npz", **{p.name: a for p, a in zip(module.entry.params, inputs(module), strict=True)})
-    plan = "stated" if text is not LOOP else str(tmp_path / "m.plan")
-    count = 4 if text is not LOOP else 2 * parts
-    run = ["-m", "deepx_graph", "run", str(tmp_path / "m.mlir"), "--plan", plan, "--inputs", str(tmp_path / "in.npz"),
-           "--engine", "numpy", "-o"]
-    subprocess.run([sys.executable, *run, str(tmp_path / "lockstep.npz")], check=True, timeout=120)
-    done = ranks(count, *run, str(tmp_path / "mpi.npz"), "--transport", "mpi")
+@pytest.mark.parametrize("mesh", [(2, 1), (2, 2), pytest.param((3, 1), marks=pytest.mark.conformance),
+                                  pytest.param((4, 2), marks=pytest.mark.conformance)])
+def test_ranks_compute_what_lock_step_does(tmp_path: Path, mesh: tuple[int, int]) -> None:
+    """With `deterministic` to the bit, else up to the order of sums."""
+    loop = LOOP.replace("8x8", "9x9").replace("tensor<8xf32>", "tensor<9xf32>") if mesh[0] == 3 else LOOP
+    plans = [(loop, PLAN % mesh), *([(MLP.replace('"data"=4', '"data"=2'), None)] if mesh == (2, 2) else [])]
+    cases = [(text, plan, inputs(dx.loads(text, "stablehlo"))) for text, plan in plans]
+    (tmp_path / "cases").write_bytes(pickle.dumps(cases))
+    (tmp_path / "rank.py").write_text(RANK)
+    done = ranks(mesh[0] * mesh[1], str(tmp_path / "rank.py"), str(tmp_path / "cases"), str(tmp_path / "found"))
     assert done.returncode == 0, done.stderr
-    exact = ranks(count, *run, str(tmp_path / "exact.npz"), "--transport", "mpi", "--deterministic")
-    assert exact.returncode == 0, exact.stderr
-    want = np.load(tmp_path / "lockstep.npz")
-    for name in want.files:
-        np.testing.assert_array_equal(np.load(tmp_path / "exact.npz")[name], want[name])
-        np.testing.assert_allclose(np.load(tmp_path / "mpi.npz")[name], want[name], rtol=1e-5, atol=1e-5)
+    found = pickle.loads((tmp_path / "found").read_bytes())
+    for k, (text, plan, arrays) in enumerate(cases):
+        lockstep = Sharded(*planned(dx.loads(text, "stablehlo"), plan), engine="numpy")(*arrays)
+        for exact, summed, want in zip(*found[2 * k : 2 * k + 2], lockstep, strict=True):
+            np.testing.assert_array_equal(exact, want)
+            np.testing.assert_allclose(summed, want, rtol=1e-5, atol=1e-5)
 
 
 @needs_mpi
 def test_too_few_processes_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "m.mlir").write_text(MLP)
-    done = ranks(2, "-m", "deepx_graph", "run", str(tmp_path / "m.mlir"), "--plan", "stated", "--transport", "mpi",
+    done = ranks(2, "-m", "deepx_graph", "run", str(tmp_path / "m.mlir"), "--plan", "stated", "--on", "mpi",
                  "--random-inputs")
     assert done.returncode != 0 and "2 processes run" in done.stderr and "mpiexec -n 8" in done.stderr
 

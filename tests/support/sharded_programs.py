@@ -49,6 +49,32 @@ LOOP = """func.func @main(%x: tensor<8x8xf32>, %n: tensor<i32>) -> (tensor<8x8xf
 }"""
 
 
+TRAINING = """func.func @main(%x: tensor<16x8xf32>, %y: tensor<16x4xf32>, %w: tensor<8x4xf32>, %steps: tensor<i32>)
+    -> (tensor<8x4xf32>, tensor<f32>) {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %none = stablehlo.constant dense<0.0> : tensor<f32>
+  %rate = stablehlo.constant dense<0.01> : tensor<8x4xf32>
+  %r:3 = stablehlo.while(%v = %w, %i = %zero, %e = %none) : tensor<8x4xf32>, tensor<i32>, tensor<f32> cond {
+    %go = stablehlo.compare LT, %i, %steps : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %go : tensor<i1>
+  } do {
+    %p = stablehlo.dot_general %x, %v, contracting_dims = [1] x [0] : (tensor<16x8xf32>, tensor<8x4xf32>) -> tensor<16x4xf32>
+    %d = stablehlo.subtract %p, %y : tensor<16x4xf32>
+    %g = stablehlo.dot_general %x, %d, contracting_dims = [0] x [0] : (tensor<16x8xf32>, tensor<16x4xf32>) -> tensor<8x4xf32>
+    %s = stablehlo.multiply %g, %rate : tensor<8x4xf32>
+    %n = stablehlo.subtract %v, %s : tensor<8x4xf32>
+    %q = stablehlo.multiply %d, %d : tensor<16x4xf32>
+    %l = stablehlo.reduce(%q init: %none) applies stablehlo.add across dimensions = [0, 1] :
+      (tensor<16x4xf32>, tensor<f32>) -> tensor<f32>
+    %j = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %n, %j, %l : tensor<8x4xf32>, tensor<i32>, tensor<f32>
+  }
+  return %r#0, %r#2 : tensor<8x4xf32>, tensor<f32>
+}"""
+"""Linear regression by gradient descent; the second result is the loss of the last step."""
+
+
 def inputs(module: Module, seed: int = 0) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     return [np.asarray(rng.standard_normal(p.type.shape).astype("f4") if p.type.dtype.is_float else 3, p.type.dtype.np)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 
+from deepx_graph.cycles import no_collection
 from deepx_graph.errors import Diagnostic, ParseError, Source
 from deepx_graph.ir import Module
 from deepx_graph.text.common.options import ReadOptions, ReadResult
@@ -41,19 +39,7 @@ def _is_operation(name: str) -> bool:
     return rule_named(name) is not None
 
 
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Pause the collector of reference cycles: reading makes very many records and no cycles, and scanning them costs a third."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-@_no_collection()
+@no_collection()
 def read(source: Source, options: ReadOptions) -> ReadResult:
     """The module of a deepx text in any dialect.
 

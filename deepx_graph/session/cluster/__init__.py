@@ -1,0 +1,1 @@
+"""Programs on clusters: where they run, a training loop in segments with checkpoints, processes started for the devices."""

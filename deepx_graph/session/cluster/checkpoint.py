@@ -1,0 +1,160 @@
+"""Checkpoints: the values of a loop's variables on the devices of a mesh, in files that another mesh can read.
+
+A checkpoint is a folder with an archive for each device that has parts of its own, and a manifest, written last: without it the
+folder is no checkpoint. The manifest says for each value its whole shape, and where each part lies in it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.errors import Diagnostic, RunError, UsageError, printable
+from deepx_graph.files import write_file
+from deepx_graph.literal import Array
+from deepx_graph.session.inputs import read_npz, write_npz
+from deepx_graph.sharding.mesh import Mesh, TensorSharding
+from deepx_graph.sharding.pieces import box, padded
+from deepx_graph.types import TensorType
+
+MANIFEST = "manifest.json"
+VERSION = 1
+
+Variables = Sequence[tuple[str, TensorType]]
+"""The names and whole types of what is saved."""
+Layout = tuple[Mesh, Sequence[TensorSharding]]
+"""How the values lie on the devices."""
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The checkpoints of one program in a folder; those of another one are refused. The last `kept` ones stay."""
+
+    folder: Path
+    program: str
+    """A digest of the program."""
+    variables: Variables
+    kept: int = 2
+
+    def save_part(self, iteration: int, device: int, layout: Layout, values: Sequence[Array]) -> None:
+        """The parts of one device. Where several have the same part, the first of them writes it."""
+        mine = {}
+        for k, (value, (_, type)) in enumerate(zip(values, self.variables, strict=True)):
+            owner, where = _boxes(layout, k, type)[device]
+            if owner == device:
+                mine[str(k)] = value[tuple(slice(s.stop - s.start) for s in where)]  # without what lies beyond the end
+        folder = self._at(iteration)
+        folder.mkdir(parents=True, exist_ok=True)
+        if mine:
+            write_npz(folder / f"{device}.npz", {k: _bits(v) for k, v in mine.items()})
+
+    def seal(self, iteration: int, layout: Layout) -> None:
+        """Makes a checkpoint of the parts, all of which have been written, and removes old ones."""
+        values = [
+            {"name": name, "dtype": type.dtype.name, "shape": list(type.shape),
+             "parts": [{"device": d, "start": [s.start for s in where], "shape": [s.stop - s.start for s in where]}
+                       for d, (owner, where) in enumerate(_boxes(layout, k, type)) if d == owner]}
+            for k, (name, type) in enumerate(self.variables)
+        ]  # fmt: skip
+        manifest = {"version": VERSION, "program": self.program, "iteration": iteration, "values": values}
+        write_file(self._at(iteration) / MANIFEST, json.dumps(manifest, indent=1).encode())
+        for old in self._iterations()[: -self.kept]:
+            shutil.rmtree(self._at(old), ignore_errors=True)
+
+    def latest(self) -> int | None:
+        """The iteration of the newest checkpoint."""
+        return max(self._iterations(), default=None)
+
+    def restored(self, iteration: int, layout: Layout, devices: Sequence[int], max_bytes: int | None = None) -> list[list[Array]]:
+        """The parts of some devices of a mesh, which may be another one than the one that has saved.
+
+        Raises UsageError for a checkpoint of another program, RunError for a damaged one.
+        """
+        folder = self._at(iteration)
+        manifest = self._manifest(folder)
+        archives: dict[int, dict[str, Array]] = {}
+        found = []
+        for device in devices:
+            row = []
+            for k, (entry, (name, type)) in enumerate(zip(manifest["values"], self.variables, strict=True)):
+                if tuple(entry["shape"]) != type.shape or entry["dtype"] != type.dtype.name:
+                    raise _damaged(folder, f"'{name}' is not {type} there")
+                where = _boxes(layout, k, type)[device][1]
+                part = _assembled(folder, entry["parts"], str(k), where, type, archives, max_bytes)
+                row.append(padded(part, type.shape, layout[1][k]))
+            found.append(row)
+        return found
+
+    def _manifest(self, folder: Path) -> dict[str, Any]:
+        try:
+            manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_bytes())
+            version, program, values = manifest["version"], manifest["program"], manifest["values"]
+            known = version == VERSION and len(values) == len(self.variables)
+        except (OSError, ValueError, KeyError, TypeError) as e:
+            raise _damaged(folder, str(e)) from None
+        if program != self.program or not known:
+            raise UsageError(Diagnostic(f"the checkpoint {printable(str(folder))} is of another program",
+                                        hint="give a folder of its own with --checkpoint DIR"))
+        return manifest
+
+    def _at(self, iteration: int) -> Path:
+        return self.folder / f"{iteration:012d}"
+
+    def _iterations(self) -> list[int]:
+        return sorted(int(m.parent.name) for m in self.folder.glob(f"{'[0-9]' * 12}/{MANIFEST}"))
+
+
+def _boxes(layout: Layout, k: int, type: TensorType) -> list[tuple[int, tuple[slice, ...]]]:
+    """For each device, where its part of value k lies, and the first device that has the same part."""
+    mesh, shardings = layout
+    where = [box(type.shape, mesh, shardings[k], d) for d in range(mesh.count)]
+    first: dict[tuple[tuple[int, int], ...], int] = {}
+    return [(first.setdefault(tuple((s.start, s.stop) for s in w), d), w) for d, w in enumerate(where)]
+
+
+def _assembled(folder: Path, parts: Sequence[Mapping[str, Any]], key: str, where: tuple[slice, ...], type: TensorType,
+               archives: dict[int, dict[str, Array]], max_bytes: int | None) -> Array:
+    """One part as it lies now, from those as they lay when they were saved."""
+    wanted = np.empty([s.stop - s.start for s in where], type.dtype.np)
+    filled = 0
+    try:
+        for part in parts:
+            along = zip(where, part["start"], part["shape"], strict=True)
+            inside = [slice(max(w.start, a), min(w.stop, a + n)) for w, a, n in along]
+            if any(s.start >= s.stop for s in inside):
+                continue
+            device = int(part["device"])
+            if device not in archives:
+                archives[device] = read_npz(folder / f"{device}.npz", None, max_bytes)[0]
+            data = _values(archives[device][key], type)
+            if list(data.shape) != part["shape"]:
+                raise ValueError(f"value {key} in {device}.npz has the shape {list(data.shape)}")
+            there = tuple(slice(s.start - a, s.stop - a) for s, a in zip(inside, part["start"], strict=True))
+            here = tuple(slice(s.start - w.start, s.stop - w.start) for s, w in zip(inside, where, strict=True))
+            wanted[here] = data[there]
+            filled += data[there].size
+    except (KeyError, TypeError, ValueError) as e:
+        raise _damaged(folder, str(e)) from None
+    if filled != wanted.size:
+        raise _damaged(folder, f"parts of value {key} are missing")
+    return wanted
+
+
+def _bits(array: Array) -> Array:
+    """The array as files hold it: types that numpy does not know as their bits."""
+    return array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
+
+
+def _values(array: Array, type: TensorType) -> Array:
+    return array if array.dtype == type.dtype.np else array.view(np.dtype(type.dtype.np))
+
+
+def _damaged(folder: Path, what: str) -> RunError:
+    return RunError(Diagnostic(f"the checkpoint {printable(str(folder))} is damaged: {printable(what)}",
+                               hint="remove the folder; an older one beside it is taken then"))

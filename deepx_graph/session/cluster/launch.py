@@ -1,0 +1,80 @@
+"""`--on`: where the devices of a program run, and MPI's processes started for them where nobody has.
+
+Processes that die of a signal are started again, all of them, when there are checkpoints to go on from.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from deepx_graph.errors import Diagnostic, UsageError
+from deepx_graph.runtime.transport.dask import PREFIX
+
+ATTEMPT = "DEEPX_GRAPH_ATTEMPT"
+"""The environment variable that says how often the processes were started before."""
+MPIEXEC = "DEEPX_GRAPH_MPIEXEC"
+"""The environment variable that names mpiexec."""
+RESTARTS = 3
+LOCKSTEP, MPI = "lockstep", "mpi"
+_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MPI_LOCALRANKID")
+"""What launchers of MPI set for each process."""
+_OURS = frozenset({0, 1, 2, 3, 4, 5, 70, 130, 143})
+"""The exit codes of this command line, after which nothing is started again."""
+
+
+def checked_place(text: str) -> str:
+    """The place as written. Raises ValueError for one that there is not."""
+    if text in (LOCKSTEP, MPI) or (text.startswith(PREFIX) and text != PREFIX):
+        return text
+    raise ValueError("lockstep, mpi, or dask:ADDRESS, such as dask:tcp://host:8786")
+
+
+def is_rank() -> bool:
+    """Whether a launcher of MPI has started this process."""
+    return any(name in os.environ for name in _RANKS)
+
+
+def attempt() -> int:
+    """How often the processes were started before."""
+    text = os.environ.get(ATTEMPT, "0")
+    return int(text) if text.isdigit() else 0
+
+
+def start_ranks(count: int, arguments: Sequence[str], *, restart: bool) -> int:
+    """Runs the command line in so many processes of this machine; gives their exit code.
+
+    With `restart` they are started again when one of them dies of a signal, at most three times. Raises UsageError without mpiexec.
+    """
+    mpiexec = find_mpiexec()
+    if mpiexec is None:
+        raise UsageError(Diagnostic("mpiexec is not found", hint=f"pip install 'deepx-graph[mpi]', or name it in {MPIEXEC}"))
+    command = [mpiexec, "-n", str(count), sys.executable, "-m", "mpi4py", "-m", "deepx_graph", *arguments]
+    for k in range(RESTARTS + 1):
+        code = subprocess.run(command, env=environment(count) | {ATTEMPT: str(k)}, check=False).returncode
+        if code in _OURS or not restart or k == RESTARTS:
+            break
+        print(f"note: a process died (exit code {code}); all are started again", file=sys.stderr)
+    return code
+
+
+def find_mpiexec() -> str | None:
+    """The mpiexec that the environment names, is beside this Python, or on the path."""
+    named, beside = os.environ.get(MPIEXEC), Path(sys.executable).with_name("mpiexec")
+    return named or (str(beside) if beside.exists() else shutil.which("mpiexec"))
+
+
+def environment(count: int) -> dict[str, str]:
+    """For processes on this machine: more than there are cores are allowed, and then do not spin."""
+    few = count > (os.cpu_count() or 1)
+    more = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMPI_MCA_mpi_yield_when_idle": "1"} if few else {}
+    return {**more, **os.environ}
+
+
+def threads_of(ranks_here: int) -> int:
+    """How many threads each of so many processes on a machine gets."""
+    return max(1, (os.cpu_count() or 1) // max(1, ranks_here))

@@ -1,0 +1,124 @@
+"""A program with a training loop, run over a mesh in segments, with a checkpoint after each.
+
+What runs a segment is what runs any program over a mesh: all devices in lock step, or, with a transport, the one that this process
+is. The next run over the same folder, on this mesh or another one, goes on from the newest checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.errors import UsageError
+from deepx_graph.ir import Module
+from deepx_graph.progress import stage
+from deepx_graph.runtime.compile import Compiled, compile
+from deepx_graph.runtime.transport.base import Transport
+from deepx_graph.session import programs
+from deepx_graph.session.cluster.checkpoint import Checkpoints, Layout, Variables
+from deepx_graph.session.cluster.segments import segments
+from deepx_graph.sharding.partition import partition
+from deepx_graph.sharding.pieces import Partitioned
+from deepx_graph.sharding.plan import Plan
+
+Parts = list[list[Any]]
+"""Values on the devices that run here: a row for each."""
+
+
+@dataclass(frozen=True)
+class Saving:
+    """Where checkpoints are, and after how many iterations one is made."""
+
+    folder: Path
+    every: int
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for no positive number of iterations."""
+        if self.every < 1:
+            raise UsageError(f"a checkpoint every {self.every} iterations; at least 1")
+
+
+@dataclass(frozen=True)
+class TrainingProgram:
+    """The segments of a program as one device runs them."""
+
+    before: Partitioned
+    some: Partitioned
+    after: Partitioned
+    variables: Variables
+    digest: str
+
+    def run(self, inputs: Parts, saving: Saving, devices: Sequence[int], transport: Transport | None, **options: Any) -> Parts:
+        """The results on some devices for their inputs, from the newest checkpoint on.
+
+        Raises UsageError and RunError as `Checkpoints.restored` does, and as the program does.
+        """
+        parts = (self.before, self.some, self.after)
+        before, some, after = (runner(compile_part(part, transport, options), len(devices)) for part in parts)
+        checkpoints, layout = Checkpoints(saving.folder, self.digest, self.variables), (self.before.mesh, self.before.results)
+        iteration = checkpoints.latest()
+        if iteration is None:
+            iteration, state = 0, before(inputs)
+        else:
+            state = checkpoints.restored(iteration, layout, devices)
+        most = np.int32(saving.every)
+        while True:
+            stage(f"iteration {iteration}")
+            found = some([[*x, *s, most] for x, s in zip(inputs, state, strict=True)])
+            state, done = [row[:-1] for row in found], int(found[0][-1])
+            iteration += done
+            if done < saving.every:
+                return after([[*x, *s] for x, s in zip(inputs, state, strict=True)])
+            _save(checkpoints, iteration, layout, devices, state, transport)
+
+
+    def prepared(self, prepare: Callable[[Module], Module]) -> TrainingProgram:
+        """The same with the passes done on each segment."""
+        before, some, after = (replace(p, module=prepare(p.module)) for p in (self.before, self.some, self.after))
+        return replace(self, before=before, some=some, after=after)
+
+
+def training_program(module: Module, plan: Plan) -> TrainingProgram:
+    """The segments of a program, split as a plan says. Raises UsageError as `segments` and `partition` do."""
+    cut = segments(module, plan)
+    before, some, after = (partition(s.module, s.plan) for s in (cut.before, cut.some, cut.after))
+    digest = hashlib.blake2b(programs.dumps(module, "sea").encode(), digest_size=16).hexdigest()
+    return TrainingProgram(before, some, after, cut.variables, digest)
+
+
+def run_here(program: Partitioned | TrainingProgram, devices: Sequence[int], transport: Transport | None, saving: Saving | None,
+             options: dict[str, Any]) -> Callable[[Parts], Parts]:
+    """What runs a program on devices of this process: all of a mesh, or the one of a transport."""
+    if isinstance(program, Partitioned):
+        return runner(compile_part(program, transport, options), len(devices))
+    assert saving is not None
+    return lambda inputs: program.run(inputs, saving, devices, transport, **options)
+
+
+def compile_part(local: Partitioned, transport: Transport | None, options: dict[str, Any]) -> Compiled:
+    """The program of one device, for all devices of its mesh, or for the one of a transport."""
+    return compile(local.module, partitions=1 if transport else local.mesh.count, transport=transport, **options)
+
+
+def runner(f: Compiled, count: int) -> Callable[[Parts], Parts]:
+    """What runs it on so many devices."""
+
+    def run(values: Parts) -> Parts:
+        if count == 1:
+            return [list(f(*values[0]))]
+        return [list(row) for row in f(*([row[k] for row in values] for k in range(len(values[0]))))]
+
+    return run
+
+
+def _save(checkpoints: Checkpoints, iteration: int, layout: Layout, devices: Sequence[int], state: Parts,
+          transport: Transport | None) -> None:
+    for device, values in zip(devices, state, strict=True):
+        checkpoints.save_part(iteration, device, layout, values)
+    if transport is None or transport.gather([]) is not None:  # all have written their parts
+        checkpoints.seal(iteration, layout)

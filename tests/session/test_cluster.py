@@ -1,0 +1,244 @@
+"""Programs on clusters: training loops in segments with checkpoints, processes of MPI that are killed, gangs and batches on Dask.
+
+The expected values are those of the program that is not split and not cut. MPI and Dask run on processes of this machine where the
+extras are installed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.errors import RunError, UsageError
+from deepx_graph.runtime.transport.dask import dask_client
+from deepx_graph.session.cluster.launch import find_mpiexec
+from deepx_graph.session.cluster.training import Saving
+from deepx_graph.session.sharded import Sharded, planned
+from tests.support.sharded_programs import LOOP, TRAINING, inputs
+
+needs_mpi = pytest.mark.skipif(find_mpiexec() is None or importlib.util.find_spec("mpi4py") is None,
+                               reason="the extra 'mpi' is not installed: mpi4py and mpiexec")
+needs_dask = pytest.mark.skipif(importlib.util.find_spec("distributed") is None, reason="the extra 'dask' is not installed")
+
+PLAN = 'mesh <["a"=%d, "b"=%d]>\nx: [{"a"}, {"b"}]\n'
+STEPS = 23
+
+
+def trained() -> tuple[dx.Module, list[np.ndarray], tuple[np.ndarray, ...]]:
+    """The program, its inputs, and what it gives as a whole."""
+    module = dx.loads(TRAINING, "stablehlo")
+    arrays = inputs(module)
+    arrays[3] = np.int32(STEPS)
+    return module, arrays, dx.compile(module, engine="numpy", optimize=False)(*arrays)
+
+
+def assert_close(found: tuple[np.ndarray, ...], want: tuple[np.ndarray, ...]) -> None:
+    assert len(found) == len(want)
+    for a, b in zip(found, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("every", [1, 7, 23, 100])
+def test_in_segments_a_loop_gives_what_it_gives_whole(tmp_path: Path, every: int) -> None:
+    module, arrays, want = trained()
+    inlined, plan = planned(module, PLAN % (2, 2))
+    assert_close(Sharded(inlined, plan, saving=Saving(tmp_path, every), engine="numpy")(*arrays), want)
+    assert len(list(tmp_path.glob("*/manifest.json"))) == min(2, STEPS // every)
+
+
+def test_another_mesh_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    """Each mesh does the last iterations again, from what the mesh before it has saved."""
+    module, arrays, want = trained()
+    for mesh in ((1, 1), (2, 1), (2, 2), (3, 1), (1, 3), (4, 2), (1, 4)):  # those of 3 split unevenly
+        inlined, plan = planned(module, PLAN % mesh)
+        assert_close(Sharded(inlined, plan, saving=Saving(tmp_path, 5), engine="numpy")(*arrays), want)
+        newest = max(tmp_path.iterdir())
+        assert json.loads((newest / "manifest.json").read_bytes())["iteration"] == 20
+        (newest / "manifest.json").unlink()  # as if it had died before that
+
+
+def test_checkpoints_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    module, arrays, _ = trained()
+    inlined, plan = planned(module, PLAN % (2, 1))
+    Sharded(inlined, plan, saving=Saving(tmp_path, 20), engine="numpy")(*arrays)
+    other, other_plan = planned(dx.loads(TRAINING.replace("0.01", "0.02"), "stablehlo"), PLAN % (2, 1))
+    with pytest.raises(UsageError, match="is of another program"):
+        Sharded(other, other_plan, saving=Saving(tmp_path, 20), engine="numpy")(*arrays)
+    (part,) = tmp_path.glob("*/0.npz")
+    part.write_bytes(part.read_bytes()[:-40])
+    with pytest.raises(RunError, match="damaged"):
+        Sharded(inlined, plan, saving=Saving(tmp_path, 20), engine="numpy")(*arrays)
+    inside, inside_plan = planned(dx.loads(LOOP, "stablehlo"), PLAN % (2, 1))  # its loop is in a branch
+    with pytest.raises(UsageError, match="no loop to save"):
+        Sharded(inside, inside_plan, saving=Saving(tmp_path, 20))
+
+
+KILLED = """
+import os, signal, sys
+from deepx_graph.runtime.transport.mpi import MpiTransport
+from deepx_graph.cli.main import main
+rank, meeting, seen = int(sys.argv.pop(1)), int(sys.argv.pop(1)), 0
+agreed = MpiTransport._agreed
+def counted(self, place):
+    global seen
+    seen += 1
+    if self.attempt == 0 and self.device == rank and seen == meeting:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return agreed(self, place)
+MpiTransport._agreed = counted
+sys.exit(main())
+"""
+"""The command line in a rank that kills itself when it comes to a meeting, in the first attempt."""
+
+ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_NUM_THREADS": "1",
+               "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMPI_MCA_mpi_yield_when_idle": "1"}
+
+
+def _killed(folder: Path, seed: int, trial: int) -> None:
+    """A run with a rank killed at a random meeting ends with an error; the next one goes on from its checkpoint and is right."""
+    module, arrays, want = trained()
+    (folder / "m.mlir").write_text(TRAINING)
+    (folder / "m.plan").write_text(PLAN % (2, 1))
+    (folder / "killed.py").write_text(KILLED)
+    np.savez(folder / "in.npz", **{p.name: a for p, a in zip(module.entry.params, arrays, strict=True)})
+    rng, saved = random.Random(seed), folder / f"saved{trial}"
+    run = ["run", str(folder / "m.mlir"), "--plan", str(folder / "m.plan"), "--inputs", str(folder / "in.npz"), "--engine", "numpy",
+           "--on", "mpi", "--checkpoint", str(saved), "--checkpoint-every", "4", "-o", str(folder / "out.npz")]
+    mpiexec = find_mpiexec()
+    assert mpiexec is not None
+    for attempt in range(2):
+        when = [str(rng.randrange(2)), str(rng.randint(2, 2 * STEPS))]
+        start = [mpiexec, "-n", "2", sys.executable, str(folder / "killed.py"), *when, *run]
+        env = {**os.environ, **ENVIRONMENT, "DEEPX_GRAPH_ATTEMPT": str(attempt)}
+        done = subprocess.run(start, capture_output=True, text=True, timeout=120, env=env, check=False)
+        assert (done.returncode != 0) == (attempt == 0), done.stderr
+    found = np.load(folder / "out.npz")
+    assert_close(tuple(found[name] for name in found.files), want)
+
+
+@needs_mpi
+def test_a_killed_rank_ends_all_and_a_new_run_goes_on(tmp_path: Path) -> None:
+    _killed(tmp_path, 1, 0)
+
+
+@needs_mpi
+@pytest.mark.conformance
+def test_ranks_killed_fifty_times(tmp_path: Path) -> None:
+    for trial in range(50):
+        _killed(tmp_path, trial, trial)
+
+
+@needs_mpi
+def test_mpiexec_is_started_where_nobody_has(tmp_path: Path) -> None:
+    module, arrays, want = trained()
+    (tmp_path / "m.mlir").write_text(TRAINING)
+    (tmp_path / "m.plan").write_text(PLAN % (2, 1))
+    np.savez(tmp_path / "in.npz", **{p.name: a for p, a in zip(module.entry.params, arrays, strict=True)})
+    run = ["run", str(tmp_path / "m.mlir"), "--plan", str(tmp_path / "m.plan"), "--inputs", str(tmp_path / "in.npz"), "--on", "mpi",
+           "--engine", "numpy", "-o", str(tmp_path / "out.npz")]
+    done = subprocess.run([sys.executable, "-m", "deepx_graph", *run], capture_output=True, text=True, timeout=120,
+                          env={**os.environ, **ENVIRONMENT}, check=False)
+    assert done.returncode == 0, done.stderr
+    found = np.load(tmp_path / "out.npz")
+    assert_close(tuple(found[name] for name in found.files), want)
+
+
+# --- Dask
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[object]:
+    """A client of a cluster of two worker processes, which are started again when they die."""
+    from distributed import Client, LocalCluster
+
+    with (LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster,
+          Client(cluster) as client):
+        yield client
+
+
+def kill_one(client, chosen: int = 0) -> None:
+    pids = client.run(os.getpid)
+    os.kill(list(pids.values())[chosen % len(pids)], signal.SIGKILL)
+
+
+@needs_dask
+def test_batches_are_each_done_once_though_workers_die(client) -> None:
+    f = dx.compile(dx.trace(lambda x: np.tanh(x) * 2, "f32[8]"), engine="numpy")
+    found = []
+    for k, (y,) in enumerate(f.map(({"x": np.full(8, b, np.float32)} for b in range(200)), client)):
+        found.append(y)
+        if k == 60:
+            kill_one(client, k)
+    assert len(found) == 200
+    for b, y in enumerate(found):
+        np.testing.assert_array_equal(y, f(np.full(8, b, np.float32))[0])
+
+
+@needs_dask
+def test_a_gang_starts_again_when_a_worker_dies(client, tmp_path: Path) -> None:
+    from deepx_graph.session.cluster.gangs import OverDask
+
+    module, arrays, _ = trained()
+    arrays[3] = np.int32(300)
+    want = dx.compile(module, engine="numpy", optimize=False)(*arrays)
+    inlined, plan = planned(module, PLAN % (2, 1))
+    client.wait_for_workers(2)
+
+    def kill_later() -> None:
+        while not list(tmp_path.glob("*/manifest.json")):
+            time.sleep(0.01)
+        kill_one(client)
+
+    thread = threading.Thread(target=kill_later)
+    thread.start()
+    assert_close(OverDask(inlined, plan, client, engine="numpy", timeout=60, saving=Saving(tmp_path, 10))(*arrays), want)
+    thread.join()
+
+
+@needs_dask
+def test_devices_that_do_not_meet_on_dask_name_both_places() -> None:
+    """And a gang does not start where there are too few workers."""
+    from distributed import Client, LocalCluster
+
+    from deepx_graph.ir.collective import Grid
+    from deepx_graph.runtime.transport.gang import run_gang
+
+    def alone(transport) -> list[np.ndarray]:
+        from deepx_graph.ops import spmd_all_reduce
+        from deepx_graph.runtime.compile import compile
+
+        text = spmd_all_reduce.example.replace("channel_id = 0", "channel_id = 1").replace(
+            "replica_groups = []", "replica_groups = [[0, 1]], channel_id = 1, use_global_device_ids = true")
+        size = 4 + transport.device
+        f = compile(dx.loads(text.replace("f32[4]", f"f32[{size}]"), "sea"), engine="numpy", transport=transport)
+        return list(f(np.ones(size, np.float32)))
+
+    with (LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0", silence_logs=50) as cluster,
+          Client(cluster) as client):
+        with pytest.raises(RunError, match="do not meet in the same collective") as e:
+            run_gang(client, Grid(1, 2), alone, [(), ()], patience=20)
+        assert all(f"device {d} is in spmd_all_reduce" in str(e.value) for d in (0, 1))
+        with pytest.raises(UsageError, match="3 free workers, one for each device, and the cluster has 2"):
+            run_gang(client, Grid(1, 3), alone, [(), (), ()], gathering=0.2)
+
+
+def test_without_a_cluster_what_is_missing_is_said() -> None:
+    f = dx.compile(dx.trace(lambda x: x * 2, "f32[2]"), engine="numpy")
+    with pytest.raises(UsageError, match=r"Dask is not available|no scheduler at"), dask_client("tcp://127.0.0.1:9", timeout=0.5):
+        pass
+    with pytest.raises(UsageError, match="cannot be run on 'elsewhere'"):
+        list(f.map([np.ones(2, np.float32)], "elsewhere"))
+    assert len(list(f.map([np.ones(2, np.float32)] * 3))) == 3

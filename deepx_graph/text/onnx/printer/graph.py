@@ -26,6 +26,7 @@ from deepx_graph.ops.data.deferred import deferred
 from deepx_graph.text.common.regions import TextRegions
 from deepx_graph.text.onnx.keep import graphs_of, nodes_within
 from deepx_graph.text.onnx.lower import DeferredNode
+from deepx_graph.text.onnx.printer.compose import ComposedOperator
 from deepx_graph.text.onnx.printer.values import tensor_of, type_of
 from deepx_graph.text.onnx.schema import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto
 from deepx_graph.types import BOOL, I64, Dims, DType, as_tensor, scalar
@@ -146,6 +147,10 @@ class GraphWriter:
             return
         if node.op is deferred and isinstance(node.attr("lowering"), DeferredNode):
             self._kept(node, node.attr("lowering"))
+            return
+        if node.op is deferred and isinstance(node.attr("lowering"), ComposedOperator):
+            operator = node.attr("lowering")
+            self.names[node] = self._named(self.emit(operator.op_type, *node.inputs, **operator.attributes), node)
             return
         rule = self.say.get(node.op)
         if rule is None:

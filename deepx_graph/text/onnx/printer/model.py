@@ -19,6 +19,7 @@ from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.common.protobuf_writer import Chunks, encode
 from deepx_graph.text.onnx.lower import versions
 from deepx_graph.text.onnx.messages import FORMS, model_in
+from deepx_graph.text.onnx.printer.compose import composed
 from deepx_graph.text.onnx.printer.graph import GraphWriter, write_branch, write_loop
 from deepx_graph.text.onnx.printer.ops import SAY, TARGET
 from deepx_graph.text.onnx.printer.values import type_of
@@ -70,8 +71,8 @@ def model_of(module: Module, opset: int | str | None = None) -> ModelProto:
     before = original(module.source) if module.format in FORMS else None
     kept = before is not None and all(n.op in _KEPT for f in module.functions for n in f.nodes)
     header = _header(before, kept, opset)
-    module = module if kept else legalise(without_calls(module), TARGET)
     version = versions(header.opsets).get("", OPSET)
+    module = module if kept else legalise(composed(without_calls(module), version), TARGET)
     writer = GraphWriter(module.entry, version, {**SAY, REGION: write_branch, LOOP_END: write_loop})
     graph = writer.graph(partial(_info, before))
     if writer.problems:

@@ -307,7 +307,7 @@ class Composer:
 
 
 def _scaled_norms(parts: Sequence[Node]) -> Iterator[tuple[Node, Node, Op, Node]]:
-    """How a product may be what has mean 0, the root that makes its variance 1, and a scale; the root divides or is multiplied by."""
+    """How a product may be what has mean 0, the root that makes its variance 1, and a scale."""
     if len(parts) == 2:
         for quotient, scale in (parts, parts[::-1]):
             if quotient.op is ops.divide:

@@ -4,6 +4,10 @@
     print(dx.xp.sum(x * x))            # Array(5., f64)
     m = dx.trace(f, x)                 # the program that f is, for arrays of this shape and dtype
 
+Arrays that do not fit each other, or a function, are a VerifyError that names the line of the call; it is a ValueError, an
+IndexError (axes and indices) or a TypeError (dtypes) too where these functions find it. What needs the value of an array that is
+traced raises UsageError.
+
 Source: https://data-apis.org/array-api/2024.12/.
 """
 

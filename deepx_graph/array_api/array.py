@@ -12,12 +12,13 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from deepx_graph.array_api.dtypes import default_dtype, joint_dtype, with_number
-from deepx_graph.errors import Diagnostic, Place, Source, Span, UsageError
+from deepx_graph.array_api.errors import ArrayTypeError, ArrayValueError, calling_place
+from deepx_graph.errors import Diagnostic, Source, Span, UsageError
 from deepx_graph.ir import Builder, Node, Op
 from deepx_graph.ir.evaluation import evaluation
 from deepx_graph.ir.node import Origin
@@ -29,7 +30,6 @@ from deepx_graph.types import DType, TensorType, Type, as_tensor, dtype_of, is_s
 Number = bool | int | float | complex
 Operator = Callable[["Array", Any], "Array"]
 SOURCE = Source("<traced>")
-PACKAGE = __name__.partition(".")[0]
 KEPT = 1 << 12
 """How many signatures keep their inferred types."""
 
@@ -57,11 +57,7 @@ class EagerBuilder(Builder):
 
 def caller() -> Origin:
     """The line outside this package that is being run."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
-        frame = frame.f_back
-    place = Place(frame.f_code.co_filename, frame.f_lineno, 0, frame.f_code.co_name)
-    return Origin(spans=(Span(SOURCE, 0, 0, place),))
+    return Origin(spans=(Span(SOURCE, 0, 0, calling_place()),))
 
 
 C = KnownSteps(EagerBuilder(), lambda node: value_of(node).array if node.op is CONSTANT else None)
@@ -79,43 +75,43 @@ class Array:
     __hash__ = None  # type: ignore[assignment]
 
     # the functions of `elementwise` and `linalg` that operators are; those modules put them here
-    __add__: Operator
-    __radd__: Operator
-    __sub__: Operator
-    __rsub__: Operator
-    __mul__: Operator
-    __rmul__: Operator
-    __truediv__: Operator
-    __rtruediv__: Operator
-    __floordiv__: Operator
-    __rfloordiv__: Operator
-    __mod__: Operator
-    __rmod__: Operator
-    __pow__: Operator
-    __rpow__: Operator
-    __matmul__: Operator
-    __rmatmul__: Operator
-    __and__: Operator
-    __rand__: Operator
-    __or__: Operator
-    __ror__: Operator
-    __xor__: Operator
-    __rxor__: Operator
-    __lshift__: Operator
-    __rshift__: Operator
-    __lt__: Operator
-    __le__: Operator
-    __gt__: Operator
-    __ge__: Operator
-    __neg__: Callable[[Array], Array]
-    __pos__: Callable[[Array], Array]
-    __abs__: Callable[[Array], Array]
-    __invert__: Callable[[Array], Array]
+    __add__: ClassVar[Operator]
+    __radd__: ClassVar[Operator]
+    __sub__: ClassVar[Operator]
+    __rsub__: ClassVar[Operator]
+    __mul__: ClassVar[Operator]
+    __rmul__: ClassVar[Operator]
+    __truediv__: ClassVar[Operator]
+    __rtruediv__: ClassVar[Operator]
+    __floordiv__: ClassVar[Operator]
+    __rfloordiv__: ClassVar[Operator]
+    __mod__: ClassVar[Operator]
+    __rmod__: ClassVar[Operator]
+    __pow__: ClassVar[Operator]
+    __rpow__: ClassVar[Operator]
+    __matmul__: ClassVar[Operator]
+    __rmatmul__: ClassVar[Operator]
+    __and__: ClassVar[Operator]
+    __rand__: ClassVar[Operator]
+    __or__: ClassVar[Operator]
+    __ror__: ClassVar[Operator]
+    __xor__: ClassVar[Operator]
+    __rxor__: ClassVar[Operator]
+    __lshift__: ClassVar[Operator]
+    __rshift__: ClassVar[Operator]
+    __lt__: ClassVar[Operator]
+    __le__: ClassVar[Operator]
+    __gt__: ClassVar[Operator]
+    __ge__: ClassVar[Operator]
+    __neg__: ClassVar[Callable[[Array], Array]]
+    __pos__: ClassVar[Callable[[Array], Array]]
+    __abs__: ClassVar[Callable[[Array], Array]]
+    __invert__: ClassVar[Callable[[Array], Array]]
     # what `indexing` makes of parts, and `numpy_functions` of numpy's functions
-    __getitem__: Operator
-    __setitem__: Callable[[Array, Any, Any], None]
-    __array_ufunc__: Callable[..., Any]
-    __array_function__: Callable[..., Any]
+    __getitem__: ClassVar[Operator]
+    __setitem__: ClassVar[Callable[[Array, Any, Any], None]]
+    __array_ufunc__: ClassVar[Callable[..., Any]]
+    __array_function__: ClassVar[Callable[..., Any]]
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -153,16 +149,16 @@ class Array:
 
     @property
     def T(self) -> Array:  # noqa: N802
-        """The transposed matrix. Raises ValueError for another rank than 2."""
+        """The transposed matrix. Raises ArrayValueError for another rank than 2."""
         if self.ndim != 2:
-            raise ValueError(f"T is of matrices, and this array has {self.ndim} axes")
+            raise ArrayValueError(f"T is of matrices, and this array has {self.ndim} axes")
         return self.mT
 
     @property
     def mT(self) -> Array:  # noqa: N802
-        """The last two axes exchanged. Raises ValueError below rank 2."""
+        """The last two axes exchanged. Raises ArrayValueError below rank 2."""
         if self.ndim < 2:
-            raise ValueError(f"mT is of matrices, and this array has {self.ndim} axes")
+            raise ArrayValueError(f"mT is of matrices, and this array has {self.ndim} axes")
         return Array(C.transposed(self.node, (*range(self.ndim - 2), self.ndim - 1, self.ndim - 2)))
 
     def __repr__(self) -> str:
@@ -172,7 +168,7 @@ class Array:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError("len() of an array without axes")
+            raise ArrayTypeError("len() of an array without axes")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Array]:
@@ -185,15 +181,15 @@ class Array:
     def value(self) -> np.ndarray[Any, Any]:
         """The elements, read-only. Raises UsageError in a program that is traced."""
         if self.node.op is not CONSTANT:
-            span = caller().span
-            place = f"{span.place.file}:{span.place.line}: " if span is not None and span.place is not None else ""
-            raise UsageError(Diagnostic(f"{place}the value of an array is asked for while its program is traced",
+            place = calling_place()
+            asked = "the value of an array is asked for while its program is traced"
+            raise UsageError(Diagnostic(f"{place.file}:{place.line}: {asked}",
                                         hint="xp.where chooses between arrays by their elements"))
         return value_of(self.node).array
 
     def _number(self, kind: Callable[[Any], Any]) -> Any:
         if self.shape:
-            raise TypeError(f"an array of shape {self.shape} is no number")
+            raise ArrayTypeError(f"an array of shape {self.shape} is no number")
         return kind(self.value[()])
 
     def __bool__(self) -> bool:
@@ -210,7 +206,7 @@ class Array:
 
     def __index__(self) -> int:
         if not self.dtype.is_integer:
-            raise TypeError(f"an array of {self.dtype} is no index")
+            raise ArrayTypeError(f"an array of {self.dtype} is no index")
         return int(self._number(operator.index))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
@@ -225,13 +221,13 @@ class Array:
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
         if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
-            raise ValueError(f"version {api_version} of the standard is not known")
+            raise ArrayValueError(f"version {api_version} of the standard is not known")
         return sys.modules[__package__]
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Array:
-        """The array itself: the only device is `cpu`. Raises ValueError for another."""
+        """The array itself: the only device is `cpu`. Raises ArrayValueError for another."""
         if device != "cpu" or stream is not None:
-            raise ValueError(f"there is no device {device!r}")
+            raise ArrayValueError(f"there is no device {device!r}")
         return self
 
     def astype(self, dtype: Any, **options: Any) -> Array:
@@ -245,13 +241,13 @@ def cast(x: Array, dtype: DType) -> Array:
 
 
 def as_dtype(dtype: Any) -> DType:
-    """An element type, also given as numpy or Python does. Raises TypeError for what is none."""
+    """An element type, also given as numpy or Python does. Raises ArrayTypeError for what is none."""
     if isinstance(dtype, DType):
         return dtype
     try:
         return dtype_of(np.dtype(dtype))
     except (KeyError, TypeError):
-        raise TypeError(f"{dtype!r} is no dtype") from None
+        raise ArrayTypeError(f"{dtype!r} is no dtype") from None
 
 
 def constant(value: Any, dtype: DType | None = None) -> Array:
@@ -275,8 +271,16 @@ def as_array(value: Any) -> Array:
     return constant(value, default_dtype(value) if isinstance(value, Number) else None)
 
 
+def as_matrices(value: Any) -> Array:
+    """An array whose last two axes are rows and columns. Raises ArrayValueError below rank 2."""
+    found = as_array(value)
+    if found.ndim < 2:
+        raise ArrayValueError(f"matrices are asked for, and this array has the shape {found.shape}")
+    return found
+
+
 def promoted(*values: Any) -> list[Array]:
-    """Arrays and numbers as arrays of one dtype. Raises TypeError where the standard has none."""
+    """Arrays and numbers as arrays of one dtype. Raises ArrayTypeError where the standard has none."""
     arrays = [v if isinstance(v, Number) else as_array(v) for v in values]
     dtype = joint([a if isinstance(a, Number) else a.dtype for a in arrays])
     return [constant(a, dtype) if isinstance(a, Number) else cast(a, dtype) for a in arrays]
@@ -284,6 +288,8 @@ def promoted(*values: Any) -> list[Array]:
 
 def joint(given: list[Any]) -> DType:
     """The dtype of dtypes and numbers together; numbers count by their kind alone."""
+    if not given:
+        raise ArrayValueError("no arrays are given")
     dtypes = [d for d in given if isinstance(d, DType)]
     if not dtypes:
         dtypes, given = [default_dtype(given[0])], given[1:]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph import ops
-from deepx_graph.array_api.array import Array, C, as_array, as_dtype, cast, constant, joint
+from deepx_graph.array_api.array import Array, C, as_array, as_dtype, as_matrices, cast, constant, joint
 from deepx_graph.array_api.array import Number as PythonNumber
 from deepx_graph.array_api.dtypes import (
     FloatLimits,
@@ -19,6 +19,7 @@ from deepx_graph.array_api.dtypes import (
     is_kind,
     joint_dtype,
 )
+from deepx_graph.array_api.errors import ArrayTypeError, ArrayValueError
 from deepx_graph.array_api.manipulation import stack
 from deepx_graph.errors import UsageError
 from deepx_graph.types import DType, tensor
@@ -26,15 +27,15 @@ from deepx_graph.types.dtypes import C128, F64, I64
 
 
 def check_device(device: Any) -> None:
-    """Raises ValueError for another device than `cpu`."""
+    """Raises ArrayValueError for another device than `cpu`."""
     if device not in (None, "cpu"):
-        raise ValueError(f"there is no device {device!r}")
+        raise ArrayValueError(f"there is no device {device!r}")
 
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Array:
     """An array of what is given: an array, a number, nested sequences of numbers, or what has `__array__`.
 
-    Without `dtype` numbers become bool, int64, float64 or complex128. Raises TypeError for what is no number.
+    Without `dtype` numbers become bool, int64, float64 or complex128. Raises ArrayTypeError for what is no number.
     """
     check_device(device)
     chosen = None if dtype is None else as_dtype(dtype)
@@ -54,7 +55,7 @@ def _nested(obj: Any) -> Any:
     try:
         return np.asarray(obj)
     except ValueError as e:
-        raise TypeError(str(e)) from None
+        raise ArrayTypeError(str(e)) from None
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
@@ -132,9 +133,9 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
 
 
 def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Array]:
-    """The coordinates of a grid: one array for each axis, in its whole shape. Raises ValueError for another indexing."""
+    """The coordinates of a grid: one array for each axis, in its whole shape. Raises ArrayValueError for another indexing."""
     if indexing not in ("xy", "ij"):
-        raise ValueError(f"indexing {indexing!r} is neither 'xy' nor 'ij'")
+        raise ArrayValueError(f"indexing {indexing!r} is neither 'xy' nor 'ij'")
     lines = [as_array(a) for a in arrays]
     axes = list(range(len(lines)))
     if indexing == "xy" and len(lines) > 1:
@@ -144,7 +145,7 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Array]:
 
 
 def _triangle(x: Any, k: int, direction: str) -> Array:
-    x = as_array(x)
+    x = as_matrices(x)
     rows, columns = (C.indices(I64, x.shape, x.ndim - j) for j in (2, 1))
     inside = C(ops.compare, C(ops.subtract, columns, rows), C.like(k, rows), direction=direction)
     return Array(C(ops.select, inside, x.node, C.full(0, x.type)))
@@ -170,11 +171,11 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
-    """The elements converted: numbers that do not fit are some number of that dtype. Raises TypeError from complex to real."""
+    """The elements converted: numbers that do not fit are some number of that dtype. Raises ArrayTypeError from complex to real."""
     check_device(device)
     x, chosen = as_array(x), as_dtype(dtype)
     if x.dtype.kind == "complex" and chosen.kind not in ("complex", "bool"):
-        raise TypeError(f"{x.dtype} does not become {chosen}: take xp.real or xp.imag")
+        raise ArrayTypeError(f"{x.dtype} does not become {chosen}: take xp.real or xp.imag")
     return Array(x.node) if copy and x.dtype is chosen else cast(x, chosen)
 
 
@@ -188,12 +189,12 @@ def can_cast(from_: Any, to: Any, /) -> bool:
 
 
 def finfo(type: Any, /) -> FloatLimits:
-    """The limits of a floating dtype, or of that of an array. Raises ValueError for another."""
+    """The limits of a floating dtype, or of that of an array. Raises ArrayValueError for another."""
     return float_limits(type.dtype if isinstance(type, Array) else as_dtype(type))
 
 
 def iinfo(type: Any, /) -> IntegerLimits:
-    """The limits of an integer dtype, or of that of an array. Raises ValueError for another."""
+    """The limits of an integer dtype, or of that of an array. Raises ArrayValueError for another."""
     return integer_limits(type.dtype if isinstance(type, Array) else as_dtype(type))
 
 
@@ -203,7 +204,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
-    """The dtype that an elementwise function of these arrays, numbers and dtypes has. Raises TypeError where there is none."""
+    """The dtype that an elementwise function of these arrays, numbers and dtypes has. Raises ArrayTypeError where there is none."""
     if not arrays_and_dtypes:
         raise UsageError("result_type of nothing")
     return joint([v.dtype if isinstance(v, Array) else v if isinstance(v, PythonNumber) else as_dtype(v)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
+from deepx_graph.array_api.errors import ArrayTypeError, ArrayValueError
 from deepx_graph.types import DType, dtype_of
 from deepx_graph.types.dtypes import BF16, BOOL, C64, C128, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64
 
@@ -34,15 +35,15 @@ def default_dtype(number: Any) -> DType:
 
 
 def joint_dtype(a: DType, b: DType) -> DType:
-    """The dtype that holds both. Raises TypeError where there is none: int64 with uint64, say."""
+    """The dtype that holds both. Raises ArrayTypeError where there is none: int64 with uint64, say."""
     if a is b:
         return a
     try:
         found = np.promote_types(a.np, b.np)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"no element type holds {a} and {b}") from None
+        raise ArrayTypeError(f"no element type holds {a} and {b}") from None
     if found.kind == "f" and a.is_integer and b.is_integer:
-        raise TypeError(f"no integer type holds {a} and {b}")
+        raise ArrayTypeError(f"no integer type holds {a} and {b}")
     return dtype_of(found)
 
 
@@ -60,13 +61,13 @@ def with_number(dtype: DType, number: Any) -> DType:
 
 
 def is_kind(dtype: DType, kind: Any) -> bool:
-    """Whether a dtype is of a kind: a name of the standard, a dtype, or a tuple of them. Raises ValueError for another name."""
+    """Whether a dtype is of a kind: a name of the standard, a dtype, or a tuple of them. Raises ArrayValueError for another."""
     if isinstance(kind, tuple):
         return any(is_kind(dtype, k) for k in kind)
     if isinstance(kind, DType):
         return dtype is kind
     if kind not in KINDS:
-        raise ValueError(f"{kind!r} is no kind of dtypes: {', '.join(KINDS)}")
+        raise ArrayValueError(f"{kind!r} is no kind of dtypes: {', '.join(KINDS)}")
     return dtype.kind in KINDS[kind]
 
 
@@ -91,17 +92,17 @@ class IntegerLimits(NamedTuple):
 
 
 def float_limits(dtype: DType) -> FloatLimits:
-    """The limits of a floating dtype; of a complex one, those of its parts. Raises ValueError for another."""
+    """The limits of a floating dtype; of a complex one, those of its parts. Raises ArrayValueError for another."""
     real = {C64: F32, C128: F64}.get(dtype, dtype)
     if not real.is_float:
-        raise ValueError(f"{dtype} is no floating dtype")
+        raise ArrayValueError(f"{dtype} is no floating dtype")
     found: Any = ml_dtypes.finfo(real.np)  # type: ignore[no-untyped-call]
     return FloatLimits(int(found.bits), float(found.eps), float(found.max), float(found.min), float(found.smallest_normal), real)
 
 
 def integer_limits(dtype: DType) -> IntegerLimits:
-    """The limits of an integer dtype. Raises ValueError for another."""
+    """The limits of an integer dtype. Raises ArrayValueError for another."""
     if not dtype.is_integer:
-        raise ValueError(f"{dtype} is no integer dtype")
+        raise ArrayValueError(f"{dtype} is no integer dtype")
     found: Any = ml_dtypes.iinfo(dtype.np)  # type: ignore[no-untyped-call]
     return IntegerLimits(int(found.bits), int(found.max), int(found.min), dtype)

@@ -8,6 +8,7 @@ from typing import Any
 
 from deepx_graph import ops
 from deepx_graph.array_api.array import Array, C, as_array, cast, elementwise, promoted, shaped_alike
+from deepx_graph.array_api.errors import ArrayTypeError
 from deepx_graph.ir import Op
 from deepx_graph.types import BOOL, I16, I32, I64, DType
 from deepx_graph.types.dtypes import C64, F32, F64
@@ -177,6 +178,8 @@ _BITS = {16: I16, 32: I32, 64: I64}
 def signbit(x: Any, /) -> Array:
     """Whether the sign bit is set, of -0 and NaN too, elementwise."""
     x = as_array(x)
+    if not x.dtype.is_float:
+        raise ArrayTypeError(f"elements of {x.dtype} have no sign bit")
     return less(Array(C(ops.bitcast_convert, x.node, dtype=_BITS[x.dtype.bits])), 0)
 
 

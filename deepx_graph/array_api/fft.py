@@ -11,6 +11,7 @@ from deepx_graph import ops
 from deepx_graph.array_api.array import Array, C, as_array, as_dtype, cast, constant
 from deepx_graph.array_api.dtypes import with_number
 from deepx_graph.array_api.elementwise import conj, multiply
+from deepx_graph.array_api.errors import ArrayValueError
 from deepx_graph.array_api.manipulation import axis_number, axis_numbers, concat, moveaxis, roll
 from deepx_graph.text.common.elements import part_of
 from deepx_graph.types.dtypes import F64
@@ -27,13 +28,13 @@ def _resized(x: Array, size: int, axis: int) -> Array:
 
 
 def _transform(kind: str, x: Array, n: int | None, axis: int, norm: str) -> Array:
-    """One transform along an axis; of n points, for IRFFT of the result. Raises ValueError for an unknown norm, or no points."""
+    """One transform along an axis; of n points, for IRFFT of the result. Raises ArrayValueError for another norm, or no points."""
     if norm not in NORMS:
-        raise ValueError(f"norm {norm!r} is none of {', '.join(NORMS)}")
+        raise ArrayValueError(f"norm {norm!r} is none of {', '.join(NORMS)}")
     at = axis_number(axis, x.ndim)
     size = n if n is not None else 2 * (x.shape[at] - 1) if kind == "IRFFT" else x.shape[at]
     if size < 1:
-        raise ValueError(f"a transform of {size} points")
+        raise ArrayValueError(f"a transform of {size} points")
     moved = moveaxis(_resized(x, size // 2 + 1 if kind == "IRFFT" else size, at), at, -1)
     found = moveaxis(Array(C(ops.fft, moved.node, fft_type=kind, fft_length=(size,))), -1, at)
     back = kind in ("IFFT", "IRFFT")
@@ -50,7 +51,17 @@ def _axes(x: Array, s: Sequence[int] | None, axes: Sequence[int] | None) -> list
     """The axes and how many points each has."""
     chosen = axes if axes is not None else range(x.ndim - len(s), x.ndim) if s is not None else range(x.ndim)
     numbers = axis_numbers(tuple(chosen), x.ndim)
+    if s is not None and len(s) != len(numbers):
+        raise ArrayValueError(f"{len(s)} sizes for {len(numbers)} axes")
     return list(zip(numbers, s if s is not None else [None] * len(numbers), strict=True))
+
+
+def _some_axes(x: Array, s: Sequence[int] | None, axes: Sequence[int] | None) -> list[tuple[int, int | None]]:
+    """The axes and how many points each has. Raises ArrayValueError for none, of which the last could be halved."""
+    found = _axes(x, s, axes)
+    if not found:
+        raise ArrayValueError("a transform of real numbers along no axis")
+    return found
 
 
 def fft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
@@ -93,7 +104,7 @@ def irfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backw
 def rfftn(x: Any, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward") -> Array:
     """The half of the transform of real numbers along several axes; the last one is halved."""
     x = as_array(x)
-    *others, (last, n) = _axes(x, s, axes)
+    *others, (last, n) = _some_axes(x, s, axes)
     found = rfft(x, n=n, axis=last, norm=norm)
     for axis, size in others:
         found = fft(found, n=size, axis=axis, norm=norm)
@@ -103,7 +114,7 @@ def rfftn(x: Any, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | No
 def irfftn(x: Any, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward") -> Array:
     """The real numbers whose half transform along several axes this is."""
     x = _complex(x)
-    *others, (last, n) = _axes(x, s, axes)
+    *others, (last, n) = _some_axes(x, s, axes)
     for axis, size in others:
         x = ifft(x, n=size, axis=axis, norm=norm)
     return irfft(x, n=n, axis=last, norm=norm)

@@ -10,6 +10,7 @@ import numpy as np
 from deepx_graph import ops
 from deepx_graph.array_api.array import Array, C, as_array, cast, constant
 from deepx_graph.array_api.elementwise import add, choose, less, multiply
+from deepx_graph.array_api.errors import ArrayIndexError, ArrayValueError
 from deepx_graph.array_api.manipulation import axis_number, broadcast_arrays, broadcast_to, expand_dims, permute_dims, reshape
 from deepx_graph.text.common.elements import along_axis
 from deepx_graph.types import BOOL
@@ -19,12 +20,12 @@ Key = tuple[Any, ...]
 
 
 def _expanded(x: Array, key: Any) -> list[Any]:
-    """The key with one entry for each axis, beside those that are None. Raises IndexError for too many."""
+    """The key with one entry for each axis, beside those that are None. Raises ArrayIndexError for too many."""
     keys = list(key) if isinstance(key, tuple) else [key]
     keys = [as_array(k) if isinstance(k, (np.ndarray, list)) else k for k in keys]
     used = sum(k.ndim if _is_mask(k) else 1 for k in keys if k is not None and k is not Ellipsis)
     if used > x.ndim:
-        raise IndexError(f"{used} indices for an array with {x.ndim} axes")
+        raise ArrayIndexError(f"{used} indices for an array with {x.ndim} axes")
     at = next((n for n, k in enumerate(keys) if k is Ellipsis), len(keys))
     return keys[:at] + [slice(None)] * (x.ndim - used) + keys[at + 1 :]
 
@@ -36,7 +37,7 @@ def _is_mask(k: Any) -> bool:
 def item(x: Array, key: Any) -> Array:
     """`x[key]` of integers, slices, None, an ellipsis, arrays of integers, and masks whose values are known.
 
-    Raises IndexError for what is beyond an axis, UsageError for a mask that is traced.
+    Raises ArrayIndexError for what is beyond an axis, UsageError for a mask that is traced.
     """
     keys = _expanded(x, key)
     if any(_is_mask(k) for k in keys):
@@ -71,7 +72,7 @@ def _by_slices(x: Array, keys: list[Any]) -> Array:
         else:
             at = int(k)
             if not -size <= at < size:
-                raise IndexError(f"index {at} of an axis of size {size}")
+                raise ArrayIndexError(f"index {at} of an axis of size {size}")
             starts.append(at % size)
             limits.append(at % size + 1)
             strides.append(1)
@@ -113,12 +114,12 @@ def _by_arrays(x: Array, keys: list[Any]) -> Array:
 
 
 def _within(index: Array, size: int) -> Array:
-    """Indices of 64 bits, counted from the end where they are negative. Raises IndexError for known ones beyond the axis."""
+    """Indices of 64 bits, counted from the end where they are negative. Raises ArrayIndexError for known ones beyond the axis."""
     if index.dtype.kind not in ("int", "uint"):
-        raise IndexError(f"an array of {index.dtype} is no index")
+        raise ArrayIndexError(f"an array of {index.dtype} is no index")
     index = cast(index, I64)
     if C.values(index.node) is not None and index.size and not (-size <= index.value.min() and index.value.max() < size):
-        raise IndexError(f"an index beyond an axis of size {size}")
+        raise ArrayIndexError(f"an index beyond an axis of size {size}")
     return choose(less(index, 0), add(index, size), index)
 
 
@@ -141,7 +142,7 @@ def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Array:
     """The elements of these indices along an axis, which only an array with one axis may leave out."""
     x, indices = as_array(x), as_array(indices)
     if axis is None and x.ndim != 1:
-        raise ValueError(f"an axis is needed: the array has {x.ndim}")
+        raise ArrayValueError(f"an axis is needed: the array has {x.ndim}")
     at = axis_number(axis or 0, x.ndim)
     return item(x, (slice(None),) * at + (indices,))
 
@@ -151,6 +152,8 @@ def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Array:
     x, indices = as_array(x), as_array(indices)
     at = axis_number(axis, x.ndim)
     index = _within(indices, x.shape[at])
+    if index.ndim != x.ndim:
+        raise ArrayValueError(f"indices of shape {index.shape} for an array of shape {x.shape}: the ranks are not the same")
     joint = [max(a, b) if 1 in (a, b) and 0 not in (a, b) else min(a, b) for a, b in zip(x.shape, index.shape, strict=True)]
     x = broadcast_to(x, [x.shape[k] if k == at else d for k, d in enumerate(joint)])
     index = broadcast_to(index, [index.shape[k] if k == at else d for k, d in enumerate(joint)])

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from deepx_graph import ops
-from deepx_graph.array_api.array import Array, C, as_array, cast, promoted
+from deepx_graph.array_api.array import Array, C, as_array, as_matrices, cast, promoted
 from deepx_graph.array_api.creation import eye, finfo, full, tril, triu
 from deepx_graph.array_api.elementwise import (
     abs,
@@ -33,8 +33,10 @@ from deepx_graph.array_api.elementwise import (
     sqrt,
     subtract,
 )
+from deepx_graph.array_api.errors import ArrayValueError
 from deepx_graph.array_api.indexing import take_along_axis
 from deepx_graph.array_api.manipulation import (
+    axis_number,
     axis_numbers,
     broadcast_arrays,
     broadcast_to,
@@ -50,6 +52,7 @@ from deepx_graph.array_api.reductions import count_nonzero, prod
 from deepx_graph.array_api.reductions import max as greatest
 from deepx_graph.array_api.reductions import min as least
 from deepx_graph.array_api.reductions import sum as total
+from deepx_graph.text.common.steps import joint_dims
 from deepx_graph.types import DType, TupleType, tensor
 from deepx_graph.types.dtypes import F64, I32, I64
 
@@ -60,7 +63,7 @@ def matmul(x1: Any, x2: Any, /) -> Array:
     """Products of matrices over the last two axes, the others broadcast; a vector is a row on the left, a column on the right."""
     a, b = promoted(x1, x2)
     if not a.ndim or not b.ndim:
-        raise ValueError("a product of matrices has no operand without axes")
+        raise ArrayValueError("a product of matrices has no operand without axes")
     if a.ndim == 1 or b.ndim == 1:
         rows = expand_dims(a, 0) if a.ndim == 1 else a
         columns = expand_dims(b, 1) if b.ndim == 1 else b
@@ -68,12 +71,17 @@ def matmul(x1: Any, x2: Any, /) -> Array:
         *batch, m, n = found.shape
         return reshape(found, [*batch, *([m] if a.ndim > 1 else []), *([n] if b.ndim > 1 else [])])
     if a.shape[-1] != b.shape[-2]:
-        raise ValueError(f"matrices of {a.shape} and {b.shape} have no product")
-    joint = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        raise ArrayValueError(f"matrices of {a.shape} and {b.shape} have no product")
+    joint = _joint_batch(a, b)
     a, b = broadcast_to(a, (*joint, *a.shape[-2:])), broadcast_to(b, (*joint, *b.shape[-2:]))
     axes = tuple(range(len(joint)))
     return Array(C(ops.dot_general, a.node, b.node, lhs_batching_dimensions=axes, rhs_batching_dimensions=axes,
                    lhs_contracting_dimensions=(a.ndim - 1,), rhs_contracting_dimensions=(b.ndim - 2,)))
+
+
+def _joint_batch(a: Array, b: Array) -> tuple[int, ...]:
+    """The axes before the matrices, broadcast."""
+    return tuple(int(d) for d in joint_dims([a.shape[:-2], b.shape[:-2]]))
 
 
 def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2) -> Array:
@@ -85,17 +93,18 @@ def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2) -> Array:
         pairs = axes
     left, right = axis_numbers(tuple(pairs[0]), a.ndim), axis_numbers(tuple(pairs[1]), b.ndim)
     if [a.shape[k] for k in left] != [b.shape[k] for k in right]:
-        raise ValueError(f"the axes {tuple(left)} of {a.shape} and {tuple(right)} of {b.shape} are not of one size")
+        raise ArrayValueError(f"the axes {tuple(left)} of {a.shape} and {tuple(right)} of {b.shape} are not of one size")
     return Array(C(ops.dot_general, a.node, b.node, lhs_contracting_dimensions=left, rhs_contracting_dimensions=right))
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     """Products along an axis, summed, the first operand conjugated; the other axes broadcast."""
     a, b = promoted(x1, x2)
+    sizes = a.shape[axis_number(axis, a.ndim)], b.shape[axis_number(axis, b.ndim)]
     if axis >= 0:
-        raise ValueError("the axis is counted from the end")
-    if a.shape[axis] != b.shape[axis]:
-        raise ValueError(f"the axis {axis} of {a.shape} and {b.shape} is not of one size")
+        raise ArrayValueError("the axis is counted from the end")
+    if sizes[0] != sizes[1]:
+        raise ArrayValueError(f"the axis {axis} of {a.shape} and {b.shape} is not of one size")
     found = multiply(conj(a), b)
     return total(found, axis=axis, dtype=found.dtype)
 
@@ -108,8 +117,9 @@ def outer(x1: Any, x2: Any, /) -> Array:
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     """Cross products of vectors of three elements along an axis; the others broadcast."""
     a, b = broadcast_arrays(*promoted(x1, x2))
-    if a.shape[axis] != 3:
-        raise ValueError(f"a cross product of {a.shape[axis]} elements")
+    size = a.shape[axis_number(axis, a.ndim)]
+    if size != 3:
+        raise ArrayValueError(f"a cross product of {size} elements")
     (a0, a1, a2), (b0, b1, b2) = unstack(a, axis=axis), unstack(b, axis=axis)
     rows = [subtract(multiply(p, q), multiply(r, s)) for p, q, r, s in ((a1, b2, a2, b1), (a2, b0, a0, b2), (a0, b1, a1, b0))]
     return stack(rows, axis=axis)
@@ -120,7 +130,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Array:
     """The elements of a diagonal of matrices."""
-    x = as_array(x)
+    x = as_matrices(x)
     rows, columns = x.shape[-2:]
     places = np.arange(rows * columns).reshape(rows, columns).diagonal(offset)
     return picked(reshape(x, (*x.shape[:-2], rows * columns)), x.ndim - 2, places)
@@ -160,7 +170,7 @@ def abs_infinite(ord: Any) -> bool:
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
-    """The norm of matrices: `fro`, `nuc`, 1, -1, 2, -2, inf, -inf; None is `fro`. Raises ValueError for another."""
+    """The norm of matrices: `fro`, `nuc`, 1, -1, 2, -2, inf, -inf; None is `fro`. Raises ArrayValueError for another."""
     x = _floating(x)
     if ord in ("fro", None):
         return vector_norm(x, axis=(-2, -1), keepdims=keepdims)
@@ -171,7 +181,7 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array
         sums = total(abs(x), axis=-2 if ord in (1, -1) else -1)
         found = (greatest if ord > 0 else least)(sums, axis=-1)
     else:
-        raise ValueError(f"no norm of matrices is of order {ord!r}")
+        raise ArrayValueError(f"no norm of matrices is of order {ord!r}")
     return reshape(found, (*found.shape, 1, 1)) if keepdims else found
 
 
@@ -192,7 +202,7 @@ def _lapack(routine: str, x: Array, *more: Array, results: Sequence[tuple[DType,
 def _square(x: Any) -> Array:
     x = _floating(x)
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
-        raise ValueError(f"an array of shape {x.shape} has no square matrices")
+        raise ArrayValueError(f"an array of shape {x.shape} has no square matrices")
     return Array(x.node)
 
 
@@ -233,7 +243,9 @@ def solve(x1: Any, x2: Any, /) -> Array:
     a, b = _square(a), _floating(b)
     if b.ndim == 1:
         return reshape(solve(a, expand_dims(b, 1)), (*a.shape[:-2], b.shape[0]))
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    if a.shape[-1] != as_matrices(b).shape[-2]:
+        raise ArrayValueError(f"matrices of {a.shape} and {b.shape} make no system of equations")
+    batch = _joint_batch(a, b)
     a, b = broadcast_to(a, (*batch, *a.shape[-2:])), broadcast_to(b, (*batch, *b.shape[-2:]))
     if not a.size or not b.size:
         return b
@@ -295,10 +307,10 @@ class QRResult(NamedTuple):
 
 
 def qr(x: Any, /, *, mode: str = "reduced") -> QRResult:
-    """Orthonormal columns and an upper triangle whose product is x; Q is square for `complete`. Raises ValueError."""
+    """Orthonormal columns and an upper triangle whose product is x; Q is square for `complete`. Raises ArrayValueError."""
     if mode not in ("reduced", "complete"):
-        raise ValueError(f"mode {mode!r} is neither 'reduced' nor 'complete'")
-    x = _floating(x)
+        raise ArrayValueError(f"mode {mode!r} is neither 'reduced' nor 'complete'")
+    x = _floating(as_matrices(x))
     (*batch, m, n), least_ = x.shape, min(x.shape[-2:])
     packed, tau = _lapack("geqrf", x, results=((x.dtype, x.shape), (x.dtype, (*batch, least_))))
     columns = m if mode == "complete" else least_
@@ -321,7 +333,7 @@ class SVDResult(NamedTuple):
 
 def svd(x: Any, /, *, full_matrices: bool = True) -> SVDResult:
     """The singular values, falling, and the vectors on either side."""
-    x = _floating(x)
+    x = _floating(as_matrices(x))
     *batch, m, n = x.shape
     k = min(m, n)
     shapes = ((m, m), (n, n)) if full_matrices else ((m, k), (k, n))

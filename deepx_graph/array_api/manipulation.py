@@ -10,32 +10,35 @@ import numpy as np
 
 from deepx_graph import ops
 from deepx_graph.array_api.array import Array, C, as_array, promoted
+from deepx_graph.array_api.errors import ArrayIndexError, ArrayTypeError, ArrayValueError
 from deepx_graph.text.common.elements import part_of, taken
 from deepx_graph.text.common.steps import joint_dims
 
 
 def axis_number(axis: int, rank: int) -> int:
-    """An axis counted from the end where it is negative. Raises IndexError beyond the rank."""
+    """An axis counted from the end where it is negative. Raises ArrayIndexError beyond the rank, ArrayTypeError for no number."""
+    if not hasattr(axis, "__index__"):
+        raise ArrayTypeError(f"an axis is a number, and this is {axis!r}")
     if not -rank <= axis < rank:
-        raise IndexError(f"axis {axis} of an array with {rank} axes")
+        raise ArrayIndexError(f"axis {axis} of an array with {rank} axes")
     return int(axis) % rank
 
 
 def axis_numbers(axis: Any, rank: int) -> tuple[int, ...]:
-    """One axis, several, or all for None. Raises IndexError beyond the rank, ValueError for one that is named twice."""
+    """One axis, several, or all for None. Raises ArrayIndexError beyond the rank, ValueError for one that is named twice."""
     if axis is None:
         return tuple(range(rank))
     found = tuple(axis_number(a, rank) for a in (axis if isinstance(axis, (tuple, list)) else (axis,)))
     if len(set(found)) < len(found):
-        raise ValueError(f"an axis is named twice in {axis}")
+        raise ArrayValueError(f"an axis is named twice in {axis}")
     return found
 
 
 def broadcast_to(x: Any, /, shape: Sequence[int]) -> Array:
-    """The array stretched to a shape. Raises ValueError where it does not broadcast."""
+    """The array stretched to a shape. Raises ArrayValueError where it does not broadcast."""
     x, dims = as_array(x), tuple(int(d) for d in shape)
     if len(x.shape) > len(dims) or any(a not in (1, b) for a, b in zip(x.shape[::-1], dims[::-1], strict=False)):
-        raise ValueError(f"{x.shape} does not broadcast to {dims}")
+        raise ArrayValueError(f"{x.shape} does not broadcast to {dims}")
     return Array(C.filled(x.node, dims))
 
 
@@ -47,14 +50,15 @@ def broadcast_arrays(*arrays: Any) -> list[Array]:
 
 
 def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Array:
-    """The elements in order in another shape; one size may be -1. Raises ValueError for another number of elements."""
+    """The elements in order in another shape; one size may be -1. Raises ArrayValueError for another number of elements."""
     x = as_array(x)
     dims = [int(d) for d in ((shape,) if hasattr(shape, "__index__") else shape)]
     if -1 in dims:
         others = -math.prod(dims)
         dims[dims.index(-1)] = x.size // others if others else 0
     if math.prod(dims) != x.size or any(d < 0 for d in dims):
-        raise ValueError(f"{x.size} elements do not have the shape {tuple(shape) if not hasattr(shape, '__index__') else shape}")
+        asked = shape if hasattr(shape, "__index__") else tuple(shape)
+        raise ArrayValueError(f"{x.size} elements do not have the shape {asked}")
     return Array(C.shaped(x.node, dims))
 
 
@@ -63,7 +67,7 @@ def permute_dims(x: Any, /, axes: Sequence[int]) -> Array:
     x = as_array(x)
     order = axis_numbers(tuple(axes), x.ndim)
     if len(order) != x.ndim:
-        raise ValueError(f"{tuple(axes)} is no order of {x.ndim} axes")
+        raise ArrayValueError(f"{tuple(axes)} is no order of {x.ndim} axes")
     return Array(C.transposed(x.node, order))
 
 
@@ -71,6 +75,8 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Array:
     """Axes moved to other positions; the others keep their order."""
     x = as_array(x)
     old, new = axis_numbers(source, x.ndim), axis_numbers(destination, x.ndim)
+    if len(old) != len(new):
+        raise ArrayValueError(f"{len(old)} axes move to {len(new)} positions")
     order = [k for k in range(x.ndim) if k not in old]
     for to, axis in sorted(zip(new, old, strict=True)):
         order.insert(to, axis)
@@ -85,11 +91,11 @@ def expand_dims(x: Any, /, axis: Any = 0) -> Array:
 
 
 def squeeze(x: Any, /, axis: Any) -> Array:
-    """Without these axes, of size 1. Raises ValueError for one of another size."""
+    """Without these axes, of size 1. Raises ArrayValueError for one of another size."""
     x = as_array(x)
     axes = axis_numbers(axis, x.ndim)
     if any(x.shape[a] != 1 for a in axes):
-        raise ValueError(f"an axis of {axis} is not of size 1 in {x.shape}")
+        raise ArrayValueError(f"an axis of {axis} is not of size 1 in {x.shape}")
     return Array(C.shaped(x.node, [d for k, d in enumerate(x.shape) if k not in axes]))
 
 
@@ -110,7 +116,7 @@ def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Array:
 
 def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Array:
     """The arrays along a new axis."""
-    found = [as_array(a) for a in arrays]
+    found = promoted(*arrays)
     at = axis_number(axis, found[0].ndim + 1)
     return concat([expand_dims(a, at) for a in found], axis=at)
 
@@ -134,6 +140,8 @@ def roll(x: Any, /, shift: Any, *, axis: Any = None) -> Array:
         return reshape(roll(reshape(x, (-1,)), shift, axis=0), x.shape)
     axes = axis if isinstance(axis, tuple) else (axis,)
     shifts = shift if isinstance(shift, tuple) else (shift,) * len(axes)
+    if len(shifts) != len(axes):
+        raise ArrayValueError(f"{len(shifts)} shifts along {len(axes)} axes")
     for by, a in zip(shifts, axes, strict=True):
         at = axis_number(a, x.ndim)
         size = x.shape[at]
@@ -166,5 +174,5 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Array:
 
 
 def matrix_transpose(x: Any, /) -> Array:
-    """The last two axes exchanged. Raises ValueError below rank 2."""
+    """The last two axes exchanged. Raises ArrayValueError below rank 2."""
     return as_array(x).mT

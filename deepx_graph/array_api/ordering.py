@@ -9,6 +9,7 @@ import numpy as np
 from deepx_graph import ops
 from deepx_graph.array_api.array import Array, C, as_array, cast, constant, promoted
 from deepx_graph.array_api.elementwise import add, choose, isnan, less, less_equal
+from deepx_graph.array_api.errors import ArrayValueError
 from deepx_graph.array_api.indexing import take
 from deepx_graph.array_api.manipulation import axis_number, reshape
 from deepx_graph.array_api.reductions import sum as total
@@ -48,7 +49,7 @@ def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool
 def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Array:
     """For each of x2 where it belongs in the sorted x1 (or `x1[sorter]`), before or behind equal elements, as int64."""
     if side not in ("left", "right"):
-        raise ValueError(f"side {side!r} is neither 'left' nor 'right'")
+        raise ArrayValueError(f"side {side!r} is neither 'left' nor 'right'")
     line = as_array(x1) if sorter is None else take(x1, sorter)
     a, b = promoted(line, x2)
     each = reshape(b, (*b.shape, 1))
@@ -59,7 +60,7 @@ def nonzero(x: Any, /) -> tuple[Array, ...]:
     """The indices of elements that are not zero, one array for each axis. Raises UsageError for a traced array."""
     x = as_array(x)
     if not x.ndim:
-        raise ValueError("nonzero is of arrays with axes")
+        raise ArrayValueError("nonzero is of arrays with axes")
     return tuple(constant(found, I64) for found in np.nonzero(x.value))
 
 

@@ -16,6 +16,7 @@ from deepx_graph.array_api.elementwise import (
     subtract,
     truth,
 )
+from deepx_graph.array_api.errors import ArrayValueError
 from deepx_graph.array_api.manipulation import axis_number, axis_numbers, concat, reshape
 from deepx_graph.ir import Op
 from deepx_graph.text.common.elements import extreme_index, kept, part_of, running
@@ -53,17 +54,17 @@ def prod(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = Fal
 def _extreme(x: Any, op: Op, axis: Any, keepdims: bool) -> Array:
     x = as_array(x)
     if not _count(x, axis):
-        raise ValueError("there is no extreme of no elements")
+        raise ArrayValueError("there is no extreme of no elements")
     return _reduced(op, x, axis, keepdims)
 
 
 def max(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Array:
-    """The greatest along axes, or of all; NaN where there is one. Raises ValueError for no elements."""
+    """The greatest along axes, or of all; NaN where there is one. Raises ArrayValueError for no elements."""
     return _extreme(x, ops.maximum, axis, keepdims)
 
 
 def min(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Array:
-    """The least along axes, or of all; NaN where there is one. Raises ValueError for no elements."""
+    """The least along axes, or of all; NaN where there is one. Raises ArrayValueError for no elements."""
     return _extreme(x, ops.minimum, axis, keepdims)
 
 
@@ -111,7 +112,7 @@ def _extreme_at(x: Any, direction: str, axis: int | None, keepdims: bool) -> Arr
     flat = x if axis is not None else reshape(x, (-1,))
     at = 0 if axis is None else axis_number(axis, x.ndim)
     if not flat.shape[at]:
-        raise ValueError("there is no extreme of no elements")
+        raise ArrayValueError("there is no extreme of no elements")
     found = Array(extreme_index(C, cast(flat, U8).node if flat.dtype is BOOL else flat.node, at, direction))
     if not keepdims:
         return found
@@ -132,7 +133,7 @@ def _cumulative(x: Any, op: Op, axis: int | None, dtype: Any, include_initial: b
     x = as_array(x)
     if axis is None:
         if x.ndim != 1:
-            raise ValueError(f"an axis is needed: the array has {x.ndim}")
+            raise ArrayValueError(f"an axis is needed: the array has {x.ndim}")
         axis = 0
     at = axis_number(axis, x.ndim)
     x = cast(x, _summed_dtype(x, dtype))

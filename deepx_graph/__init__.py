@@ -1,9 +1,17 @@
 """deepx_graph: read tensor IR as one graph, see it, shrink it, differentiate it, run it.
 
     import deepx_graph as dx
-    m = dx.load("model.hlo")
-    f = dx.compile(m)
-    outputs = f(x, y)
+    m = dx.load("model.hlo")                     # or dx.loads(text), dx.trace(function, "f32[2,3]"), dx.from_jax
+    m.find("op:dot_general users>1")             # nodes; print(m), dx.info(m), m.entry.nodes tell more
+    best = dx.optimize(m)                        # a module again; dx.diff(m, best) says what is different
+    dx.why(best)                                 # which operations are one kernel, and what kept others apart
+    outputs = dx.run(m, x, y=y)                  # numpy arrays; f = dx.compile(m) to call it often
+    gradient = dx.grad(m)                        # a module too: the inputs, then a cotangent for each output
+    dx.draw(best, "model.svg")                   # or .html, .png, .dot
+    text = dx.dumps(best, "stablehlo")
+
+Whatever goes wrong is a `DeepxGraphError`, whose text has the place, what was expected and a hint. The `help` of each name has its
+arguments, errors and an example.
 
 Names are imported when they are first used, so that importing the package costs nothing.
 """

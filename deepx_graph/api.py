@@ -164,7 +164,9 @@ def load(source: object, format: str | None = None, *, broadcast: bool = False, 
 def loads(text: str | bytes | bytearray | memoryview, format: str | None = None, *, broadcast: bool = False,
           weights: str = "constants", max_nodes: int | None = None, max_file_bytes: int | None = None,
           data_root: str | Path | None = None, lengths: Mapping[str, int] | None = None) -> Module:
-    """The program in a text, or in the bytes of a binary file; otherwise as `load`.
+    """The program in a text, or in the bytes of a binary file; otherwise, and in what it raises, as `load`.
+
+    Raises ParseError, VerifyError and LimitError with line and column; UsageError for an unknown format.
 
     >>> dx.loads("HloModule m\\nENTRY e { ROOT x = f32[2] parameter(0) }").entry
     <function e: (f32[2]) -> (f32[2])>
@@ -276,6 +278,8 @@ def jit(function: Callable[..., Any], *, static_argnames: str | Sequence[str] = 
     It is optimised and compiled when it is first called with arguments of some shapes and dtypes, and kept for those. Parameters in
     `static_argnames` are Python values that the program is made for. Inside transformations of JAX it is the function itself.
 
+    Raises UsageError where JAX is not imported and for an unknown engine; when called, what `from_jax` and `compile` raise.
+
     >>> float(dx.jit(lambda x: {"y": x * 2})(np.float32(4))["y"])
     8.0
     """
@@ -369,6 +373,8 @@ def jvp(module: Module, wrt: str | Sequence[str] | None = None) -> Module:
     """The program of tangents: the entry's inputs, then one tangent per floating or complex input (or those named in `wrt`), to the
     tangent of each floating or complex output, in order.
 
+    Raises UsageError for an unknown input, VerifyError, with the place, for an operation without a derivative.
+
     >>> t = dx.jvp(dx.trace(lambda x: x * x, "f32[2]"))
     >>> dx.run(t, np.float32([1, 2]), np.float32([1, 0]))
     (array([2., 0.], dtype=float32),)
@@ -382,6 +388,8 @@ def jvp(module: Module, wrt: str | Sequence[str] | None = None) -> Module:
 def hvp(module: Module, wrt: str | Sequence[str] | None = None) -> Module:
     """The program of Hessian-vector products: the inputs of the gradient program, then one tangent per input as in `jvp`, to the
     tangents of the gradients.
+
+    Raises UsageError for an unknown input, VerifyError, with the place, for an operation without a second derivative.
 
     >>> h = dx.hvp(dx.trace(lambda x: x * x * x, "f32[]"))
     >>> dx.run(h, np.float32(2), np.float32(1), np.float32(1))
@@ -412,6 +420,9 @@ def compile(module: Module, *, optimize: bool = True, engine: str = "auto", thre
     each device; `infeed` is then a list of one iterable for each. `vector_bits` (128, 256, 512) holds machine code to vectors
     narrower than the machine's. `deterministic` gives the same bits for any number of threads. Without llvmlite, `auto` says once,
     as a Python warning, what is missing.
+
+    Raises UsageError for an unknown engine or entry, RunError for what the engine does not run; when called, RunError for inputs
+    that are missing or do not fit, LimitError for more memory than `max_bytes`.
 
     >>> f = dx.compile(dx.trace(lambda x: x * x, "f32[3]"), engine="numpy")
     >>> f(np.float32([1, 2, 3])), [(p.name, str(p.type)) for p in f.inputs]
@@ -510,6 +521,8 @@ def info(module: Module) -> ModuleInfo:
 
     Sizes are in bytes, work in operations of arithmetic.
 
+    Raises UsageError for what is no module.
+
     >>> dx.info(dx.trace(lambda x: x * x, "f32[3]")).flops
     3
     """
@@ -578,8 +591,10 @@ def diff(a: Module, b: Module, *, as_written: bool = False) -> Meaning | Differe
     """What is different between two programs; false where nothing is.
 
     They are inlined, unfused and simplified first: `.verdict` says whether they are known to mean the same, `.difference` what is
-    left. With `as_written` they are compared as they stand, and the result is the difference alone. `lines()` of either is the
-    report.
+    left. With `as_written` they are compared as they stand, and the result is the difference alone: `.changes`, `.same` (how many
+    nodes correspond). `lines()` of either is the report.
+
+    Raises UsageError for what is no module.
 
     >>> a, b = (dx.trace(lambda x: x * k, "f32[3]") for k in (2, 3))
     >>> bool(dx.diff(a, a)), len(dx.diff(a, b).difference.changes) > 0
@@ -652,6 +667,8 @@ def memory(*, free: bool = False) -> MemoryUse:
 
     Of the bytes kept, `in_use` are those of arrays in use, `free` are not; `limit` bounds both. With `free`, free memory is
     released first.
+
+    Raises nothing.
 
     >>> dx.memory(free=True).free
     0

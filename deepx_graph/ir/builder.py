@@ -44,7 +44,10 @@ def fresh_loop() -> int:
 
 
 class Builder:
-    """Makes nodes. `origin` is given to every node built until it is changed.
+    """Makes nodes: `b(op, *nodes, **attributes)` with an operation of `deepx_graph.ops`, or operators on nodes; `b.param`,
+    `b.literal` and `b.function` make the rest of a program. `origin` is given to every node built until it is changed.
+
+    Raises VerifyError, at that origin, for operands and attributes that do not fit.
 
     >>> b = dx.Builder()
     >>> f = b.function("main", [("x", dx.trace(abs, "f32[3]").entry.params[0].type)], lambda x: [x * x + 1])

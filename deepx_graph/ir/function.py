@@ -39,6 +39,11 @@ class Searched:
     def find(self, query: str) -> list[Node]:
         """The nodes that a query asks for, such as `op:dot_general users>1`, in order; those of the entry first.
 
+        Terms such as `op:add`, `name:~attn`, `type:f32[4,8]`, `users>2`, `bytes>1M`, `flops>1k`, `after:#17` (what depends on a
+        node), `has:exponential` (kernels that hold it), `const` and `kernel` stand side by side where all are to hold; `and`, `or`,
+        `not` and parentheses join them. `*` in a value stands for anything, `~` begins a regular expression, commas separate
+        alternatives; a word alone is looked for in names and operations.
+
         Raises UsageError, pointing at the mistake, for a query that is none.
 
         >>> dx.trace(lambda x: x * x + 1, "f32[3]").find("op:multiply")
@@ -52,7 +57,8 @@ class Searched:
 
 @dataclass(frozen=True, eq=False)
 class Function(InNotebook, Searched):
-    """A closed graph. `params` are `param` nodes; `results` any nodes, the same one possibly twice.
+    """A closed graph. `params` are `param` nodes; `results` any nodes, the same one possibly twice; `nodes` all of them,
+    each after its inputs.
 
     As an attribute value (the body of a reduction or fusion) two functions are equal when they have the same structure;
     the name does not count there.
@@ -199,9 +205,10 @@ class Data:
 
 @dataclass(frozen=True, eq=False)
 class Module(InNotebook, Searched):
-    """A program: functions in order, one of them the entry.
+    """A program: functions in order, one of them the entry. `print` shows its text; `m["name"]` is a function of it.
 
-    It can be pickled; as with every pickle, load only what comes from where you trust.
+    Raises UsageError for a function that there is not. It can be pickled; as with every pickle, load only what comes from where
+    you trust.
 
     >>> m = dx.trace(lambda x: x * x, "f32[3]")
     >>> m, m.entry_name, [f.name for f in m.functions]

@@ -74,7 +74,10 @@ def reference(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Node:
-    """An operation applied to inputs. `attrs` are the values in the order the op declares them.
+    """An operation applied to inputs. `attrs` are the values in the order the op declares them; `attr(name)` is one of them.
+
+    `type` has `.shape` and `.dtype` where it is a tensor, `origin` the name and the places in the source. Nodes are never changed;
+    operators on nodes (`a * b + 1`, `a @ b`) make new ones, and raise VerifyError where types do not fit.
 
     >>> (n,) = dx.trace(lambda x: x * x, "f32[3]").entry.results
     >>> n.op.name, str(n.type), [i.name for i in n.inputs]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import inspect
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -45,6 +46,19 @@ def test_dir_is_the_interface() -> None:
 @pytest.mark.parametrize("name", dx.__all__)
 def test_every_name_has_a_docstring(name: str) -> None:
     assert len(inspect.getdoc(getattr(dx, name)) or "") > 20
+
+
+ERRORS = {n for n in CLASSES if issubclass(getattr(dx, n), dx.DeepxGraphError)} | {"PassError", "LayoutError"}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_says_what_it_raises(name: str) -> None:
+    """By the name of an error that there is; or that it raises nothing of its own."""
+    text = " ".join((inspect.getdoc(getattr(dx, name)) or "").partition(">>>")[0].split())
+    said = re.findall(r"[Rr]aises (.*?)(?:\.(?: |$))", text)
+    assert said, "the docstring does not say what is raised"
+    named = {w for clause in said for w in re.findall(r"\b\w+Error\b|\bCheckFailed\b", clause)}
+    assert named <= ERRORS and (named or re.search(r"[Rr]aises (nothing|what)", text)), said
 
 
 @pytest.mark.parametrize("name", [n for n in [*FUNCTIONS, *CLASSES] if n not in APART and n not in JAX])

@@ -129,6 +129,11 @@ async def test_the_map_walks_along_edges() -> None:
         await press(pilot, "plus")
         assert boxes.depth == before + 1
         assert "┌" in shown(pilot) and "▼" in shown(pilot)
+        await press(pilot, "v", "h")
+        assert "▶" in shown(pilot) and "▼" not in shown(pilot)
+        assert boxes.node.name == "a2"  # to the left is what the value is made of
+        await press(pilot, "l")
+        assert boxes.node.op.name == "add"
         await press(pilot, "escape")
         assert app.view == "list"
 

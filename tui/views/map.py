@@ -40,9 +40,11 @@ class FocusMap(StyledView, Follower, can_focus=True):
         Binding("enter,space", "centre", "Centre here"),
         Binding("plus,equals_sign", "depth(1)", "Wider"),
         Binding("minus", "depth(-1)", "Narrower"),
+        Binding("v", "turn", "Left to right", tooltip="Layers beside one another, or below one another"),
     ]
 
     depth: reactive[int] = reactive(2)
+    sideways: reactive[bool] = reactive(False)
 
     @dataclass
     class Moved(Message):
@@ -63,7 +65,7 @@ class FocusMap(StyledView, Follower, can_focus=True):
         """Draws the map around a node."""
         self.session, self.function, self.node = session, function, node
         self.facts = session.facts(function)
-        self.map = box_map(function, node, self.depth, self._label, _kind)
+        self.map = box_map(function, node, self.depth, self._label, _kind, sideways=self.sideways)
         left = f", {self.map.left_out:,} more left out" if self.map.left_out else ""
         self.border_subtitle = f"{len(self.map.boxes)} nodes within {self.depth}{left}"
         rows = self.map.rows
@@ -94,7 +96,7 @@ class FocusMap(StyledView, Follower, can_focus=True):
     def _see(self) -> None:
         if (box := self.box) is not None:
             width, height = self.scrollable_content_region.size
-            self.scroll_to(box.middle - width // 2, box.y + 1 - height // 2, animate=False, force=True)
+            self.scroll_to(box.middle - width // 2, box.centre - height // 2, animate=False, force=True)
 
     # --- drawing
 
@@ -132,10 +134,12 @@ class FocusMap(StyledView, Follower, can_focus=True):
     # --- walking
 
     def action_walk(self, direction: str) -> None:
-        """To the nearest box in a direction: along an edge up and down, within the layer left and right."""
+        """To the nearest box in a direction: along an edge up and down, within the layer left and right; turned, the other way."""
         box = self.box
         if self.map is None or box is None or self.function is None:
             return
+        if self.map.sideways:
+            direction = _TURNED[direction]
         if direction in ("left", "right"):
             layer = self.map.layers[box.layer]
             at = layer.index(box.node) + (1 if direction == "right" else -1)
@@ -143,12 +147,17 @@ class FocusMap(StyledView, Follower, can_focus=True):
         else:
             beside = box.node.inputs if direction == "up" else self.function.users.get(box.node, ())
             shown = [self.map.boxes[n] for n in dict.fromkeys(beside) if n in self.map.boxes]
-            target = min(shown, key=lambda b: abs(b.middle - box.middle)).node if shown else None
+            target = min(shown, key=self._aside).node if shown else None
             if target is None and beside and self.map.centre is not box.node:
                 self.action_centre()  # there is more, off the map
                 return
         if target is not None:
             self._go(target)
+
+    def _aside(self, other: Box) -> int:
+        """How far another box is from that under the cursor, across the layers."""
+        assert self.map is not None and self.box is not None
+        return abs(other.centre - self.box.centre) if self.map.sideways else abs(other.middle - self.box.middle)
 
     def _go(self, node: Node) -> None:
         self.node = node
@@ -162,6 +171,10 @@ class FocusMap(StyledView, Follower, can_focus=True):
         if self.session is not None and self.function is not None and self.node is not None:
             self.show_map(self.session, self.function, self.node)
 
+    def action_turn(self) -> None:
+        self.sideways = not self.sideways
+        self.action_centre()
+
     def action_depth(self, by: int) -> None:
         self.depth = max(1, min(MOST_DEPTH, self.depth + by))
         self.action_centre()
@@ -173,6 +186,9 @@ class FocusMap(StyledView, Follower, can_focus=True):
             if node is not None:
                 self._go(node)
 
+
+_TURNED = {"left": "up", "right": "down", "up": "left", "down": "right"}
+"""Which way a key leads on a map from left to right."""
 
 _CONTROL = (PHI, REGION, LOOP_BEGIN, LOOP_END)
 

@@ -1,4 +1,6 @@
-"""The neighbourhood of a node as boxes and lines of characters: layers from operands down to users, at most `MOST` boxes.
+"""The neighbourhood of a node as boxes and lines of characters: layers from operands to users, at most `MOST` boxes.
+
+The layers lie below or, `sideways`, beside one another: what is worked out across them and along them is then rows and columns.
 
 Values are drawn as nets: one line leaves the box that makes a value and splits to all that use it. A net that spans several layers
 has a slot in each of those between. Of two nets that cross the vertical one is drawn; lines of one net meet in tees. The order in a
@@ -25,6 +27,7 @@ LABEL = 30
 
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
 _LINES = " ╵╷│╴┘┐┤╶└┌├─┴┬┼"
+_TURNED = {_UP: _LEFT, _DOWN: _RIGHT, _LEFT: _UP, _RIGHT: _DOWN}
 _CORNERS = {"op": "┌┐└┘─│", "param": "╭╮╰╯─│", "control": "╔╗╚╝═║", "kernel": "┏┓┗┛━┃"}
 
 
@@ -37,11 +40,17 @@ class Box:
     x: int
     y: int
     width: int
+    height: int
     layer: int
 
     @property
     def middle(self) -> int:
         return self.x + self.width // 2
+
+    @property
+    def centre(self) -> int:
+        """The row in the middle."""
+        return self.y + self.height // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +75,7 @@ class BoxMap:
     left_out: int = 0
     """Nodes within the depth that found no place."""
     layers: list[list[Node]] = field(default_factory=list)
+    sideways: bool = False
 
     def __str__(self) -> str:
         return "\n".join("".join(c.char for c in row).rstrip() for row in self.rows)
@@ -92,24 +102,25 @@ def _beside(function: Function, node: Node, centre: Node) -> tuple[Node, ...]:
     return (*node.inputs, *users) if node is centre or len(users) <= HUB else ()
 
 
-def box_map(function: Function, centre: Node, depth: int, label: Callable[[Node], str], kind: Callable[[Node], str]) -> BoxMap:
+def box_map(function: Function, centre: Node, depth: int, label: Callable[[Node], str], kind: Callable[[Node], str],
+            *, sideways: bool = False) -> BoxMap:
     """The map around a node. Each box has the label and the form (`op`, `param`, `control`, `kernel`) that these give."""
     nodes, left_out = neighbourhood(function, centre, depth)
     chosen = set(nodes)
-    texts = {n: short(label(n), LABEL) + _beyond(function, n, chosen) for n in nodes}
+    texts = {n: short(label(n), LABEL) + _beyond(function, n, chosen, "◂▸" if sideways else "▴▾") for n in nodes}
     edges = [(i, n) for n in nodes for i in dict.fromkeys(n.inputs) if i in chosen]
     inputs = {n: sum(t is n for _, t in edges) for n in nodes}
-    widths = {n: max(len(texts[n]) + 4, 2 * inputs[n] + 3) for n in nodes}
+    widths = {n: max(3, inputs[n] + 2) if sideways else max(len(texts[n]) + 4, 2 * inputs[n] + 3) for n in nodes}
     layers = layers_of(nodes, edges)
     place(layers, widths)
-    return _Drawing(centre, layers, texts, kind, left_out).map()
+    return _Drawing(centre, layers, texts, kind, left_out, sideways).map()
 
 
-def _beyond(function: Function, node: Node, chosen: set[Node]) -> str:
+def _beyond(function: Function, node: Node, chosen: set[Node], marks: str) -> str:
     """How many operands and users of a node are not on the map."""
     above = sum(i not in chosen and scalar_text(i) is None for i in dict.fromkeys(node.inputs))
     below = sum(u not in chosen for u in dict.fromkeys(function.users.get(node, ())))
-    return (f" ▴{above}" if above else "") + (f" ▾{below}" if below else "")
+    return (f" {marks[0]}{above}" if above else "") + (f" {marks[1]}{below}" if below else "")
 
 
 @dataclass
@@ -131,11 +142,13 @@ class _Net:
 
 
 class _Drawing:
+    """Places are `(across, along)` the layers until they are written: columns and rows, or sideways rows and columns."""
+
     def __init__(self, centre: Node, layers: list[Layer], texts: Mapping[Node, str], kind: Callable[[Node], str],
-                 left_out: int) -> None:
+                 left_out: int, sideways: bool) -> None:
         self.centre, self.layers, self.texts, self.kind, self.left_out = centre, layers, texts, kind, left_out
-        self.rows: list[list[MapCell]] = []
-        self.width = max((s.x + s.width for layer in layers for s in layer), default=1) + 1
+        self.sideways = sideways
+        self.cells: dict[tuple[int, int], MapCell] = {}
         self.lines: dict[tuple[int, int], tuple[int, Node]] = {}
         self.arrows: list[tuple[int, int, Node]] = []
 
@@ -144,58 +157,66 @@ class _Drawing:
         boxes: dict[Node, Box] = {}
         top = 0
         for number, layer in enumerate(self.layers):
-            self._extend(top + 3)
+            thickness = max((len(self.texts[s.node]) + 4 for s in layer if s.real), default=1) if self.sideways else 3
             for slot in layer:
                 if slot.real:
-                    boxes[slot.node] = self._box(slot, top, number)
+                    boxes[slot.node] = self._box(slot, top, thickness, number)
                 else:
-                    for y in range(top, top + 3):
-                        self._line(slot.middle, y, _UP | _DOWN, slot.node)
-            top += 3
+                    for along in range(top, top + thickness):
+                        self._line(slot.middle, along, _UP | _DOWN, slot.node)
+            top += thickness
             if number + 1 < len(self.layers):
                 top += self._nets(layer, self.layers[number + 1], top)
-        for (x, y), (bits, net) in self.lines.items():
-            if self.rows[y][x].box is None:
-                self.rows[y][x] = MapCell(_LINES[bits], net)
-        for x, y, node in self.arrows:
-            self._put(x, y, "▼", node)
-        return BoxMap(self.centre, boxes, self.rows, self.left_out, [[s.node for s in la if s.real] for la in self.layers])
+        for (across, along), (bits, net) in self.lines.items():
+            at = self._at(across, along)
+            if at not in self.cells or self.cells[at].box is None:
+                self.cells[at] = MapCell(_LINES[self._turned(bits)], net)
+        for across, along, node in self.arrows:
+            self._put(*self._at(across, along), "▶" if self.sideways else "▼", node)
+        layers = [[s.node for s in la if s.real] for la in self.layers]
+        return BoxMap(self.centre, boxes, self._rows(), self.left_out, layers, self.sideways)
 
-    def _extend(self, height: int) -> None:
-        self.rows += [[BLANK] * self.width for _ in range(height - len(self.rows))]
+    def _at(self, across: int, along: int) -> tuple[int, int]:
+        return (along, across) if self.sideways else (across, along)
+
+    def _turned(self, bits: int) -> int:
+        return sum(_TURNED[b] for b in _TURNED if bits & b) if self.sideways else bits
+
+    def _rows(self) -> list[list[MapCell]]:
+        width, height = (1 + max((at[k] for at in self.cells), default=0) for k in (0, 1))
+        return [[self.cells.get((x, y), BLANK) for x in range(width + 1)] for y in range(height)]
 
     def _put(self, x: int, y: int, text: str, node: Node) -> None:
-        for k, char in enumerate(text):
-            if 0 <= x + k < self.width:
-                self.rows[y][x + k] = MapCell(char, None, node)
+        self.cells.update(((x + k, y), MapCell(char, None, node)) for k, char in enumerate(text))
 
-    def _box(self, slot: LayerSlot, top: int, layer: int) -> Box:
+    def _box(self, slot: LayerSlot, top: int, thickness: int, layer: int) -> Box:
         node, text = slot.node, self.texts[slot.node]
+        x, y = self._at(slot.x, top)
+        width, height = self._at(slot.width, thickness)
         a, b, c, d, h, v = (*_CORNERS[self.kind(node)],)
-        inner = slot.width - 2
-        self._put(slot.x, top, a + h * inner + b, node)
-        self._put(slot.x, top + 1, v + text.center(inner) + v, node)
-        self._put(slot.x, top + 2, c + h * inner + d, node)
-        return Box(node, text, slot.x, top, slot.width, layer)
+        self._put(x, y, a + h * (width - 2) + b, node)
+        for row in range(1, height - 1):
+            self._put(x, y + row, v + (text if row == height // 2 else "").center(width - 2) + v, node)
+        self._put(x, y + height - 1, c + h * (width - 2) + d, node)
+        return Box(node, text, x, y, width, height, layer)
 
     def _line(self, x: int, y: int, bits: int, net: Node) -> None:
         old = self.lines.get((x, y))
         if old is None or old[1] is net:
             self.lines[x, y] = ((old[0] if old else 0) | bits, net)
-        elif bits & (_UP | _DOWN):  # of two that cross the vertical one is seen
+        elif bits & (_UP | _DOWN):  # of two that cross the one along the layers is seen
             self.lines[x, y] = (bits, net)
 
     def _nets(self, upper: Layer, lower: Layer, top: int) -> int:
-        """Draws the nets between two layers from row `top` on; how many rows they took."""
+        """Draws the nets between two layers from row (sideways: column) `top` on; how many rows they took."""
         nets = _nets_between(upper, lower)
         tracks = _give_tracks(nets)
         height = max(1, tracks)
-        self._extend(top + height)
         for net in nets:
             self._net(net, top, top + height)
         for slot in upper:
             if slot.real and any(n.source is slot.node for n in nets):
-                self._put(slot.middle, top - 1, "┬", slot.node)
+                self._put(*self._at(slot.middle, top - 1), "├" if self.sideways else "┬", slot.node)
         self.arrows += [(x, top + height, s.node) for s in lower for x in s.ports.values()]
         return height
 

@@ -85,7 +85,13 @@ def run_draw(args: Arguments) -> int:
     if not is_page and (len(args.files) > 1 or args.timeline or args.profile or args.fusion or args.profile_from or
                         args.explain_error or args.plan):
         raise UsageError(Diagnostic("several programs, --timeline and what is laid over one need a page", expected="-o NAME.html"))
-    drawn = _page(args) if is_page else _picture(args)
+    collects = gc.isenabled()
+    gc.disable()  # a fifth of the time of a large page would go to looking for cycles, and there are none
+    try:
+        drawn = _page(args) if is_page else _picture(args)
+    finally:
+        if collects:
+            gc.enable()
     emit(drawn.data, args.output)
     if args.json:
         facts = {"file": args.output, "form": args.form or args.output.rpartition(".")[2].lower(), "bytes": len(drawn.data),

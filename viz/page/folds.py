@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from deepx_graph.viz.folding.fold import OVERVIEW, bound, fold, open_scope
+from deepx_graph.viz.folding.fold import OVERVIEW, WHOLE, bound, fold, open_scope
 from deepx_graph.viz.view.model import View, ViewEdge, renumbered, used_clusters
 
 WORK = 12
@@ -73,7 +73,7 @@ class _Subviews:
             return None
         part = self.part(members)
         scopes = open_scope(part, OVERVIEW)
-        if scopes is not None or len(members) <= OVERVIEW:
+        if scopes is not None or len(members) <= WHOLE:
             return scopes
         folded = fold(part, OVERVIEW)
         if max(len(n.members) for n in folded.nodes) > len(members) // 2:  # one row of equal blocks, and little else

@@ -38,8 +38,9 @@ LEAST_SHARE = 64
 class LoopBuilder:
     """The statements so far, and the block that is being written; `emit` raises NotExpressible after `most` of them."""
 
-    def __init__(self, most: float = math.inf) -> None:
-        self._left = most
+    def __init__(self, most: float = math.inf, outer: int | None = None) -> None:
+        self._left, self.outer = most, outer
+        """How many more statements there may be, and over how many axes the outermost loop of a nest is, where that was asked for."""
         self.body: list[Statement] = []
         self.constants: list[Buffer] = []
         self.scratch: list[Buffer] = []
@@ -119,8 +120,8 @@ class LoopBuilder:
             with self.loop(1, parallel=True):
                 yield ()
             return
-        outer = 1
-        while outer < len(shape) - 1 and math.prod(shape[:outer]) < LEAST_SHARE:
+        outer = 1 if self.outer is None else min(self.outer, len(shape))
+        while self.outer is None and outer < len(shape) - 1 and math.prod(shape[:outer]) < LEAST_SHARE:
             outer += 1
         with self.loop(math.prod(shape[:outer]), parallel=True) as flat:
             at = self.unflattened(flat, shape[:outer])

@@ -68,11 +68,12 @@ class ElementCost:
     reads: tuple[float, ...]
 
 
-def lower(function: Function) -> LoopProgram:
-    """The loop program of a function. Raises NotExpressible where a declaration says neither an element nor loops."""
+def lower(function: Function, outer: int | None = None) -> LoopProgram:
+    """The loop program of a function; the outermost loops of its nests are over the first `outer` axes, where that is given. Raises
+    NotExpressible where a declaration says neither an element nor loops."""
     if len(function.nodes) > MOST_NODES:
         raise NotExpressible(f"more than {MOST_NODES} operations")
-    return _Lowering(function).program()
+    return _Lowering(function, b=LoopBuilder(outer=outer)).program()
 
 
 def write(b: LoopBuilder, function: Function, operands: Sequence[Value]) -> list[LazyTensor]:

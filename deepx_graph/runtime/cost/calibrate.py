@@ -166,11 +166,10 @@ def _machine() -> dict[str, float]:
 def _native() -> dict[str, float]:
     if not has_native():
         return {}
-    from deepx_graph.runtime.native.loopnest.kernel import build
+    from deepx_graph.runtime.native.loop_program.kernel import build
 
     def timed(count: int, size: int, threads: int = 1) -> float:
         kernel = build(_chain(_arithmetic(count), 2, size), threads)
-        assert kernel is not None
         return _call(kernel, 2, size)
 
     call = timed(4, SMALL)

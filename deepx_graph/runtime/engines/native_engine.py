@@ -36,8 +36,6 @@ from deepx_graph.runtime.native.loop_program.control import build as build_contr
 from deepx_graph.runtime.native.loop_program.control import in_strips, with_loops_in_registers
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
 from deepx_graph.runtime.native.loop_program.kernel import build as build_loops
-from deepx_graph.runtime.native.loopnest.kernel import NativeKernel
-from deepx_graph.runtime.native.loopnest.kernel import build as build_nest
 from deepx_graph.runtime.native.loops.calls import CalledFunctions, CallLimits
 from deepx_graph.runtime.native.loops.per_element_kernel import build as build_per_element
 from deepx_graph.runtime.native.loops.small_body_kernel import build as build_small_body
@@ -77,8 +75,7 @@ class NativeEngine(KernelEngine):
         this_machine()
         self.vector_bits = asked()
         self._loop_kernels: dict[Any, LoopKernel | None] = {}
-        """Of operations that have other kernels when they run alone."""
-        self._singles: dict[Any, NativeKernel | None] = {}
+        """Of operations that have other kernels, or none, when they run alone."""
         self._rounding: dict[Any, bool] = {}
         self._called = CalledFunctions()
         self._apart: dict[Function, str] = {}
@@ -91,7 +88,7 @@ class NativeEngine(KernelEngine):
 
     @property
     def builders(self) -> Sequence[KernelBuilder]:
-        return (self._convolution, self._loop, self._gemm, self._nest, self._loop_program,
+        return (self._convolution, self._loop, self._gemm, self._loop_program,
                 lambda function: build_blocks(function, self.threads))
 
     @_in_its_width
@@ -117,10 +114,6 @@ class NativeEngine(KernelEngine):
             raise Declined
         from deepx_graph.runtime.native.gemm import epilogue
         return epilogue.build(function, self.threads)
-
-    @_in_its_width
-    def _nest(self, function: Function) -> NativeKernel:
-        return build_nest(function, self.threads)
 
     @_in_its_width
     def _loop_program(self, function: Function) -> LoopKernel:
@@ -153,12 +146,7 @@ class NativeEngine(KernelEngine):
             return joined
         if isinstance(own := self._compiled(node), MachineKernel) and own.code is not None:
             return own.code
-        key = key_of(node)
-        if key not in self._loop_kernels:
-            self._loop_kernels[key] = None
-            with suppress(Declined):
-                self._loop_kernels[key] = self._loop_program(alone(node))
-        return self._loop_kernels[key]
+        return self._alone(node)
 
     # --- kernels of nodes
 
@@ -311,19 +299,19 @@ class NativeEngine(KernelEngine):
 
     def _machine_code(self, node: Node) -> MachineCode | None:
         kernel = self._compiled(node)
-        if kernel is None and _is_single(node):
-            return self._alone(node)
+        if kernel is None and _is_single(node) and (kernel := self._alone(node)) is not None and kernel not in self._asked:
+            self._asked.add(kernel)
+            kernel.keep(self._kept)
         return kernel if isinstance(kernel, MachineCode) else None
 
-    def _alone(self, node: Node) -> NativeKernel | None:
-        """Machine code for a single operation that numpy computes as well."""
+    def _alone(self, node: Node) -> LoopKernel | None:
+        """The loop program of a single operation, also of one that others compute as well."""
         key = key_of(node)
-        if key not in self._singles:
-            self._singles[key] = None
+        if key not in self._loop_kernels:
+            self._loop_kernels[key] = None
             with suppress(Declined):
-                self._singles[key] = kernel = self._nest(alone(node))
-                kernel.keep(self._kept)
-        return self._singles[key]
+                self._loop_kernels[key] = self._loop_program(alone(node))
+        return self._loop_kernels[key]
 
     def _rounds(self, node: Node) -> bool:
         """Whether the node is a single operation whose machine code may round otherwise than its eval, which is then not used."""

@@ -10,7 +10,7 @@ import ctypes
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,13 @@ ALONE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 ALONE_AND_SHORT = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 """The same while they may not, which costs less."""
+
+
+@cache
+def data_is_where_expected() -> bool:
+    """Whether array objects keep the address of their elements where kernels read it."""
+    probe = np.empty(3)
+    return ctypes.c_void_p.from_address(id(probe) + DATA).value == probe.ctypes.data
 
 
 @dataclass(frozen=True)

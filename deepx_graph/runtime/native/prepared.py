@@ -15,13 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.ir import Function
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.machine_kernel import DATA, Layout, MachineCode
 from deepx_graph.runtime.straightline import ArrayType
-from deepx_graph.types import TensorType
 
 
 class Base(Enum):
@@ -94,11 +92,6 @@ def epilogue_table(kernel: MachineCode, objects: Sequence[int], result: int, con
     found = [*(objects[p] for p in kernel.params), result]
     return (*(Address(Base.OBJECT, n) for n in found),
             *(Address(Base.CONSTANT, n) for n in range(constants, constants + len(kernel.constants))))
-
-
-def parameter_shapes(function: Function) -> list[tuple[int, ...]]:
-    """The shapes of the parameters of an epilogue, which are tensors."""
-    return [t.shape for p in function.params if isinstance(t := p.type, TensorType)]
 
 
 class _Plan:

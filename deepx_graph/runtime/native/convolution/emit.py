@@ -17,13 +17,13 @@ from deepx_graph.runtime.native.convolution.tile import TileCode, W, Walk, X, Y,
 from deepx_graph.runtime.native.gemm.microkernel import iteration_text
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, greatest, least
 
-NEST, NEST_TABLE, SLOTS = range(3, 6)
+EPILOGUE, EPILOGUE_TABLE, SLOTS = range(3, 6)
 """The slots of the table behind X, W and Y: the function of the epilogue and its own table; and how many there are."""
 
 
-def module_text(plan: ConvolutionPlan, rows: int = 0) -> str:
-    """The IR of a whole convolution. `rows`: how many rows of the epilogue there are; 0 where nothing does."""
-    emitter = _Emitter(plan, rows)
+def module_text(plan: ConvolutionPlan, *, has_epilogue: bool = False) -> str:
+    """The IR of a whole convolution."""
+    emitter = _Emitter(plan, has_epilogue)
     tiles = emitter.tiles
     overlaps = plan.method.lanes is Lanes.WINDOWS and plan.in_lanes >= plan.span
     rest = 0 if overlaps else plan.in_lanes % plan.span
@@ -58,8 +58,8 @@ done:
 class _Emitter:
     """Writes the functions of one plan."""
 
-    def __init__(self, plan: ConvolutionPlan, rows: int) -> None:
-        self.rows = rows
+    def __init__(self, plan: ConvolutionPlan, has_epilogue: bool) -> None:
+        self.has_epilogue = has_epilogue
         self.plan, self.problem, self.method = plan, plan.problem, plan.method
         self.dtype = plan.problem.dtype
         self.tiles = TileCode(plan)
@@ -87,7 +87,7 @@ class _Emitter:
                                               *((s, a.y) for s, a in zip(starts, p.axes, strict=True))))
         self._unless_there(t, number, lambda: Packing(plan, t).write(x, "%scratch", starts, counts))
         self._tiles(t, part, counts, ("%scratch", w, y))
-        if self.rows:
+        if self.has_epilogue:
             self._epilogue(t, {IMAGES: (image, "1"), FEATURES: self._features(t, group, part)} | dict(enumerate(
                 zip(starts, counts, strict=True))))
         head = "define internal void @share(ptr noalias %table, i64 %number, ptr noalias %scratch, ptr noalias %block) nounwind {"
@@ -122,9 +122,9 @@ class _Emitter:
 
     def _epilogue(self, t: IRBuilder, share: dict[int, tuple[str, str]]) -> None:
         """Runs the epilogue over the rows of the share, whose results are still in a cache."""
-        nest, table = self._slot(t, NEST), self._slot(t, NEST_TABLE)
+        epilogue, table = self._slot(t, EPILOGUE), self._slot(t, EPILOGUE_TABLE)
         cut = self.plan.extents[: self.plan.apart]
-        each = self.rows // math.prod(e.size for e in cut)
+        columns = math.prod(e.size for e in self.plan.extents[self.plan.apart :])
 
         def over(depth: int, before: str) -> None:
             first, count = share[cut[depth].axis] if cut else ("0", "1")
@@ -133,8 +133,7 @@ class _Emitter:
             if depth < len(cut) - 1:
                 t.rows(low, high, lambda index: over(depth + 1, index))
                 return
-            rows = [t.let(f"mul i64 {end}, {each}") for end in (low, high)]
-            t.line(f"call void {nest}(ptr {table}, i64 {rows[0]}, i64 {rows[1]}, ptr %scratch, i64 0)")
+            t.line(f"call void {epilogue}(ptr {table}, i64 {low}, i64 {high}, i64 0, i64 {columns})")
 
         over(0, "0")
 

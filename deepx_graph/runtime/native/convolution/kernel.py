@@ -25,14 +25,14 @@ from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
 from deepx_graph.runtime.kernels.memory import ALIGNMENT
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import RESULTS, room
-from deepx_graph.runtime.native.convolution.emit import NEST, SLOTS, module_text
+from deepx_graph.runtime.native.convolution.emit import EPILOGUE, SLOTS, module_text
 from deepx_graph.runtime.native.convolution.pack import pack_shares, packed_size
 from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, Lanes, plan, problems_of, scratch_bytes
 from deepx_graph.runtime.native.gemm import microkernel
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
-from deepx_graph.runtime.native.loopnest import kernel as loopnest
-from deepx_graph.runtime.native.loopnest.kernel import NativeKernel
+from deepx_graph.runtime.native.loop_program import epilogue
+from deepx_graph.runtime.native.loop_program.epilogue import EpilogueKernel
 from deepx_graph.runtime.native.machine_kernel import SHARED, KernelMemory, MachineCode, MachineKernel, address_of, run_shared
 from deepx_graph.runtime.native.prepared import (
     Address,
@@ -42,7 +42,6 @@ from deepx_graph.runtime.native.prepared import (
     PreparedStep,
     Word,
     epilogue_table,
-    parameter_shapes,
 )
 from deepx_graph.runtime.native.transpose import contiguous
 from deepx_graph.runtime.straightline import ArrayType
@@ -62,10 +61,10 @@ def build(function: Function, threads: int) -> ConvolutionKernel:
     """The kernel of a function of one convolution and its epilogue. Raises Declined."""
     parts = split_epilogue(function, convolution)
     found = planned(parts.node)
-    return ConvolutionKernel(found, parts, _epilogue(parts, found, threads), threads, function)
+    return ConvolutionKernel(found, parts, _epilogue(parts, found), threads, function)
 
 
-def _epilogue(parts: WithEpilogue, plans: Sequence[PartialPlan], threads: int) -> NativeKernel | None:
+def _epilogue(parts: WithEpilogue, plans: Sequence[PartialPlan]) -> EpilogueKernel | None:
     """The kernel of the epilogue, one loop over rows of which none belongs to two shares. Raises Declined."""
     if parts.epilogue is None:
         return None
@@ -74,11 +73,9 @@ def _epilogue(parts: WithEpilogue, plans: Sequence[PartialPlan], threads: int) -
     plan = plans[0].plan
     if plan.apart == len(plan.extents):
         raise Declined("the epilogue has no whole rows in a share")
-    kernel = loopnest.build(parts.epilogue, threads, plan.apart)
-    needs_memory = kernel.layout.scratch_bytes or kernel.own_bytes
-    if needs_memory or 0 not in kernel.in_place[0] or parts.epilogue.results[0].type != parts.node.type:
+    if parts.epilogue.results[0].type != parts.node.type:
         raise Declined("the epilogue is not in place")
-    return kernel
+    return epilogue.build(parts.epilogue, plan.apart)
 
 
 @dataclass(frozen=True)
@@ -103,16 +100,16 @@ class _Workspace:
         if kernel.then is not None:
             self._memory = KernelMemory([kernel.then])
             self.then = self._memory.table(kernel.then)
-            struct.pack_into("2N", self.table, 8 * NEST, kernel.then.nest_addresses[0], address_of(self.then))
+            struct.pack_into("2N", self.table, 8 * EPILOGUE, kernel.then.address, address_of(self.then))
 
 
 class _Part:
     """The machine code of a plan, and its weights."""
 
-    def __init__(self, found: PartialPlan, rows: int, kernel: ConvolutionKernel, weights: Node, function: Function) -> None:
+    def __init__(self, found: PartialPlan, kernel: ConvolutionKernel, weights: Node, function: Function) -> None:
         plan, self.size = found.plan, found.plan.problem.dtype.itemsize
         names = ["work"] if plan.method.lanes is Lanes.WINDOWS else ["work", "pack"]
-        at = machine_code.functions(module_text(plan, rows), names, kernel)
+        at = machine_code.functions(module_text(plan, has_epilogue=kernel.then is not None), names, kernel)
         self.address, self.pack = at["work"], at.get("pack")
         self.work = SHARED(self.address)
         self.w, self.y = self.size * found.w, self.size * found.y
@@ -132,7 +129,7 @@ class ConvolutionKernel(MachineKernel):
 
     in_place: tuple[frozenset[int], ...] = (frozenset(),)
 
-    def __init__(self, plans: Sequence[PartialPlan], parts: WithEpilogue, then: NativeKernel | None, threads: int,
+    def __init__(self, plans: Sequence[PartialPlan], parts: WithEpilogue, then: EpilogueKernel | None, threads: int,
                  function: Function) -> None:
         self.plans, self.then, self.threads = [p.plan for p in plans], then, threads
         largest, node = max(self.plans, key=lambda p: p.problem.depth), parts.node
@@ -142,11 +139,9 @@ class ConvolutionKernel(MachineKernel):
         self.scratch_bytes = max(map(scratch_bytes, self.plans)) + 64
         self.results = (ArrayType(largest.problem.dtype, node.type.shape),)  # type: ignore[attr-defined]
         self._params = parts.params
-        rows = 0 if then is None else then.nests.count(then.nests.nests[0])
-        self._parts = [_Part(p, rows, self, node.inputs[1], function) for p in plans]
+        self._parts = [_Part(p, self, node.inputs[1], function) for p in plans]
         self._x = _Source(function, node.inputs[0], lambda array: contiguous(array, threads))
         self._node = node
-        self._epilogue_shapes = parameter_shapes(parts.epilogue) if parts.epilogue else []
 
     @property
     def workspace_bytes(self) -> int:
@@ -171,8 +166,6 @@ class ConvolutionKernel(MachineKernel):
         """The same for callers in machine code."""
         then, first = self.then, self._parts[0].weights
         objects = [p for p in (self._x.param, first.param) if p is not None]
-        if then is not None and not then.reads_plainly(self._epilogue_shapes):
-            return None
         params, result = (*objects, *self._params), len(objects) + len(self._params)
         fixed = [s.constant for s in (self._x, *(p.weights for p in self._parts)) if s.param is None]
         x = Address(Base.CONSTANT, 0) if self._x.param is None else Address(Base.ELEMENTS, objects.index(self._x.param))
@@ -188,7 +181,7 @@ class ConvolutionKernel(MachineKernel):
             words: list[Word] = [x, w, Address(Base.ELEMENTS, result, part.y), 0, 0]
             if then is not None:
                 table = epilogue_table(then, [result, *range(len(objects), result)], result, len(fixed))
-                words[NEST:] = [FunctionAddress(then.nest_addresses[0]), table]
+                words[EPILOGUE:] = [FunctionAddress(then.address), table]
             steps.append(PreparedStep(part.address, tuple(words), part.threads))
         return PreparedKernel(params, self.results, steps, constants=[*fixed, *(then.constants if then else ())], own_bytes=own,
                               scratch_bytes=self.scratch_bytes, predicted=parts_alone(self._node, 1), kept=self)
@@ -197,8 +190,8 @@ class ConvolutionKernel(MachineKernel):
         """The convolution and its epilogue, share by share."""
         x, (y,) = self._x(args), results
         if self.then is not None:
-            arrays = self.then.leaves([y, *(args[k] for k in self._params)])
-            struct.pack_into(f"{len(arrays) + 1}N", workspace.then, 0, *map(id, arrays), id(y))
+            arrays = [y, *(np.asarray(args[k], order="C") for k in self._params), y]
+            struct.pack_into(f"{len(arrays)}N", workspace.then, 0, *map(id, arrays))
         for part in self._parts:
             w = part.weights(args)
             struct.pack_into("3N", workspace.table, 0, x.ctypes.data, w.ctypes.data + part.start, y.ctypes.data + part.y)

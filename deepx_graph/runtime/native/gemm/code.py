@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from deepx_graph.ir import Node
 from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.engines.gemm import BatchedGemm, batched_gemm_of
+from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.gemm import small
 from deepx_graph.runtime.native.gemm.emit import Fields
 from deepx_graph.runtime.native.gemm.kernel import GemmKernel, StridedMatrices, fits, is_thin, strided
-from deepx_graph.runtime.native.loopnest.kernel import phantom
 from deepx_graph.runtime.native.machine_kernel import MachineCode
 from deepx_graph.runtime.native.prepared import Address, Base, FunctionAddress, PreparedKernel, PreparedStep, Word
 from deepx_graph.runtime.native.transpose import copy_step
@@ -64,7 +66,7 @@ def operands_of(node: Node, multiply: GemmKernel, gemm: BatchedGemm, sources: Se
     """The operands of a kernel from arrays in the order of C; None where there is no copy of one that must be copied."""
     found = GemmOperands()
     for given, (order, shape), reorders, source in zip(node.inputs, (gemm.left, gemm.right), gemm.reorders, sources, strict=True):
-        array = phantom(given.type.shape, gemm.dtype) if isinstance(given.type, TensorType) else None
+        array = _phantom(given.type.shape, gemm.dtype) if isinstance(given.type, TensorType) else None
         if array is None:
             return None
         matrices = None if reorders else strided(array.transpose(order).reshape(shape))
@@ -83,6 +85,16 @@ def operands_of(node: Node, multiply: GemmKernel, gemm: BatchedGemm, sources: Se
         whole = shape[-2] * shape[-1] * gemm.dtype.itemsize
         found.matrices.append((np.arange(gemm.matrices) * whole, shape[-1], 1))
     return found
+
+
+def _phantom(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array | None:
+    """An array that lies in the order of C but has no memory: to look at views of it, never at elements. None where numpy has no
+    such array."""
+    strides = [dtype.itemsize * math.prod(shape[k + 1 :]) for k in range(len(shape))]
+    try:
+        return np.lib.stride_tricks.as_strided(np.empty(1, dtype), shape, strides)
+    except (ValueError, OverflowError):
+        return None
 
 
 def steps_of(multiply: GemmKernel, operands: GemmOperands, result: Address, epilogue_table: Word = 0) -> list[PreparedStep]:

@@ -209,10 +209,9 @@ class Fields(IntEnum):
     """Chunks down and `ACROSS` a matrix."""
     ACROSS = 20
     EPILOGUE = 21
-    """What is done with a finished chunk (`EpilogueFunction`), or 0; its table, and where its scratch memory begins."""
+    """What is done with a finished chunk (`EpilogueKernel`), or 0; and its table."""
     EPILOGUE_TABLE = 22
-    EPILOGUE_SCRATCH = 23
-    READY = 24
+    READY = 23
     """How many panels of the left operand have been packed."""
 
 
@@ -293,9 +292,8 @@ class _Multiplying:
         t, f = self.t, self.f
         above = t.let(f"mul i64 {matrix}, {f.rows}")
         low, high = (t.let(f"add i64 {above}, {f.panel(t, p)[0]}") for p in (self.low, self.high))
-        scratch = t.let(f"getelementptr i8, ptr %scratch, i64 {f.epilogue_scratch}")
         ranges = f"i64 {low}, i64 {high}, i64 {self.left}, i64 {right}"
-        t.line(f"call void {f.epilogue}(ptr {f.epilogue_table}, {ranges}, ptr {scratch})")
+        t.line(f"call void {f.epilogue}(ptr {f.epilogue_table}, {ranges})")
 
     def block(self, term: str) -> None:
         """Some terms of the sums."""

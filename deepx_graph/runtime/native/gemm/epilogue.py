@@ -1,8 +1,7 @@
-"""The epilogue of a GEMM, chunk by chunk: elementwise steps, and reductions of whole rows, while the chunk is in a cache.
+"""A GEMM with its epilogue: elementwise steps, and reductions of whole rows, on each chunk of the result while it is in a cache.
 
-A function of one matrix product and its epilogue is taken apart; the epilogue becomes a kernel of one loop nest that reads and
-writes the result in place. Its machine code takes a range of columns, too, so that a chunk need not have whole rows where no row is
-reduced.
+A function of one matrix product and its epilogue is taken apart; the epilogue becomes a loop over rows that reads and writes the
+result in place. It takes a range of columns, too, so that a chunk need not have whole rows where no row is reduced.
 """
 
 from __future__ import annotations
@@ -23,14 +22,11 @@ from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
 from deepx_graph.runtime.engines.gemm import BatchedGemm, batched_gemm_of
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.gemm.code import operands_of, own_bytes, steps_of
-from deepx_graph.runtime.native.gemm.kernel import BLOCK_TERMS, EpilogueFunction, GemmKernel, fits
-from deepx_graph.runtime.native.llvm import machine_code
-from deepx_graph.runtime.native.llvm.target import this_machine
-from deepx_graph.runtime.native.loopnest import kernel as loopnest
-from deepx_graph.runtime.native.loopnest.emit import NestEmitter
-from deepx_graph.runtime.native.loopnest.kernel import NativeKernel
+from deepx_graph.runtime.native.gemm.kernel import BLOCK_TERMS, GemmKernel, fits
+from deepx_graph.runtime.native.loop_program import epilogue
+from deepx_graph.runtime.native.loop_program.epilogue import EpilogueKernel
 from deepx_graph.runtime.native.machine_kernel import MachineCode, MachineKernel, Workspace
-from deepx_graph.runtime.native.prepared import Address, Base, PreparedKernel, epilogue_table, parameter_shapes
+from deepx_graph.runtime.native.prepared import Address, Base, PreparedKernel, epilogue_table
 from deepx_graph.runtime.straightline import ArrayType
 from deepx_graph.types import TensorType
 
@@ -46,9 +42,11 @@ def build(function: Function, threads: int) -> FusedGemm:
     gemm = batched_gemm_of(parts.node)
     if gemm is None or not fits(gemm):
         raise Declined("no product in machine code")
-    kernel = loopnest.build(parts.epilogue, threads, _rows_apart(parts.node))
-    _check(kernel, gemm)
-    return FusedGemm(function, parts, gemm, kernel, threads)
+    then = epilogue.build(parts.epilogue, _rows_apart(parts.node))
+    packed = gemm.columns * min(gemm.depth, BLOCK_TERMS) * gemm.dtype.itemsize
+    if then.needs_rows and packed > MOST_ROW_BYTES:
+        raise Declined("the epilogue needs rows too long for a chunk")
+    return FusedGemm(function, parts, gemm, then, threads)
 
 
 def _rows_apart(node: Node) -> int:
@@ -60,50 +58,20 @@ def _rows_apart(node: Node) -> int:
     return sum(d != 1 for d in dims[: len(dims) - columns])
 
 
-def _check(kernel: NativeKernel, gemm: BatchedGemm) -> None:
-    """Raises Declined where an epilogue cannot be run on a chunk of the result."""
-    nests, rows = kernel.nests, gemm.matrices * gemm.rows
-    if len(nests.nests) != 1 or nests.crossing or kernel.own_bytes or 0 not in kernel.in_place[0]:
-        raise Declined("the epilogue is not one loop in place")
-    if nests.in_strips or nests.space[-1] != gemm.columns or nests.count(nests.nests[0]) != rows:
-        raise Declined("the epilogue has other rows")
-    packed = gemm.columns * min(gemm.depth, BLOCK_TERMS) * gemm.dtype.itemsize
-    if _needs_rows(kernel) and packed > MOST_ROW_BYTES:
-        raise Declined("the epilogue needs rows too long for a chunk")
-
-
-def _needs_rows(kernel: NativeKernel) -> bool:
-    """Whether something is kept or reduced along a row, so that the epilogue cannot keep to a range of columns."""
-    (nest,) = kernel.nests.nests
-    return len(nest.stages) > 1 or bool(nest.stages[0].reductions)
-
-
-def _epilogue(kernel: NativeKernel) -> EpilogueFunction:
-    """The machine function of the epilogue."""
-    needs_rows = _needs_rows(kernel)
-    code = NestEmitter(kernel.program, kernel.nests, kernel.nests.nests[0], kernel.layout, this_machine(),
-                       columns=None if needs_rows else ("%left", "%right"))
-    text = "\n".join([code.columns_function("epilogue"), *code.t.declarations, ""])
-    address = machine_code.functions(text, ["epilogue"], kernel)["epilogue"]
-    return EpilogueFunction(address, needs_rows, kernel.layout.scratch_bytes)
-
-
 class FusedGemm(MachineKernel):
     """A product and its epilogue. May be called from several threads at once."""
 
     in_place: tuple[frozenset[int], ...] = (frozenset(),)
     lowering = "machine code, with epilogue"
 
-    def __init__(self, function: Function, parts: WithEpilogue, gemm: BatchedGemm, then: NativeKernel, threads: int) -> None:
+    def __init__(self, function: Function, parts: WithEpilogue, gemm: BatchedGemm, then: EpilogueKernel, threads: int) -> None:
         node = parts.node
         assert isinstance(node.type, TensorType)
         self.results = (ArrayType(gemm.dtype, node.type.shape),)
         self._gemm, self._then, self._params = gemm, then, parts.params
         self._sources = [function.params.index(i) if i.op is PARAM else value_of(i).array for i in node.inputs]
-        self._multiply = GemmKernel.of(gemm, threads, _epilogue(then))
+        self._multiply = GemmKernel.of(gemm, threads, then)
         self._node, self._threads = node, self._multiply.threads
-        assert parts.epilogue is not None
-        self._epilogue_shapes = parameter_shapes(parts.epilogue)
 
     @property
     def workspace_bytes(self) -> int:
@@ -135,7 +103,7 @@ class FusedGemm(MachineKernel):
         sources = [Address(Base.ELEMENTS, next(objects)) if isinstance(k, int) else Address(Base.CONSTANT, next(arrays))
                    for k in self._sources]
         operands, then = operands_of(self._node, self._multiply, self._gemm, sources), self._then
-        if operands is None or not then.reads_plainly(self._epilogue_shapes):
+        if operands is None:
             return None
         table = epilogue_table(then, [result, *range(len(given), result)], result, len(fixed))
         steps = operands.steps + steps_of(self._multiply, operands, Address(Base.ELEMENTS, result), table)
@@ -146,8 +114,7 @@ class FusedGemm(MachineKernel):
     def run(self, workspace: Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
         """The product, with the epilogue on each chunk of it."""
         (into,) = results
-        arrays = self._then.leaves([into, *(args[k] for k in self._params)])
-        workspace.fill([*arrays, into])
+        workspace.fill([into, *(np.asarray(args[k], order="C") for k in self._params), into])
         x, y = self._gemm.operands(*(args[k] if isinstance(k, int) else k for k in self._sources))
         self._multiply(x, y, into.reshape(self._gemm.result_shape), workspace.address)
 

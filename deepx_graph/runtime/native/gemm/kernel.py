@@ -11,7 +11,6 @@ import ctypes
 import math
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
@@ -25,6 +24,7 @@ from deepx_graph.runtime.native.gemm.small import LEAST_EACH
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.builder import F4, F8, DType
 from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.runtime.native.loop_program.epilogue import EpilogueKernel
 from deepx_graph.runtime.native.machine_kernel import SHARED, address_of
 from deepx_graph.runtime.native.threads import pool
 from deepx_graph.runtime.native.transpose import contiguous
@@ -99,21 +99,11 @@ def _offsets(shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
     return offsets
 
 
-@dataclass(frozen=True)
-class EpilogueFunction:
-    """A machine function `epilogue(table, low, high, left, right, scratch)` for rows low..high and columns left..right of a result,
-    the rows of all its matrices counted on; or for all columns of those rows, where it `needs_rows`."""
-
-    address: int
-    needs_rows: bool
-    scratch_bytes: int
-
-
 class GemmKernel:
     """Products of one element type and shape. May be called from several threads at once."""
 
     def __init__(self, dtype: DType, matrices: int, rows: int, columns: int, depth: int, threads: int,
-                 epilogue: EpilogueFunction | None = None) -> None:
+                 epilogue: EpilogueKernel | None = None) -> None:
         bytes_ = this_machine().register_bytes
         self.dtype, self.count, self.rows, self.columns, self.depth = dtype, matrices, rows, columns, depth
         self.threads = threads if matrices * rows * columns * depth >= SHARED_WORK else 1
@@ -128,16 +118,15 @@ class GemmKernel:
         self.chunk_columns = across if epilogue is not None and epilogue.needs_rows else min(across, CHUNK_BYTES // dtype.itemsize)
         rows = EPILOGUE_BYTES // (self.chunk_columns * dtype.itemsize)
         self.chunk_rows = CHUNK_ROWS if epilogue is None else max(LEAST_ROWS, rows)
-        self.part = (self.block * self.width + PANEL_GAP) * -(-self.chunk_columns // self.width) * dtype.itemsize
+        self.scratch_bytes = (self.block * self.width + PANEL_GAP) * -(-self.chunk_columns // self.width) * dtype.itemsize
         self.groups = tuple(self._groups())
         self.packed_bytes = max(n * panels for _, n, _, panels in self.groups) * self.height * depth * dtype.itemsize
         self.address = machine_code.functions(_text(dtype, self.height, bytes_), ["product"], self)["product"]
         self._work = SHARED(self.address)
-        self.scratch_bytes = self.part + (self.epilogue.scratch_bytes + 64 if self.epilogue else 0)
         self.tables = [self._table(*group, *self._chunks(group[1], group[3])) for group in self.groups]
 
     @staticmethod
-    def of(gemm: BatchedGemm, threads: int, epilogue: EpilogueFunction | None = None) -> GemmKernel:
+    def of(gemm: BatchedGemm, threads: int, epilogue: EpilogueKernel | None = None) -> GemmKernel:
         """What computes such a product, and an epilogue on its result."""
         return GemmKernel(gemm.dtype, gemm.matrices, gemm.rows, gemm.columns, gemm.depth, threads, epilogue)
 
@@ -148,7 +137,7 @@ class GemmKernel:
             Fields.LONG: self.long, Fields.MATRIX: matrix, Fields.MATRICES: matrices, Fields.FIRST: first, Fields.PANELS: panels,
             Fields.BLOCK: self.block, Fields.CHUNK_PANELS: chunk_panels, Fields.CHUNK_COLUMNS: self.chunk_columns,
             Fields.DOWN: down, Fields.ACROSS: -(-self.columns // self.chunk_columns),
-            Fields.EPILOGUE: self.epilogue.address if self.epilogue else 0, Fields.EPILOGUE_SCRATCH: -(-self.part // 64) * 64,
+            Fields.EPILOGUE: self.epilogue.address if self.epilogue else 0,
         }  # fmt: skip
         return [known.get(f, 0) for f in Fields]
 

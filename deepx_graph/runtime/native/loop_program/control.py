@@ -25,6 +25,7 @@ from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PHI, PROJ, 
 from deepx_graph.loops.builder import LoopBuilder, memory, part_of
 from deepx_graph.loops.complex import joined, parts
 from deepx_graph.loops.elements import Value, has_element, settled, tensor_type, value
+from deepx_graph.loops.in_place import copied_only
 from deepx_graph.loops.lower import filled, lower, write
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import Buffer, Cell, Copy, For, LoopProgram, Statement, While, blocks_of, walk
@@ -36,7 +37,7 @@ from deepx_graph.ops.math.elementwise import add, and_, compare
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.numexpr_engine import alone
 from deepx_graph.runtime.engines.outline import as_kernel, outlined
-from deepx_graph.runtime.native.loop_program.kernel import LoopKernel, copied_only, nanoseconds
+from deepx_graph.runtime.native.loop_program.kernel import LoopKernel, nanoseconds
 from deepx_graph.types import BOOL, I64, DType, TensorType, TupleType
 
 SMALL = 9
@@ -63,10 +64,10 @@ def build(function: Function, threads: int, *, bounded: bool = False) -> LoopKer
     """The kernel of a function with loops; `bounded` says that it has one, of few iterations. Raises Declined."""
     try:
         program = lower_control(function)
-        if (longest := max(map(nanoseconds, _iterations(program)), default=0.0)) > MOST_NANOSECONDS:
+        if (longest := max((nanoseconds(i, vectors=False) for i in _iterations(program)), default=0.0)) > MOST_NANOSECONDS:
             raise NotExpressible(f"iterations of about {longest / 1000:.0f} microseconds")
         loops = [s for s in walk(program.body) if isinstance(s, While)]
-        if len(loops) > bounded or (not bounded and nanoseconds(program.body) > CALL_NANOSECONDS):
+        if len(loops) > bounded or (not bounded and nanoseconds(program.body, vectors=False) > CALL_NANOSECONDS):
             raise NotExpressible("a loop that may run long")
         kernel = LoopKernel(function, optimised(program), threads)
     except NotExpressible as e:

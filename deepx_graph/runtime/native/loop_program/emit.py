@@ -88,10 +88,13 @@ class FunctionEmitter:
     It is not for LLVM to inline: pointers known to be apart cost nothing only as parameters, and code is optimised once.
     """
 
-    def __init__(self, machine: Target, metadata: Iterator[int], streams: frozenset[Buffer] = frozenset()) -> None:
+    def __init__(self, machine: Target, metadata: Iterator[int], streams: frozenset[Buffer] = frozenset(),
+                 near: frozenset[Buffer] = frozenset()) -> None:
         self.t, self.machine, self.metadata = IRBuilder(1, machine.register_bytes == 64), machine, metadata
         self.streams = streams
         """The buffers that are stored past the caches."""
+        self.near = near
+        """Those that may be the same memory as another."""
         self.slots: dict[Cell, str] = {}
         self.locals: dict[Buffer, str] = {}
         self.used: dict[Buffer, None] = {}
@@ -99,8 +102,9 @@ class FunctionEmitter:
         self.narrow: dict[ScalarVar, str] = {}
         """The i32 values of subscripts that are such."""
 
-    def function(self, name: str, body: Sequence[Statement], *, shared: bool) -> str:
-        """The text of the function; `used` are then the buffers that it takes, in order. Raises NoPrimitive."""
+    def function(self, name: str, body: Sequence[Statement], *, shared: bool, more: Sequence[str] = ()) -> str:
+        """The text of the function; `used` are then the buffers that it takes, in order; `more` are integers behind its bounds.
+        Raises NoPrimitive."""
         if shared:
             (loop,) = body
             assert isinstance(loop, For)
@@ -110,10 +114,10 @@ class FunctionEmitter:
         if self.streams:
             self.t.line("fence seq_cst")
         self.t.line("ret void")
-        pointers = [f"ptr noalias nocapture {_named(b)}" for b in self.used]
+        pointers = [f"ptr {'' if b in self.near else 'noalias '}nocapture {_named(b)}" for b in self.used]
         head = [f"  {slot} = alloca {scalar_type(np_dtype(c.dtype))}" for c, slot in self.slots.items()]
         head += [f"  {slot} = alloca [{b.size} x {memory_type(np_dtype(b.dtype))}], align 64" for b, slot in self.locals.items()]
-        params = ", ".join([*pointers, *(["i64 %low", "i64 %high"] if shared else [])])
+        params = ", ".join([*pointers, *(f"i64 {x}" for x in (["%low", "%high", *more] if shared else []))])
         text = [f"define internal void @{name}({params}) nounwind noinline {{", "entry:", *head, *self.t.lines, "}"]
         return "\n".join(text)
 
@@ -303,6 +307,13 @@ def _is_vectors(loop: For) -> bool:
     return is_free and trips is not None and trips[1] >= LEAST_VECTOR and not any(blocks_of(each) for each in loop.body)
 
 
+def is_all_vectors(body: Sequence[Statement], machine: Target) -> bool:
+    """Whether all innermost loops of statements are written as vectors, so that nothing is left to LLVM's passes."""
+    loops = [s for s in walk(list(body)) if isinstance(s, (For, While))]
+    inner = [s for s in loops if not any(isinstance(x, (For, While)) for block in blocks_of(s) for x in walk(block))]
+    return all(isinstance(s, For) and not _is_row(s) and plan(s, machine) is not None for s in inner)
+
+
 def _is_row(loop: For) -> bool:
     """Whether a loop goes along a short row of local memory, and along memory elsewhere: unrolled, it is vectors in registers."""
     size, accesses = loop.high - loop.low, [s for s in loop.body if isinstance(s, (Load, Store))]
@@ -321,22 +332,23 @@ def streamed(program: LoopProgram, body: Sequence[Statement]) -> frozenset[Buffe
     return frozenset(touched & set(program.results)) - read
 
 
-def module_text(program: LoopProgram, shares: Sequence[CodePart], machine: Target) -> str:
+def module_text(program: LoopProgram, shares: Sequence[CodePart], machine: Target, near: frozenset[Buffer] = frozenset()) -> str:
     """The IR of a program: `all(table, scratch)` where one thread does everything; else for each part `work<k>(table, counter,
-    scratch)`, which threads share, or `whole<k>(table, scratch)`. Raises NoPrimitive."""
+    scratch)`, which threads share, or `whole<k>(table, scratch)`. `near` buffers may be the same memory as others. Raises
+    NoPrimitive."""
     slot = {b: k for k, b in enumerate((*program.arguments, *program.results, *program.constants, *program.scratch))}
     objects = len(program.arguments) + len(program.results)
     alone = not any(part.chunks for part in shares)
     functions, declarations, metadata = [], dict[str, None](), count(FREE)
     for k, part in enumerate(shares):
         if isinstance(copy := part.body[0], Copy):
-            functions.append(_copy(k, copy, *_pointers((copy.target, copy.source), slot, objects)))
+            functions.append(_copy(k, copy, *pointers((copy.target, copy.source), slot, objects)))
             declarations["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"] = None
             continue
-        e = FunctionEmitter(machine, metadata, streamed(program, part.body))
+        e = FunctionEmitter(machine, metadata, streamed(program, part.body), near)
         functions.append(e.function(f"part{k}", part.body, shared=part.chunks > 0))
         declarations |= e.t.declarations
-        loads, arguments = _pointers(e.used, slot, objects)
+        loads, arguments = pointers(e.used, slot, objects)
         functions.append(_worker(k, part, loads, arguments) if part.chunks else _whole(k, loads, arguments, hidden=alone))
     if alone:
         functions.append(_all(len(shares)))
@@ -378,7 +390,7 @@ def _named(buffer: Buffer) -> str:
     return f"%m.{buffer.name}"
 
 
-def _pointers(used: Sequence[Buffer] | dict[Buffer, None], slot: dict[Buffer, int], objects: int) -> tuple[list[str], list[str]]:
+def pointers(used: Sequence[Buffer] | dict[Buffer, None], slot: dict[Buffer, int], objects: int) -> tuple[list[str], list[str]]:
     """Instructions that find the buffers by the table, and the arguments of a call with them."""
     lines, arguments = [], []
     for b in used:

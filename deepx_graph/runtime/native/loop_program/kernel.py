@@ -11,9 +11,10 @@ import numpy as np
 
 from deepx_graph.ir import Function
 from deepx_graph.loops.elements import tensor_type
+from deepx_graph.loops.in_place import copied_only, written_over
 from deepx_graph.loops.lower import lower
 from deepx_graph.loops.passes.pipeline import optimised
-from deepx_graph.loops.program import Buffer, Copy, For, Load, LoopProgram, Statement, walk
+from deepx_graph.loops.program import Buffer, Combine, For, Let, LoopProgram, Statement, Store, walk
 from deepx_graph.loops.scalar import NotExpressible
 from deepx_graph.loops.weight import price_of, weighted
 from deepx_graph.runtime.cost import model as cost
@@ -22,11 +23,13 @@ from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
-from deepx_graph.runtime.native.loop_program.emit import CodePart, module_text, parts
-from deepx_graph.runtime.native.loop_program.primitives import array_dtype
+from deepx_graph.runtime.native.loop_program.emit import CodePart, is_all_vectors, module_text, parts
+from deepx_graph.runtime.native.loop_program.primitives import array_dtype, np_dtype
+from deepx_graph.runtime.native.loop_program.vector_loop import plan
 from deepx_graph.runtime.native.machine_kernel import (
     Layout,
     MachineCode,
+    data_is_where_expected,
 )
 from deepx_graph.runtime.straightline import ArrayType
 from deepx_graph.types import leaves
@@ -39,6 +42,8 @@ MOST_CHUNKS = 64
 
 def build(function: Function, threads: int) -> LoopKernel:
     """The kernel of a function. Raises Declined where a declaration says no element, or a primitive has no machine code."""
+    if not data_is_where_expected():
+        raise Declined("arrays of this Python are not laid out as kernels expect")
     try:
         return LoopKernel(function, optimised(lower(function)), threads)
     except NotExpressible as e:
@@ -60,10 +65,12 @@ class LoopKernel(MachineCode):
         self.params = tuple(range(len(program.arguments)))
         types = [tensor_type(t) for r in function.results for t in leaves(r.type)]
         self.results = tuple(ArrayType(array_dtype(t.dtype), t.shape) for t in types)
-        self.in_place = tuple(frozenset(copied_only(program, r)) for r in program.results)
+        over = [_written_over(program, r) for r in program.results]
+        self.in_place = tuple(frozenset(copied_only(program, r)).union(o) for r, o in zip(program.results, over, strict=True))
+        near = {program.arguments[k] for o in over for k in o} | {r for r, o in zip(program.results, over, strict=True) if o}
         self.shares = [CodePart(tuple(p), self._chunks(p)) for p in parts(program)]
         self.nanoseconds = sum(nanoseconds(s.body) for s in self.shares)
-        self._functions(module_text(program, self.shares, this_machine()))
+        self._functions(module_text(program, self.shares, this_machine(), frozenset(near)))
 
     def _chunks(self, body: Sequence[Statement]) -> int:
         """In how many shares a part is done; 0 for one that one thread does."""
@@ -79,7 +86,8 @@ class LoopKernel(MachineCode):
         shares = [("work", min(self.threads, s.chunks)) if s.chunks else ("whole", 0) for s in self.shares]
         alone = not any(threads for _, threads in shares)
         called = [("all", 0)] if alone else [(f"{name}{k}", threads) for k, (name, threads) in enumerate(shares)]
-        at = machine_code.functions(ir, [name for name, _ in called], self, optimise=True)
+        plain = all(is_all_vectors(s.body, this_machine()) for s in self.shares)
+        at = machine_code.functions(ir, [name for name, _ in called], self, optimise=not plain)
         self.calls = tuple((at[name], threads) for name, threads in called)
 
     def predicted(self) -> ForecastParts:
@@ -89,15 +97,24 @@ class LoopKernel(MachineCode):
         return ForecastParts(0.0, self.nanoseconds / threads, cost.memory_ns(constants(), nbytes, threads))
 
 
-def copied_only(program: LoopProgram, result: Buffer) -> list[int]:
-    """The arguments that are only copied into a result, before anything else: it may lie in their memory, with nothing copied."""
-    read = {s.buffer for s in walk(program.body) if isinstance(s, Load)}
-    copies = [s for s in walk(program.body) if isinstance(s, Copy)]
-    sources = [s.source for s in copies if s.target is result and s.source not in read]
-    return [k for k, a in enumerate(program.arguments) if a in sources and sum(s.source is a for s in copies) == 1]
+def _written_over(program: LoopProgram, result: Buffer) -> list[int]:
+    """The arguments that a result may lie over while it is computed: by vectors of our own, for which that costs nothing."""
+    loops = [s for s in walk(program.body) if isinstance(s, For) and any(isinstance(x, Store) for x in s.body)]
+    loops = [s for s in loops if any(isinstance(x, Store) and x.buffer is result for x in s.body)]
+    return written_over(program, result) if all(plan(s, this_machine()) for s in loops) else []
 
 
-def nanoseconds(body: Sequence[Statement]) -> float:
-    """About how long one thread works on statements."""
-    work = sum(times * price_of(s) for s, times in weighted(list(body)))
-    return cost.nest_ns(constants(), 1, SCALAR * work)
+def nanoseconds(body: Sequence[Statement], *, vectors: bool = True) -> float:
+    """About how long one thread works on statements; all of them are taken for scalar code where there are no `vectors` yet."""
+    statements = list(body)
+    loops = [s for s in walk(statements) if vectors and isinstance(s, For) and plan(s, this_machine()) is not None]
+    fast = {id(s) for loop in loops for s in loop.body}
+    work = sum(times * (_vector_price(s) if id(s) in fast else SCALAR * price_of(s)) for s, times in weighted(statements))
+    return cost.nest_ns(constants(), 1, work)
+
+
+def _vector_price(s: Statement) -> float:
+    """What a statement costs an element in a loop of vectors."""
+    if isinstance(s, (Let, Combine)):
+        return cost.lane_price(s.primitive, np_dtype((s.target if isinstance(s, Let) else s.cell).dtype).itemsize)
+    return price_of(s)

@@ -41,6 +41,7 @@ class Scalars(Protocol):
     machine: Target
     env: dict[ScalarVar, str]
     streams: frozenset[Buffer]
+    near: frozenset[Buffer]
 
     def statement(self, s: Statement) -> None:
         """Writes a statement."""
@@ -158,11 +159,14 @@ class VectorLoop:
         return s.buffer in self.outside.streams and self.lanes * s.buffer.dtype.itemsize % LINE == 0
 
     def _on_lines(self, stores: Sequence[Store]) -> str:
-        """Whether vectors lie on cache lines."""
+        """Whether vectors lie on cache lines, and not where what is loaded lies."""
         t, found = self.t, "true"
         for s in stores:
             inside = t.let(f"and i64 {t.let(f'ptrtoint ptr {self.bases[s]} to i64')}, {LINE - 1}")
             found = t.let(f"and i1 {found}, {t.let(f'icmp eq i64 {inside}, 0')}")
+            for load in self.plan.inside if s.buffer in self.outside.near else ():
+                if isinstance(load, Load) and load.buffer in self.outside.near:
+                    found = t.let(f"and i1 {found}, {t.let(f'icmp ne ptr {self.bases[s]}, {self.bases[load]}')}")
         return found
 
     def _loop(self, count: str, past_caches: frozenset[Buffer] = frozenset()) -> None:

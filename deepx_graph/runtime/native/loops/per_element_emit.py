@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from deepx_graph.ir.scalar_expr import FUNCTION_PRICE, price
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels.program import KernelProgram, Step
 from deepx_graph.runtime.native.llvm import primitives
 from deepx_graph.runtime.native.llvm.builder import BOOL, IRBuilder, VectorValue, branch, least
 from deepx_graph.runtime.native.llvm.target import Target
-from deepx_graph.runtime.native.loopnest.emit import worker
-from deepx_graph.runtime.native.loopnest.nest import SLOW, Chunks, price
 from deepx_graph.runtime.native.loops.per_element import MaskedLoop
 from deepx_graph.runtime.native.machine_kernel import DATA
 
@@ -89,8 +88,26 @@ def module_text(loop: MaskedLoop, program: KernelProgram, piece: int, table_slot
     """The IR of the loop over pieces of `piece` elements, a multiple of 64. Raises Declined."""
     emitter = _LoopEmitter(loop, program, piece, table_slots, machine)
     pieces = -(-emitter.size // piece)
-    text = [emitter.function("nest0"), worker(0, pieces, Chunks(pieces, 1)), _whole(pieces)]
+    text = [emitter.function("nest0"), _worker(pieces), _whole(pieces)]
     return "\n".join([*text, *emitter.t.declarations, ""])
+
+
+def _worker(pieces: int) -> str:
+    """What each thread runs: it takes the next piece from a counter until there are none."""
+    return f"""define void @work0(ptr %table, ptr %counter, ptr %scratch) nounwind {{
+entry:
+  br label %next
+next:
+  %piece = atomicrmw add ptr %counter, i64 1 monotonic
+  %some = icmp slt i64 %piece, {pieces}
+  br i1 %some, label %take, label %done
+take:
+  %end = add i64 %piece, 1
+  call void @nest0(ptr %table, i64 %piece, i64 %end, ptr %scratch, i64 %piece)
+  br label %next
+done:
+  ret void
+}}"""
 
 
 def _whole(pieces: int) -> str:
@@ -194,8 +211,8 @@ class _LoopEmitter:
         """Vectors of a group: iterations depend on each other, so several go side by side as far as there are registers."""
         width = max([d.itemsize for d in self.array_dtypes]) * self.lanes / self.machine.register_bytes
         wide = sum(self._varies(r) for r in self.given) + len(self.loop.arrays) + 3
-        work = sum(map(price, (*self.head, *self.body)))
-        most = 2 if any(s.primitive in SLOW for s in (*self.head, *self.body)) or work > 60 else 4
+        prices = [price(s.primitive) for s in (*self.head, *self.body)]
+        most = 2 if any(p >= FUNCTION_PRICE for p in prices) or sum(prices) > 60 else 4
         return max(1, min(most, int(REGISTERS / (wide * max(1.0, width)))))
 
     # --- a group of vectors

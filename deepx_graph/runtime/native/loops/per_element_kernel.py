@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.ir import Function, Node
+from deepx_graph.ir.scalar_expr import price
 from deepx_graph.ir.structure import CONSTANT, PARAM, index_of, value_of
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.file import constants
@@ -27,7 +28,6 @@ from deepx_graph.runtime.kernels.program import Array, KernelProgram
 from deepx_graph.runtime.memory.pool import RESULTS, delivered, result_memory, room
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
-from deepx_graph.runtime.native.loopnest.nest import price
 from deepx_graph.runtime.native.loops.per_element import MaskedLoop, recognise
 from deepx_graph.runtime.native.loops.per_element_emit import (
     FLAG,
@@ -72,7 +72,7 @@ class Shares:
     @staticmethod
     def of(loop: MaskedLoop, program: KernelProgram) -> Shares:
         """A matter of the loop and of the constants of the machine, never of the number of threads."""
-        size, work = math.prod(loop.shape), max(2, sum(map(price, program.steps)))
+        size, work = math.prod(loop.shape), max(2, sum(price(s.primitive) for s in program.steps))
         iteration_ns = cost.nest_ns(constants(), size, work)
         iterations = ITERATIONS_EXPECTED if loop.bound is None else loop.bound
         count = max(1, min(MOST_PIECES, size // LEAST_PIECE, int(iteration_ns * iterations / PIECE_NANOSECONDS)))

@@ -1,0 +1,93 @@
+"""Which results of a loop program may lie in the memory of an argument.
+
+Where a result is first copied from an argument, nothing is copied. Elsewhere each element must be read for the last time before
+it is written: in the same iteration of the loops around both, whose iterations touch parts of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from deepx_graph.loops.program import Buffer, Copy, For, Load, LoopProgram, Statement, Store, blocks_of, position_in, walk
+from deepx_graph.loops.scalar import Affine, ScalarVar
+
+
+def copied_only(program: LoopProgram, result: Buffer) -> list[int]:
+    """The arguments that are only copied into a result, before anything else: it may lie in their memory, with nothing copied."""
+    read = {s.buffer for s in walk(program.body) if isinstance(s, Load)}
+    copies = [s for s in walk(program.body) if isinstance(s, Copy)]
+    sources = [s.source for s in copies if s.target is result and s.source not in read]
+    return [k for k, a in enumerate(program.arguments) if a in sources and sum(s.source is a for s in copies) == 1]
+
+
+def written_over(program: LoopProgram, result: Buffer) -> list[int]:
+    """The arguments of a result's type whose elements are all read before those of the result are written."""
+    stores = list(_accesses(program.body, result))
+    fitting = [k for k, a in enumerate(program.arguments) if (a.dtype, a.shape) == (result.dtype, result.shape)]
+    return [k for k in fitting if stores and _is_read_first(list(_accesses(program.body, program.arguments[k])), stores)]
+
+
+@dataclass(frozen=True)
+class _Access:
+    """A load or a store, and where it stands: the loops around it and its place in each of their blocks, outermost first. `at` is
+    None where all elements are touched."""
+
+    at: Affine | None
+    loops: tuple[Statement, ...]
+    places: tuple[int, ...]
+
+
+def _accesses(body: Sequence[Statement], buffer: Buffer, loops: tuple[Statement, ...] = (),
+              places: tuple[int, ...] = ()) -> Iterator[_Access]:
+    for k, s in enumerate(body):
+        if isinstance(s, (Load, Store)) and s.buffer is buffer:
+            yield _Access(position_in(buffer, s.index), loops, (*places, k))
+        elif isinstance(s, Copy) and buffer in (s.source, s.target):
+            yield _Access(None, loops, (*places, k))
+        for n, block in enumerate(blocks_of(s)):
+            yield from _accesses(block, buffer, (*loops, s), (*places, k, n))
+
+
+def _is_read_first(loads: Sequence[_Access], stores: Sequence[_Access]) -> bool:
+    return all(_is_before(load, store) for load in loads for store in stores)
+
+
+def _is_before(load: _Access, store: _Access) -> bool:
+    """Whether a load never sees what a store has written."""
+    common: list[Statement] = []
+    for x, y in zip(load.loops, store.loops, strict=False):
+        depth = 2 * len(common)
+        if x is not y or load.places[depth : depth + 2] != store.places[depth : depth + 2]:
+            break
+        common.append(x)
+    depth = 2 * len(common)
+    if load.places[depth] >= store.places[depth]:
+        return False
+    return not common or _have_own_parts(common, load, store)
+
+
+def _have_own_parts(loops: Sequence[Statement], load: _Access, store: _Access) -> bool:
+    """Whether no two iterations of some loops touch the same element by these accesses."""
+    if load.at is None or store.at is None:
+        return False
+    axes: list[ScalarVar] = []
+    for loop in loops:
+        if not isinstance(loop, For) or not loop.parallel:
+            return False
+        axes.append(loop.axis)
+    rests = []
+    for at in (load.at, store.at):
+        rest = Affine(tuple(t for t in at.terms if t[0] not in axes), at.constant)
+        if (ends := rest.bounds) is None:
+            return False
+        rests.append(ends)
+    if any(load.at.stride(axis) != store.at.stride(axis) for axis in axes):
+        return False
+    span = max(high for _, high in rests) - min(low for low, _ in rests) + 1
+    for axis in sorted(axes, key=load.at.stride):
+        step = load.at.stride(axis)
+        if axis.low is None or axis.high is None or (step < span and axis.high > axis.low):
+            return False
+        span += step * (axis.high - axis.low)
+    return True

@@ -15,7 +15,7 @@ from deepx_graph.ir import Function, peephole
 from deepx_graph.loops.builder import LoopBuilder
 from deepx_graph.loops.complex import joined, parts
 from deepx_graph.loops.elements import call, settled
-from deepx_graph.loops.scalar import Affine, Index
+from deepx_graph.loops.scalar import Affine, Index, identity
 from deepx_graph.loops.storage import is_narrow, wide
 from deepx_graph.loops.tensor import LazyTensor, in_memory
 from deepx_graph.types import F32, F64, DType
@@ -25,6 +25,9 @@ LONG_SUM = 4096
 
 ROW = 256
 """The most totals side by side: they stay in the nearest cache."""
+
+JAM = 4
+"""So many steps of a fold are done for a row of totals at a time (unroll and jam): totals are then loaded and stored less often."""
 
 TILE_ROWS, TILE_COLUMNS = 4, 32
 """Totals of a tile of neighbouring rows: they stay in registers, and what is read for one row is used for all."""
@@ -137,10 +140,49 @@ def fold_rows(b: LoopBuilder, outs: Sequence[LazyTensor], row: Callable[[int], R
         totals, values = row(min(most, shape[-1])), starts()
         with b.loop(width) as k:
             totals.put(k, values)
-        with b.loops(extents) as inner, b.loop(width) as k:
-            totals.add(k, elements((*outer, first + k), inner))
+        for low, high, each in _jammed(extents):
+            with b.loops(extents[:-1]) as inner, b.loop(high, low) as i, b.loop(width) as k:
+                found: Sequence[Any] = totals.at(k)
+                for step in range(each):
+                    found = totals.combine(found, elements((*outer, first + k), (*inner, i * each + step)))
+                totals.put(k, found)
         with b.loop(width) as k:
             totals.store(k, outs, (*outer, first + k))
+
+
+def fold_strips(b: LoopBuilder, out: LazyTensor, primitive: str, start: Any, extents: Sequence[int], strip: int,
+                elements: Callable[[Index, Index], Any]) -> None:
+    """The same as `fold_rows` for a vector of results, by a primitive, in strips of so many steps that threads share; the totals of
+    strips are then combined in order."""
+    size, steps = out.shape[0], math.prod(extents)
+    count, total = -(-steps // strip), sum_dtype(wide(out.dtype), primitive, steps)
+    first = identity(primitive, total)
+    assert first is not None
+    partial = in_memory(b.buffer(total, (count, size)), total)
+    with b.loop(count, parallel=True) as s:
+        totals = row_sums(b, out.dtype, steps, size, primitive)
+        with b.loop(size) as k:
+            totals.put(k, [first])
+        with b.loop(b.least(Affine((), steps) - s * strip, strip)) as i:
+            inner = b.unflattened(s * strip + i, extents)
+            with b.loop(size) as k:
+                totals.add(k, [elements((k,), inner)])
+        with b.loop(size) as k:
+            totals.store(k, [partial], (s, k))
+    fold_rows(b, [out], lambda width: row_sums(b, out.dtype, steps, width, primitive), lambda: [start], [count],
+              lambda at, inner: [partial.at(b, (*inner, *at))])
+
+
+def _jammed(extents: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """The last of some extents in ranges of so many steps at a time, which a total takes up while it is in a register."""
+    last = extents[-1]
+    if last >= 2 * JAM and math.prod(extents[:-1]) == 1:
+        yield 0, last // JAM, JAM
+        last, rest = last % JAM, last - last % JAM
+        if last:
+            yield rest, rest + last, 1
+    else:
+        yield 0, last, 1
 
 
 def fold_tiles(b: LoopBuilder, outs: Sequence[LazyTensor], row: Callable[[int], RowFold], starts: Callable[[], Sequence[Any]],

@@ -40,7 +40,7 @@ from deepx_graph.runtime.kernels import lower_primitives
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.native import trampoline as entry
 from deepx_graph.runtime.native import trampoline_ir
-from deepx_graph.runtime.native.loopnest.kernel import build
+from deepx_graph.runtime.native.loop_program.kernel import build
 from deepx_graph.runtime.native.trampoline import quick
 from deepx_graph.runtime.straightline import ArrayType, SegmentCall
 from deepx_graph.types import DType, tensor, type_of_array

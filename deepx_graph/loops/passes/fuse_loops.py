@@ -79,7 +79,8 @@ def _is_worth_it(first: For, second: For, outermost: bool) -> bool:
         return False
     if outermost and not (first.parallel and second.parallel and not first.high.terms and first.high.constant > 1):
         return False
-    if not (first.parallel and second.parallel) and not (_is_plain(first) and _is_plain(second)):
+    alike = (_is_plain(first) and _is_plain(second)) or (not outermost and _has_rows(first) and _has_rows(second))
+    if not (first.parallel and second.parallel) and not alike:
         return False
     return not _touched(first).isdisjoint(_touched(second))
 
@@ -92,6 +93,11 @@ def _is_plain(loop: For) -> bool:
         if isinstance(s, (Load, Store)) and position_in(s.buffer, s.index).stride(loop.axis) not in (0, 1):
             return False
     return True
+
+
+def _has_rows(loop: For) -> bool:
+    """Whether each iteration goes along memory, in loops of its own."""
+    return any(isinstance(s, For) for s in loop.body)
 
 
 def _touched(loop: For) -> set[Buffer]:

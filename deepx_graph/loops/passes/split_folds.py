@@ -31,6 +31,7 @@ from deepx_graph.loops.program import (
     Statement,
     Store,
     free,
+    position_in,
     reads,
     walk,
 )
@@ -45,6 +46,7 @@ def split_folds(program: LoopProgram) -> LoopProgram:
     """The program with folds in strips, in place."""
     split = _Splitting(program)
     body = [each for s in program.body for each in split.statement(s)]
+    split.strips = [found for s in body for found in _strips_of(s)]
     program.body = [split.in_strips(s) for s in body]
     program.scratch = (*program.scratch, *split.scratch)
     return program
@@ -56,6 +58,8 @@ class _Splitting:
         self.scratch: list[Buffer] = []
         self.cut: dict[int, set[Buffer]] = {}
         """What strips of folds of so many elements read."""
+        self.strips: list[tuple[For, For, set[Buffer]]] = []
+        """Loops over strips of rows and over the rows, with the buffers of which these are rows."""
 
     def statement(self, s: Statement) -> Iterator[Statement]:
         """A statement of the top level, after the strips of the folds in it."""
@@ -126,7 +130,7 @@ class _Splitting:
         before: list[Statement] = []
         high = Affine((), strip)
         if n % strip:
-            rest = fresh.var(I64, 1, strip)
+            rest = fresh.var(I64, n % strip, strip)
             before.append(Let(rest, "min", (Affine((), n) - s * strip, high)))
             high = affine(rest)
         body = _Parts(fresh, {loop.axis: s * strip + affine(k)}, cells).block(loop.body)
@@ -137,7 +141,7 @@ class _Splitting:
         if not isinstance(s, For) or not s.parallel or s.low != Affine() or s.high.terms:
             return s
         if any(isinstance(e, For) for e in walk(s.body)):
-            return s
+            return self._rows_in_strips(s)
         n = s.high.constant
         touched = {e.buffer for e in walk(s.body) if isinstance(e, (Load, Store))}
         if n not in self.cut or touched.isdisjoint(self.cut[n]):
@@ -145,6 +149,34 @@ class _Splitting:
         count = -(-n // STRIP)
         axis = self.fresh.var(I64, 0, count - 1)
         return For(axis, Affine(), Affine((), count), self._strip(s, affine(axis), STRIP, {}), parallel=True)
+
+
+    def _rows_in_strips(self, s: For) -> For:
+        """A loop over rows that is cut as a fold of the same rows is, so that both can be one."""
+        n, touched = s.high.constant, {e.buffer for e in walk(s.body) if isinstance(e, (Load, Store))}
+        for strips, rows, buffers in self.strips:
+            size = rows.axis.high + 1  # type: ignore[operator]
+            if strips.high.constant == -(-n // size) and n > size and not touched.isdisjoint(buffers):
+                axis, row = self.fresh.var(I64, 0, strips.high.constant - 1), self.fresh.var(I64, 0, size - 1)
+                copier = Copier(self.fresh, {strips.axis: affine(axis)})
+                ends = copier.block([e for e in strips.body if isinstance(e, Let)])  # how many rows there are
+                copier.scalars[s.axis] = affine(axis) * size + affine(row)
+                body = [*ends, For(row, Affine(), affine(copier.scalar(rows.high)), copier.block(s.body), s.parallel)]
+                return For(axis, Affine(), strips.high, body, parallel=True)
+        return s
+
+
+def _strips_of(s: Statement) -> Iterator[tuple[For, For, set[Buffer]]]:
+    """A loop over strips of rows, the one over the rows of each, and the buffers of which they are rows."""
+    if not isinstance(s, For) or not s.parallel or s.high.terms:
+        return
+    for rows in s.body:
+        if isinstance(rows, For) and rows.low == Affine() and rows.axis.high is not None and not rows.parallel:
+            strip = rows.axis.high + 1
+            loads = [(e.buffer, position_in(e.buffer, e.index)) for e in walk(rows.body) if isinstance(e, Load)]
+            found = {b for b, at in loads if 0 < at.stride(rows.axis) * strip == at.stride(s.axis)}
+            if found:
+                yield s, rows, found
 
 
 @dataclass(eq=False)

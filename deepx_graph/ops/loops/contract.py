@@ -10,8 +10,8 @@ from typing import Any
 from deepx_graph.ir import Node
 from deepx_graph.loops import Affine, LazyTensor, LoopBuilder, NotExpressible, Scalar, accumulate
 from deepx_graph.loops.elements import settled
-from deepx_graph.loops.fold import ROW, RowFold, fold, fold_rows, fold_tiles, primitive_of, row_fold, row_sums
-from deepx_graph.loops.scalar import Index, affine
+from deepx_graph.loops.fold import ROW, RowFold, fold, fold_rows, fold_strips, fold_tiles, primitive_of, row_fold, row_sums
+from deepx_graph.loops.scalar import Index, affine, identity
 from deepx_graph.loops.storage import wide
 from deepx_graph.loops.tensor import in_memory
 from deepx_graph.ops.contract.linear import FEW_TERMS, free_axes
@@ -20,6 +20,9 @@ from deepx_graph.types import DType
 
 LEAST_ROW = 4
 """From so many neighbours on along the last axis, they are computed side by side."""
+
+STRIP, LEAST_STRIP_ROWS, MOST_COLUMNS = 1 << 16, 64, 4096
+"""Sums of all rows of a matrix are made in strips of so many elements and at least so many rows; totals of a row fit a cache."""
 
 LANES = 16
 """So many rows, or pieces of a long row, are reduced at once by a function of which nothing is known."""
@@ -152,6 +155,12 @@ def reduce_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Seq
         raise NotExpressible("the element says as much")
     if not whole_rows and shape[-1] < LEAST_ROW:
         raise NotExpressible("short rows")
+    primitive = primitive_of(body, dtypes)
+    if primitive and dims == list(range(len(shape) - 1)) and dtypes[0].kind != "complex" and identity(primitive, dtypes[0]):
+        strip = max(LEAST_STRIP_ROWS, STRIP // shape[-1])
+        if shape[-1] <= MOST_COLUMNS and math.prod(extents) >= 4 * strip:
+            fold_strips(b, outs[0], primitive, starts()[0], extents, strip, lambda at, inner: elements(at, inner)[0])
+            return
     if not whole_rows or shape[-1] < LANES * LEAST_PIECE:
         fold_rows(b, outs, lambda width: row_fold(b, body, dtypes, math.prod(extents), width), starts, extents, elements,
                   LANES if whole_rows else ROW)

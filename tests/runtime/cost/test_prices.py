@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from deepx_graph.ir.scalar_expr import FUNCTION_PRICE, PRICES, PRIMITIVES, price
-from deepx_graph.runtime.native.loopnest.nest import SLOW
 
 
 def test_prices_are_of_primitives() -> None:
@@ -17,5 +16,6 @@ def test_what_is_no_primitive_costs_an_addition() -> None:
 
 def test_divisions_cost_more_than_additions_and_functions_more_than_divisions() -> None:
     assert price("mul") < price("div") <= price("sqrt") < FUNCTION_PRICE <= price("exp") < price("log") < price("pow")
-    assert {"exp", "tanh", "erf", "pow", "sin"} <= SLOW
-    assert not {"add", "div", "sqrt", "where"} & SLOW
+    slow = {name for name in PRIMITIVES if price(name) >= FUNCTION_PRICE}
+    assert {"exp", "tanh", "erf", "pow", "sin"} <= slow
+    assert not {"add", "div", "sqrt", "where"} & slow

@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
 from deepx_graph.ir import Builder, Function, Node, Op
+from deepx_graph.loops.program import Let, Store, walk
 from deepx_graph.ops import (
     OPS,
     add,
@@ -35,14 +36,12 @@ from deepx_graph.ops import (
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.ops.interpret import evaluate
 from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.native.llvm import store
 from deepx_graph.runtime.native.llvm.builder import F4, F8, IRBuilder, VectorValue
 from deepx_graph.runtime.native.llvm.machine_code import functions
 from deepx_graph.runtime.native.llvm.math import Maths
 from deepx_graph.runtime.native.llvm.target import this_machine
-from deepx_graph.runtime.native.loopnest.kernel import NativeKernel, build
-from deepx_graph.runtime.native.loopnest.nest import arrange
+from deepx_graph.runtime.native.loop_program.kernel import LoopKernel, build
 from deepx_graph.types import F32, F64, I32, DType, dtype_named, tensor
 from tests.support import laws
 from tests.support.functions import Array, function_of
@@ -72,7 +71,7 @@ def near(got: Array, want: Array, ulps: float) -> bool:
 
 
 def check(function: Function, args: Sequence[Array], ulps: float = ULPS, threads: int = 2,
-          required: bool = True) -> NativeKernel | None:
+          required: bool = True) -> LoopKernel | None:
     try:
         kernel = build(function, threads)
     except Declined:
@@ -273,17 +272,18 @@ def test_results_may_overwrite_an_operand_only_where_that_is_right() -> None:
     assert np.array_equal(crossed([y], [y])[0], x + x.sum(0))
 
 
-def test_a_cheap_value_is_computed_again_and_a_dear_one_kept() -> None:
+def test_a_row_of_dear_values_is_kept_in_local_memory() -> None:
     x = _whole_numbers((64, 128), F32)
 
     def make(b: Builder, p: Node) -> Node:
-        cheap, dear = b(add, p, p), b(exponential, p)
-        total = reduction(b, add, b(add, cheap, dear), (1,))
-        return b(divide, b(add, cheap, dear), b(broadcast_in_dim, total, shape=(64, 128), broadcast_dimensions=(0,)))
+        dear = b(exponential, p)
+        total = reduction(b, add, dear, (1,))
+        return b(divide, dear, b(broadcast_in_dim, total, shape=(64, 128), broadcast_dimensions=(0,)))
 
-    program = lower(function_of(make, x))
-    nests = arrange(program)
-    assert len(nests.nests) == 1 and len(nests.rows) == 1
+    program = build(function_of(make, x), 1).program
+    functions = [s for s in walk(program.body) if isinstance(s, Let) and s.primitive == "exp"]
+    local = {s.buffer for s in walk(program.body) if isinstance(s, Store) and s.buffer.role == "local"}
+    assert len(functions) == 1 and [b.size for b in local] == [128] and not program.scratch
 
 
 # --- the disk cache -------------------------------------------------------------------------------------------------

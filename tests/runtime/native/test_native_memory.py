@@ -1,4 +1,4 @@
-"""Where native kernels load and store: strips that begin on cache lines, stores past the caches, rows done together."""
+"""Where loop kernels load and store: results at any distance from a cache line, stores past the caches, rows and columns."""
 
 from __future__ import annotations
 
@@ -12,14 +12,9 @@ pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[nativ
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ops import add, broadcast_in_dim, compare, divide, exponential, maximum, multiply, subtract
 from deepx_graph.ops.contract.reduce import reduction
-from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.native.llvm.math import FORMATS
-from deepx_graph.runtime.native.llvm.target import this_machine
-from deepx_graph.runtime.native.loopnest import nest
-from deepx_graph.runtime.native.loopnest import nest as streaming
-from deepx_graph.runtime.native.loopnest.emit import module_text
-from deepx_graph.runtime.native.loopnest.kernel import NativeKernel, build
-from deepx_graph.runtime.native.loopnest.nest import Chunks, arrange, layout
+from deepx_graph.runtime.native.loop_program import emit as streaming
+from deepx_graph.runtime.native.loop_program.kernel import LoopKernel, build
 from tests.support.functions import Array, function_of
 
 CACHE_LINE = 64
@@ -55,13 +50,13 @@ def untouched(array: Array) -> bool:
     return bool((raw[:start] == 0xA5).all() and (raw[start + array.nbytes :] == 0xA5).all())
 
 
-def kernel_of(make: object, *arrays: Array) -> NativeKernel:
+def kernel_of(make: object, *arrays: Array) -> LoopKernel:
     kernel = build(function_of(make, *arrays), 2)  # type: ignore[arg-type]
     assert kernel is not None, "no native kernel"
     return kernel
 
 
-SIZES = [8 * nest.STRIP - 1, 8 * nest.STRIP, 8 * nest.STRIP + 1, 40_009]
+SIZES = [8 * 4096 - 1, 8 * 4096, 8 * 4096 + 1, 40_009]
 
 
 @pytest.mark.parametrize("streams", [False, True])
@@ -164,21 +159,11 @@ def test_a_quotient_by_what_divides_the_whole_row_is_that_of_division(dtype: str
         assert (np.abs(got - want)[finite] <= np.spacing(np.abs(want[finite]))).all()
 
 
-_KERNELS: dict[str, NativeKernel] = {}
+_KERNELS: dict[str, LoopKernel] = {}
 
 
-def kernel_for(dtype: str) -> NativeKernel:
+def kernel_for(dtype: str) -> LoopKernel:
     """The kernel of rows of 103 elements divided by one each, made once."""
     if dtype not in _KERNELS:
         _KERNELS[dtype] = kernel_of(_by_rows, np.ones((4, 83), dtype), np.ones(4, dtype))
     return _KERNELS[dtype]
-
-
-def test_the_next_rows_are_asked_for_while_the_dearest_stage_runs() -> None:
-    x = np.ones((8, 64), "f4")
-    program = lower(function_of(_softmax, x))
-    plan = arrange(program)
-    later = nest.prefetches(plan.nests[0], False)
-    assert later is plan.nests[0].stages[1], "the exponentials are"
-    ir = module_text(program, plan, layout(program, plan), [Chunks(1)], this_machine())
-    assert "call void @llvm.prefetch" in ir

@@ -150,8 +150,8 @@ def fold_rows(b: LoopBuilder, outs: Sequence[LazyTensor], row: Callable[[int], R
             totals.store(k, outs, (*outer, first + k))
 
 
-def fold_strips(b: LoopBuilder, out: LazyTensor, primitive: str, start: Any, extents: Sequence[int], strip: int,
-                elements: Callable[[Index, Index], Any]) -> None:
+def fold_strips(b: LoopBuilder, out: LazyTensor, primitive: str, starts: Callable[[], Sequence[Any]], extents: Sequence[int],
+                strip: int, elements: Callable[[Index, Index], Any]) -> None:
     """The same as `fold_rows` for a vector of results, by a primitive, in strips of so many steps that threads share; the totals of
     strips are then combined in order."""
     size, steps = out.shape[0], math.prod(extents)
@@ -169,7 +169,7 @@ def fold_strips(b: LoopBuilder, out: LazyTensor, primitive: str, start: Any, ext
                 totals.add(k, [elements((k,), inner)])
         with b.loop(size) as k:
             totals.store(k, [partial], (s, k))
-    fold_rows(b, [out], lambda width: row_sums(b, out.dtype, steps, width, primitive), lambda: [start], [count],
+    fold_rows(b, [out], lambda width: row_sums(b, out.dtype, steps, width, primitive), starts, [count],
               lambda at, inner: [partial.at(b, (*inner, *at))])
 
 

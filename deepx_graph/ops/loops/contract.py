@@ -159,7 +159,7 @@ def reduce_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Seq
     if primitive and dims == list(range(len(shape) - 1)) and dtypes[0].kind != "complex" and identity(primitive, dtypes[0]):
         strip = max(LEAST_STRIP_ROWS, STRIP // shape[-1])
         if shape[-1] <= MOST_COLUMNS and math.prod(extents) >= 4 * strip:
-            fold_strips(b, outs[0], primitive, starts()[0], extents, strip, lambda at, inner: elements(at, inner)[0])
+            fold_strips(b, outs[0], primitive, starts, extents, strip, lambda at, inner: elements(at, inner)[0])
             return
     if not whole_rows or shape[-1] < LANES * LEAST_PIECE:
         fold_rows(b, outs, lambda width: row_fold(b, body, dtypes, math.prod(extents), width), starts, extents, elements,

@@ -4,7 +4,7 @@ A node that moves elements (its declaration says of which operand's element each
 reads it, together with what it reads itself, so that nothing of it is ever in memory. A group has one root, which is in memory; its
 other members are read by members alone. A scatter is a root: it takes in what it reads once. Views, which compute nothing, are
 members of every group that reads them; one that is a result is a root.
-Groups keep to one scope. Those without such a node stay as they are, for other kernels: `loopnest` runs them better.
+Groups keep to one scope. Those without such a node stay as passes have made them.
 """
 
 from __future__ import annotations

@@ -29,18 +29,15 @@ BOOL = np.dtype(np.bool_)
 Ints = tuple[int, ...]
 
 
-def lower(function: Function, apart: int = 0) -> KernelProgram:
-    """The program of a body. Raises Declined where it has operations or shapes that no kernel runs (see `axes`), or no element.
-
-    The first `apart` axes of its space, those of size 1 not counted, are not made one with those that follow.
-    """
+def lower(function: Function) -> KernelProgram:
+    """The program of a body. Raises Declined where it has operations or shapes that no kernel runs (see `axes`), or no element."""
     space = axes_.assign(function)
     if space is None or not function.results or any(0 in axes_.dims(n) for n in function.nodes):
         raise Declined
     lowering = _Lowering(function, space)
     for node in function.nodes:
         lowering.add(node)
-    return _merged(lowering.program(), apart)
+    return _merged(lowering.program())
 
 
 class _Lowering:
@@ -313,14 +310,13 @@ def _reduced(combine: Callable[[Array, Ints], Array], axes: Ints) -> Call:
 # --- merging axes -------------------------------------------------------------------------------------------------
 
 
-def _merged(program: KernelProgram, apart: int) -> KernelProgram:
-    """The program with neighbouring axes made one wherever every register, constant and reduction treats them alike; but not the
-    first `apart` with others."""
+def _merged(program: KernelProgram) -> KernelProgram:
+    """The program with neighbouring axes made one wherever every register, constant and reduction treats them alike."""
     groups: list[list[int]] = []
     reduced = [set(s.reduction.axes) for s in program.steps if s.reduction]
     for axis in range(len(program.space)):
         last = axis - 1
-        if groups and axis != apart and all((r.shape[last] == 1) == (r.shape[axis] == 1) for r in program.registers) and all(
+        if groups and all((r.shape[last] == 1) == (r.shape[axis] == 1) for r in program.registers) and all(
             (last in gone) == (axis in gone) for gone in reduced
         ):
             groups[-1].append(axis)

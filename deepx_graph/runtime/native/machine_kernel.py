@@ -51,16 +51,9 @@ def data_is_where_expected() -> bool:
 
 @dataclass(frozen=True)
 class Layout:
-    """The slots of a table: `objects` array objects (leaves, then results), then plain addresses of everything else."""
+    """The slots of a table: `objects` array objects (arguments, then results), then plain addresses of everything else. Each thread
+    has so many bytes of scratch memory."""
 
-    slot: dict[int, int]
-    """Of each register in memory."""
-    partial: dict[int, int]
-    """Of the partial results of each crossing reduction."""
-    rows: dict[int, int]
-    """Byte offsets in the scratch memory of a thread of the registers kept for one row."""
-    row_bytes: int
-    """How far the same of the next row is, where several rows are done together."""
     scratch_bytes: int
     objects: int
     size: int

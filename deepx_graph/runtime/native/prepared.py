@@ -76,7 +76,7 @@ class PreparedKernel(MachineCode):
         self.constants = (plan.array, *constants)
         self.relocations = tuple(plan.relocations)
         self.own_bytes = (8 * len(plan.words), *own_bytes)
-        self.layout = Layout({}, {}, {}, 0, scratch_bytes, objects, objects + len(self.constants) + len(self.own_bytes))
+        self.layout = Layout(scratch_bytes, objects, objects + len(self.constants) + len(self.own_bytes))
         at = machine_code.functions(_text(objects), ["prepare", "alone", "shared", "advance"], self)
         self.calls = ((at["prepare"], 0), *(call for s in steps for call in (
             ((at["shared"], s.threads), (at["advance"], 0)) if s.threads > 1 else ((at["alone"], 0),))))

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -65,13 +66,21 @@ def near(got: Array, want: Array, ulps: float) -> bool:
         return False
     if got.dtype.kind in "biu":
         return bool((got == want).all())
+    if got.dtype.kind == "c":
+        return near(got.real, want.real, ulps) and near(got.imag, want.imag, ulps)
+    info = ml_dtypes.finfo(want.dtype)
+    spacing = np.maximum(np.abs(want.astype("f8")), float(info.tiny)) * float(info.eps)
+    if want.dtype.kind == "V":  # narrow floats: computed in single precision and rounded once
+        got, want = got.astype("f4"), want.astype("f4")
     same = (got == want) | (np.isnan(got) & np.isnan(want))
-    close = np.abs(got - want) <= ulps * np.spacing(np.maximum(np.abs(want), np.finfo(want.dtype).tiny))
+    close = np.abs(got.astype("f8") - want.astype("f8")) <= ulps * spacing
     return bool((same | (close & np.isfinite(want) & np.isfinite(got))).all())
 
 
 def check(function: Function, args: Sequence[Array], ulps: float = ULPS, threads: int = 2,
           required: bool = True) -> LoopKernel | None:
+    if not required and any(a.dtype.kind == "c" for a in args):
+        return None  # the laws of loop programs have bounds of their own for complex functions
     try:
         kernel = build(function, threads)
     except Declined:
@@ -218,7 +227,7 @@ def test_softmax_and_normalisation(shape: tuple[int, ...]) -> None:
         return b(divide, e, over(reduction(b, add, e, (last,))))
 
     kernel = check(function_of(softmax, x), [x], ulps=64)
-    assert kernel is not None and len(kernel.chunks) == 1
+    assert kernel is not None and (len(kernel.shares) == 1 or len(shape) > 2)
     (got,) = kernel([x])
     exact = np.exp(x.astype("f8") - x.max(-1, keepdims=True))
     np.testing.assert_allclose(got, exact / exact.sum(-1, keepdims=True), rtol=1e-6)
@@ -323,7 +332,7 @@ def test_an_unknown_function_is_found_before_anything_is_linked() -> None:
 def test_many_calls_from_many_threads_and_after_a_fork() -> None:
     x = np.random.default_rng(5).random(300_000, dtype=np.float32)
     kernel = build(function_of(lambda b, p: b(add, b(exponential, p), p), x), 2)
-    assert kernel is not None and kernel.chunks[0].count > 1
+    assert kernel.shares[0].chunks > 1
     want = np.exp(x) + x
     wrong: list[int] = []
 
@@ -354,9 +363,6 @@ _NEEDS = {"erf": 1, "erfc": 1, "cbrt": 1}
 @pytest.mark.parametrize("name", ["sign", "round_nearest_even", "square", "is_finite", "erf", "erfc", "cbrt"])
 def test_these_are_machine_code(name: str, dtype: str) -> None:
     x = _WIDE.astype(dtype)
-    if (name, dtype) == ("erfc", "f8"):
-        assert check(laws.one_op(OPS[name], [x], {}), [x], required=False) is None, "glibc's is not accurate enough"
-        return
     if name in _NEEDS and this_machine().vector_function(name, x.dtype, _NEEDS[name]) is None:
         pytest.skip("this machine's C library has no vector form of it")
     check(laws.one_op(OPS[name], [x], {}), [x])

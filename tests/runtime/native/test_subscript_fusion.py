@@ -61,7 +61,7 @@ def test_a_stencil_of_five_points_is_one_kernel() -> None:
 
 
 def test_what_moves_nothing_keeps_its_kernel() -> None:
-    assert nodes_run(ELEMENTWISE) == ["fusion: machine code"]
+    assert nodes_run(ELEMENTWISE) == ["fusion: machine code of loops"]
 
 
 def test_a_value_that_costs_much_and_is_read_often_is_a_kernel_of_its_own() -> None:

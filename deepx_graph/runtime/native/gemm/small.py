@@ -430,7 +430,7 @@ class SmallGemm(MachineCode):
         self.in_place = (frozenset[int](),)
         self.constants: tuple[Array, ...] = ()
         self.own_bytes = ()
-        self.layout = Layout({}, {}, {}, 0, 0, 3, 3)
+        self.layout = Layout(0, 3, 3)
         self.nanoseconds = plan.nanoseconds(register_bytes // plan.dtype.itemsize)
         text, shares = function_text(plan, register_bytes)
         address = machine_code.functions(text, ["product"], self)["product"]

@@ -242,11 +242,6 @@ class IRBuilder:
         for part, at in zip(x.parts * len(ats) if not x.more else x.parts, ats, strict=False):
             self.store(VectorValue(part, x.dtype), at, mask, past_caches)
 
-    def prefetch(self, at: str) -> None:
-        """Asks for the cache line at an address, which need not be one."""
-        self.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        self.line(f"call void @llvm.prefetch.p0(ptr {at}, i32 0, i32 3, i32 1)")
-
     def load_one(self, at: str, dtype: DType) -> VectorValue:
         """One element, in every lane."""
         raw = self.let(f"load {memory_type(dtype)}, ptr {at}, align {dtype.itemsize}")
@@ -278,12 +273,11 @@ class IRBuilder:
         self.start(after)
 
     def vector_loop(self, count: str, unroll: int, has_tail: bool, starts: Sequence[VectorValue], body: Body,
-              combine: Sequence[Callable[[VectorValue, VectorValue], VectorValue]], rows: int = 1) -> list[VectorValue]:
-        """The inner loop over `count` elements of each of `rows` rows: `unroll` vectors at a time, then single ones under a mask.
+              combine: Sequence[Callable[[VectorValue, VectorValue], VectorValue]]) -> list[VectorValue]:
+        """The inner loop over `count` elements: `unroll` vectors at a time, then single ones under a mask.
 
-        `body(indices, mask, carried)` gives the carried values anew; each has the vectors of the first row, then those of the
-        next. What is left at the end is combined into one vector for a row. Without `has_tail` the count is a
-        multiple of the step.
+        `body(indices, mask, carried)` gives the carried values anew. What is left at the end is combined into one vector. Without
+        `has_tail` the count is a multiple of the step.
         """
         step = unroll * self.lanes
         main, middle = self.name("main"), self.name("mid")
@@ -292,13 +286,13 @@ class IRBuilder:
         self.line(f"br label %{main}" if always
                   else f"br i1 {self.let(f'icmp slt i64 0, {whole}')}, label %{main}, label %{middle}")
         self.start(main)
-        out, last = self._iterations("0", whole, before, middle, [of_parts(s.parts * (rows * unroll), s.dtype) for s in starts],
+        out, last = self._iterations("0", whole, before, middle, [of_parts(s.parts * unroll, s.dtype) for s in starts],
                                 lambda i, carried: body([i, *(self.let(f"add nuw i64 {i}, {self.lanes * u}")
                                                               for u in range(1, unroll))], None, carried), step)
         self.start(middle)
-        ends = out if always else [self._phi(of_parts(s.parts * (rows * unroll), s.dtype), before, o, last)
+        ends = out if always else [self._phi(of_parts(s.parts * unroll, s.dtype), before, o, last)
                                    for s, o in zip(starts, out, strict=True)]
-        single = [_joined([of_parts(end.parts[u::unroll], end.dtype) for u in range(unroll)], join)
+        single = [_joined([VectorValue(part, end.dtype) for part in end.parts], join)
                   for end, join in zip(ends, combine, strict=True)]
         return self._tail(whole, count, single, body) if has_tail else single
 

@@ -8,7 +8,7 @@ the logarithms follow FreeBSD's msun (e_log.c, s_log1p.c).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,10 +75,6 @@ class Reciprocal:
     usual: str
     high: VectorValue
     low: VectorValue
-
-    def map(self, change: Callable[[VectorValue], VectorValue]) -> Reciprocal:
-        """With another form of both parts."""
-        return Reciprocal(self.usual, change(self.high), change(self.low))
 
 
 class Maths:

@@ -67,7 +67,7 @@ class EpilogueKernel(MachineCode):
         self.rows, self.columns = loop.high.constant, columns
         self.constants = tuple(np.ascontiguousarray(b.array) for b in program.constants)
         objects = len(program.arguments) + 1
-        self.layout = Layout({}, {}, {}, 0, 0, objects, objects + len(self.constants))
+        self.layout = Layout(0, objects, objects + len(self.constants))
         self.params = tuple(range(len(program.arguments)))
         (result,) = program.results
         self.results = (ArrayType(array_dtype(result.dtype), result.shape),)

@@ -61,7 +61,7 @@ class LoopKernel(MachineCode):
         self.own_bytes = tuple(b.nbytes for b in program.scratch)
         objects = len(program.arguments) + len(program.results)
         size = objects + len(self.constants) + len(self.own_bytes)
-        self.layout = Layout({}, {}, {}, 0, 0, objects, size)
+        self.layout = Layout(0, objects, size)
         self.params = tuple(range(len(program.arguments)))
         types = [tensor_type(t) for r in function.results for t in leaves(r.type)]
         self.results = tuple(ArrayType(array_dtype(t.dtype), t.shape) for t in types)

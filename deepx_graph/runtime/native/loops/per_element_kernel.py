@@ -275,7 +275,7 @@ class BoundedLoop(MachineCode):
         self.results = tuple(ArrayType(dtypes[loop.arrays.index(k)], loop.shape) for k in loop.columns)
         extra = [dtypes[k].itemsize * shares.size for k, number in enumerate(loop.arrays) if number not in loop.columns]
         self.own_bytes = (*extra, shares.size // 2 + 64, shares.pieces * row_bytes(loop))
-        self.layout = Layout({}, {}, {}, 0, 0, slots.objects, slots.size)
+        self.layout = Layout(0, slots.objects, slots.size)
         self.in_place = (frozenset[int](),) * len(self.results)
         self.nanoseconds = loop.bound * shares.iteration_ns
         self._nest_work = cost.NestWork(shares.size * loop.bound, shares.work, shares.pieces)

@@ -419,7 +419,7 @@ class SmallBodyKernel(MachineCode):
         self.constants: tuple[Array, ...] = ()
         self.own_bytes = ()
         objects = len(self.params) + len(self.results)
-        self.layout = Layout({}, {}, {}, 0, 0, objects, objects + 1)
+        self.layout = Layout(0, objects, objects + 1)
         address = machine_code.functions(function_text(loops, self.params), ["iterate"], self)["iterate"]
         self.calls = ((address, 0),)
 

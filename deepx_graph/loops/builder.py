@@ -40,7 +40,7 @@ class LoopBuilder:
 
     def __init__(self, most: float = math.inf, outer: int | None = None) -> None:
         self._left, self.outer = most, outer
-        """How many more statements there may be, and over how many axes the outermost loop of a nest is, where that was asked for."""
+        """How many more statements there may be; over how many axes the outermost loop of a nest is, where that was asked for."""
         self.body: list[Statement] = []
         self.constants: list[Buffer] = []
         self.scratch: list[Buffer] = []

@@ -47,6 +47,10 @@ def attention(q: Any, k: Any, v: Any, mask: Any) -> Any:
     return softmax(xp.matmul(q, xp.permute_dims(k, (0, 1, 3, 2))) * 0.5 + mask) @ v
 
 
+def attention_plus(number: float) -> Callable[..., Any]:
+    return lambda q, k, v: attention(q, k, v, number)
+
+
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, int]]] = {
     "Softmax": (softmax, (X,), {"Softmax": 1}),
     "Softmax along another axis": (lambda x: softmax(x, 0), (X,), {"Softmax": 1}),
@@ -57,6 +61,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, int]]] = {
     "Gemm": (lambda x, w, c: x @ w + c, (X[0], W, C), {"Gemm": 1}),
     "Gemm, turned": (lambda x, w, c: c + xp.tensordot(x, w, axes=((0,), (1,))), (X[0].T.copy(), W.T.copy(), C), {"Gemm": 1}),
     "Attention": (attention, (HEADS, HEADS + 1, HEADS - 2, MASK), {"Attention": 1}),
+    "Attention without a mask": (attention_plus(0.0), (HEADS, HEADS + 1, HEADS - 2), {"Attention": 1}),
+    "no Attention, a number for a mask": (attention_plus(1.0), (HEADS, HEADS + 1, HEADS), {"Softmax": 1}),
     "no Softmax, as its exponentials are results": (
         lambda x: (softmax(x), xp.exp(x - xp.max(x, axis=-1, keepdims=True))), (X,), {}),
     "no Softmax, another axis": (

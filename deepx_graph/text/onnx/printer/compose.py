@@ -290,8 +290,11 @@ class Composer:
         if scores.op is ops.add:
             first_is = _scaled(scores.inputs[0]) is not None
             mask, scores = scores.inputs[first_is], scores.inputs[not first_is]
+            mask = None if number(mask) == 0 else mask
         scaled = _scaled(scores)
         first = None if scaled is None else _product(scaled[0])
+        if mask is not None and len(_dims(mask)) != 4:
+            return None
         if scaled is None or first is None or second is None or second[0] != (0, 1, 2, 3) or not self.read_by(weights, node):
             return None
         scores, scale = scaled

@@ -658,7 +658,12 @@ def check(module: Module, budget: str | Sequence[str], *, pipeline: str = "defau
     budgets = [figures.parse_budget(text) for text in ([budget] if isinstance(budget, str) else budget)]
     if not budgets:
         raise UsageError(Diagnostic("nothing to check", expected="a budget, such as ops<=120"))
-    return figures.Judgement(tuple(figures.judge(module, optimize(module, pipeline), budgets)))
+    on_mesh = None
+    if any(b.figure in figures.MESH_FIGURES for b in budgets):
+        from deepx_graph.session.sharded import STATED, figures_on_mesh
+
+        on_mesh = figures_on_mesh(module, STATED)
+    return figures.Judgement(tuple(figures.judge(module, optimize(module, pipeline), budgets, on_mesh)))
 
 
 @public

@@ -19,7 +19,7 @@ from functools import partial
 from typing import NamedTuple
 
 from deepx_graph import __version__
-from deepx_graph.cli import output, programs, reports, running, showing, tool, words
+from deepx_graph.cli import meshes, output, programs, reports, running, showing, tool, words
 from deepx_graph.cli.options import (
     AddOptions,
     Arguments,
@@ -76,7 +76,7 @@ COMMANDS: dict[str, Command] = {
         "show the loops that kernels are machine code of", reports.add_loops, reports.run_loops, (),
         (add_engine, add_json, add_reading), LOOK, ("loops model.hlo", "loops model.hlo weights --engine native")),
     "plan": Command(
-        "say how all values lie on a mesh, from the shardings that are given", reports.add_plan, reports.run_plan, (add_input,),
+        "say how all values lie on a mesh, from the shardings that are given", meshes.add_plan, meshes.run_plan, (add_input,),
         (add_json, add_reading), LOOK, ("plan model.mlir", "plan model.mlir --plan my.plan -o whole.plan")),
     "opt": Command(
         "optimise a program and print it", programs.add_opt, programs.run_opt, (add_input,), (add_reading, add_pipeline), CHANGE,

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from deepx_graph.cli.meshes import on_mesh, why_collectives
 from deepx_graph.cli.options import Arguments, count, named_values, natural, percent, read_program, reading_options, size, watch
 from deepx_graph.cli.output import emit, emit_json, emit_report, say, say_notes
 from deepx_graph.cli.schemas import report
@@ -29,6 +30,8 @@ def add_info(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="list all inputs and outputs, however many")
     parser.add_argument("--profile-from", metavar="FILE.json",
                         help="only a table of what another runtime measured: a trace of onnxruntime, XLA or PyTorch")
+    parser.add_argument("--mesh", metavar="FILE.plan", nargs="?", const="stated",
+                        help="only what one device of a mesh has, and how devices meet; without a plan, as the text says")
     parser.add_argument("--by", choices=("scope",), help="only a table of the modules of the model, as the names in its text tell")
     parser.add_argument("--depth", type=natural, default=2, metavar="N", help="--by: levels inside of the model (default 2)")
 
@@ -42,6 +45,9 @@ def run_info(args: Arguments) -> int:
     program = read_program(args)
     module = program.module
     stage("count")
+    if args.mesh:
+        on_mesh(args, module)
+        return 0
     if args.by:
         _by_scope(args, module)
         return 0
@@ -113,6 +119,10 @@ def add_why(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-p", "--pass-pipeline", default="clean", metavar="PIPELINE", help="passes before fusion (default: clean)")
     parser.add_argument("--all", action="store_true", help="without nodes: list all kernels and all pairs, however many")
     parser.add_argument("--measure", action="store_true", help="run the program on generated inputs, and say what the kernels took")
+    parser.add_argument("--collective", metavar="NAME", nargs="?", const="",
+                        help="why devices meet: one collective on a mesh, such as all_gather.0, or all")
+    parser.add_argument("--plan", default="stated", metavar="FILE.plan",
+                        help="--collective: how values lie (default: as the text says)")
 
 
 def run_why(args: Arguments) -> int:
@@ -120,6 +130,8 @@ def run_why(args: Arguments) -> int:
     from deepx_graph.session.report.kernels import Placing
 
     module = read_program(args).module
+    if args.collective is not None:
+        return why_collectives(args, module)
     if args.a is None:
         return _fusion(args, programs.optimise(module, args.pass_pipeline).module)
     if args.b is None:
@@ -147,31 +159,6 @@ def _fusion(args: Arguments, module: Module) -> int:
         emit_report("fusion", found.to_json())
     else:
         emit("".join(f"{line}\n" for line in found.lines(whole=args.all)), None)
-    return 0
-
-
-# --- over several devices
-
-
-def add_plan(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--plan", default="stated", metavar="FILE.plan",
-                        help="what is given; 'stated' (the default): what the text says")
-    parser.add_argument("-o", "--output", metavar="FILE.plan", help="where to write it")
-
-
-def run_plan(args: Arguments) -> int:
-    from deepx_graph.session.sharded import collectives, exchanged, plan_text, planned
-    from deepx_graph.sharding.partition import partition
-
-    module, plan = planned(read_program(args).module, plan_text(args.plan), args.plan)
-    local = partition(module, plan)
-    if args.json:
-        if args.output:
-            emit(str(plan), args.output)
-        emit_report("plan", {"plan": str(plan), "collectives": exchanged(local)})
-        return 0
-    emit(str(plan), args.output)
-    say(collectives(local))
     return 0
 
 
@@ -283,6 +270,8 @@ def add_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--save-baseline", metavar="FILE.json", help="write the figures, for --baseline")
     parser.add_argument("--sarif", metavar="FILE.sarif", help="write what does not hold, and errors of the program, as SARIF 2.1.0")
     parser.add_argument("--markdown", action="store_true", help="the report as Markdown, for the summary of a CI job")
+    parser.add_argument("--plan", default="stated", metavar="FILE.plan",
+                        help="for budgets on collectives: how values lie (default: as the text says)")
 
 
 def run_check(args: Arguments) -> int:
@@ -322,7 +311,12 @@ def _judged(args: Arguments, budgets: Sequence[Budget]) -> tuple[Module, list[Ve
     if args.save_baseline:
         known = {name: value for name, value in figures.figures(figures.reached_info(after)).items() if value is not None}
         emit_report("baseline", {"pipeline": args.pass_pipeline, "figures": known}, args.save_baseline)
-    return before, figures.judge(before, after, budgets)
+    of_device = None
+    if any(b.figure in figures.MESH_FIGURES for b in budgets):
+        from deepx_graph.session.sharded import figures_on_mesh
+
+        of_device = figures_on_mesh(before, args.plan)
+    return before, figures.judge(before, after, budgets, of_device)
 
 
 def _baseline(path: str) -> dict[str, object]:

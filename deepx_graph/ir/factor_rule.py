@@ -61,19 +61,20 @@ class FactorRule:
     def __str__(self) -> str:
         """As Shardy prints it: `([i, k], [k, j])->([i, j]) {i=8, j=6, k=4} reduction={k}`."""
         used = {f for t in self.tensors for dim in t for f in dim}
-        sizes = ", ".join(f"{_letter(f)}={self.sizes[f]}" for f in range(len(self.sizes)) if f in used)
+        sizes = ", ".join(f"{letter(f)}={self.sizes[f]}" for f in range(len(self.sizes)) if f in used)
         kinds = [("reduction", self.reduction), ("need_replication", self.replicated), ("permutation", self.permuted),
                  ("blocked_propagation", self.blocked)]
-        said = "".join(f" {word}={{{', '.join(map(_letter, sorted(found)))}}}" for word, found in kinds if found)
+        said = "".join(f" {word}={{{', '.join(map(letter, sorted(found)))}}}" for word, found in kinds if found)
         return f"({_shown(self.operands)})->({_shown(self.results)})" + (f" {{{sizes}}}" if sizes else "") + said
 
 
-def _letter(factor: int) -> str:
+def letter(factor: int) -> str:
+    """How a rule is printed to call a factor."""
     return _LETTERS[factor] if factor < len(_LETTERS) else f"z_{factor - len(_LETTERS) + 1}"
 
 
 def _shown(tensors: Sequence[Mapped]) -> str:
-    return ", ".join(f"[{', '.join(''.join(map(_letter, dim)) for dim in t)}]" for t in tensors)
+    return ", ".join(f"[{', '.join(''.join(map(letter, dim)) for dim in t)}]" for t in tensors)
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Reading:
     extent: int = 1
     mirrored: bool = False
     fill: int | None = None
-    attrs: Callable[[int], Mapping[str, int]] = lambda size: {}
+    attrs: Callable[[int], Mapping[str, int]] = field(default=lambda size: {}, compare=False)
     at: int = 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deepx_graph.errors import UsageError, counted
-from deepx_graph.ir import Module
+from deepx_graph.ir import Module, Node
 from deepx_graph.ir.collective import Grid
 from deepx_graph.literal import Array
 from deepx_graph.runtime.compile import Compiled
@@ -22,10 +22,11 @@ from deepx_graph.session.cluster.training import (
     training_program,
 )
 from deepx_graph.session.programs import optimise
+from deepx_graph.session.report.collectives import mesh_figures
 from deepx_graph.sharding.annotations import needed_plan
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.pieces import Partitioned
-from deepx_graph.sharding.plan import Plan, read_plan
+from deepx_graph.sharding.plan import Plan, labels_of, read_plan
 from deepx_graph.sharding.propagate import propagate
 from deepx_graph.types import nbytes
 
@@ -37,14 +38,37 @@ STATED = "stated"
 """In place of a plan's file: what the text of the program states."""
 
 
-def planned(module: Module, text: str | None = None, name: str = "<plan>") -> tuple[Module, Plan]:
-    """The module without calls, and the plan for all its values: what `text` says, or else what the program states, propagated.
+def given_plan(module: Module, text: str | None = None, name: str = "<plan>") -> tuple[Module, Plan]:
+    """The module without calls, and what `text` says, or else the program states, of how its values lie.
 
     Raises UsageError where neither says anything, ParseError for a plan that does not fit.
     """
     inlined = optimise(module, "inline").module
-    plan = needed_plan(inlined) if text is None else read_plan(text, inlined.entry, name)
+    return inlined, needed_plan(inlined) if text is None else read_plan(text, inlined.entry, name)
+
+
+def planned(module: Module, text: str | None = None, name: str = "<plan>") -> tuple[Module, Plan]:
+    """As `given_plan`, propagated to all values."""
+    inlined, plan = given_plan(module, text, name)
     return inlined, propagate(plan)
+
+
+def sharding_overlay(plan: Plan) -> dict[Node, tuple[str, str]]:
+    """For pictures: of each value that is split, its sharding and where that comes from, in words."""
+    labels = labels_of(plan.function)
+    found = {}
+    for node, sharding in plan.values.items():
+        if sharding.is_split:
+            first = next(iter(plan.origins.get(node, {}).values()), None)
+            by = f" by {first.by.op.name} '{labels[first.by]}'" if first and first.by else ""
+            found[node] = sharding.text(plan.mesh), f"from {first.source}{by}" if first else plan.reasons.get(node, "")
+    return found
+
+
+def figures_on_mesh(module: Module, plan: str) -> dict[str, int]:
+    """The figures of the program of one device, under a plan's file or what the program states."""
+    inlined, found = planned(module, plan_text(plan), plan)
+    return mesh_figures(partition(inlined, found))
 
 
 def plan_text(path: str) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 from deepx_graph import ops
 from deepx_graph.ir import Node
@@ -25,12 +25,17 @@ Pairs = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Halo:
-    """One dimension of `size` elements of an operand, of a result of `result` elements, both split into `count` parts."""
+    """One dimension of `size` elements of an operand, of a result of `result` elements, both split into `count` parts.
+
+    What a part reads comes in turns, one block in each: `by_distance`, turn t brings the blocks that are equally far away, as fits
+    windows; else the t-th block that the part reads, as fits mirrored axes.
+    """
 
     size: int
     result: int
     count: int
     reading: Reading
+    by_distance: bool = True
 
     @cached_property
     def block(self) -> int:
@@ -49,58 +54,72 @@ class Halo:
         return tuple(self.size - (i + 1) * part if r.mirrored else i * part * r.stride - r.low for i in range(self.count))
 
     @cached_property
-    def first(self) -> tuple[int, ...]:
-        """The first block that the range of each part touches."""
-        return tuple(start // self.block for start in self.starts)
+    def bases(self) -> tuple[int, ...]:
+        """The block that each part gets in turn 0."""
+        first = [start // self.block for start in self.starts]
+        nearest = min(block - part for part, block in enumerate(first))
+        return tuple(part + nearest for part in range(self.count)) if self.by_distance else tuple(first)
 
     @cached_property
-    def slots(self) -> tuple[tuple[int, int], ...]:
-        """Of each further block, the first for slot 0, the positions that any part reads."""
-        found: list[tuple[int, int]] = []
-        for start, first in zip(self.starts, self.first, strict=True):
-            low, stop, slot = start - first * self.block, start + self.length - first * self.block, 0
-            while stop > 0:
-                mine = max(low, 0), min(stop, self.block)
-                if slot == len(found):
-                    found.append(mine)
-                found[slot] = min(found[slot][0], mine[0]), max(found[slot][1], mine[1])
-                low, stop, slot = low - self.block, stop - self.block, slot + 1
+    def turns(self) -> dict[int, tuple[int, int]]:
+        """By turn, the positions of a block that any part reads; they follow each other in what a part has fetched."""
+        found: dict[int, tuple[int, int]] = {}
+        for start, base in zip(self.starts, self.bases, strict=True):
+            for block in range(start // self.block, (start + self.length - 1) // self.block + 1):
+                low, stop = max(start - block * self.block, 0), min(start + self.length - block * self.block, self.block)
+                old = found.get(block - base, (low, stop))
+                found[block - base] = min(old[0], low), max(old[1], stop)
+        return dict(sorted(found.items()))
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        """Where the range of each part begins in what it has fetched."""
+        found = []
+        for start, base in zip(self.starts, self.bases, strict=True):
+            first = start // self.block - base
+            before = sum(stop - low for turn, (low, stop) in self.turns.items() if turn < first)
+            found.append(before + start - (start // self.block) * self.block - self.turns[first][0])
         return tuple(found)
 
-    def rounds(self, slot: int) -> list[Pairs]:
+    def rounds(self, turn: int) -> list[Pairs]:
         """Who sends its block to whom, in numbers of parts, so that nobody sends twice in one round."""
         found: list[dict[int, int]] = []
-        for part, first in enumerate(self.first):
-            source = first + slot
-            reaches = self.starts[part] + self.length > source * self.block
-            if reaches and 0 <= source < self.count and source * self.block < self.size:
-                turn = next((r for r in found if source not in r), None)
-                if turn is None:
-                    found.append(turn := {})
-                turn[source] = part
+        for part, (start, base) in enumerate(zip(self.starts, self.bases, strict=True)):
+            source = base + turn
+            reads = start < (source + 1) * self.block and start + self.length > source * self.block
+            if reads and 0 <= source < self.count and source * self.block < self.size:
+                free = next((r for r in found if source not in r), None)
+                if free is None:
+                    found.append(free := {})
+                free[source] = part
         return [tuple(sorted(r.items())) for r in found]
 
     def cost(self, nbytes: float) -> float:
         """Bytes received, where a whole part of the operand has `nbytes`; a fixed price for each message."""
         found = 0.0
-        for slot, (low, stop) in enumerate(self.slots):
-            moving = [r for r in self.rounds(slot) if any(a != b for a, b in r)]
+        for turn, (low, stop) in self.turns.items():
+            moving = [r for r in self.rounds(turn) if any(a != b for a, b in r)]
             found += len(moving) * (MESSAGE + nbytes * (stop - low) / max(1, self.block))
         return found
+
+
+@cache
+def best_halo(size: int, result: int, count: int, reading: Reading) -> Halo:
+    """The one that moves fewer bytes."""
+    return min((Halo(size, result, count, reading, by) for by in (True, False)), key=lambda h: h.cost(float(h.block)))
 
 
 def exchanged(mover: Mover, x: Node, dim: int, axes: Axes, halo: Halo, fill: Node | None) -> Node:
     """What this device reads along a dimension that is split along the axes; `fill` outside of the whole operand."""
     groups = mover.mesh.groups(axes)
     part = [mover.mesh.index(d, axes) for d in range(mover.mesh.count)]
-    found = [_fetched(mover, mover.cut(x, dim, low, stop), halo.rounds(slot), groups, part)
-             for slot, (low, stop) in enumerate(halo.slots)]
+    found = [_fetched(mover, mover.cut(x, dim, low, stop), halo.rounds(turn), groups, part)
+             for turn, (low, stop) in halo.turns.items()]
     joined = found[0] if len(found) == 1 else mover.b(ops.concatenate, *found, dimension=dim)
-    offsets = [start - first * halo.block - halo.slots[0][0] for start, first in zip(halo.starts, halo.first, strict=True)]
-    if set(offsets) == {0} and as_tensor(joined.type).shape[dim] == halo.length:
+    if set(halo.offsets) == {0} and as_tensor(joined.type).shape[dim] == halo.length:
         here = joined
     else:
-        here = mover.sliced(joined, dim, mover.here([offsets[p] for p in part]), halo.length)
+        here = mover.sliced(joined, dim, mover.here([halo.offsets[p] for p in part]), halo.length)
     return here if fill is None else mover.filled(here, dim, [halo.starts[p] for p in part], halo.size, fill)
 
 
@@ -123,5 +142,5 @@ def _fetched(mover: Mover, x: Node, rounds: Sequence[Pairs], groups: Sequence[Se
 
 def halo_cost(shape: Sequence[int], itemsize: int, dim: int, result: int, axes: Axes, reading: Reading) -> float:
     """What the exchange costs for an operand of that shape on one device but for the dimension, which is given as a whole."""
-    halo = Halo(shape[dim], result, count_of(axes), reading)
+    halo = best_halo(shape[dim], result, count_of(axes), reading)
     return halo.cost(math.prod(n for k, n in enumerate(shape) if k != dim) * halo.block * itemsize)

@@ -22,6 +22,12 @@ class Mover:
 
     def __init__(self, b: Builder, mesh: Mesh) -> None:
         self.b, self.mesh = b, mesh
+        self.met: list[Node] = []
+        """The collectives written so far."""
+
+    def _meet(self, op: Op, x: Node, **attrs: object) -> Node:
+        self.met.append(self.b(op, x, **attrs))
+        return self.met[-1]
 
     def along(self, x: Node, shape: Sequence[int], before: TensorLayout, path: Path, combiner: Op | None = None) -> Node:
         """The value, of that shape as a whole, after all moves of a path."""
@@ -32,7 +38,7 @@ class Mover:
 
     def _move(self, x: Node, shape: Sequence[int], move: ReshardMove, before: TensorLayout, after: TensorLayout,
               combiner: Op | None) -> Node:
-        b, size = self.b, count_of(move.axes)
+        size = count_of(move.axes)
         groups = self.mesh.groups(move.axes)
         grouped = {"replica_groups": groups, "channel_id": _CHANNEL, "use_global_device_ids": True}
         local = local_shape(shape, after.dims)
@@ -42,24 +48,25 @@ class Mover:
             starts = [self.mesh.index(d, move.axes) * local[move.target] for d in range(self.mesh.count)]
             return self.sliced(x, move.target, self.here(starts), local[move.target])
         if move.kind == GATHER:
-            whole = b(ops.spmd_all_gather, x, **grouped, all_gather_dim=move.source, shard_count=size)
+            whole = self._meet(ops.spmd_all_gather, x, **grouped, all_gather_dim=move.source, shard_count=size)
             return self.resized(whole, move.source, local[move.source])
         if move.kind == EXCHANGE:
-            moved = b(ops.spmd_all_to_all, x, replica_groups=groups, channel_id=_CHANNEL, split_dimension=move.target,
-                      concat_dimension=move.source, split_count=size)
+            moved = self._meet(ops.spmd_all_to_all, x, replica_groups=groups, channel_id=_CHANNEL, split_dimension=move.target,
+                               concat_dimension=move.source, split_count=size)
             return self.resized(moved, move.source, local[move.source])
         if move.kind == PERMUTE:
             return self.permuted(x, self._pairs(before.dims, after.dims))
         assert combiner is not None
         body = monoid_body(combiner, as_tensor(x.type).dtype)
         if move.kind == REDUCE:
-            return b(ops.spmd_all_reduce, x, **grouped, computation=body)
+            return self._meet(ops.spmd_all_reduce, x, **grouped, computation=body)
         assert move.kind == SCATTER
-        return b(ops.spmd_reduce_scatter, x, **grouped, scatter_dimension=move.target, shard_count=size, computation=body)
+        return self._meet(ops.spmd_reduce_scatter, x, **grouped, scatter_dimension=move.target, shard_count=size,
+                          computation=body)
 
     def permuted(self, x: Node, pairs: Sequence[tuple[int, int]]) -> Node:
         """What the device that is paired with this one has; zeros where none is."""
-        return self.b(ops.spmd_collective_permute, x, source_target_pairs=tuple(sorted(pairs)), channel_id=_CHANNEL)
+        return self._meet(ops.spmd_collective_permute, x, source_target_pairs=tuple(sorted(pairs)), channel_id=_CHANNEL)
 
     def resized(self, x: Node, dim: int, size: int) -> Node:
         """A dimension cut off, or filled up with zeros at its end."""

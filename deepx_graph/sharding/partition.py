@@ -30,12 +30,13 @@ from deepx_graph.sharding.choice import (
     reading_of,
     result_size,
 )
-from deepx_graph.sharding.halo import Halo, exchanged
+from deepx_graph.sharding.halo import best_halo, exchanged
 from deepx_graph.sharding.mesh import TensorSharding, count_of, local_shape, merged, split
 from deepx_graph.sharding.moves import Mover
 from deepx_graph.sharding.pieces import Partitioned
 from deepx_graph.sharding.plan import Plan
 from deepx_graph.sharding.propagate import Atoms
+from deepx_graph.sharding.reasons import Meeting, Reason, of_operand
 from deepx_graph.sharding.reshard import Path, TensorLayout, reshard_path
 from deepx_graph.sharding.rules import factor_rule, partitioning_of
 from deepx_graph.sharding.values import CARRIERS
@@ -57,6 +58,7 @@ class _Partitioner:
         self.b = Builder(intern=True)
         self.mover = Mover(self.b, plan.mesh)
         self.made: dict[Node, Node] = {}
+        self.meetings: dict[Node, Meeting] = {}
         self.layouts = {n: self._planned(n, plan.values.get(n)) for n in self.function.nodes}
         self.splits = Splits(self.function, self.layouts)
         self.by_hand = {n: said for n in self.function.nodes if (said := manual.shardings_of(n, self.mesh)) is not None}
@@ -92,7 +94,7 @@ class _Partitioner:
             if is_state(node.type):
                 continue
             layout = self._planned(node, self.plan.results[k]) if k in self.plan.results else self.layouts[node]
-            results.append(self._moved(node, layout))
+            results.append(self._moved(node, layout, None, Reason.RESULT))
             shardings.append(_sharding(layout))
             shapes.append(as_tensor(node.type).shape)
         given = [p for p in self.function.params if not is_state(p.type)]
@@ -100,7 +102,8 @@ class _Partitioner:
         names = tuple(self.function.result_name(k) for k in range(len(results)))
         function = self.function.with_(params=params, results=tuple(results), result_names=names, result_notes=(), attributes=())
         return Partitioned(self.module.with_functions([function]), self.mesh, tuple(_sharding(self.layouts[p]) for p in given),
-                           tuple(shardings), tuple(shapes))
+                           tuple(shardings), tuple(shapes),
+                           tuple(self.meetings[n] for n in function.nodes if n in self.meetings))
 
     @staticmethod
     def _check(node: Node) -> None:
@@ -117,8 +120,10 @@ class _Partitioner:
         if (made := manual.result_of(node)) is not None and made[0] in self.by_hand:
             (_, after), shape = self.by_hand[made[0]], as_tensor(node.type).shape
             before = self._planned(node, after[made[1]])
-            part = self.by_device[made[0]][made[1]]
-            return self.mover.along(part, shape, before, self._path(node, before, self.layouts[node]))
+            part, met = self.by_device[made[0]][made[1]], len(self.mover.met)
+            moved = self.mover.along(part, shape, before, self._path(node, before, self.layouts[node]))
+            self._remember(met, Meeting(moved, self._asked(node), node, None, before, self.layouts[node]))
+            return moved
         self._check(node)
         if node.op is PARAM:
             return self.b.param(index_of(node), self._type(node.type, self.layouts[node]), node.name)
@@ -133,7 +138,7 @@ class _Partitioner:
         """The results on this device of what a program does by hand."""
         before, _ = self.by_hand[node]
         operands = manual.operands_of(node, before)
-        parts = [self._moved(x, self._planned(x, s)) for x, s in zip(operands, before, strict=True)]
+        parts = [self._moved(x, self._planned(x, s), node, Reason.CONSTRAINT) for x, s in zip(operands, before, strict=True)]
         return manual.on_this_device(self.b, self.module, node, parts)
 
     @staticmethod
@@ -154,14 +159,15 @@ class _Partitioner:
 
     def _whole(self, node: Node) -> Node:
         """The node as it stands, on whole tensors, in every device."""
-        inputs = [self._moved(i, _unsplit(i)) for i in node.inputs]
+        inputs = [self._moved(i, _unsplit(i), node, Reason.WHOLE) for i in node.inputs]
         made = self.b(node.op, *inputs, **node.named_attrs)
         return self._as_planned(node, made, list(map(_whole, result_shapes(node))))
 
     def _split(self, node: Node, rule: FactorRule) -> Node:
         axes = self.splits.chosen(node, rule)
         wanted = [layout_of(mapped, axes, rule.sizes) for mapped in rule.operands]
-        inputs = [self._moved(i, layout) for i, layout in zip(node.inputs, wanted, strict=True)]
+        inputs = [self._moved(i, layout, node, of_operand(node, rule, k, self.layouts[i], axes))
+                  for k, (i, layout) in enumerate(zip(node.inputs, wanted, strict=True))]
         after = [layout_of(mapped, axes, rule.sizes) for mapped in rule.results]
         how = partitioning_of(node)
         assert how is not None
@@ -199,9 +205,11 @@ class _Partitioner:
         for k, dim, f in list(halos(rule, axes)):
             reading = reading_of(node, rule, f)
             assert reading is not None
-            halo = Halo(as_tensor(node.inputs[k].type).shape[dim], result_size(node, rule, f), count_of(axes[f]), reading)
+            halo = best_halo(as_tensor(node.inputs[k].type).shape[dim], result_size(node, rule, f), count_of(axes[f]), reading)
             x = inputs[k]
+            met, layout = len(self.mover.met), layout_of(rule.operands[k], axes, rule.sizes)
             inputs[k] = exchanged(self.mover, x, dim, axes[f], halo, self._fill(node, reading, x))
+            self._remember(met, Meeting(inputs[k], Reason.NEIGHBOURS, node.inputs[k], node, layout, layout))
             changes |= {(name, reading.at): value for name, value in reading.attrs(halo.length).items()}
         return changes
 
@@ -227,15 +235,33 @@ class _Partitioner:
 
     def _moved_result(self, node: Node, made: Node, shape: tuple[int, ...], before: TensorLayout, after: TensorLayout) -> Node:
         combiner = combiner_of(node) if before.partial else None
-        itemsize = as_tensor(made.type).dtype.itemsize
-        return self.mover.along(made, shape, before, reshard_path(shape, itemsize, before, after), combiner)
+        itemsize, met = as_tensor(made.type).dtype.itemsize, len(self.mover.met)
+        moved = self.mover.along(made, shape, before, reshard_path(shape, itemsize, before, after), combiner)
+        reason = Reason.REDUCTION if before.partial else self._asked(node)
+        self._remember(met, Meeting(moved, reason, node, node, before, after))
+        return moved
 
-    def _moved(self, node: Node, after: TensorLayout) -> Node:
+    def _asked(self, node: Node) -> Reason:
+        """Why a value lies in another way than it is made."""
+        if node in self.plan.given:
+            return Reason.CONSTRAINT
+        users = self.function.users[node]
+        return Reason.CONTROL if any(u.op in CARRIERS and u.op is not PROJ for u in users) else Reason.RESULT
+
+    def _remember(self, met: int, meeting: Meeting) -> None:
+        """Why the collectives are there that were written since there were `met`."""
+        for collective in self.mover.met[met:]:
+            self.meetings.setdefault(collective, replace(meeting, collective=collective))
+
+    def _moved(self, node: Node, after: TensorLayout, at: Node | None, reason: Reason) -> Node:
         """A value of the program in another layout than the plan has for it."""
         x, before = self.made[node], self.layouts[node]
         if before == after or not isinstance(node.type, TensorType):
             return x
-        return self.mover.along(x, node.type.shape, before, self._path(node, before, after))
+        met = len(self.mover.met)
+        moved = self.mover.along(x, node.type.shape, before, self._path(node, before, after))
+        self._remember(met, Meeting(moved, reason, node, at, before, after))
+        return moved
 
 
 def _unsplit(node: Node) -> TensorLayout:

@@ -13,6 +13,7 @@ import numpy as np
 from deepx_graph.ir import Module
 from deepx_graph.literal import Array
 from deepx_graph.sharding.mesh import Mesh, TensorSharding, local_shape
+from deepx_graph.sharding.reasons import Meeting
 
 
 def box(shape: Sequence[int], mesh: Mesh, sharding: TensorSharding, device: int) -> tuple[slice, ...]:
@@ -51,6 +52,8 @@ class Partitioned:
     params: tuple[TensorSharding, ...]
     results: tuple[TensorSharding, ...]
     shapes: tuple[tuple[int, ...], ...]
+    meetings: tuple[Meeting, ...] = ()
+    """The collectives of the program, each with why it is there, in order."""
 
     def cut(self, arrays: Sequence[Array], device: int) -> list[Array]:
         """The parts that a device is given of whole arguments."""

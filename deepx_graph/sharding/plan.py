@@ -20,12 +20,25 @@ from dataclasses import dataclass, field
 
 from deepx_graph.errors import Diagnostic, ParseError, Source, Span, suggest
 from deepx_graph.ir import Function, Node
-from deepx_graph.sharding.mesh import Mesh, TensorSharding
+from deepx_graph.sharding.mesh import AxisRef, Mesh, TensorSharding
 from deepx_graph.sharding.notation import read_mesh, read_sharding
 from deepx_graph.types import TensorType
 
 _NAME = re.compile(r"[A-Za-z_][\w.$\-]*")
 _LINE = re.compile(r"\s*(?:->\s*(?P<result>\d{1,9})|#(?P<number>\d{1,9})|(?P<name>[\w.$\-]+))\s*:")
+
+
+@dataclass(frozen=True)
+class AxisOrigin:
+    """How an axis came to split a value: it was given (`source` alone), or an operation passed it on from another value.
+
+    `source` names what was given, as Shardy does: `input: 0`, `output: 1`, `constraint: y`. `factor` is the letter of the rule.
+    """
+
+    source: str
+    by: Node | None = None
+    factor: str = ""
+    value: Node | None = None
 
 
 @dataclass(frozen=True)
@@ -38,6 +51,10 @@ class Plan:
     results: Mapping[int, TensorSharding] = field(default_factory=dict)
     reasons: Mapping[Node, str] = field(default_factory=dict)
     """Where the sharding of a value comes from, in words."""
+    given: frozenset[Node] = frozenset()
+    """The values whose sharding was given, before any was propagated."""
+    origins: Mapping[Node, Mapping[AxisRef, AxisOrigin]] = field(default_factory=dict)
+    """Where each axis of a value comes from."""
 
     def __str__(self) -> str:
         """The text, which `read_plan` reads."""

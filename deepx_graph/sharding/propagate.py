@@ -15,9 +15,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.factor_rule import FactorRule, Mapped, result_shapes
+from deepx_graph.ir.factor_rule import FactorRule, Mapped, letter, result_shapes
+from deepx_graph.ir.structure import PARAM, index_of
 from deepx_graph.sharding.mesh import AxisRef, DimSharding, TensorSharding, merged
-from deepx_graph.sharding.plan import Plan
+from deepx_graph.sharding.plan import AxisOrigin, Plan
 from deepx_graph.sharding.rules import factor_rule
 from deepx_graph.sharding.values import CARRIERS, DataFlow, Value
 from deepx_graph.types import TensorType
@@ -95,12 +96,13 @@ class _Propagation:
         self.flow = DataFlow(plan.function)
         self.tensors: dict[Value, _Tensor] = {}
         self.reasons: dict[Value, str] = {}
+        self.origins: dict[Value, dict[AxisRef, AxisOrigin]] = {}
         for node in self.flow.tensors():
             self._tensor(self.flow.of(node), node)
         for node, sharding in plan.values.items():
-            self._state(node, sharding, "given")
+            self._state(node, sharding, "given", _source(node))
         for k, sharding in plan.results.items():
-            self._state(plan.function.results[k], sharding, f"given of result {k}")
+            self._state(plan.function.results[k], sharding, f"given of result {k}", f"output: {k}")
         self.steps = [_Step(n, r, [self.flow.of(i) for i in n.inputs], self.flow.results(n)) for n, r in _ruled(self.function)]
         for step in self.steps:
             for value, shape in zip(step.results, result_shapes(step.node), strict=True):
@@ -111,7 +113,7 @@ class _Propagation:
         if isinstance(type, TensorType) and type.is_static:
             self.tensors.setdefault(value, _fresh(type.shape))
 
-    def _state(self, node: Node, sharding: TensorSharding, reason: str) -> None:
+    def _state(self, node: Node, sharding: TensorSharding, reason: str, source: str) -> None:
         """A sharding that is given; the first one of a class counts."""
         value = self.flow.of(node)
         t = self.tensors.get(value)
@@ -121,6 +123,7 @@ class _Propagation:
         t.taboo = frozenset(self.mesh.atoms((*sharding.replicated, *sharding.unreduced)))
         for k, d in enumerate(sharding.dims):
             atoms = self.mesh.atoms(d.axes)
+            self.origins.setdefault(value, {}).update((a, AxisOrigin(source)) for a in atoms)
             t.is_open[k] = d.open
             if d.priority:
                 t.pending[k] = d.priority, atoms
@@ -140,7 +143,10 @@ class _Propagation:
                     self._until_fixed(steps, is_aggressive)
         values = {n: self._sharding(self.flow.of(n)) for n in self.flow.tensors() if self.flow.of(n) in self.tensors}
         reasons = {n: self.reasons[v] for n in values if (v := self.flow.of(n)) in self.reasons and values[n].is_split}
-        return Plan(self.mesh, self.function, values, self.plan.results, reasons)
+        origins = {n: {a: o for a in self.mesh.atoms(a for axes in values[n].axes for a in axes) if (o := found.get(a))}
+                   for n in values if (found := self.origins.get(self.flow.of(n)))}
+        given = frozenset(self.plan.values)
+        return Plan(self.mesh, self.function, values, self.plan.results, reasons, given, origins)
 
     def _sharding(self, value: Value) -> TensorSharding:
         t = self.tensors[value]
@@ -196,8 +202,25 @@ class _Propagation:
         if len(after) <= len(before) or after[: len(before)] != before:
             return False
         t.dims[dim] = after
+        self._remember(step, k, factor, after[len(before) :])
         self.reasons.setdefault(step.values[k], f"from {step.node.op.name} {step.node.name}".rstrip())
         return True
+
+
+    def _remember(self, step: _Step, k: int, factor: int, added: Atoms) -> None:
+        """Where axes came from: another tensor of the node that has them."""
+        mine = self.origins.setdefault(step.values[k], {})
+        for a in added:
+            for j, value in enumerate(step.values):
+                known = self.origins.get(value, {}).get(a)
+                if j != k and known is not None and any(a in dim for dim in self.tensors[value].dims):
+                    mine[a] = AxisOrigin(known.source, step.node, letter(factor), value[0])
+                    break
+
+
+def _source(node: Node) -> str:
+    """What Shardy calls a value whose sharding is given."""
+    return f"input: {index_of(node)}" if node.op is PARAM else f"constraint: {node.name or node.op.name}"
 
 
 def _agreed(factor: int, seen: Sequence[Projection]) -> Atoms:

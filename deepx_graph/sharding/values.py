@@ -7,7 +7,7 @@ of a branch, and an item of a tuple with what was put there.
 from __future__ import annotations
 
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, TUPLE, index_of, phi_choices
+from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, TUPLE, branch_width, index_of, phi_choices
 from deepx_graph.types import TensorType, TupleType
 
 Value = tuple[Node, int]
@@ -25,6 +25,11 @@ class DataFlow:
                 self._join((node, 0), self._item(node.inputs[0], index_of(node)))
             elif node.op is PHI:
                 self._join_phi(node)
+            elif node.op is REGION:
+                for k in range(branch_width(node)):
+                    first, *others = phi_choices(node, k)
+                    for other in others:
+                        self._join((first, 0), (other, 0))
             elif node.op is LOOP_END:
                 begin = node.inputs[0]
                 for k, (first, after) in enumerate(zip(begin.inputs, node.inputs[2:], strict=True)):

@@ -65,6 +65,8 @@ CALLS: dict[str, tuple[str, ...]] = {
     "why": ("why", "a.sea", "#1", "#2", "-p", ""),
     "fusion": ("why", "m.mlir"),
     "plan": ("plan", "m.mlir"),
+    "collectives": ("why", "m.mlir", "--collective", "all_reduce.0"),
+    "mesh": ("info", "m.mlir", "--mesh"),
     "stages": ("stages", "dumps"),
     "bisect": ("bisect", "dumps", "--samples", "2"),
     "diff": ("diff", "a.sea", "m.mlir"),

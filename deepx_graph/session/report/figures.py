@@ -56,6 +56,13 @@ FIGURES: Mapping[str, Figure] = {
 }
 
 
+MESH_FIGURES: Mapping[str, bool] = {
+    "collective_bytes": True, "parameter_bytes": True, "collectives": False,
+    **{f"{kind}s": False for kind in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute")},
+}
+"""Figures of the program of one device of a mesh, and whether they are bytes (`collectives.mesh_figures`)."""
+
+
 def reached_info(module: Module) -> ModuleInfo:
     """The facts of the functions that the entry reaches through calls."""
     names, stack = {module.entry_name}, [module.entry]
@@ -207,11 +214,12 @@ def parse_budget(text: str) -> Budget:
         raise UsageError(Diagnostic(f"'{printable(text)}' is no budget", expected="such as ops<=120 or peak_bytes<=64M"))
     name, sign, digits, unit = found[1], found[2], found[3], found[4].lower()
     head, dot, _ = name.partition(".")
-    known: Sequence[str] = [f"ops.{o}" for o in OPS] if dot and head == "ops" else [*FIGURES, "ops.NAME"]
+    known: Sequence[str] = [f"ops.{o}" for o in OPS] if dot and head == "ops" else [*FIGURES, *MESH_FIGURES, "ops.NAME"]
     if name not in known:
-        listed = ", ".join([*FIGURES, "ops.NAME"])
+        listed = ", ".join([*FIGURES, *MESH_FIGURES, "ops.NAME"])
         raise UsageError(Diagnostic(f"no figure '{printable(name)}'", expected=listed, hint=suggest(name, known)))
-    base = 1024 if not dot and FIGURES[name].binary else 1000
+    is_binary = not dot and (MESH_FIGURES[name] if name in MESH_FIGURES else FIGURES[name].binary)
+    base = 1024 if is_binary else 1000
     return Budget(name, sign, int(digits) * base ** _POWER[unit], text.strip())
 
 
@@ -228,14 +236,17 @@ def baseline_budgets(known: Mapping[str, object], slack: float) -> list[Budget]:
     return made
 
 
-def judge(module: Module, optimised: Module, budgets: Sequence[Budget]) -> list[Verdict]:
-    """The verdict on each budget, of a module after a pipeline.
+def judge(module: Module, optimised: Module, budgets: Sequence[Budget], on_mesh: Mapping[str, int] | None = None) -> list[Verdict]:
+    """The verdict on each budget, of a module after a pipeline; `on_mesh` are the figures of a device, where any is asked for.
 
     Raises UsageError for a figure that is not known before the inputs are.
     """
     before, after = reached_info(module), reached_info(optimised)
     found = []
     for budget in budgets:
+        if budget.figure in MESH_FIGURES:
+            found.append(Verdict(budget, None, (on_mesh or {})[budget.figure]))
+            continue
         value = figure_of(after, budget.figure)
         if value is None:
             raise UsageError(Diagnostic(f"{budget.figure} is not known, as the program leaves sizes open",

@@ -1,0 +1,69 @@
+"""What commands tell of a program over the devices of a mesh: `plan`, `why --collective`, `info --mesh`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from deepx_graph.cli.options import Arguments, read_program
+from deepx_graph.cli.output import emit, emit_report, say
+from deepx_graph.errors import printable
+
+if TYPE_CHECKING:
+    from deepx_graph.ir import Module
+
+
+def add_plan(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--plan", default="stated", metavar="FILE.plan",
+                        help="what is given; 'stated' (the default): what the text says")
+    parser.add_argument("-o", "--output", metavar="FILE.plan", help="where to write it")
+
+
+def run_plan(args: Arguments) -> int:
+    from deepx_graph.session.sharded import collectives, exchanged, plan_text, planned
+    from deepx_graph.sharding.partition import partition
+
+    module, plan = planned(read_program(args).module, plan_text(args.plan), args.plan)
+    local = partition(module, plan)
+    if args.json:
+        if args.output:
+            emit(str(plan), args.output)
+        emit_report("plan", {"plan": str(plan), "collectives": exchanged(local)})
+        return 0
+    emit(str(plan), args.output)
+    say(collectives(local))
+    return 0
+
+
+def why_collectives(args: Arguments, module: Module) -> int:
+    """All collectives with their reasons, or one, with what to do instead."""
+    from deepx_graph.session.report.collectives import chosen_rows, collective_rows, instead
+    from deepx_graph.session.sharded import given_plan, plan_text
+    from deepx_graph.sharding.partition import partition
+    from deepx_graph.sharding.propagate import propagate
+
+    inlined, given = given_plan(module, plan_text(args.plan), args.plan)
+    plan = propagate(given)
+    local = partition(inlined, plan)
+    found = chosen_rows(collective_rows(local, plan), args.collective)
+    others = [instead(inlined, given, local, local.meetings[k]) if args.collective else [] for k, _ in found]
+    if args.json:
+        emit_report("collectives", {"collectives": [r.to_json() | {"instead": o} for (_, r), o in zip(found, others, strict=True)]})
+        return 0
+    lines = [line for (_, r), other in zip(found, others, strict=True) for line in (*r.lines(), *(f"  {o}" for o in other))]
+    emit("".join(f"{printable(line)}\n" for line in lines or ["no collectives: devices need nothing of one another"]), None)
+    return 0
+
+
+def on_mesh(args: Arguments, module: Module) -> None:
+    """What one device of the mesh has, and how devices meet."""
+    from deepx_graph.session.report.collectives import mesh_figures, mesh_lines
+    from deepx_graph.session.sharded import plan_text, planned
+    from deepx_graph.sharding.partition import partition
+
+    inlined, plan = planned(module, plan_text(args.mesh), args.mesh)
+    local = partition(inlined, plan)
+    if args.json:
+        emit_report("mesh", {"mesh": str(plan.mesh), "devices": plan.mesh.count, "figures": mesh_figures(local)})
+    else:
+        emit("".join(f"{printable(line)}\n" for line in mesh_lines(local, plan)), None)

@@ -1,0 +1,82 @@
+"""Why devices meet: each collective of standard programs has its reason, and what is said to do instead does."""
+
+from __future__ import annotations
+
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.session.report.collectives import collective_rows, instead, mesh_figures
+from deepx_graph.session.sharded import given_plan, sharding_overlay
+from deepx_graph.sharding.partition import partition
+from deepx_graph.sharding.propagate import propagate
+from deepx_graph.sharding.reasons import Reason
+from tests.support.sharded_programs import MLP
+
+HEAD = 'sdy.mesh @mesh = <["x"=4]>\n'
+
+
+def sharding(text: str) -> str:
+    return f"{{sdy.sharding = #sdy.sharding<@mesh, {text}>}}"
+
+
+PRODUCT = HEAD + f"""func.func @main(%a: tensor<8x16xf32> {sharding('[{}, {"x"}]')}, %b: tensor<16x8xf32> {sharding('[{"x"}, {}]')})
+    -> (tensor<8x8xf32> {sharding('[{"x"}, {}]')}) {{
+  %c = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<8x16xf32>, tensor<16x8xf32>) -> tensor<8x8xf32>
+  return %c : tensor<8x8xf32>
+}}"""
+SORTED = HEAD + f"""func.func @main(%a: tensor<8xf32> {sharding('[{"x"}]')}) -> tensor<8xf32> {{
+  %c = "stablehlo.sort"(%a) ({{
+    ^bb0(%p: tensor<f32>, %q: tensor<f32>):
+      %l = stablehlo.compare LT, %p, %q : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      stablehlo.return %l : tensor<i1>
+  }}) {{dimension = 0 : i64}} : (tensor<8xf32>) -> tensor<8xf32>
+  return %c : tensor<8xf32>
+}}"""
+SHIFTED = HEAD + f"""func.func @main(%a: tensor<16xf32> {sharding('[{"x"}]')}) -> (tensor<16xf32> {sharding('[{"x"}]')}) {{
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %c = stablehlo.pad %a, %z, low = [1], high = [-1], interior = [0] : (tensor<16xf32>, tensor<f32>) -> tensor<16xf32>
+  return %c : tensor<16xf32>
+}}"""
+TURNED = HEAD + f"""func.func @main(%a: tensor<8x8xf32> {sharding('[{"x"}, {}]')}) -> (tensor<8x8xf32> {sharding('[{"x"}, {}]')}) {{
+  %c = stablehlo.transpose %a, dims = [1, 0] : (tensor<8x8xf32>) -> tensor<8x8xf32>
+  return %c : tensor<8x8xf32>
+}}"""
+
+
+@pytest.mark.parametrize(("text", "wanted"), [
+    (PRODUCT, {"reduce_scatter.0": Reason.REDUCTION}),
+    (SORTED, {"all_gather.0": Reason.WHOLE}),
+    (SHIFTED, {"collective_permute.0": Reason.NEIGHBOURS}),
+    (MLP, {"all_reduce.0": Reason.REDUCTION, "all_reduce.1": Reason.REDUCTION}),
+], ids=["product", "sort", "pad", "mlp"])  # fmt: skip
+def test_reasons(text: str, wanted: dict[str, Reason]) -> None:
+    module, given = given_plan(dx.loads(text, "stablehlo"))
+    plan = propagate(given)
+    rows = collective_rows(partition(module, plan), plan)
+    assert {r.name: r.reason for r in rows} == wanted
+    assert all(r.origins for r in rows)
+
+
+def test_origins_are_named_as_shardy_does() -> None:
+    module, given = given_plan(dx.loads(MLP, "stablehlo"))
+    plan = propagate(given)
+    sources = {module.entry.params[k].name: {o.source for o in plan.origins[module.entry.params[k]].values()} for k in range(3)}
+    assert sources == {"x": {"input: 0"}, "w1": {"input: 1"}, "w2": {"input: 1"}}
+    text, where = sharding_overlay(plan)[module.entry.params[2]]
+    assert text == '[{"model", ?}, {?}]' and "input: 1 by dot_general" in where
+
+
+def test_what_is_said_instead_exchanges_less() -> None:
+    module, given = given_plan(dx.loads(TURNED, "stablehlo"))
+    local = partition(module, propagate(given))
+    found = instead(module, given, local, local.meetings[0])
+    assert found and "(0 bytes in 0 collectives" in found[0]
+
+
+def test_figures_and_budgets() -> None:
+    module, given = given_plan(dx.loads(PRODUCT, "stablehlo"))
+    figures = mesh_figures(partition(module, propagate(given)))
+    assert figures["collective_bytes"] == 2 * 8 * 4 and figures["reduce_scatters"] == 1
+    assert figures["parameter_bytes"] == 2 * 8 * 16 // 4 * 4
+    assert dx.check(module, ["collective_bytes<=64", "all_gathers<=0"])
+    assert not dx.check(module, ["collectives<1"])

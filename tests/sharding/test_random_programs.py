@@ -1,0 +1,64 @@
+"""Random programs over random meshes under random shardings: what all devices find together is what the program finds whole."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.ir import Function
+from deepx_graph.sharding.mesh import Mesh, TensorSharding, open_sharding, split
+from deepx_graph.sharding.partition import partition
+from deepx_graph.sharding.plan import Plan
+from deepx_graph.sharding.propagate import propagate
+from tests.support.generate import random_inputs, random_module
+from tests.support.sharded_programs import on_devices
+
+MESHES = (Mesh((("a", 2),)), Mesh((("a", 2), ("b", 2))), Mesh((("a", 3),)), Mesh((("a", 2), ("b", 3))),
+          Mesh((("a", 4),), (2, 0, 3, 1)))  # fmt: skip
+COUNT = 500
+SAMPLED = 40
+
+
+def random_sharding(rng: random.Random, mesh: Mesh, rank: int) -> TensorSharding:
+    """Each axis along one dimension, or none; or nothing said."""
+    if rank == 0 or rng.random() < 0.2:
+        return open_sharding(rank)
+    dims = [()] * rank
+    for name, _ in rng.sample(mesh.axes, len(mesh.axes)):
+        if rng.random() < 0.7:
+            k = rng.randrange(rank)
+            dims[k] = (*dims[k], mesh.axis(name))
+    return split(*dims)
+
+
+def random_plan(rng: random.Random, function: Function) -> Plan:
+    mesh = rng.choice(MESHES)
+    values = {p: random_sharding(rng, mesh, len(p.type.shape)) for p in function.params}
+    results = {k: random_sharding(rng, mesh, len(r.type.shape)) for k, r in enumerate(function.results) if rng.random() < 0.7}
+    return propagate(Plan(mesh, function, values, results))
+
+
+def check(seed: int) -> None:
+    rng = random.Random(seed)
+    module = dx.optimize(random_module(rng, max_ops=30, exact=True), "inline,cse")
+    arrays, plan = random_inputs(rng, module), random_plan(rng, module.entry)
+    local = partition(module, plan)
+    assert {m.collective for m in local.meetings} == {n for n in local.module.entry.nodes if n.op.exchange and n.inputs}
+    whole = dx.compile(module, engine="numpy", optimize=False)(*arrays)
+    for got, want in zip(on_devices(module, plan, arrays), whole, strict=True):
+        assert got.dtype == want.dtype
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(SAMPLED))
+def test_sampled(seed: int) -> None:
+    check(seed)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("seed", range(SAMPLED, COUNT))
+def test_all(seed: int) -> None:
+    check(seed)

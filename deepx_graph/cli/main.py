@@ -19,7 +19,7 @@ from functools import partial
 from typing import NamedTuple
 
 from deepx_graph import __version__
-from deepx_graph.cli import meshes, output, programs, reports, running, showing, tool, words
+from deepx_graph.cli import meshes, output, programs, reducing, reports, running, showing, tool, words
 from deepx_graph.cli.options import (
     AddOptions,
     Arguments,
@@ -98,6 +98,9 @@ COMMANDS: dict[str, Command] = {
         (add_json, add_reading, add_pipeline), CHECK,
         ("check model.hlo --budget 'ops<=120' --budget 'peak_bytes<=64M'", "check model.hlo --save-baseline baseline.json",
          "check model.hlo --baseline baseline.json --slack 5% --sarif check.sarif")),
+    "reduce": Command(
+        "make a program small while it crashes, differs, is slow or is wrong in XLA", reducing.add_reduce, reducing.run_reduce,
+        (add_input,), (add_json, add_reading), CHECK, ("reduce model.hlo --while differs -p default -o small",)),
     "diff": Command(
         "compare two programs", reports.add_diff, reports.run_diff, (), (add_json, add_reading), CHECK,
         ("diff before.hlo after.mlir", "diff model.hlo -p default -o changed.html", "diff a.onnx b.onnx --values")),

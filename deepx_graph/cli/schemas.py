@@ -497,6 +497,12 @@ REPORTS: dict[str, Report] = {
     }),
     "stages": Report("stages", "what each pass of XLA changed", {"modules": ("[DumpedModule]", "each module of the folder")}),
     "bisect": Report("bisect", "the pass that changed a result", {"modules": ("[BisectedModule]", "each module")}),
+    "reduce": Report("reduce", "a program made small", {
+        "operations": ("[int]", "before and after"),
+        "tried": ("int", "programs that were tried"),
+        "program": ("str", "the file of the program"),
+        "inputs": ("str", "the file of its inputs"),
+    }),
     "diff": Report("diff", "what is different", {
         "equal": ("bool", "no change"),
         "verdict": ("str", "whether they are known to mean the same"),

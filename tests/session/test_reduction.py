@@ -1,0 +1,70 @@
+"""Programs made small while something stays true of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.errors import UsageError
+from deepx_graph.ir import Module, Node
+from deepx_graph.ops import minimum
+from deepx_graph.rewrite.engine import rule
+from deepx_graph.rewrite.pattern import X, Y, op_of
+from deepx_graph.session.diagnose.predicates import How, predicate
+from deepx_graph.session.diagnose.reduction import reduce_program
+from tests.support.wrong_rules import with_rules
+
+
+@rule(op_of(minimum, X, Y))
+def first(x: Node, y: Node) -> Node:
+    """min(x, y) = x, which is wrong."""
+    return x
+
+
+@rule(op_of(minimum, X, Y))
+def failing(x: Node, y: Node) -> Node:
+    """min(x, y), which fails."""
+    raise ZeroDivisionError
+
+
+def long_program() -> Module:
+    def f(x: Any, y: Any) -> Any:
+        for _ in range(60):
+            x = dx.xp.tanh(x * 0.5) + y
+        z = dx.xp.minimum(x, y)
+        for _ in range(40):
+            z = z + dx.xp.sin(z) * 0.1
+        return z
+
+    return dx.trace(f, "f32[4,6]", "f32[4,6]")
+
+
+@pytest.mark.parametrize(("wrong", "name"), [(first, "differs"), (failing, "crash")])
+def test_three_hundred_operations_become_a_few(wrong: Any, name: str) -> None:
+    module = long_program()
+    rng = np.random.default_rng(0)
+    inputs = {p.name: rng.standard_normal((4, 6)).astype(np.float32) for p in module.entry.params}
+    holds = predicate(name, How("clean", "numpy"))
+    with with_rules(wrong):
+        found = reduce_program(module, inputs, holds, seconds=600)
+        assert holds(found.module, found.inputs)
+    assert found.before >= 280 and found.after <= 3
+    assert all(a.size <= 2 for a in found.inputs.values())
+
+
+def test_what_is_not_true_is_not_reduced() -> None:
+    module = dx.trace(lambda x: x + 1, "f32[2]")
+    with pytest.raises(UsageError, match="not true"):
+        reduce_program(module, {"x": np.float32([1, 2])}, predicate("differs", How()))
+
+
+def test_the_command_writes_a_program_that_shows_it(tmp_path: Any, run: Any) -> None:
+    file, prefix = tmp_path / "m.sea", tmp_path / "small"
+    file.write_text(dx.dumps(long_program(), "sea"))
+    done = run("reduce", str(file), "--while", "slow", "--slower-than", "0", "--seconds", "2", "--engine", "numpy",
+               "-o", str(prefix))
+    assert done.code == 0 and "operations ->" in done.out
+    assert dx.load(f"{prefix}.sea").entry.nodes and f"{prefix}.npz" in done.err

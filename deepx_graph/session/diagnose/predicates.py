@@ -97,7 +97,8 @@ def predicate(name: str, how: How) -> Predicate:
 
 def _treated(module: Module, inputs: Mapping[str, Array], how: How) -> tuple[Array, ...]:
     done = programs.optimise(module, how.pipeline).module
-    return tuple(map(np.asarray, compile(done, engine=how.engine, out=io.StringIO())(**dict(inputs))))
+    f = compile(done, engine=how.engine, out=io.StringIO())
+    return tuple(map(np.asarray, f(*(inputs[p.name] for p in f.inputs))))
 
 
 def _is_wrong(reference: Reference, outputs: tuple[Array, ...]) -> bool:

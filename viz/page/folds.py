@@ -15,6 +15,9 @@ from deepx_graph.viz.view.model import View, ViewEdge, renumbered, used_clusters
 WORK = 12
 """Boxes are folded, the outer ones first, until all that was folded is so many times the view; any further in are only listed."""
 
+LARGE = 20_000
+"""Of a view of more nodes than this, boxes of up to `WHOLE` nodes are not folded: half of the time would go to them."""
+
 Members = tuple[int, ...]
 
 
@@ -73,7 +76,7 @@ class _Subviews:
             return None
         part = self.part(members)
         scopes = open_scope(part, OVERVIEW)
-        if scopes is not None or len(members) <= WHOLE:
+        if scopes is not None or len(members) <= (OVERVIEW if len(self.view.nodes) <= LARGE else WHOLE):
             return scopes
         folded = fold(part, OVERVIEW)
         if max(len(n.members) for n in folded.nodes) > len(members) // 2:  # one row of equal blocks, and little else

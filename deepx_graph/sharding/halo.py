@@ -27,7 +27,7 @@ Pairs = tuple[tuple[int, int], ...]
 class Halo:
     """One dimension of `size` elements of an operand, of a result of `result` elements, both split into `count` parts.
 
-    What a part reads comes in turns, one block in each: `by_distance`, turn t brings the blocks that are equally far away, as fits
+    What a part reads comes in hops, one block in each: `by_distance`, hop t brings the blocks that are equally far away, as fits
     windows; else the t-th block that the part reads, as fits mirrored axes.
     """
 
@@ -55,14 +55,14 @@ class Halo:
 
     @cached_property
     def bases(self) -> tuple[int, ...]:
-        """The block that each part gets in turn 0."""
+        """The block that each part gets in hop 0."""
         first = [start // self.block for start in self.starts]
         nearest = min(block - part for part, block in enumerate(first))
         return tuple(part + nearest for part in range(self.count)) if self.by_distance else tuple(first)
 
     @cached_property
-    def turns(self) -> dict[int, tuple[int, int]]:
-        """By turn, the positions of a block that any part reads; they follow each other in what a part has fetched."""
+    def hops(self) -> dict[int, tuple[int, int]]:
+        """By hop, the positions of a block that any part reads; they follow each other in what a part has fetched."""
         found: dict[int, tuple[int, int]] = {}
         for start, base in zip(self.starts, self.bases, strict=True):
             for block in range(start // self.block, (start + self.length - 1) // self.block + 1):
@@ -77,15 +77,15 @@ class Halo:
         found = []
         for start, base in zip(self.starts, self.bases, strict=True):
             first = start // self.block - base
-            before = sum(stop - low for turn, (low, stop) in self.turns.items() if turn < first)
-            found.append(before + start - (start // self.block) * self.block - self.turns[first][0])
+            before = sum(stop - low for hop, (low, stop) in self.hops.items() if hop < first)
+            found.append(before + start - (start // self.block) * self.block - self.hops[first][0])
         return tuple(found)
 
-    def rounds(self, turn: int) -> list[Pairs]:
+    def rounds(self, hop: int) -> list[Pairs]:
         """Who sends its block to whom, in numbers of parts, so that nobody sends twice in one round."""
         found: list[dict[int, int]] = []
         for part, (start, base) in enumerate(zip(self.starts, self.bases, strict=True)):
-            source = base + turn
+            source = base + hop
             reads = start < (source + 1) * self.block and start + self.length > source * self.block
             if reads and 0 <= source < self.count and source * self.block < self.size:
                 free = next((r for r in found if source not in r), None)
@@ -97,8 +97,8 @@ class Halo:
     def cost(self, nbytes: float) -> float:
         """Bytes received, where a whole part of the operand has `nbytes`; a fixed price for each message."""
         found = 0.0
-        for turn, (low, stop) in self.turns.items():
-            moving = [r for r in self.rounds(turn) if any(a != b for a, b in r)]
+        for hop, (low, stop) in self.hops.items():
+            moving = [r for r in self.rounds(hop) if any(a != b for a, b in r)]
             found += len(moving) * (MESSAGE + nbytes * (stop - low) / max(1, self.block))
         return found
 
@@ -113,8 +113,8 @@ def exchanged(mover: Mover, x: Node, dim: int, axes: Axes, halo: Halo, fill: Nod
     """What this device reads along a dimension that is split along the axes; `fill` outside of the whole operand."""
     groups = mover.mesh.groups(axes)
     part = [mover.mesh.index(d, axes) for d in range(mover.mesh.count)]
-    found = [_fetched(mover, mover.cut(x, dim, low, stop), halo.rounds(turn), groups, part)
-             for turn, (low, stop) in halo.turns.items()]
+    found = [_fetched(mover, mover.cut(x, dim, low, stop), halo.rounds(hop), groups, part)
+             for hop, (low, stop) in halo.hops.items()]
     joined = found[0] if len(found) == 1 else mover.b(ops.concatenate, *found, dimension=dim)
     if set(halo.offsets) == {0} and as_tensor(joined.type).shape[dim] == halo.length:
         here = joined

@@ -136,14 +136,14 @@ def _moves(shape: Sequence[int], at: TensorLayout, after: TensorLayout) -> Itera
     if not at.partial and at.dims != after.dims:
         spare = sorted({a for axes in after.dims for a in axes} - used, key=str)
         for d, axes in enumerate(at.dims):
-            for a in spare:  # what a permutation turns into the axes that are wanted
+            for a in spare:  # what a permutation makes into the axes that are wanted
                 if len(axes) < len(after.dims[d]) and _aligned(shape[d], axes, (a,)):
                     yield ReshardMove(SLICE, (a,), target=d), TensorLayout(_with(at.dims, {d: (*axes, a)}))
-        if (turned := _turned(at.dims, after.dims)) not in (None, at.dims):
-            yield ReshardMove(PERMUTE), TensorLayout(turned)
+        if (relabelled := _relabelled(at.dims, after.dims)) not in (None, at.dims):
+            yield ReshardMove(PERMUTE), TensorLayout(relabelled)
 
 
-def _turned(dims: tuple[Axes, ...], after: tuple[Axes, ...]) -> tuple[Axes, ...] | None:
+def _relabelled(dims: tuple[Axes, ...], after: tuple[Axes, ...]) -> tuple[Axes, ...] | None:
     """The layout of the same sizes that has the wanted axes in front as far as it has any; behind them those wanted elsewhere.
 
     None where sizes do not allow it.

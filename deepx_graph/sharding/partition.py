@@ -36,7 +36,7 @@ from deepx_graph.sharding.moves import Mover
 from deepx_graph.sharding.pieces import Partitioned
 from deepx_graph.sharding.plan import Plan
 from deepx_graph.sharding.propagate import Atoms
-from deepx_graph.sharding.reasons import Meeting, Reason, of_operand
+from deepx_graph.sharding.reasons import Meeting, MeetingReason, of_operand
 from deepx_graph.sharding.reshard import Path, TensorLayout, reshard_path
 from deepx_graph.sharding.rules import factor_rule, partitioning_of
 from deepx_graph.sharding.values import CARRIERS
@@ -94,7 +94,7 @@ class _Partitioner:
             if is_state(node.type):
                 continue
             layout = self._planned(node, self.plan.results[k]) if k in self.plan.results else self.layouts[node]
-            results.append(self._moved(node, layout, None, Reason.RESULT))
+            results.append(self._moved(node, layout, None, MeetingReason.RESULT))
             shardings.append(_sharding(layout))
             shapes.append(as_tensor(node.type).shape)
         given = [p for p in self.function.params if not is_state(p.type)]
@@ -138,7 +138,7 @@ class _Partitioner:
         """The results on this device of what a program does by hand."""
         before, _ = self.by_hand[node]
         operands = manual.operands_of(node, before)
-        parts = [self._moved(x, self._planned(x, s), node, Reason.CONSTRAINT) for x, s in zip(operands, before, strict=True)]
+        parts = [self._moved(x, self._planned(x, s), node, MeetingReason.CONSTRAINT) for x, s in zip(operands, before, strict=True)]
         return manual.on_this_device(self.b, self.module, node, parts)
 
     @staticmethod
@@ -159,7 +159,7 @@ class _Partitioner:
 
     def _whole(self, node: Node) -> Node:
         """The node as it stands, on whole tensors, in every device."""
-        inputs = [self._moved(i, _unsplit(i), node, Reason.WHOLE) for i in node.inputs]
+        inputs = [self._moved(i, _unsplit(i), node, MeetingReason.WHOLE) for i in node.inputs]
         made = self.b(node.op, *inputs, **node.named_attrs)
         return self._as_planned(node, made, list(map(_whole, result_shapes(node))))
 
@@ -209,7 +209,7 @@ class _Partitioner:
             x = inputs[k]
             met, layout = len(self.mover.met), layout_of(rule.operands[k], axes, rule.sizes)
             inputs[k] = exchanged(self.mover, x, dim, axes[f], halo, self._fill(node, reading, x))
-            self._remember(met, Meeting(inputs[k], Reason.NEIGHBOURS, node.inputs[k], node, layout, layout))
+            self._remember(met, Meeting(inputs[k], MeetingReason.NEIGHBOURS, node.inputs[k], node, layout, layout))
             changes |= {(name, reading.at): value for name, value in reading.attrs(halo.length).items()}
         return changes
 
@@ -237,23 +237,23 @@ class _Partitioner:
         combiner = combiner_of(node) if before.partial else None
         itemsize, met = as_tensor(made.type).dtype.itemsize, len(self.mover.met)
         moved = self.mover.along(made, shape, before, reshard_path(shape, itemsize, before, after), combiner)
-        reason = Reason.REDUCTION if before.partial else self._asked(node)
+        reason = MeetingReason.REDUCTION if before.partial else self._asked(node)
         self._remember(met, Meeting(moved, reason, node, node, before, after))
         return moved
 
-    def _asked(self, node: Node) -> Reason:
+    def _asked(self, node: Node) -> MeetingReason:
         """Why a value lies in another way than it is made."""
         if node in self.plan.given:
-            return Reason.CONSTRAINT
+            return MeetingReason.CONSTRAINT
         users = self.function.users[node]
-        return Reason.CONTROL if any(u.op in CARRIERS and u.op is not PROJ for u in users) else Reason.RESULT
+        return MeetingReason.CONTROL if any(u.op in CARRIERS and u.op is not PROJ for u in users) else MeetingReason.RESULT
 
     def _remember(self, met: int, meeting: Meeting) -> None:
         """Why the collectives are there that were written since there were `met`."""
         for collective in self.mover.met[met:]:
             self.meetings.setdefault(collective, replace(meeting, collective=collective))
 
-    def _moved(self, node: Node, after: TensorLayout, at: Node | None, reason: Reason) -> Node:
+    def _moved(self, node: Node, after: TensorLayout, at: Node | None, reason: MeetingReason) -> Node:
         """A value of the program in another layout than the plan has for it."""
         x, before = self.made[node], self.layouts[node]
         if before == after or not isinstance(node.type, TensorType):

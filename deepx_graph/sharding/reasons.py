@@ -13,7 +13,7 @@ from deepx_graph.sharding.mesh import Axes, AxisRef
 from deepx_graph.sharding.reshard import TensorLayout
 
 
-class Reason(Enum):
+class MeetingReason(Enum):
     """Why devices have to meet."""
 
     REDUCTION = "reduction over a sharded factor"
@@ -35,7 +35,7 @@ class Meeting:
     """
 
     collective: Node
-    reason: Reason
+    reason: MeetingReason
     value: Node
     at: Node | None
     before: TensorLayout
@@ -52,14 +52,14 @@ class Meeting:
         return tuple(dict.fromkeys(a for a in every if a in changed))
 
 
-def of_operand(node: Node, rule: FactorRule | None, operand: int, before: TensorLayout, axes: FactorAxes) -> Reason:
+def of_operand(node: Node, rule: FactorRule | None, operand: int, before: TensorLayout, axes: FactorAxes) -> MeetingReason:
     """Why an operand is not used as it lies by a node whose factors are split along `axes`."""
     if rule is None:
-        return Reason.WHOLE
+        return MeetingReason.WHOLE
     used = {a for split in axes.values() for a in split}
     found = [_lost(node, rule, f, split, axes, used) for f, split in _split(rule, operand, before)]
     known = [r for r in found if r is not None]
-    return known[0] if known else Reason.TWICE if used else Reason.RESULT
+    return known[0] if known else MeetingReason.TWICE if used else MeetingReason.RESULT
 
 
 def _split(rule: FactorRule, operand: int, before: TensorLayout) -> Iterator[tuple[tuple[int, ...], Axes]]:
@@ -67,19 +67,19 @@ def _split(rule: FactorRule, operand: int, before: TensorLayout) -> Iterator[tup
 
 
 def _lost(node: Node, rule: FactorRule, factors: tuple[int, ...], split: Axes, axes: FactorAxes,
-          used: set[AxisRef]) -> Reason | None:
+          used: set[AxisRef]) -> MeetingReason | None:
     """Why the axes of one dimension cannot stay there; None where they do."""
     kept = [a for f in factors for a in axes.get(f, ())]
     if list(split) == kept:
         return None
     lost = [a for a in split if a not in kept]
     if used.intersection(lost):
-        return Reason.TWICE
+        return MeetingReason.TWICE
     possible = [possible_axes(node, rule, f, split) for f in factors]
     if not any(possible):
         sizes = [rule.sizes[f] for f in factors]
         is_whole = all(f in rule.replicated | rule.whole | rule.positional | rule.permuted | rule.reduction for f in factors)
-        return Reason.WHOLE if is_whole or len(sizes) == 1 else Reason.INDIVISIBLE
+        return MeetingReason.WHOLE if is_whole or len(sizes) == 1 else MeetingReason.INDIVISIBLE
     if len(factors) > 1:
-        return Reason.SUB_AXIS
-    return Reason.RESULT
+        return MeetingReason.SUB_AXIS
+    return MeetingReason.RESULT

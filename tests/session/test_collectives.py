@@ -9,7 +9,7 @@ from deepx_graph.session.report.collectives import collective_rows, instead, mes
 from deepx_graph.session.sharded import given_plan, sharding_overlay
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.propagate import propagate
-from deepx_graph.sharding.reasons import Reason
+from deepx_graph.sharding.reasons import MeetingReason
 from tests.support.sharded_programs import MLP
 
 HEAD = 'sdy.mesh @mesh = <["x"=4]>\n'
@@ -44,12 +44,12 @@ TURNED = HEAD + f"""func.func @main(%a: tensor<8x8xf32> {sharding('[{"x"}, {}]')
 
 
 @pytest.mark.parametrize(("text", "wanted"), [
-    (PRODUCT, {"reduce_scatter.0": Reason.REDUCTION}),
-    (SORTED, {"all_gather.0": Reason.WHOLE}),
-    (SHIFTED, {"collective_permute.0": Reason.NEIGHBOURS}),
-    (MLP, {"all_reduce.0": Reason.REDUCTION, "all_reduce.1": Reason.REDUCTION}),
+    (PRODUCT, {"reduce_scatter.0": MeetingReason.REDUCTION}),
+    (SORTED, {"all_gather.0": MeetingReason.WHOLE}),
+    (SHIFTED, {"collective_permute.0": MeetingReason.NEIGHBOURS}),
+    (MLP, {"all_reduce.0": MeetingReason.REDUCTION, "all_reduce.1": MeetingReason.REDUCTION}),
 ], ids=["product", "sort", "pad", "mlp"])  # fmt: skip
-def test_reasons(text: str, wanted: dict[str, Reason]) -> None:
+def test_reasons(text: str, wanted: dict[str, MeetingReason]) -> None:
     module, given = given_plan(dx.loads(text, "stablehlo"))
     plan = propagate(given)
     rows = collective_rows(partition(module, plan), plan)

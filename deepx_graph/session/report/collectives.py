@@ -16,7 +16,7 @@ from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.pieces import Partitioned
 from deepx_graph.sharding.plan import AxisOrigin, Plan, labels_of
 from deepx_graph.sharding.propagate import propagate
-from deepx_graph.sharding.reasons import Meeting, Reason
+from deepx_graph.sharding.reasons import Meeting, MeetingReason
 from deepx_graph.sharding.reshard import TensorLayout
 from deepx_graph.types import nbytes
 
@@ -36,7 +36,7 @@ class CollectiveRow:
     value: str
     at: str
     location: str
-    reason: Reason
+    reason: MeetingReason
     before: str
     after: str
     origins: tuple[str, ...]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
-from deepx_graph.ir import Builder, Function, Node
+from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ops import (
     add,
     bitcast_convert,
@@ -23,10 +23,12 @@ from deepx_graph.ops import (
     maximum,
     multiply,
     pad,
+    polygamma,
     reduce,
     reshape,
     reverse,
     select,
+    sine,
 )
 from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.types import F32, F64, I8, I32, I64, DType, scalar, tensor
@@ -217,3 +219,14 @@ def test_names_of_buffers_are_not_those_of_values() -> None:
                       + "  return %t39 : tensor<f64>\n}")  # fmt: skip
     (got,) = dx.compile(module, engine="native", threads=1)(*[np.full(64, k, np.float64) for k in range(40)])
     assert got == 64 * sum(range(40))
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_functions_of_the_c_library_are_declared_once(dtype: DType) -> None:
+    """Written as vectors in one place of a kernel, and left to LLVM in another."""
+    b = Builder()
+    x = np.linspace(0.1, 9, 33).astype(dtype.np)
+    function = b.function("f", [("x", tensor(dtype, (33,)))], lambda v: [b(polygamma, b.splat(1, v.type), v), b(sine, v)])
+    module = Module((function,), "f")
+    for got, wanted in zip(dx.compile(module, engine="native")(x), dx.compile(module, engine="numpy")(x), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=32 * np.finfo(dtype.np).eps)

@@ -63,6 +63,11 @@ Body = Callable[[Sequence[str], str | None, Sequence[VectorValue]], Sequence[Vec
 """What is done at some indices, under a mask or none, with carried values."""
 
 
+def library_function(symbol: str, type: str, arity: int, result: str | None = None) -> str:
+    """The declaration of a function without side effects: the same text everywhere, as LLVM takes one declaration of a symbol."""
+    return f"declare {result or type} @{symbol}({', '.join([type] * arity)}) nounwind willreturn memory(none)"
+
+
 class IRBuilder:
     """The body of one function under construction, `lanes` wide; one lane is a plain scalar, which LLVM may make vectors of."""
 
@@ -157,7 +162,7 @@ class IRBuilder:
     def call(self, symbol: str, *args: VectorValue) -> VectorValue:
         """A vector function of the C library: no side effects."""
         type = self.vector(args[0].dtype)
-        self.declare(f"declare {type} @{symbol}({', '.join([type] * len(args))}) nounwind memory(none)")
+        self.declare(library_function(symbol, type, len(args)))
         return self._called(symbol, args)
 
     def all(self, x: VectorValue) -> str:

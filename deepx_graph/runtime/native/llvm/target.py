@@ -22,7 +22,7 @@ import llvmlite.binding
 
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.runtime.native import asked
-from deepx_graph.runtime.native.llvm.builder import F4, F8, DType, IRBuilder, VectorValue, of_parts
+from deepx_graph.runtime.native.llvm.builder import F4, F8, DType, IRBuilder, VectorValue, library_function, of_parts
 
 llvm: Any = llvmlite.binding
 """It has no types."""
@@ -190,7 +190,7 @@ def _split_call(t: IRBuilder, symbol: str, args: Sequence[VectorValue], lanes: i
 
 
 def _call(t: IRBuilder, symbol: str, args: Sequence[VectorValue], type: str) -> str:
-    t.declare(f"declare {type} @{symbol}({', '.join([type] * len(args))}) nounwind memory(none)")
+    t.declare(library_function(symbol, type, len(args)))
     return t.let(f"call {type} @{symbol}({', '.join(f'{type} {a.text}' for a in args)})")
 
 

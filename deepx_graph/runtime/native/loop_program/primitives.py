@@ -9,7 +9,7 @@ import numpy as np
 from deepx_graph.loops.scalar import NotExpressible
 from deepx_graph.loops.storage import TABLED
 from deepx_graph.runtime.native.llvm import primitives as kernel
-from deepx_graph.runtime.native.llvm.builder import BOOL, F4, F8, IRBuilder, VectorValue, scalar_type
+from deepx_graph.runtime.native.llvm.builder import BOOL, F4, F8, IRBuilder, VectorValue, library_function, scalar_type
 from deepx_graph.runtime.native.llvm.builder import DType as NumpyDType
 from deepx_graph.runtime.native.llvm.primitives import Write
 from deepx_graph.runtime.native.llvm.target import Target
@@ -23,7 +23,6 @@ _LOOSE = (("erfc", F8),)
 """Those whose form for vectors is not within our bound."""
 _SCALAR_ONLY = frozenset(("quotient", "modulo", "clz", "fmod"))
 """Those that no machine has for vectors."""
-_PURE = "nounwind willreturn memory(none)"
 
 
 class NoPrimitive(NotExpressible):
@@ -130,7 +129,7 @@ def _library(primitive: str, dtype: NumpyDType, machine: Target) -> Write | None
             assert whole is not None
             return machine.call(t, whole, v)
         for each, form in declared.items():
-            t.declare(f"declare {form} @{each}({', '.join([form] * arity)}) {_PURE}")
+            t.declare(library_function(each, form, arity))
         return VectorValue(t.let(f"call {type} @{symbol}({', '.join(f'{type} {x.text}' for x in v)}){variants}"), dtype)
 
     return write
@@ -144,7 +143,7 @@ def _part_of_complex(primitive: str, machine: Target) -> Write | None:
         return None
 
     def write(t: IRBuilder, v: Sequence[VectorValue]) -> VectorValue:
-        t.declare(f"declare {{ double, double }} @{symbol}({', '.join(['double'] * len(v))}) {_PURE}")
+        t.declare(library_function(symbol, "double", len(v), "{ double, double }"))
         both = t.let(f"call {{ double, double }} @{symbol}({', '.join(f'double {x.text}' for x in v)})")
         return VectorValue(t.let(f"extractvalue {{ double, double }} {both}, {int(part == 'imag')}"), v[0].dtype)
 

@@ -15,7 +15,7 @@ from deepx_graph.errors import RunError, printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deepx_graph.session.diagnose.reduction import Reduction
+    from deepx_graph.session.diagnose.reduction import ReducedProgram
 
 CRITERIA = ("crash", "differs", "slow", "wrong-in-xla")
 
@@ -57,7 +57,7 @@ def run_reduce(args: Arguments) -> int:
     return 0
 
 
-def _written(found: Reduction, prefix: str) -> tuple[str, str]:
+def _written(found: ReducedProgram, prefix: str) -> tuple[str, str]:
     """The files of the program and of its inputs."""
     from deepx_graph.cli.programs import rendered
     from deepx_graph.session.inputs import write_npz

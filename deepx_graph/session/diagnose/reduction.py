@@ -66,7 +66,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Reduction:
+class ReducedProgram:
     """The least program that was found, how many operations there were, and how many programs were tried."""
 
     module: Module
@@ -76,14 +76,14 @@ class Reduction:
     tried: int
 
 
-def reduce_program(module: Module, inputs: Mapping[str, Array], holds: Predicate, *, seconds: float = SECONDS) -> Reduction:
+def reduce_program(module: Module, inputs: Mapping[str, Array], holds: Predicate, *, seconds: float = SECONDS) -> ReducedProgram:
     """The least program found within the time. Raises UsageError where the predicate does not hold of the program itself."""
     start = Trial(module, dict(inputs))
     search = _Search(holds, time.monotonic() + seconds)
     if not search.holds_of(start):
         raise UsageError("what is looked for is not true of the program on these inputs")
     found = search.run(start)
-    return Reduction(found.module, found.inputs, start.operations, found.operations, search.tried)
+    return ReducedProgram(found.module, found.inputs, start.operations, found.operations, search.tried)
 
 
 class _Search:

@@ -19,7 +19,7 @@ from functools import partial
 from typing import NamedTuple
 
 from deepx_graph import __version__
-from deepx_graph.cli import meshes, output, programs, reducing, reports, running, showing, tool, words
+from deepx_graph.cli import faults, meshes, output, programs, reports, running, showing, tool, words
 from deepx_graph.cli.options import (
     AddOptions,
     Arguments,
@@ -99,7 +99,7 @@ COMMANDS: dict[str, Command] = {
         ("check model.hlo --budget 'ops<=120' --budget 'peak_bytes<=64M'", "check model.hlo --save-baseline baseline.json",
          "check model.hlo --baseline baseline.json --slack 5% --sarif check.sarif")),
     "reduce": Command(
-        "make a program small while it crashes, differs, is slow or is wrong in XLA", reducing.add_reduce, reducing.run_reduce,
+        "make a program small while it crashes, differs, is slow or is wrong in XLA", faults.add_reduce, faults.run_reduce,
         (add_input,), (add_json, add_reading), CHECK, ("reduce model.hlo --while differs -p default -o small",)),
     "diff": Command(
         "compare two programs", reports.add_diff, reports.run_diff, (), (add_json, add_reading), CHECK,
@@ -108,7 +108,7 @@ COMMANDS: dict[str, Command] = {
         "compare gradients with finite differences", programs.add_check_grad, programs.run_check_grad, (add_input,),
         (add_json, add_reading), CHECK, ("check-grad loss.mlir --wrt w",)),
     "bisect": Command(
-        "find the pass of a compiler that changed what a program computes", reports.add_bisect, reports.run_bisect, (),
+        "find the pass of a compiler that changed what a program computes", faults.add_bisect, faults.run_bisect, (),
         (add_json, add_reading), CHECK, ("bisect xla_dump/", "bisect model.mlir -p default --reduce small")),
     "stages": Command(
         "show what each pass of XLA changed, of a folder that it dumped", reports.add_stages, reports.run_stages, (),

@@ -65,7 +65,7 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     """How programs are read."""
     group = parser.add_argument_group("reading")
     group.add_argument("--format", metavar="FORMAT",
-                       help="deepx, hlo, stablehlo, relay, mindir, onnx, torch, anf or sea; by content when left out")
+                       help="deepx, hlo, stablehlo, relay, mindir, onnx, onnxtxt, torch, anf or sea; by content when left out")
     group.add_argument("--broadcast", action="store_true", help="broadcast elementwise operands as numpy does; deepx does not")
     group.add_argument("--allow-unregistered", action="store_true",
                        help="keep operations that StableHLO does not have as they stand; without it they are errors")

@@ -1,5 +1,4 @@
-"""Commands that tell of programs, for CI too: `info`, `loops`, `why`, `plan`; `diff` compares two, `check` holds one to budgets,
-`bisect` finds the pass that changed a result."""
+"""Commands that tell of programs, for CI too: `info`, `loops`, `why`, `plan`; `diff` compares two, `check` holds one to budgets."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deepx_graph.cli.meshes import on_mesh, why_collectives
-from deepx_graph.cli.options import Arguments, count, named_values, natural, percent, read_program, reading_options, size, watch
+from deepx_graph.cli.options import Arguments, named_values, natural, percent, read_program, reading_options, watch
 from deepx_graph.cli.output import emit, emit_json, emit_report, say, say_notes
 from deepx_graph.cli.schemas import report
 from deepx_graph.errors import DeepxGraphError, Diagnostic, UsageError, counted, printable
@@ -19,8 +18,6 @@ from deepx_graph.progress import stage
 
 if TYPE_CHECKING:
     from deepx_graph.ir import Module
-    from deepx_graph.literal import Array
-    from deepx_graph.session.diagnose.bisection import Bisection, Inputs
     from deepx_graph.session.report.figures import Budget, Verdict
 
 
@@ -346,81 +343,3 @@ def _sized(args: Arguments, module: Module) -> Module:
     wishes = named_values(args.input, "such as x=f32[8,128] or x=FILE.npy")
     arrays = read_npz(args.inputs)[0] if args.inputs else {}
     return sized(module, wishes, arrays) if wishes or arrays else module
-
-
-def add_bisect(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", metavar="PATH",
-                        help="a folder that a compiler dumped; several files, the stages in order; or a program, with -p or --xla")
-    parser.add_argument("-p", "--pass-pipeline", metavar="PIPELINE", help="of a program: the passes of ours that are searched")
-    parser.add_argument("--xla", action="store_true",
-                        help="of a program: compile it by jaxlib (of DEEPX_GRAPH_JAX_PYTHON, a Python) and search its passes")
-    parser.add_argument("--module", metavar="MODULE", help="of a folder: only the module of this name or number")
-    parser.add_argument("--inputs", metavar="FILE.npz", help="inputs by name, or in order; by default samples are drawn")
-    parser.add_argument("--samples", type=count, default=20, metavar="N", help="how many sets of inputs are drawn (20)")
-    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="what they are drawn from")
-    parser.add_argument("--expected", metavar="FILE.npz",
-                        help="what the machine gave for --inputs, in the order of the outputs: tells passes from code generation")
-    parser.add_argument("--reduce", metavar="PREFIX", help="write the least program that shows it, PREFIX.hlo, and PREFIX.npz")
-    parser.add_argument("--max-bytes", type=size, metavar="N", help="refuse to use more memory for one stage")
-
-
-def run_bisect(args: Arguments) -> int:
-    from deepx_graph.session.diagnose.bisection import Inputs
-    from deepx_graph.session.inputs import read_npz
-
-    given = read_npz(args.inputs)[0] if args.inputs else None
-    expected = read_npz(args.expected)[0] if args.expected else None
-    if expected is not None and given is None:
-        raise UsageError(Diagnostic("--expected is what the machine gave for certain inputs", expected="--inputs FILE.npz"))
-    machine = None if expected is None else [tuple(expected.values())]
-    found = _bisected(args, Inputs(given, args.samples, args.seed), machine)
-    if args.json:
-        emit_report("bisect", {"modules": [one.to_json() for one in found]})
-    else:
-        emit("".join(f"{line}\n" for one in found for line in one.lines()), None)
-    wrong = [one for one in found if one.found]
-    if wrong and args.reduce:
-        _write(wrong[0], args.reduce)
-    return 1 if wrong else 0
-
-
-def _bisected(args: Arguments, inputs: Inputs, machine: list[tuple[Array, ...]] | None) -> list[Bisection]:
-    from deepx_graph.session.diagnose import bisection
-    from deepx_graph.session.dumps import chosen, dumped_modules
-
-    options, first = reading_options(args), Path(args.paths[0])
-    if args.pass_pipeline is not None or args.xla:
-        if len(args.paths) > 1 or first.is_dir() or (args.xla and args.pass_pipeline is not None):
-            raise UsageError(Diagnostic("-p and --xla take one program, and exclude one another"))
-        module = read_program(args, args.paths[0]).module
-        if args.xla:
-            return [bisection.bisect_xla(module, inputs, max_bytes=args.max_bytes)]
-        return [bisection.bisect_pipeline(module, args.pass_pipeline, inputs, max_bytes=args.max_bytes)]
-    if first.is_dir() and len(args.paths) == 1:
-        modules = chosen(dumped_modules(first), args.module)
-        several = [m for m in modules if len(m.stages) > 1]
-        if not several:
-            raise UsageError(f"the modules of '{printable(args.paths[0])}' have one stage each; nothing to compare")
-        return [bisection.bisect_dumped(m, inputs, options, max_bytes=args.max_bytes, machine=machine) for m in several]
-    stages = [bisection.file_stage(Path(p).name, Path(p), options) for p in args.paths]
-    return [bisection.bisect_stages(first.name, stages, inputs, max_bytes=args.max_bytes, machine=machine)]
-
-
-def _write(found: Bisection, prefix: str) -> None:
-    """The least program and its inputs, in the language of the stages."""
-    from deepx_graph.cli.programs import rendered
-    from deepx_graph.ir.structure import CONSTANT, PARAM
-    from deepx_graph.session.inputs import write_npz
-    from deepx_graph.session.programs import own_format
-
-    small = found.reproducer()
-    if small is None:
-        say("note: there is no program smaller than the stages to write")
-        return
-    module, inputs = small
-    form = own_format(module)
-    path = f"{prefix}.{'mlir' if form == 'stablehlo' else form}"
-    emit(rendered(module, form), path)
-    write_npz(f"{prefix}.npz", inputs)
-    operations = sum(n.op not in (PARAM, CONSTANT) for n in module.entry.nodes)
-    say(f"the program of the {operations} operations that depart: {printable(path)}, inputs {printable(prefix)}.npz")

@@ -90,7 +90,7 @@ class Node:
     type: Type
     origin: Origin = NOWHERE
     serial: int = field(default_factory=_serials.__next__)
-    sound: bool = field(init=False, repr=False)
+    sound: bool = field(default=False, init=False, repr=False)
     """Set once `verify` has found that the node keeps the rules of its op, as it never changes; what is made of it is not."""
 
     def attr(self, name: str) -> Any:

@@ -36,7 +36,7 @@ from deepx_graph.sharding.moves import Mover
 from deepx_graph.sharding.pieces import Partitioned
 from deepx_graph.sharding.plan import Plan
 from deepx_graph.sharding.propagate import Atoms
-from deepx_graph.sharding.reasons import Meeting, MeetingReason, of_operand
+from deepx_graph.sharding.reasons import CollectiveCause, MeetingReason, of_operand
 from deepx_graph.sharding.reshard import Path, TensorLayout, reshard_path
 from deepx_graph.sharding.rules import factor_rule, partitioning_of
 from deepx_graph.sharding.values import CARRIERS
@@ -58,7 +58,7 @@ class _Partitioner:
         self.b = Builder(intern=True)
         self.mover = Mover(self.b, plan.mesh)
         self.made: dict[Node, Node] = {}
-        self.meetings: dict[Node, Meeting] = {}
+        self.meetings: dict[Node, CollectiveCause] = {}
         self.layouts = {n: self._planned(n, plan.values.get(n)) for n in self.function.nodes}
         self.splits = Splits(self.function, self.layouts)
         self.by_hand = {n: said for n in self.function.nodes if (said := manual.shardings_of(n, self.mesh)) is not None}
@@ -122,7 +122,7 @@ class _Partitioner:
             before = self._planned(node, after[made[1]])
             part, met = self.by_device[made[0]][made[1]], len(self.mover.met)
             moved = self.mover.along(part, shape, before, self._path(node, before, self.layouts[node]))
-            self._remember(met, Meeting(moved, self._asked(node), node, None, before, self.layouts[node]))
+            self._remember(met, CollectiveCause(moved, self._asked(node), node, None, before, self.layouts[node]))
             return moved
         self._check(node)
         if node.op is PARAM:
@@ -209,7 +209,7 @@ class _Partitioner:
             x = inputs[k]
             met, layout = len(self.mover.met), layout_of(rule.operands[k], axes, rule.sizes)
             inputs[k] = exchanged(self.mover, x, dim, axes[f], halo, self._fill(node, reading, x))
-            self._remember(met, Meeting(inputs[k], MeetingReason.NEIGHBOURS, node.inputs[k], node, layout, layout))
+            self._remember(met, CollectiveCause(inputs[k], MeetingReason.NEIGHBOURS, node.inputs[k], node, layout, layout))
             changes |= {(name, reading.at): value for name, value in reading.attrs(halo.length).items()}
         return changes
 
@@ -238,7 +238,7 @@ class _Partitioner:
         itemsize, met = as_tensor(made.type).dtype.itemsize, len(self.mover.met)
         moved = self.mover.along(made, shape, before, reshard_path(shape, itemsize, before, after), combiner)
         reason = MeetingReason.REDUCTION if before.partial else self._asked(node)
-        self._remember(met, Meeting(moved, reason, node, node, before, after))
+        self._remember(met, CollectiveCause(moved, reason, node, node, before, after))
         return moved
 
     def _asked(self, node: Node) -> MeetingReason:
@@ -248,7 +248,7 @@ class _Partitioner:
         users = self.function.users[node]
         return MeetingReason.CONTROL if any(u.op in CARRIERS and u.op is not PROJ for u in users) else MeetingReason.RESULT
 
-    def _remember(self, met: int, meeting: Meeting) -> None:
+    def _remember(self, met: int, meeting: CollectiveCause) -> None:
         """Why the collectives are there that were written since there were `met`."""
         for collective in self.mover.met[met:]:
             self.meetings.setdefault(collective, replace(meeting, collective=collective))
@@ -260,7 +260,7 @@ class _Partitioner:
             return x
         met = len(self.mover.met)
         moved = self.mover.along(x, node.type.shape, before, self._path(node, before, after))
-        self._remember(met, Meeting(moved, reason, node, at, before, after))
+        self._remember(met, CollectiveCause(moved, reason, node, at, before, after))
         return moved
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from deepx_graph.ir import Module
 from deepx_graph.literal import Array
 from deepx_graph.sharding.mesh import Mesh, TensorSharding, local_shape
-from deepx_graph.sharding.reasons import Meeting
+from deepx_graph.sharding.reasons import CollectiveCause
 
 
 def box(shape: Sequence[int], mesh: Mesh, sharding: TensorSharding, device: int) -> tuple[slice, ...]:
@@ -29,9 +30,10 @@ def piece(array: Array, mesh: Mesh, sharding: TensorSharding, device: int) -> Ar
 
 
 def padded(part: Array, shape: Sequence[int], sharding: TensorSharding) -> Array:
-    """What lies in a box of a whole of that shape, as a device has it: with zeros beyond the end."""
+    """What lies in a box of a whole of that shape, as a device has it: with zeros, or empty texts, beyond the end."""
     missing = [(0, n - m) for n, m in zip(local_shape(shape, sharding.axes), part.shape, strict=True)]
-    return np.pad(part, missing) if any(n for _, n in missing) else part
+    beyond: Any = "" if part.dtype == object else 0
+    return np.pad(part, missing, constant_values=beyond) if any(n for _, n in missing) else part
 
 
 def assembled(pieces: Sequence[Array], shape: Sequence[int], mesh: Mesh, sharding: TensorSharding) -> Array:
@@ -52,7 +54,7 @@ class Partitioned:
     params: tuple[TensorSharding, ...]
     results: tuple[TensorSharding, ...]
     shapes: tuple[tuple[int, ...], ...]
-    meetings: tuple[Meeting, ...] = ()
+    meetings: tuple[CollectiveCause, ...] = ()
     """The collectives of the program, each with why it is there, in order."""
 
     def cut(self, arrays: Sequence[Array], device: int) -> list[Array]:

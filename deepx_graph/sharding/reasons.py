@@ -28,7 +28,7 @@ class MeetingReason(Enum):
 
 
 @dataclass(frozen=True)
-class Meeting:
+class CollectiveCause:
     """One collective: its node in the program of one device; `value`, of the whole program, that it moves, and `at`, what needs it.
 
     `at` is None where a result of the function does. `before` and `after` are the layouts between which it is one of the moves.

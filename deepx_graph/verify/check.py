@@ -81,7 +81,7 @@ def _check_function(module: Module, function: Function, report: Report) -> None:
         if node.op.in_module is not None:
             for wrong in node.op.in_module(module, node):
                 report(wrong)
-        if getattr(node, "sound", False):
+        if node.sound:
             continue
         fault = _own_problem(node)
         if fault is not None:

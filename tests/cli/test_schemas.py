@@ -69,6 +69,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "mesh": ("info", "m.mlir", "--mesh"),
     "stages": ("stages", "dumps"),
     "bisect": ("bisect", "dumps", "--samples", "2"),
+    "reduce": ("reduce", "m.mlir", "--while", "slow", "--slower-than", "0", "--seconds", "1"),
     "diff": ("diff", "a.sea", "m.mlir"),
     "ops": ("ops", "dot_general"),
     "calibrate": ("calibrate", "--show"),

@@ -40,7 +40,7 @@ class FocusMap(StyledView, Follower, can_focus=True):
         Binding("enter,space", "centre", "Centre here"),
         Binding("plus,equals_sign", "depth(1)", "Wider"),
         Binding("minus", "depth(-1)", "Narrower"),
-        Binding("v", "turn", "Left to right", tooltip="Layers beside one another, or below one another"),
+        Binding("v", "flip", "Left to right", tooltip="Layers beside one another, or below one another"),
     ]
 
     depth: reactive[int] = reactive(2)
@@ -171,7 +171,7 @@ class FocusMap(StyledView, Follower, can_focus=True):
         if self.session is not None and self.function is not None and self.node is not None:
             self.show_map(self.session, self.function, self.node)
 
-    def action_turn(self) -> None:
+    def action_flip(self) -> None:
         self.sideways = not self.sideways
         self.action_centre()
 

@@ -16,7 +16,7 @@ from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.pieces import Partitioned
 from deepx_graph.sharding.plan import AxisOrigin, Plan, labels_of
 from deepx_graph.sharding.propagate import propagate
-from deepx_graph.sharding.reasons import Meeting, MeetingReason
+from deepx_graph.sharding.reasons import CollectiveCause, MeetingReason
 from deepx_graph.sharding.reshard import TensorLayout
 from deepx_graph.types import nbytes
 
@@ -71,7 +71,7 @@ def collective_rows(local: Partitioned, plan: Plan) -> list[CollectiveRow]:
     return rows
 
 
-def _members(m: Meeting) -> int:
+def _members(m: CollectiveCause) -> int:
     groups = m.collective.named_attrs.get("replica_groups")
     return len(groups[0]) if groups else len({d for pair in m.collective.attr("source_target_pairs") for d in pair})
 
@@ -117,7 +117,7 @@ def _path(origin: AxisOrigin, axis: Any, plan: Plan) -> Iterator[AxisOrigin]:
 # --- what would do instead ----------------------------------------------------------------------------------------
 
 
-def instead(module: Module, given: Plan, local: Partitioned, meeting: Meeting) -> list[str]:
+def instead(module: Module, given: Plan, local: Partitioned, meeting: CollectiveCause) -> list[str]:
     """Changes of what is given under which devices exchange less, the best first. `given` is the plan before propagation."""
     now = _total(local)
     found: list[tuple[int, str]] = []
@@ -136,7 +136,7 @@ def _total(local: Partitioned) -> int:
     return sum(nbytes(m.collective.type) for m in local.meetings)
 
 
-def _alternatives(given: Plan, meeting: Meeting) -> Iterator[tuple[str, Plan]]:
+def _alternatives(given: Plan, meeting: CollectiveCause) -> Iterator[tuple[str, Plan]]:
     labels = labels_of(given.function)
     axes = set(meeting.axes)
     for node, sharding in given.values.items():

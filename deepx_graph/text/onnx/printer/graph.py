@@ -174,6 +174,8 @@ class GraphWriter:
     def use(self, node: Node) -> str:
         """The name of a value. Raises InferError for one that has none."""
         if node in self.names:
+            if not self.names[node]:
+                raise InferError(f"a size of {node.type} is that of no input")
             return self.names[node]
         if node.op is CONSTANT:
             self.names[node] = self.constant(value_of(node), node.name)

@@ -57,6 +57,10 @@ class Partitioned:
     meetings: tuple[CollectiveCause, ...] = ()
     """The collectives of the program, each with why it is there, in order."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the reasons, whose nodes are those of this process."""
+        return {**self.__dict__, "meetings": ()}
+
     def cut(self, arrays: Sequence[Array], device: int) -> list[Array]:
         """The parts that a device is given of whole arguments."""
         return [piece(a, self.mesh, s, device) for a, s in zip(arrays, self.params, strict=True)]

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
+from deepx_graph.cli.faults import CRITERIA
 from deepx_graph.errors import UsageError
 from deepx_graph.ir import Module, Node
 from deepx_graph.ops import minimum
 from deepx_graph.rewrite.engine import rule
 from deepx_graph.rewrite.pattern import X, Y, op_of
-from deepx_graph.session.diagnose.predicates import How, predicate
+from deepx_graph.session.diagnose.predicates import PREDICATES, How, predicate
 from deepx_graph.session.diagnose.reduction import reduce_program
 from tests.support.wrong_rules import with_rules
 
@@ -68,3 +69,8 @@ def test_the_command_writes_a_program_that_shows_it(tmp_path: Any, run: Any) -> 
                "-o", str(prefix))
     assert done.code == 0 and "operations ->" in done.out
     assert dx.load(f"{prefix}.sea").entry.nodes and f"{prefix}.npz" in done.err
+
+
+def test_the_command_offers_every_predicate() -> None:
+    """It names them itself, as predicates import engines."""
+    assert tuple(PREDICATES) == CRITERIA

@@ -2,7 +2,8 @@
 
 f32 and f64 are computed in their own precision. Polynomials are those of Cephes (erfc, and the Chebyshev series of the Bessel
 functions) and of Giles, "Approximating the erfinv function";
-lgamma and digamma are the Lanczos sum with g = 7, reflected below 1/2; zeta is Euler-Maclaurin summation.
+lgamma and digamma are the Lanczos sum with g = 7, reflected below 1/2; zeta is Euler-Maclaurin summation,
+reflected left of 0.
 Every function takes operands of one float type, f32 or f64.
 """
 
@@ -248,8 +249,8 @@ _BERNOULLI = (
 """(2j)! / B_2j from j = 12 down to 1."""
 
 
-def zeta(b: Builder, s: Node, q: Node) -> Node:
-    """The Hurwitz zeta function: ten terms of its sum, the integral of the rest, and corrections by Bernoulli numbers."""
+def _zeta_of_positive(b: Builder, s: Node, q: Node) -> Node:
+    """Ten terms of the sum, the integral of the rest, and corrections by Bernoulli numbers."""
     minus_s = b(ops.negate, s)
     a, total = q, b(ops.power, q, minus_s)
     for _ in range(_ZETA_TERMS):
@@ -265,7 +266,26 @@ def zeta(b: Builder, s: Node, q: Node) -> Node:
         factors = b(ops.multiply, _with(b, ops.add, s, rise - 1), _with(b, ops.add, s, rise))
         sums = _with(b, ops.add, b(ops.multiply, b(ops.multiply, factors, over), sums), 1 / c)
     correction = _with(b, ops.add, b(ops.multiply, b(ops.divide, s, a), sums), 0.5)
-    value = b(ops.add, total, b(ops.multiply, last, correction))
+    return b(ops.add, total, b(ops.multiply, last, correction))
+
+
+def _is_even(b: Builder, n: Node) -> Node:
+    half = _with(b, ops.multiply, n, 0.5)
+    return _is(b, half, "EQ", b(ops.floor, half))
+
+
+def zeta(b: Builder, s: Node, q: Node) -> Node:
+    """The Hurwitz zeta function: the sum of (q + k)^-s over all k from 0 on.
+
+    Left of 0 there are terms on both sides of 0. With frac x = x - floor(x) those right of it are zeta(s, frac q), the others
+    (-1)^s (zeta(s, frac(-q)) - zeta(s, 1 - q)), so that none is added one by one, however far q is. Defined there for whole s only.
+    """
+    left, mirrored = _is(b, q, "LT", 0), b(ops.abs_, q)
+    right_terms = _zeta_of_positive(b, s, b(ops.select, left, b(ops.subtract, q, b(ops.floor, q)), q))
+    near = _zeta_of_positive(b, s, b(ops.subtract, mirrored, b(ops.floor, mirrored)))
+    left_terms = b(ops.subtract, near, _zeta_of_positive(b, s, _with(b, ops.add, mirrored, 1)))
+    left_terms = b(ops.select, _is_even(b, s), left_terms, b(ops.negate, left_terms))
+    value = b(ops.select, left, b(ops.add, right_terms, left_terms), right_terms)
     whole_s, whole_q = (_is(b, v, "EQ", b(ops.floor, v)) for v in (s, q))
     beyond = _choose(b, whole_q, math.inf, _choose(b, whole_s, value, b.like(math.nan, value)))
     value = b(ops.select, _is(b, q, "LE", 0), beyond, value)
@@ -276,9 +296,7 @@ def polygamma(b: Builder, n: Node, x: Node) -> Node:
     """(-1)^(n+1) n! zeta(n + 1, x); digamma for n = 0. NaN unless n is a whole number that is not negative."""
     successor = _with(b, ops.add, n, 1)
     size = b(ops.multiply, b(ops.exponential, lgamma(b, successor)), zeta(b, successor, x))
-    half = _with(b, ops.multiply, n, 0.5)
-    even = _is(b, half, "EQ", b(ops.floor, half))
-    value = b(ops.select, even, b(ops.negate, size), size)
+    value = b(ops.select, _is_even(b, n), b(ops.negate, size), size)
     value = b(ops.select, _is(b, n, "EQ", 0), digamma(b, x), value)
     right = b(ops.and_, _is(b, n, "GE", 0), _is(b, n, "EQ", b(ops.floor, n)))
     return b(ops.select, right, value, b.like(math.nan, value))

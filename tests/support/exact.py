@@ -53,6 +53,15 @@ UNARY: dict[str, tuple[Callable[[Any, Any], Any], tuple[float, float], tuple[flo
 
 _SIDES = (0.1, 0.5, 0.99, 1.5, 2, 3, 7.25, 20, 150, 1e10)
 _BASES = (1e-30, 0.25, 0.7, 0.9999999, 1.0000001, 1.5, 2, 10, 1e5, 1e30)
+_LEFT = (-1e-5, -0.25, -0.96875, -1.25, -8.75, -9.25, -9.9921875, -10.25, -99.75, -1234.125, -65537.75)
+
+
+def _zeta(m: Any, s: Any, q: Any) -> Any:
+    """Left of 0 the terms there one by one, as the sum is defined."""
+    terms = max(0, int(m.ceil(-q)))
+    return m.fsum((q + k) ** -s for k in range(terms)) + m.zeta(s, q + terms)
+
+
 BINARY: dict[str, tuple[Callable[[Any, Any, Any], Any], list[tuple[float, float]]]] = {
     "power": (lambda m, x, y: x**y, [*((x, y) for x in _BASES for y in (-2.5, -1, -0.3, 0.001, 0.5, 1, 3, 7.7)), (-2, 3), (-2, -5),
                                      (-0.5, 4), (0.99999, 1e6), (1.00001, 1e6), (2, 127), (2, -140), (10, 38)]),
@@ -60,10 +69,12 @@ BINARY: dict[str, tuple[Callable[[Any, Any, Any], Any], list[tuple[float, float]
     "remainder": (lambda m, x, y: m.sign(x) * m.fmod(abs(x), abs(y)), [(s * a, t * b) for a in _SIDES for b in _SIDES
                                                                        for s in (1, -1) for t in (1, -1)]),
     "floor_mod": (lambda m, x, y: x - y * m.floor(x / y), [(s * a, s * b) for a in _SIDES for b in _SIDES for s in (1, -1)]),
-    "zeta": (lambda m, s, q: m.zeta(s, q), [(s, q) for s in (1.0625, 1.5, 2, 3, 7.5, 20, 40)
-                                            for q in (0.1, 0.5, 1, 2.5, 10, 100, 1e4)]),
-    "polygamma": (lambda m, n, x: m.polygamma(int(n), x), [(n, x) for n in (0, 1, 2, 3, 5, 10)
-                                                           for x in (0.1, 0.5, 1, 1.5, 3, 10, 100)]),
+    "zeta": (lambda m, s, q: _zeta(m, s, q), [(s, q) for s in (1.0625, 1.5, 2, 3, 7.5, 20, 40)
+                                              for q in (0.1, 0.5, 1, 2.5, 10, 100, 1e4)]
+             + [(s, q) for s in (2, 3, 4, 20) for q in _LEFT]),
+    "polygamma": (lambda m, n, x: m.polygamma(int(n), x) if x > 0 else (-1) ** (int(n) + 1) * m.factorial(n) * _zeta(m, n + 1, x),
+                  [(n, x) for n in (0, 1, 2, 3, 5, 10) for x in (0.1, 0.5, 1, 1.5, 3, 10, 100)]
+                  + [(n, x) for n in (1, 2, 3, 10) for x in _LEFT]),
 }
 
 

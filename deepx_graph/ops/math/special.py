@@ -154,9 +154,22 @@ def _digamma(x: Array) -> Any:
     return np.where((x <= 0) & (x == np.floor(x)), np.nan, _scipy("digamma")(x))
 
 
+def _zeta(s: Array, q: Array) -> Any:
+    """Left of 0 scipy adds a term for each unit, without end far out; there it is asked right of 0 alone (`special_functions.zeta`)."""
+    zeta = _scipy("zeta")
+    mirrored = (q < 0) & (q != np.floor(q)) & (s > 1) & (s == np.floor(s))
+    away = np.where(mirrored, -q, 0.5)
+    right = zeta(s, np.where(mirrored, q - np.floor(q), q))
+    left = zeta(s, away - np.floor(away)) - zeta(s, 1 + away)
+    return np.where(mirrored, right + np.where(s % 2 == 0, left, -left), right)
+
+
 def _polygamma(n: Array, x: Array) -> Any:
     order = np.where((n >= 0) & (n == np.floor(n)), n, 0)
-    value = np.where(order == 0, _digamma(x), _scipy("polygamma")(order, x))
+    left = (x < 0) & (order > 0)
+    sign = np.where(order % 2 == 0, -1.0, 1.0)
+    value = np.where(left, sign * _scipy("gamma")(order + 1) * _zeta(order + 1, x), _scipy("polygamma")(order, np.where(left, 1, x)))
+    value = np.where(order == 0, _digamma(x), value)
     return np.where((n >= 0) & (n == np.floor(n)), value, np.nan)
 
 
@@ -173,7 +186,7 @@ polygamma: Op = binary(
     domain=(1.0, 3.0), samples=lambda rng: [((np.float64(n), rng.uniform(0.5, 3, (2, 3))), {}) for n in (0, 1, 2)],
 )  # fmt: skip
 zeta: Op = binary(
-    "zeta", "The Hurwitz zeta function.", _in_f64(_scipy("zeta")), kinds=FLOAT, source="CHLO zeta", domain=(1.5, 3.0),
+    "zeta", "The Hurwitz zeta function.", _in_f64(_zeta), kinds=FLOAT, source="CHLO zeta", domain=(1.5, 3.0),
     element=_IN_DOUBLE,
     vjp=lambda b, s, q, y, g: (None, b(negate, _times(b, g, b(multiply, s, b(zeta, b(add, s, b.like(1, s)), q))))),
     no_gradient_by=("lhs",),

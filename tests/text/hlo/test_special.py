@@ -61,7 +61,9 @@ def test_zeta_and_polygamma() -> None:
     np.testing.assert_allclose(_through_hlo("zeta", "f64", s, q), scipy_special.zeta(s, q), rtol=1e-13)
     edges = _through_hlo("zeta", "f64", np.array([1.0, 0.5, 2.0, 2.5]), np.array([3.0, 3.0, -1.0, -1.5]))
     np.testing.assert_array_equal(edges, [np.inf, np.nan, np.inf, np.nan])
-    n, x = (m.ravel() for m in np.meshgrid([0.0, 1.0, 2.0, 5.0], [0.2, 1.3, 7.7, 300.0]))
+    s, q = (m.ravel() for m in np.meshgrid([2.0, 3.0, 6.0], [-0.2, -3.75, -9.25, -99.875]))
+    np.testing.assert_allclose(_through_hlo("zeta", "f64", s, q), scipy_special.zeta(s, q), rtol=1e-12)
+    n, x = (m.ravel() for m in np.meshgrid([0.0, 1.0, 2.0, 5.0], [-99.875, -9.25, -3.75, -0.2, 0.2, 1.3, 7.7, 300.0]))
     np.testing.assert_allclose(_through_hlo("polygamma", "f64", n, x), scipy_special.polygamma(n, x), rtol=1e-12)
     np.testing.assert_array_equal(_through_hlo("polygamma", "f64", np.array([-1.0, 0.5]), np.ones(2)), [np.nan, np.nan])
 

@@ -49,6 +49,7 @@ class LoopBuilder:
         """The subscripts of which the program asks whether they are negative."""
         self._blocks: list[list[Statement]] = [self.body]
         self._known: list[dict[Any, Any]] = [{}]
+        self._reading = False
         self._tables: dict[tuple[Any, DType], Buffer] = {}
         self._induction = Induction()
         self._count = 0
@@ -78,9 +79,14 @@ class LoopBuilder:
 
     def shared(self, key: Any, make: Callable[[], Shared]) -> Shared:
         """What `make` gives, which is made once for this block and those within; at the top level, whose statements may become
-        functions of their own, each time."""
-        if len(self._blocks) == 1:
-            return make()
+        functions of their own, once for the outermost element that is being read."""
+        if len(self._blocks) == 1 and not self._reading:
+            self._reading = True
+            try:
+                return make()
+            finally:
+                self._reading = False
+                self._known[0].clear()
         for known in reversed(self._known):
             if key in known:
                 return known[key]  # type: ignore[no-any-return]

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from deepx_graph.ir import Builder, Node
+from deepx_graph.ir import Builder, Function, Node
+from deepx_graph.loops import lower as lower_module
 from deepx_graph.loops.builder import LoopBuilder
 from deepx_graph.loops.interpret import interpret
 from deepx_graph.loops.lower import lower
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import Let, LoopProgram, walk
-from deepx_graph.loops.scalar import Affine, ScalarVar, split_quotient
+from deepx_graph.loops.scalar import Affine, NotExpressible, ScalarVar, split_quotient
 from deepx_graph.ops import (
+    OPS,
     add,
+    bessel_i0e,
     broadcast_in_dim,
     compare,
     concatenate,
@@ -35,7 +39,8 @@ from deepx_graph.ops import (
     torch_index_select,
     transpose,
 )
-from deepx_graph.types import C64, F32, F64, I32, I64, Type, tensor
+from deepx_graph.types import C64, F32, F64, I32, I64, Type, tensor, type_of_array
+from tests.support.laws import samples
 
 
 def made(body: Callable[..., Sequence[Node]], *types: Type) -> LoopProgram:
@@ -160,6 +165,22 @@ def test_blocks_of_an_image_are_found_without_divisions() -> None:
     assert sum(isinstance(s, Let) and s.primitive == "quotient" for s in walk(program.body)) <= 3  # none for columns and channels
     x = np.random.default_rng(0).random((40, 48, 3), np.float32)
     np.testing.assert_array_equal(interpret(program, [x])[0], x.reshape(5, 8, 6, 8, 3).transpose(0, 2, 1, 3, 4))
+
+
+def test_no_operation_asks_twice_for_what_its_operands_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operands are a series of Chebyshev polynomials, each term of which needs the two before it: 60 statements, or 2^18."""
+    monkeypatch.setattr(lower_module, "LoopBuilder", partial(LoopBuilder, 20_000))
+    reasons = []
+    for op in (op for op in OPS.values() if op.loops is not None or op.element is not None):
+        arrays, attrs = next(samples(op))
+        b = Builder()
+        params = [b.param(k, type_of_array(a)) for k, a in enumerate(arrays)]
+        operands = [b(bessel_i0e, p) if a.dtype.kind == "f" else p for p, a in zip(params, arrays, strict=True)]
+        try:
+            lower(Function("f", tuple(params), (b(op, *operands, **attrs),), ("y",)))
+        except NotExpressible as e:
+            reasons.append(f"{op.name}: {e}")
+    assert len(reasons) < 30 and not [r for r in reasons if "too many statements" in r]
 
 
 def test_lowering_conditions_below_conditions_takes_no_more_than_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:

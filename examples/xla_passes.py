@@ -2,19 +2,28 @@
 
 Each program is compiled by jaxlib in a child process (the Python that DEEPX_GRAPH_JAX_PYTHON names, else this one), which dumps it
 after every pass; every stage is run by the reference engine on inputs at the edges of types. Programs are the given files, some
-that are known to be miscompiled by some versions of XLA, and random programs of operations that move elements.
+that are known to be miscompiled by some versions of XLA, and random programs of operations that move elements
+(`deepx_graph/validation/index_programs.py`). Many programs share a child process.
 """
 
 from __future__ import annotations
 
 import argparse
-import random
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import deepx_graph as dx
 from deepx_graph.errors import DeepxGraphError
-from deepx_graph.session.diagnose.bisection import Inputs, bisect_xla
+from deepx_graph.session.diagnose.bisection import Inputs, bisect_case
+from deepx_graph.session.diagnose.xla import XlaCase, run_cases
+from deepx_graph.validation.index_programs import index_program
+
+BATCH = 50
+"""Programs of one child process."""
 
 KNOWN = {
     "slice of a slice, out of range": """func.func @main(%x: tensor<8xi32>, %i: tensor<i32>, %j: tensor<i32>) -> tensor<3xi32> {
@@ -35,41 +44,49 @@ KNOWN = {
 }
 """Programs that issues of XLA report."""
 
-SIZE = 8
-
-
-def random_moves(rng: random.Random) -> str:
-    """A program of slices at computed places, reversals and pads of a vector, in StableHLO."""
-    lines, size, value = list[str](), SIZE, "%x"
-    for k in range(rng.randint(2, 4)):
-        now, kind = f"%{k}", rng.choice(("slice", "slice", "reverse", "pad"))
-        old = f"tensor<{size}xi32>"
-        if kind == "slice" and size > 1:
-            size = rng.randint(1, size - 1)
-            lines.append(f"{now} = stablehlo.dynamic_slice {value}, %{rng.choice('ij')}, sizes = [{size}] : "
-                         f"({old}, tensor<i32>) -> tensor<{size}xi32>")
-        elif kind == "pad":
-            low, high = rng.randint(-1, 2), rng.randint(0, 2)
-            size = max(1, size + low + high) if size + low + high > 0 else size
-            low, high = (low, high) if f"tensor<{size}xi32>" != old or not low + high else (0, 0)
-            lines.append(f"{now} = stablehlo.pad {value}, %z, low = [{low}], high = [{high}], interior = [0] : "
-                         f"({old}, tensor<i32>) -> tensor<{size}xi32>")
-        else:
-            lines.append(f"{now} = stablehlo.reverse {value}, dims = [0] : {old}")
-        value = now
-    body = "\n  ".join(["%z = stablehlo.constant dense<7> : tensor<i32>", *lines])
-    return (f"func.func @main(%x: tensor<{SIZE}xi32>, %i: tensor<i32>, %j: tensor<i32>) -> tensor<{size}xi32> {{\n  {body}\n"
-            f"  return {value} : tensor<{size}xi32>\n}}")
-
-
 def programs(arguments: argparse.Namespace) -> Iterator[tuple[str, dx.Module]]:
     """What is checked, by name."""
     for name, text in KNOWN.items():
         yield name, dx.loads(text)
-    for k in range(arguments.random):
-        yield f"random {k}", dx.loads(random_moves(random.Random(arguments.seed + k)))
+    for seed in range(arguments.seed, arguments.seed + arguments.random):
+        yield f"random {seed}", index_program(seed, whole_windows=True).module
     for path in arguments.program:
         yield path, dx.load(path)
+
+
+def examined(batch: dict[str, dx.Module], inputs: Inputs) -> Iterator[tuple[str, dict[str, Any] | str]]:
+    """What is found of each program of a batch, as plain data, or why it cannot be examined."""
+    with tempfile.TemporaryDirectory(prefix="xla-passes-") as folder:
+        cases: dict[str, XlaCase] = {}
+        for name, module in batch.items():
+            try:
+                cases[name] = XlaCase(module, inputs(module))
+            except DeepxGraphError as e:
+                yield name, str(e)
+        places = {name: Path(folder, str(k)) for k, name in enumerate(cases)}
+        run_cases({places[name]: case for name, case in cases.items()}, timeout=BATCH * 60)
+        for name, case in cases.items():
+            try:
+                yield name, bisect_case(case, places[name], inputs).to_json()
+            except DeepxGraphError as e:
+                yield name, str(e)
+
+
+def count(counts: Counter[str], name: str, found: dict[str, Any] | str) -> None:
+    """Adds what was found to the figures, and prints a row where something differs or is left out."""
+    if isinstance(found, str):
+        counts["refused"] += 1
+        print(f"| {name} | | {found.splitlines()[0]} | |", flush=True)
+        return
+    counts["programs"] += 1
+    counts["stages"] += found["stages"]
+    counts["evaluated"] += found["evaluated"]
+    counts[found["kind"] or "right"] += 1
+    stages = f"{found['evaluated']} of {found['stages']}"
+    if found["found"]:
+        print(f"| {name} | {stages} | {found['kind']} | {found['pass'] or 'none'} |", flush=True)
+    elif found["skipped"]:
+        print(f"| {name} | {stages} | left out: {found['skipped'][0]['reason']} | |", flush=True)
 
 
 def main() -> None:
@@ -80,20 +97,10 @@ def main() -> None:
     arguments = parser.parse_args()
     counts: Counter[str] = Counter()
     print("| program | stages evaluated | what differs | after pass |\n|---|---|---|---|")
-    for name, module in programs(arguments):
-        try:
-            found = bisect_xla(module, Inputs(seed=arguments.seed)).to_json()
-        except DeepxGraphError as e:
-            counts["refused"] += 1
-            print(f"| {name} | | {str(e).splitlines()[0]} | |")
-            continue
-        counts["programs"] += 1
-        counts["stages"] += found["stages"]
-        counts["evaluated"] += found["evaluated"]
-        counts[found["kind"] or "right"] += 1
-        if found["found"]:
-            stages = f"{found['evaluated']} of {found['stages']}"
-            print(f"| {name} | {stages} | {found['kind']} | {found['pass'] or 'none'} |", flush=True)
+    rest = programs(arguments)
+    while batch := dict(islice(rest, BATCH)):
+        for name, found in examined(batch, Inputs(seed=arguments.seed)):
+            count(counts, name, found)
     print("\n" + ", ".join(f"{what}: {n}" for what, n in counts.items()))
 
 

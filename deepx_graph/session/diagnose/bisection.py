@@ -19,7 +19,7 @@ from deepx_graph.passes.pipeline import format_pass, parse_pipeline, run_pipelin
 from deepx_graph.rewrite.base import Rewrite, RewriteControl
 from deepx_graph.runtime.inputs import input_ports
 from deepx_graph.session import programs
-from deepx_graph.session.diagnose.xla import lowered, matches, run_in_xla
+from deepx_graph.session.diagnose.xla import XlaCase, lowered, matches, run_cases
 from deepx_graph.session.dumps import DumpedModule, dumped_modules
 from deepx_graph.text import ReadOptions
 from deepx_graph.validation.culprit import Departure, departure
@@ -215,10 +215,17 @@ def bisect_xla(module: Module, inputs: Inputs, *, text: str | None = None, max_b
 
     `text` is what XLA is given; by default the module is written. Raises as `run_in_xla` and `bisect_stages`.
     """
+    case = XlaCase(module, inputs(module), text)
     with tempfile.TemporaryDirectory(prefix="deepx-graph-") as folder:
-        machine = run_in_xla(module, inputs(module), Path(folder), text=text)
-        dumped = max(dumped_modules(Path(folder)), key=lambda m: m.number)  # others are of the library around
-        return bisect_dumped(dumped, inputs, max_bytes=max_bytes, machine=machine)
+        run_cases({Path(folder): case})
+        return bisect_case(case, Path(folder), inputs, max_bytes=max_bytes)
+
+
+def bisect_case(case: XlaCase, folder: Path, inputs: Inputs, *, max_bytes: int | None = None) -> Bisection:
+    """As `bisect_xla`, of a case that was run in a folder."""
+    machine = case.outputs(folder)
+    dumped = max(dumped_modules(folder), key=lambda m: m.number)  # others are of the library around
+    return bisect_dumped(dumped, inputs, max_bytes=max_bytes, machine=machine)
 
 
 def bisect_pipeline(module: Module, pipeline: str, inputs: Inputs, *, max_bytes: int | None = None) -> Bisection:

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,46 +35,73 @@ def python() -> str:
     return os.environ.get(VARIABLE) or sys.executable
 
 
+@dataclass(frozen=True)
+class XlaCase:
+    """What XLA is to compile and run: a module and samples of its inputs. `text` is StableHLO or HLO as it is to be compiled; by
+    default the module is written as one of these."""
+
+    module: Module
+    samples: Sequence[Mapping[str, Array]]
+    text: str | None = None
+
+    def write(self, folder: Path) -> None:
+        """The files that the worker reads."""
+        folder.mkdir(parents=True, exist_ok=True)
+        form = self.module.format if self.module.format in ("hlo", "stablehlo") else "hlo"
+        text = self.text if self.text is not None else programs.dumps(self.module, form)
+        (folder / "program.txt").write_text(text, encoding="utf-8")
+        ports = input_ports(self.module.entry)
+        types = [p.type.dtype.np.name for p in ports if isinstance(p.type, TensorType) and p.type.dtype.np is not None]
+        arrays: dict[str, Any] = {"dtypes": np.array(types, dtype="U16"), "samples": np.array(len(self.samples))}
+        for s, sample in enumerate(self.samples):
+            arrays |= {f"{s}:{k}": _raw(sample[p.name]) for k, p in enumerate(ports)}
+        write_npz(folder / "inputs.npz", arrays)
+
+    def outputs(self, folder: Path) -> list[tuple[Array, ...]]:
+        """The results of every sample. Raises RunError, with what XLA says, where it refused the program."""
+        if not (folder / "outputs.npz").exists():
+            error = folder / "error.txt"
+            said = (error.read_text(encoding="utf-8") if error.exists() else "the process ended").strip().splitlines() or [""]
+            errors = [line for line in said if "Error" in line] or said
+            raise RunError(f"XLA does not run the program: {printable(errors[-1])[:500]}")
+        with np.load(folder / "outputs.npz") as archive:
+            results = [_typed(name) for name in archive["results"].tolist()] if "results" in archive else []
+            return [tuple(_seen(archive[f"{s}:{k}"], d) for k, d in enumerate(results)) for s in range(len(self.samples))]
+
+
 def run_in_xla(module: Module, samples: Sequence[Mapping[str, Array]], folder: Path, *, text: str | None = None,
                timeout: float = SECONDS) -> list[tuple[Array, ...]]:
     """The results of the module, compiled by XLA, for every sample; XLA dumps its stages into `folder`.
 
-    `text` is StableHLO or HLO as it is to be compiled; by default the module is written as one of these. Raises UsageError where
-    there is no jaxlib, RunError, with what XLA says, where it refuses the program.
+    Raises UsageError where there is no jaxlib, RunError, with what XLA says, where it refuses the program.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    program, given, made = folder / "program.txt", folder / "inputs.npz", folder / "outputs.npz"
-    form = module.format if module.format in ("hlo", "stablehlo") else "hlo"
-    program.write_text(text if text is not None else programs.dumps(module, form), encoding="utf-8")
-    ports = input_ports(module.entry)
-    types = [p.type.dtype.np.name for p in ports if isinstance(p.type, TensorType) and p.type.dtype.np is not None]
-    arrays: dict[str, Any] = {"dtypes": np.array(types, dtype="U16"), "samples": np.array(len(samples))}
-    for s, sample in enumerate(samples):
-        arrays |= {f"{s}:{k}": _raw(sample[p.name]) for k, p in enumerate(ports)}
-    write_npz(given, arrays)
-    _run([python(), str(WORKER), str(program), str(given), str(made)], folder, timeout)
-    with np.load(made) as archive:
-        results = [_typed(name) for name in archive["results"].tolist()] if "results" in archive else []
-        return [tuple(_seen(archive[f"{s}:{k}"], d) for k, d in enumerate(results)) for s in range(len(samples))]
+    case = XlaCase(module, samples, text)
+    run_cases({folder: case}, timeout=timeout)
+    return case.outputs(folder)
 
 
-def _run(command: Sequence[str], folder: Path, timeout: float) -> None:
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={folder} {FLAGS}".strip()
+def run_cases(cases: Mapping[Path, XlaCase], *, timeout: float = SECONDS) -> None:
+    """Runs all cases in one process; what each gave is in its folder, where `XlaCase.outputs` reads it. Raises UsageError where
+    there is no jaxlib, RunError where the process takes longer than so many seconds."""
+    for folder, case in cases.items():
+        case.write(folder)
+    flags = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu")}
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
+        done = subprocess.run([python(), str(WORKER), *map(str, cases)], env=environment, capture_output=True, text=True,
+                              timeout=timeout, check=False)
     except OSError as e:
-        message = f"cannot start '{printable(command[0])}': {e.strerror}"
+        message = f"cannot start '{printable(python())}': {e.strerror}"
         raise UsageError(Diagnostic(message, hint=f"{VARIABLE} names a Python")) from None
     except subprocess.TimeoutExpired:
         raise RunError(f"XLA did not end within {timeout:g} seconds") from None
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        if "No module named" in said[-1]:
-            raise UsageError(Diagnostic(f"this Python has no jaxlib: {printable(said[-1])}",
-                                        hint=f"{VARIABLE}=/path/to/python names one that has"))
-        errors = [line for line in said if "Error" in line] or said
-        raise RunError(f"XLA does not run the program: {printable(errors[-1])[:500]}")
+    said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    if done.returncode and "No module named" in said[-1]:
+        raise UsageError(Diagnostic(f"this Python has no jaxlib: {printable(said[-1])}",
+                                    hint=f"{VARIABLE}=/path/to/python names one that has"))
+    for folder in cases if done.returncode else ():
+        if not (folder / "outputs.npz").exists() and not (folder / "error.txt").exists():
+            (folder / "error.txt").write_text("\n".join(said), encoding="utf-8")
 
 
 def _raw(array: Array) -> Array:

@@ -1,7 +1,8 @@
 """Compiles a program with jaxlib and runs it; started by an interpreter that has jax, never imported.
 
-`python xla_worker.py PROGRAM INPUTS.npz OUTPUTS.npz`: PROGRAM is StableHLO or HLO text; the archive has the arrays of sample s as
-`s:k` for input k, as raw bytes where numpy lacks the element type (`dtypes` has the names). What XLA dumps is said by XLA_FLAGS.
+`python xla_worker.py FOLDER ...`: each folder has `program.txt`, which is StableHLO or HLO, and `inputs.npz` with the arrays of
+sample s as `s:k` for input k, as raw bytes where numpy lacks the element type (`dtypes` has the names). It gets `outputs.npz`, or
+`error.txt` with what XLA says, and what XLA dumps; what that is, is said by XLA_FLAGS.
 """
 
 from __future__ import annotations
@@ -17,20 +18,22 @@ from jax._src.lib import xla_client  # type: ignore[import-not-found]
 from jaxlib import _hlo, _jax  # type: ignore[import-not-found]
 
 
-def compiled(text: str) -> Any:
-    """The executable of a text."""
+def compiled(text: str, folder: Path) -> Any:
+    """The executable of a text, of which XLA dumps the stages into the folder."""
     program: Any = text
     if text.lstrip().startswith("HloModule"):
         proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
         program = _jax.mlir.xla_computation_to_mlir_module(xla_client.XlaComputation(proto))
     devices = tuple(jax.devices()[:1])
-    return devices[0].client.compile_and_load(program, xla_client.DeviceList(devices), xla_client.CompileOptions())
+    options = xla_client.CompileOptions()
+    options.executable_build_options.debug_options.xla_dump_to = str(folder)
+    return devices[0].client.compile_and_load(program, xla_client.DeviceList(devices), options)
 
 
-def main(program: str, given: str, made: str) -> None:
-    jax.config.update("jax_enable_x64", True)
-    executable = compiled(Path(program).read_text(encoding="utf-8"))
-    archive = np.load(given)
+def run(folder: Path) -> None:
+    """What the program of a folder gives for all samples, written there."""
+    executable = compiled((folder / "program.txt").read_text(encoding="utf-8"), folder)
+    archive = np.load(folder / "inputs.npz")
     dtypes = archive["dtypes"].tolist()
     outputs: dict[str, Any] = {}
     for sample in range(int(archive["samples"])):
@@ -40,8 +43,17 @@ def main(program: str, given: str, made: str) -> None:
         outputs |= {f"{sample}:{k}": r.view(f"V{r.dtype.itemsize}") if r.dtype.kind == "V" or not is_plain(r) else r
                     for k, r in enumerate(results)}
         outputs["results"] = np.array([r.dtype.name for r in results])
-    with open(made, "wb") as file:
+    with open(folder / "outputs.npz", "wb") as file:
         np.savez(file, **outputs)
+
+
+def main(*folders: str) -> None:
+    jax.config.update("jax_enable_x64", True)
+    for folder in folders:
+        try:
+            run(Path(folder))
+        except Exception as e:
+            Path(folder, "error.txt").write_text(f"{type(e).__name__}: {e}", encoding="utf-8")
 
 
 def named(name: str) -> np.dtype[Any]:
@@ -53,4 +65,4 @@ def is_plain(array: Any) -> bool:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    main(*sys.argv[1:])

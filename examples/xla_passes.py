@@ -3,7 +3,7 @@
 Each program is compiled by jaxlib in a child process (the Python that DEEPX_GRAPH_JAX_PYTHON names, else this one), which dumps it
 after every pass; every stage is run by the reference engine on inputs at the edges of types. Programs are the given files, some
 that are known to be miscompiled by some versions of XLA, and random programs of operations that move elements
-(`deepx_graph/validation/index_programs.py`). Many programs share a child process.
+(`deepx_graph.session.fuzzing.index_programs.py`). Many programs share a child process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import deepx_graph as dx
 from deepx_graph.errors import DeepxGraphError
 from deepx_graph.session.diagnose.bisection import Inputs, bisect_case
 from deepx_graph.session.diagnose.xla import XlaCase, run_cases
-from deepx_graph.validation.index_programs import index_program
+from deepx_graph.session.fuzzing.index_programs import index_program
 
 BATCH = 50
 """Programs of one child process."""

@@ -64,7 +64,9 @@ def run_calibrate(args: Arguments) -> int:
 
 
 def add_fuzz(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="*", metavar="FILE", help="programs of which mutants are examined, too")
     parser.add_argument("--seconds", type=seconds, default=60.0, metavar="N", help="for how long (60)")
+    parser.add_argument("--count", type=natural, metavar="N", help="for how many programs at most")
     parser.add_argument("--seed", type=natural, default=0, metavar="N", help="the first program; each next one has the next number")
     parser.add_argument("-o", "--output", metavar="DIR", help="where the program of each kind of finding goes, with its inputs")
 
@@ -75,9 +77,11 @@ def run_fuzz(args: Arguments) -> int:
 
     from deepx_graph.progress import stage
     from deepx_graph.session.fuzzing.campaign import fuzz
+    from deepx_graph.session.fuzzing.sources import mutable
 
     found = fuzz(args.seconds, args.seed, None if args.output is None else Path(args.output),
-                 lambda c: stage(f"fuzz: {c.programs} programs, {len(c.findings)} kinds of findings"))
+                 lambda c: stage(f"fuzz: {c.programs} programs, {len(c.findings)} kinds of findings"), count=args.count,
+                 sources=mutable(list(map(Path, args.files))))
     if args.json:
         emit_report("fuzz", {"programs": found.programs, "seconds": found.seconds,
                              "findings": [asdict(f) | {"count": found.counts[s]} for s, f in found.findings.items()]})

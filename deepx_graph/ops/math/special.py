@@ -155,7 +155,7 @@ def _digamma(x: Array) -> Any:
 
 
 def _zeta(s: Array, q: Array) -> Any:
-    """Left of 0 scipy adds a term for each unit, without end far out; there it is asked right of 0 alone (`special_functions.zeta`)."""
+    """Left of 0 scipy adds a term for each unit, without end far out; it is asked right of 0 alone (`special_functions.zeta`)."""
     zeta = _scipy("zeta")
     mirrored = (q < 0) & (q != np.floor(q)) & (s > 1) & (s == np.floor(s))
     away = np.where(mirrored, -q, 0.5)
@@ -168,7 +168,8 @@ def _polygamma(n: Array, x: Array) -> Any:
     order = np.where((n >= 0) & (n == np.floor(n)), n, 0)
     left = (x < 0) & (order > 0)
     sign = np.where(order % 2 == 0, -1.0, 1.0)
-    value = np.where(left, sign * _scipy("gamma")(order + 1) * _zeta(order + 1, x), _scipy("polygamma")(order, np.where(left, 1, x)))
+    mirrored = sign * _scipy("gamma")(order + 1) * _zeta(order + 1, x)
+    value = np.where(left, mirrored, _scipy("polygamma")(order, np.where(left, 1, x)))
     value = np.where(order == 0, _digamma(x), value)
     return np.where((n >= 0) & (n == np.floor(n)), value, np.nan)
 

@@ -310,7 +310,7 @@ def _ported(module: Module, results: tuple[Node, ...], given: Mapping[str, Array
     names = tuple(f"y{k}" for k in range(len(results)))
     entry = Function(module.entry.name, params, tuple(made[r] for r in results), names)
     functions = [entry if f is module.entry else f for f in module.functions]
-    return Trial(module.with_functions(functions), {p.name: given[p.name] for p in needed})
+    return Trial(module.with_functions(functions), {p.name: given[p.name] for p in needed if p.name in given})
 
 
 STEPS = (_single_results, _lower_results, _cut_off, _straightened, _operands_instead, _smaller_constants, _smaller_sizes)

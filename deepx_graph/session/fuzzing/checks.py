@@ -7,8 +7,9 @@ make of them (`validation/engines.py`); all else, and what is only written and r
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,10 @@ from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.inputs import input_ports
 from deepx_graph.session import programs
+from deepx_graph.text.formats import FORMATS
+from deepx_graph.types import TensorType
 from deepx_graph.validation.discrepancy import Discrepancy, discrepancy
-from deepx_graph.validation.engines import slacks, undecided
+from deepx_graph.validation.engines import RUNS, NudgingEngine, slacks, undecided
 from deepx_graph.validation.programs import RandomProgram
 from deepx_graph.verify import verify
 
@@ -39,15 +42,39 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Ran:
+    """What a program gave: its outputs, and what it printed."""
+
+    outputs: tuple[Array, ...]
+    printed: str = ""
+
+
+@dataclass(frozen=True)
 class Case:
-    """A program with inputs, and what the reference gives for them."""
+    """A program with inputs, and its number, by which checks choose what they do in turn."""
 
     program: RandomProgram
-    outputs: tuple[Array, ...]
+    number: int = 0
 
     @property
     def module(self) -> Module:
         return self.program.module
+
+    @cached_property
+    def reference(self) -> Ran:
+        """What it gives as it stands."""
+        return run(self.module, self.program.inputs, "numpy")
+
+    @cached_property
+    def prints_exactly(self) -> bool:
+        """Whether rounding does not show in what is printed."""
+        for k in range(RUNS):
+            out = io.StringIO()
+            f = compile(self.module, engine=NudgingEngine(k), max_bytes=MAX_BYTES, out=out)
+            f(*(self.program.inputs[p.name] for p in f.inputs))
+            if out.getvalue() != self.reference.printed:
+                return False
+        return True
 
 
 Check = Callable[[Case], Iterator[str]]
@@ -55,22 +82,28 @@ Check = Callable[[Case], Iterator[str]]
 
 def examine(seed: int, program: RandomProgram) -> Iterator[Finding]:
     """Runs every check; one that raises what is no message to a user is a finding, too."""
+    case = Case(program, seed)
     try:
         verify(program.module)
-        case = Case(program, run(program.module, program.inputs, "numpy"))
+        case.reference  # noqa: B018
     except Exception as e:
         if is_interrupt(e):
             raise
         yield _crash(seed, "reference", e)
         return
-    for name, check in CHECKS.items():
-        try:
-            for message in check(case):
-                yield Finding(seed, name, message, f"{name}: {message.split(': ', 1)[0]}")
-        except Exception as e:
-            if is_interrupt(e):
-                raise
-            yield _crash(seed, name, e)
+    for name in CHECKS:
+        yield from examine_by(name, case)
+
+
+def examine_by(name: str, case: Case) -> Iterator[Finding]:
+    """What one check finds."""
+    try:
+        for message in CHECKS[name](case):
+            yield Finding(case.number, name, message, f"{name}: {message.split(': ', 1)[0]}")
+    except Exception as e:
+        if is_interrupt(e):
+            raise
+        yield _crash(case.number, name, e)
 
 
 def _crash(seed: int, check: str, error: Exception) -> Finding:
@@ -83,23 +116,28 @@ def _crash(seed: int, check: str, error: Exception) -> Finding:
     return Finding(seed, check, f"{type(error).__name__}: {first} (in {place})", f"{check}: {type(error).__name__} in {place}")
 
 
-def run(module: Module, inputs: Mapping[str, Array], engine: str, threads: int | None = None) -> tuple[Array, ...]:
-    """The outputs of a program that may print."""
-    f = compile(module, engine=engine, threads=threads, max_bytes=MAX_BYTES, out=io.StringIO())
-    return tuple(map(np.asarray, f(*(inputs[p.name] for p in f.inputs))))
+def run(module: Module, inputs: Mapping[str, Array], engine: str, threads: int | None = None) -> Ran:
+    """What a program gives."""
+    out = io.StringIO()
+    f = compile(module, engine=engine, threads=threads, max_bytes=MAX_BYTES, out=out)
+    return Ran(tuple(map(np.asarray, f(*(inputs[p.name] for p in f.inputs)))), out.getvalue())
 
 
-def _differences(case: Case, found: Sequence[Array], *, exact: bool, what: str) -> Iterator[str]:
-    """A line for each output that is not what it should be."""
-    pairs = enumerate(zip(case.outputs, found, strict=True))
+def _differences(case: Case, found: Ran, *, exact: bool, what: str) -> Iterator[str]:
+    """A line for each output that is not what it should be, and one for what is printed."""
+    wanted = case.reference.outputs
+    pairs = enumerate(zip(wanted, found.outputs, strict=True))
     wrong = [(k, d) for k, (want, got) in pairs if (d := discrepancy(want, got)) is not None]
     if wrong and not exact:
-        allowed = slacks(case.module, case.program.inputs, case.outputs, max_bytes=MAX_BYTES)
-        loose = undecided(case.module, case.program.inputs, case.outputs, max_bytes=MAX_BYTES)
+        allowed = slacks(case.module, case.program.inputs, wanted, max_bytes=MAX_BYTES)
+        loose = undecided(case.module, case.program.inputs, wanted, max_bytes=MAX_BYTES)
         wrong = [(k, d) for k, _ in wrong
-                 if (d := _beyond(case.outputs[k], _decided(case.outputs[k], found[k], loose[k]), allowed[k])) is not None]
+                 if (d := _beyond(wanted[k], _decided(wanted[k], found.outputs[k], loose[k]), allowed[k])) is not None]
+    results = [r for r in case.module.entry.results if isinstance(r.type, TensorType)]
     for k, d in wrong:
-        yield f"{what} output {k} of {case.module.entry.results[k].op.name}: {d}"
+        yield f"{what} output {k} of {results[k].op.name if k < len(results) else 'a tuple'}: {d}"
+    if found.printed != case.reference.printed and (exact or case.prints_exactly):
+        yield f"{what} prints something else: {found.printed[:60]!r} instead of {case.reference.printed[:60]!r}"
 
 
 def _decided(want: Array, got: Array, loose: Array) -> Array:
@@ -131,45 +169,73 @@ def passes_keep_the_meaning(case: Case) -> Iterator[str]:
 
 
 def languages_keep_the_program(case: Case) -> Iterator[str]:
-    """Written, read and run: the bits of what was written, which is the program in the operations that the language has."""
-    for form, legal in LANGUAGES.items():
-        try:
-            data = programs.encoded(case.module, form)
-        except (VerifyError, UsageError):
-            continue  # it says that it cannot
-        written = programs.optimise(case.module, legal).module
-        expected = Case(RandomProgram(written, case.program.inputs), run(written, case.program.inputs, "numpy"))
-        again = programs.loads(data).module
-        names = [p.name for p in input_ports(again.entry)]
-        inputs = dict(zip(names, case.program.inputs.values(), strict=True))
-        yield from _differences(expected, run(again, inputs, "numpy"), exact=True, what=form)
+    """Written, read and run: the bits of what was written, which is the program in the operations that the language has. Those of
+    `ALWAYS` each time, of the others one in turn."""
+    for form in (*ALWAYS, OTHERS[case.number % len(OTHERS)]):
+        if (trip := _round_trip(case, form)) is not None:
+            written, again = trip
+            yield from _differences(written, run(again.module, again.program.inputs, "numpy"), exact=form in ALWAYS, what=form)
+
+
+def _round_trip(case: Case, form: str) -> tuple[Case, Case] | None:
+    """The program in the operations that a language has, and as it is read again; None where the language cannot say it."""
+    try:
+        data = programs.encoded(case.module, form)
+        written = programs.optimise(case.module, f"legalise{{target={form}}}" if FORMATS[form].target else "none").module
+    except (VerifyError, UsageError):
+        return None
+    again = programs.loads(data, form).module
+    names = [p.name for p in input_ports(again.entry)]
+    inputs = dict(zip(names, case.program.inputs.values(), strict=True))
+    return Case(RandomProgram(written, case.program.inputs)), Case(RandomProgram(again, inputs))
 
 
 def gradients_run_alike(case: Case) -> Iterator[str]:
     """The gradient program is well-formed, and every engine gives of it what the reference gives."""
+    second = _gradient(case)
+    if second is None:
+        return
+    after = programs.optimise(second.module, "default").module
+    for engine in ENGINES:
+        yield from _differences(second, run(after, second.program.inputs, engine), exact=False, what=f"gradient, {engine}")
+
+
+def gradients_survive_a_language(case: Case) -> Iterator[str]:
+    """The gradient of what was written and read back, on an engine, is that of what was written: a pair of a language and an engine
+    in turn."""
+    form, engine = CROSSED[case.number % len(CROSSED)]
+    trip = _round_trip(case, form)
+    if trip is None or (want := _gradient(trip[0])) is None or (got := _gradient(trip[1])) is None:
+        return
+    inputs = dict(zip((p.name for p in input_ports(got.module.entry)), want.program.inputs.values(), strict=True))
+    after = programs.optimise(got.module, "default").module
+    yield from _differences(want, run(after, inputs, engine), exact=False, what=f"gradient of {form}, {engine}")
+
+
+def _gradient(case: Case) -> Case | None:
+    """The gradient program, cleaned, with cotangents; None where an operation has no gradient."""
     try:
         back = programs.optimise(programs.gradient(case.module), "clean").module
     except (VerifyError, UsageError):
-        return  # an operation without a gradient
-    rng = np.random.default_rng(0)
-    ports = input_ports(back.entry)
+        return None
+    rng, ports = np.random.default_rng(0), input_ports(back.entry)
     inputs: dict[str, Any] = {}
     for p, given in zip(ports, [*case.program.inputs.values(), *[None] * len(ports)], strict=False):
         shape, dtype = p.type.shape, p.type.dtype.np  # type: ignore[attr-defined]
         inputs[p.name] = given if given is not None else rng.standard_normal(shape).astype(dtype)
-    second = Case(RandomProgram(back, inputs), run(back, inputs, "numpy"))
-    after = programs.optimise(back, "default").module
-    for engine in ENGINES:
-        yield from _differences(second, run(after, inputs, engine), exact=False, what=f"gradient, {engine}")
+    return Case(RandomProgram(back, inputs))
 
 
 ENGINES: tuple[str, ...] = ("numexpr", "native") if has_native() else ("numexpr",)
 
-LANGUAGES = {"sea": "none", "hlo": "legalise{target=hlo}", "stablehlo": "legalise{target=stablehlo}"}
-"""Forms that every program is written in, and the pass that makes a program legal for each."""
+ALWAYS = ("sea", "hlo", "stablehlo")
+"""Forms that every program is written in, and that say it to the bit."""
+
+OTHERS = tuple(name for name, f in FORMATS.items() if f.writes and f.reads and name not in ALWAYS)
+
+CROSSED = tuple((form, engine) for engine in ("numpy", *ENGINES) for form in (*ALWAYS, *OTHERS))
 
 CHECKS: dict[str, Check] = {
     "engines": engines_agree, "passes": passes_keep_the_meaning, "languages": languages_keep_the_program,
-    "gradients": gradients_run_alike,
+    "gradients": gradients_run_alike, "crossed": gradients_survive_a_language,
 }  # fmt: skip
-

@@ -23,7 +23,7 @@ from deepx_graph.ir import Module, Node, describe
 from deepx_graph.ir.node import reachable
 from deepx_graph.ir.structure import CONSTANT, value_of
 from deepx_graph.literal import Array
-from deepx_graph.numerics.observed import ArrayFacts, observe, tensors
+from deepx_graph.numerics.observed import ArrayFacts, RunObserver, observe, tensors
 from deepx_graph.runtime.inputs import flatten, input_ports
 
 Kind = Literal["NaN", "infinity"]
@@ -152,7 +152,7 @@ def _masks(array: Array) -> tuple[Array, Array]:
 
 
 @dataclass(eq=False)
-class _Tracer:
+class _Tracer(RunObserver):
     """Follows what is not finite through a run. A taint is a set of sources as the bits of an integer."""
 
     sources: dict[int, NonfiniteOrigin | NonfiniteSource] = field(default_factory=dict)
@@ -185,7 +185,7 @@ class _Tracer:
             self.sources[bit] = source
             self.taints.note(array, bit)
 
-    def computed(self, node: Node, operands: Sequence[Any], result: Any) -> None:
+    def computed(self, node: Node, operands: Sequence[Any], result: Any) -> Any:
         """Taints the result by what made it, if it is not finite."""
         self.runs[node] += 1
         for value in flatten(result):
@@ -197,6 +197,7 @@ class _Tracer:
             else:
                 taint = self.last[node] = self.flow(node, operands, nan | inf) | self.born(node, operands, nan, inf)
                 self.taints.note(value, taint)
+        return result
 
     def flow(self, node: Node, operands: Sequence[Any], odd: Array) -> int:
         """The taints that operands pass on: of an elementwise operation, in elements where both are odd."""

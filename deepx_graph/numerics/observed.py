@@ -1,5 +1,6 @@
-"""A run on the reference engine with somebody looking on: every operation as it is computed, with its operands and its result.
+"""A run on the reference engine under observation: every operation as it is computed, with its operands and its result.
 
+Whoever wants the values of a run is an observer: tables of values, bounds on operations, noise in the last place, taints of NaN.
 What is looked at is the program as it stands, node by node, so passes that hide values in kernels should not have run.
 """
 
@@ -8,10 +9,11 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from deepx_graph.errors import LimitError
 from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ir.rebuild import with_results
 from deepx_graph.literal import Array
@@ -20,21 +22,47 @@ from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.engines.base import KernelFn
 from deepx_graph.runtime.engines.numpy_engine import NumpyEngine
 from deepx_graph.runtime.inputs import Port, flatten
-from deepx_graph.types import StateType, TupleType
+from deepx_graph.types import TensorType, TupleType
 
 T = TypeVar("T")
 
+Value = tuple[Array, ...]
+"""The arrays of a value: one of a tensor, several of a tuple; none of a function, of data and of the state of effects."""
 
-class RunObserver(Protocol):
-    """Looks at what is computed. Arrays are the program's own and must not be changed."""
+OPERATIONS = 20_000
+"""Operations of a run of many, where inputs at the edges may make loops long, or endless."""
+
+
+class RunObserver:
+    """Looks at what is computed. Base: does nothing. Arrays are the program's own and must not be changed."""
 
     def begin(self, module: Module, inputs: Mapping[str, Array]) -> None:
         """The program is about to run: types and sizes of this module are known, its nodes are those that are told of."""
-        ...
 
-    def computed(self, node: Node, operands: Sequence[Any], result: Any) -> None:
-        """A node has been computed; results and operands keep their identity on their way through branches, loops and calls."""
-        ...
+    def computed(self, node: Node, operands: Sequence[Any], result: Any) -> Any:
+        """A node has been computed; results and operands keep their identity on their way through branches, loops and calls.
+
+        What is returned is what the program goes on with: the result, unless the observer puts another value in its place.
+        """
+        return result
+
+
+class OperationBudget(RunObserver):
+    """Operations that may still be computed; `left` may be set anew for each run."""
+
+    def __init__(self, left: int = OPERATIONS) -> None:
+        self.left = left
+
+    def computed(self, node: Node, operands: Sequence[Any], result: Any) -> Any:
+        """Counts it."""
+        self.take()
+        return result
+
+    def take(self) -> None:
+        """One operation. Raises LimitError when there are none left."""
+        self.left -= 1
+        if self.left < 0:
+            raise LimitError("the run computes more operations than it is allowed here")
 
 
 class ObservedEngine:
@@ -46,19 +74,18 @@ class ObservedEngine:
         self.inner, self.observer = NumpyEngine(), observer
 
     def writes(self, node: Node) -> bool:
-        """As the reference engine."""
+        """As the reference engine: never."""
         return self.inner.writes(node)
 
     def kernel(self, node: Node) -> KernelFn:
         """`op.eval`; a result that may share memory with something is a copy, so that it is found again by its identity."""
-        kernel = self.inner.kernel(node)
+        kernel, computed = self.inner.kernel(node), self.observer.computed
 
         def run(operands: Sequence[Any], out: Sequence[Array] | None) -> Any:
             result = kernel(operands, out)
             if not node.op.view:
-                result = tuple(_own(r, operands) for r in result) if isinstance(result, tuple) else _own(result, operands)
-            self.observer.computed(node, operands, result)
-            return result
+                result = tuple([_own(r, operands) for r in result]) if isinstance(result, tuple) else _own(result, operands)
+            return computed(node, operands, result)
 
         return run
 
@@ -133,7 +160,7 @@ def _with_outputs(module: Module) -> tuple[Module, tuple[Node, ...]]:
     def take(node: Node) -> Node:
         if isinstance(node.type, TupleType):
             return b.pack(*(take(b.proj(node, k)) for k in range(len(node.type.items))))
-        if isinstance(node.type, StateType):
+        if not isinstance(node.type, TensorType):
             return node
         taken.append(b(stop_gradient, node))
         return taken[-1]
@@ -142,6 +169,8 @@ def _with_outputs(module: Module) -> tuple[Module, tuple[Node, ...]]:
     return module.with_functions(entry if f is module.entry else f for f in module.functions), tuple(taken)
 
 
-def tensors(value: Any) -> list[Array]:
+def tensors(value: Any) -> Value:
     """The arrays in a value of a node, tuples taken apart; functions, data and the state of effects are none."""
-    return [np.asarray(v) for v in flatten(value) if isinstance(v, (np.ndarray, np.generic))]
+    if isinstance(value, np.ndarray):
+        return (value,)
+    return tuple([np.asarray(v) for v in flatten(value) if isinstance(v, (np.ndarray, np.generic))])

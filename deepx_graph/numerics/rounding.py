@@ -15,7 +15,8 @@ the error of a narrower format for e the same derivative predicts what storing t
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,7 +30,8 @@ from deepx_graph.ir.node import reachable
 from deepx_graph.ir.structure import STRUCTURAL
 from deepx_graph.literal import Array
 from deepx_graph.numerics.double import as_it_stands, shadow
-from deepx_graph.numerics.observed import ArrayFacts, Observed, observe, tensors
+from deepx_graph.numerics.observed import ArrayFacts, Observed, RunObserver, Value, observe, tensors
+from deepx_graph.numerics.values import ValueTable
 from deepx_graph.ops.math.elementwise import add, convert, is_finite, multiply, select, subtract
 from deepx_graph.ops.tensor.layout import stop_gradient
 from deepx_graph.passes.autodiff.grad import grad
@@ -38,9 +40,6 @@ from deepx_graph.passes.pipeline import parse_pipeline, run_pipeline
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.inputs import flatten
 from deepx_graph.types import F64, DType, TensorType, scalar
-
-SHADOW_BYTES = 1 << 29
-"""Bytes of values in double precision that are kept to be compared with; of what comes later only own errors are known."""
 
 CANCELS = 16.0
 """An operation that makes the relative error so many times larger loses digits."""
@@ -155,12 +154,11 @@ def explain_rounding(module: Module, inputs: Mapping[str, Any], *, format: DType
     module = run_pipeline(module, parse_pipeline("inline"))
     module = module.with_functions(map(unfused, module.functions))
     options: dict[str, Any] = {"seed": seed, "max_bytes": max_bytes, "data_root": data_root, "out": out}
-    narrow = _Values()
-    types = observe(module, inputs, narrow, **options)
+    types = observe(module, inputs, RunObserver(), **options)
     shadows = {f.name: shadow(f) for f in types.module.functions}
     if all(new is old or new.type == old.type for _, nodes in shadows.values() for old, new in nodes.items()):
         raise UsageError("nothing in this program is computed in less than double precision")
-    exact = _Values({n for _, nodes in shadows.values() for n in nodes.values()})
+    exact = ValueTable({n for _, nodes in shadows.values() for n in nodes.values()}, sys.maxsize)
     wide_inputs = {name: _wide(array) for name, array in types.inputs.items()}
     fine = observe(types.module.with_functions(f for f, _ in shadows.values()), wide_inputs, exact, **options)
     errors = _Errors({old: new for _, nodes in shadows.values() for old, new in nodes.items()}, exact.values)
@@ -182,43 +180,24 @@ def _outputs(found: Observed, fine: Observed) -> Iterator[tuple[str, float]]:
 
 
 @dataclass
-class _Values:
-    """Keeps what some nodes were computed as, run by run, up to a bound."""
-
-    wanted: set[Node] = field(default_factory=set)
-    values: dict[Node, list[list[Array]]] = field(default_factory=lambda: defaultdict(list))
-    left: int = SHADOW_BYTES
-
-    def begin(self, module: Module, inputs: Mapping[str, Array]) -> None:
-        """Nothing to prepare."""
-
-    def computed(self, node: Node, operands: Sequence[Any], result: Any) -> None:
-        """Keeps a copy, as its memory may be used again."""
-        if node in self.wanted:
-            arrays = tensors(result)
-            self.left -= sum(a.nbytes for a in arrays)
-            if self.left >= 0:
-                self.values[node].append([a.copy() for a in arrays])
-
-
-@dataclass
-class _Errors:
+class _Errors(RunObserver):
     """Compares every operation, as it is computed, with its shadow. `worst` has its run of the largest total error."""
 
     shadows: Mapping[Node, Node]
-    exact: Mapping[Node, list[list[Array]]]
+    exact: Mapping[Node, list[Value]]
     runs: Counter[Node] = field(default_factory=Counter)
     worst: dict[Node, NodeError] = field(default_factory=dict)
     totals: ArrayFacts[float] = field(default_factory=ArrayFacts)
 
-    def begin(self, module: Module, inputs: Mapping[str, Array]) -> None:
-        """Inputs and constants have no error."""
+    def computed(self, node: Node, operands: Sequence[Any], result: Any) -> Any:
+        """Notes the errors of a result; inputs and constants have none."""
+        if (shadow := self.shadows.get(node)) is not None:
+            self.compare(node, shadow, operands, result)
+        return result
 
-    def computed(self, node: Node, operands: Sequence[Any], result: Any) -> None:
-        """ArrayFacts the errors of a result."""
-        shadow, run = self.shadows.get(node), self.runs[node]
-        if shadow is None:
-            return
+    def compare(self, node: Node, shadow: Node, operands: Sequence[Any], result: Any) -> None:
+        """The errors of one result."""
+        run = self.runs[node]
         self.runs[node] += 1
         arrays, kept = tensors(result), self.exact.get(shadow, [])
         exact = kept[run] if run < len(kept) else None

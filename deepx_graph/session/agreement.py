@@ -1,22 +1,23 @@
 """How near values are to others that they should be: results beside recorded ones, a program's beside another's.
 
-All comparisons of computed values with others go through `compared`, which decides what rounding may explain.
+All comparisons of computed values with others go through `compared`. What rounding may explain follows from the program that they
+are of (`numerics/noise.py`), element by element.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from deepx_graph.errors import UsageError, counted
 from deepx_graph.ir import Module
 from deepx_graph.literal import Array
+from deepx_graph.numerics.noise import slacks
 from deepx_graph.progress import stage
 from deepx_graph.runtime.compile import compile
 from deepx_graph.session.inputs import random_inputs
-from deepx_graph.types import DType, as_tensor
 
 
 @dataclass(frozen=True)
@@ -53,31 +54,35 @@ class Comparison:
         return f"{self.name}: {word}, the largest difference is {self.difference:.3g}{where}"
 
 
-def compared(name: str, got: Array, want: Array, dtype: DType) -> Comparison:
-    """Floats may differ by the root of their precision of the largest value, as sums may be taken in another order; others not."""
+def compared(name: str, got: Array, want: Array, slack: Array | None) -> Comparison:
+    """Elements may differ by what rounding can make of them (`slack`, see `slacks`) and by one in the last place; None: not at all.
+
+    The element that differs most for what is allowed is the one that is told of.
+    """
     if got.shape != want.shape:
         return Comparison(name, float("inf"), 0.0)
-    wide = np.complex128 if dtype.kind == "complex" else np.float64 if dtype.is_float else object
+    kind = want.dtype.kind
+    wide = np.complex128 if kind == "c" else object if kind in "biuO" else np.float64
     with np.errstate(all="ignore"):
         a, b = got.astype(wide), want.astype(wide)
         same = (a == b) | ((a != a) & (b != b))
         difference = np.where(same, 0, abs(a - b)).astype(np.float64)
-    difference = np.where(np.isnan(difference), np.inf, difference)
+        difference = np.where(np.isnan(difference), np.inf, difference)
+        allowed = np.zeros(want.shape) if slack is None else np.fmax(slack, _precision(want) * np.abs(b)).astype(np.float64)
+        excess = np.where(difference > allowed, difference / allowed, 0.0)
     if not difference.size:
         return Comparison(name, 0.0, 0.0)
-    at = np.unravel_index(int(difference.argmax()), difference.shape)
-    finite = np.abs(b[np.isfinite(b)]) if dtype.is_differentiable else np.zeros(0)
-    tolerance = _precision(dtype) ** 0.5 * max(1.0, float(finite.max(initial=0.0))) if dtype.is_differentiable else 0.0
-    every = not dtype.is_differentiable or bool(finite.size)
-    return Comparison(name, float(difference[at]), tolerance, tuple(map(int, at)), every)
+    at = np.unravel_index(int((excess if excess.any() else difference).argmax()), difference.shape)
+    finite = wide is object or bool(np.isfinite(b).any())
+    return Comparison(name, float(difference[at]), float(allowed[at]), tuple(map(int, at)), finite)
 
 
-def _precision(dtype: DType) -> float:
-    """The distance between 1 and the next number."""
+def _precision(array: Array) -> float:
+    """The distance between 1 and the next number of its element type."""
     import ml_dtypes
 
-    found: Any = ml_dtypes.finfo(dtype.np)  # type: ignore[no-untyped-call]
-    return float(found.eps)
+    part = {"complex64": np.float32, "complex128": np.float64}.get(array.dtype.name, array.dtype)
+    return float(ml_dtypes.finfo(part).eps)  # type: ignore[no-untyped-call]
 
 
 def compared_runs(a: Module, b: Module, seed: int = 0, engine: str = "auto") -> list[Comparison]:
@@ -96,6 +101,15 @@ def compared_runs(a: Module, b: Module, seed: int = 0, engine: str = "auto") -> 
     stage("run the first")
     wanted = first(*given)
     stage("run the second")
-    found = second(*given)
-    return [compared(p.name, np.asarray(got), np.asarray(want), as_tensor(p.type).dtype)
-            for p, got, want in zip(first.outputs, found, wanted, strict=True)]
+    found = tuple(map(np.asarray, second(*given)))
+    return compared_all([p.name for p in first.outputs], found, tuple(map(np.asarray, wanted)),
+                        lambda: slacks(a, dict(zip([p.name for p in first.inputs], given, strict=True)), seed=seed))
+
+
+def compared_all(names: Sequence[str], got: Sequence[Array], want: Sequence[Array],
+                 bound: Callable[[], Sequence[Array | None]]) -> list[Comparison]:
+    """Each output beside the one that it should be; `bound` says, where there is a difference, what rounding may make of them."""
+    exactly = [compared(*each, None) for each in zip(names, got, want, strict=True)]
+    if all(c.agrees for c in exactly):
+        return exactly
+    return [compared(*each) for each in zip(names, got, want, bound(), strict=True)]

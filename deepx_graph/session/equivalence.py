@@ -24,6 +24,8 @@ from deepx_graph.errors import DeepxGraphError, Diagnostic, LimitError, UsageErr
 from deepx_graph.ir import Module
 from deepx_graph.literal import Array
 from deepx_graph.numerics.double import widened
+from deepx_graph.numerics.noise import slacks
+from deepx_graph.numerics.observed import ObservedEngine, OperationBudget
 from deepx_graph.passes.pipeline import parse_pipeline, run_pipeline
 from deepx_graph.progress import stage
 from deepx_graph.runtime.compile import compile
@@ -34,7 +36,6 @@ from deepx_graph.validation.algebra import AlgebraicEvidence, compare_algebra
 from deepx_graph.validation.constants import MARGIN, float_constants, moved_constants, samples_around
 from deepx_graph.validation.culprit import Departure, departure
 from deepx_graph.validation.discrepancy import Discrepancy, discrepancy, worst
-from deepx_graph.validation.engines import BoundedEngine, slacks
 from deepx_graph.validation.samples import FAMILIES, samples
 
 Kind = Literal["identical", "same mathematics", "equal", "equal within rounding", "different"]
@@ -162,7 +163,7 @@ def _check_ports(a: Module, b: Module) -> None:
 
 
 def _run(module: Module, arrays: Sequence[Array], seed: int, max_bytes: int | None) -> tuple[Array, ...]:
-    f = compile(module, engine=BoundedEngine(), seed=seed, max_bytes=max_bytes, out=io.StringIO())
+    f = compile(module, engine=ObservedEngine(OperationBudget()), seed=seed, max_bytes=max_bytes, out=io.StringIO())
     return tuple(map(np.asarray, f(*arrays)))
 
 

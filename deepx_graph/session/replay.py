@@ -4,14 +4,14 @@ against.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from deepx_graph.errors import Diagnostic, RunError, counted
 from deepx_graph.literal import Array
-from deepx_graph.session.agreement import Comparison, compared
+from deepx_graph.session.agreement import Comparison, compared_all
 from deepx_graph.text.common.options import Recorded
 
 
@@ -28,11 +28,14 @@ def recorded_inputs(recorded: Recorded, names: Sequence[str], devices: int) -> d
     return {name: [p[k] for p in arrays] for k, name in enumerate(names)}
 
 
-def compare(recorded: Recorded, names: Sequence[str], outputs: Sequence[Array]) -> list[Comparison]:
-    """Each output beside what was recorded; none where no result was. Raises RunError for another number of them."""
+def compare(recorded: Recorded, names: Sequence[str], outputs: Sequence[Array],
+            bound: Callable[[], Sequence[Array | None]]) -> list[Comparison]:
+    """Each output beside what was recorded; none where no result was. `bound` is what rounding may make of them.
+
+    Raises RunError for another number of them.
+    """
     if not recorded.results:
         return []
     if len(recorded.results) != len(outputs):
         raise RunError(f"{counted(len(recorded.results), 'result')} recorded, and the program gives {len(outputs)}")
-    return [compared(name, np.asarray(got), want.array, want.dtype)
-            for name, got, want in zip(names, outputs, recorded.results, strict=True)]
+    return compared_all(names, tuple(map(np.asarray, outputs)), [want.array for want in recorded.results], bound)

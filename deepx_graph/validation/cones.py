@@ -23,12 +23,12 @@ from deepx_graph.errors import DeepxGraphError
 from deepx_graph.ir import Module, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM, PHI, REGION, branch_count, branch_width, index_of, taken_branch, value_of
 from deepx_graph.literal import Array
+from deepx_graph.numerics.noise import MARGIN, RUNS, distances, moved
+from deepx_graph.numerics.observed import Value, tensors
 from deepx_graph.types import ANY, TensorType, TupleType, Type
 from deepx_graph.types import leaves as leaf_types
 from deepx_graph.validation.discrepancy import Discrepancy, discrepancy, worst
-from deepx_graph.validation.engines import MARGIN, RUNS, distances, moved
 from deepx_graph.validation.samples import Draw, cached_sample, positions, varied
-from deepx_graph.validation.values import Value, arrays_of
 
 DRAWS: tuple[Draw, ...] = (positions, varied)
 """The samples with which a cut is filled whose shapes matter."""
@@ -144,14 +144,14 @@ class Cut:
     def difference(self, filling: Mapping[Node, Any]) -> Discrepancy | None:
         """How the two differ by more than rounding makes of them. Raises NoValueError."""
         pair = self.values(filling)
-        want, got = map(arrays_of, pair)
+        want, got = map(tensors, pair)
         if len(want) != len(got):
             raise NoValueError("it has no arrays")
         if self.elementwise:  # a scalar stands for all elements
             pairs = [np.broadcast_arrays(w, g) for w, g in zip(want, got, strict=True)]
             want, got = tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
         rng = np.random.default_rng(0)
-        return beyond_rounding(want, got, lambda: arrays_of(self.values(filling, rng)[0]))
+        return beyond_rounding(want, got, lambda: tensors(self.values(filling, rng)[0]))
 
 
 def common_cut(before: Node, after: Node, same: Same) -> Cut:

@@ -10,6 +10,7 @@ Alpern, Wegman and Zadeck, Detecting Equality of Variables in Programs, POPL 198
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -22,11 +23,12 @@ from deepx_graph.errors import DeepxGraphError
 from deepx_graph.ir import Builder, Function, Module, Node, Op, describe
 from deepx_graph.ir.rebuild import rebuild
 from deepx_graph.ir.structure import CALL, CONSTANT, PARAM, STRUCTURAL
-from deepx_graph.literal import Array
+from deepx_graph.literal import Array, content
+from deepx_graph.numerics.observed import Value
+from deepx_graph.numerics.values import RUNS, EvaluatedModule, evaluate
 from deepx_graph.passes.pipeline import parse_pipeline, run_pipeline
 from deepx_graph.types import TensorType
 from deepx_graph.validation.discrepancy import discrepancy
-from deepx_graph.validation.values import RUNS, EvaluatedModule, Value, digest, evaluate
 
 OPENED = "inline,unfuse,inline"
 """Brings values that calls and kernels hide to light, and changes nothing else."""
@@ -156,6 +158,18 @@ class ValuePool:
     def has(self, op: Op, array: Array) -> bool:
         """Whether an operation of the kind gives this one number: that a number occurs somewhere may be chance."""
         return (op, digest((array,))) in self.scalars
+
+
+def digest(arrays: Value) -> bytes:
+    """What equal values have in common: element types, sizes and elements; every NaN is the same, shapes do not count."""
+    made = hashlib.blake2b(digest_size=16)
+    for a in arrays:
+        if a.dtype.kind in "fc" or a.dtype.kind == "V":
+            odd = np.isnan(a)
+            a = np.where(odd, np.asarray(np.nan, a.dtype), a) if odd.any() else a
+        made.update(f"{a.dtype.name}{a.size}".encode())
+        made.update(content(a))
+    return made.digest()
 
 
 def _wide(array: Array) -> Array:

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from deepx_graph.errors import LimitError
 from deepx_graph.ir import Module, Node
 from deepx_graph.ir.structure import (
     CALL,
@@ -29,8 +28,8 @@ from deepx_graph.ir.structure import (
     taken_branch,
     value_of,
 )
+from deepx_graph.numerics.observed import OperationBudget, RunObserver
 from deepx_graph.validation.cones import NoValueError, applied, opens
-from deepx_graph.validation.engines import moved
 
 Scene = dict[Node, Any]
 """Values of nodes at one moment: in an iteration, and of what is around it."""
@@ -53,30 +52,17 @@ class Closure:
     bound: tuple[Any, ...]
 
 
-class OperationBudget:
-    """Operations that may still be computed."""
-
-    def __init__(self, left: int) -> None:
-        self.left = left
-
-    def take(self) -> None:
-        """One operation. Raises NoValueError when there are none left."""
-        self.left -= 1
-        if self.left < 0:
-            raise NoValueError("it computes too long")
-
-
 class Evaluator:
     """Values under one set of arguments of a function of the module; `move` goes on with what a pass made of it.
 
-    With `record` the iterations of loops and the activations of functions are kept; with `nudging` every result is moved by its
-    last place; `iterations` ends each loop after so many, as if it ended there.
+    An observer is told of every operation as in any run. With `record` the iterations of loops and the activations of functions are
+    kept; `iterations` ends each loop after so many, as if it ended there.
     """
 
     def __init__(self, module: Module, arguments: Mapping[Node, Any], budget: OperationBudget, *, depth: int = 0,
-                 record: list[Scene] | None = None, nudging: np.random.Generator | None = None,
+                 record: list[Scene] | None = None, observer: RunObserver | None = None,
                  iterations: int | None = None) -> None:
-        self.module, self.budget, self.depth, self.record, self.nudging = module, budget, depth, record, nudging
+        self.module, self.budget, self.depth, self.record, self.observer = module, budget, depth, record, observer
         self.iterations = iterations
         self.values: Scene = dict(arguments)
         self._levels: dict[Node, int] = {}  # of nodes that belong to an iteration of that many loops, one in the other
@@ -148,7 +134,7 @@ class Evaluator:
     def _compute(self, node: Node) -> Any:
         """The value, all that it needs being known."""
         op = node.op
-        self.budget.take()
+        self._spend()
         if op is CONSTANT:
             return value_of(node).array
         if op is PHI or op is REGION:
@@ -170,7 +156,13 @@ class Evaluator:
         if not opens(node):
             raise NoValueError(f"'{op.name}' has no value by itself")
         value = applied(node, operands)
-        return value if self.nudging is None or op.view else moved(value, self.nudging)
+        return value if self.observer is None else self.observer.computed(node, operands, value)
+
+    def _spend(self) -> None:
+        try:
+            self.budget.take()
+        except LimitError:
+            raise NoValueError("it computes too long") from None
 
     def _loop(self, end: Node) -> tuple[Any, ...]:
         begin = end.inputs[0]
@@ -179,7 +171,7 @@ class Evaluator:
         variables = tuple([self.values[i] for i in begin.inputs])
         count = 0
         while count != self.iterations:
-            self.budget.take()
+            self._spend()
             self._inside.append([begin])
             self._levels[begin] = len(self._inside)
             self.values[begin] = variables
@@ -203,5 +195,5 @@ class Evaluator:
             raise NoValueError("calls nest too deep")
         inner = Evaluator(self.module, dict(zip(function.params, arguments, strict=True)), self.budget, depth=self.depth + 1,
                           record=self.record if self.record is not None and len(self.record) < KEPT else None,
-                          nudging=self.nudging, iterations=self.iterations)
+                          observer=self.observer, iterations=self.iterations)
         return tuple([inner.result(r) for r in function.results])

@@ -15,10 +15,10 @@ from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.scalar_expr import Apply, Expr
 from deepx_graph.ir.structure import PROJ, TUPLE
 from deepx_graph.literal import Array, Literal
+from deepx_graph.numerics.observed import OPERATIONS, ObservedEngine, OperationBudget
 from deepx_graph.runtime.engines.base import KernelFn
 from deepx_graph.types import TensorType, TupleType, Type
 from deepx_graph.validation.constants import map_literals
-from deepx_graph.validation.engines import OPERATIONS, BoundedEngine
 from deepx_graph.validation.residues import EXACT, POLYNOMIAL, RING, NoResidue, PrimeField, expression
 
 
@@ -29,11 +29,12 @@ class ResidueEngine:
     name = "numpy"
 
     def __init__(self, field: PrimeField) -> None:
-        self.inner, self.field = BoundedEngine(), field
+        self.budget, self.field = OperationBudget(), field
+        self.inner = ObservedEngine(self.budget)
 
     def begin(self, draw: int) -> None:
         """Before each run: with other random functions for each draw."""
-        self.inner.left, self.field.seed, self.field.rational = OPERATIONS, draw, True
+        self.budget.left, self.field.seed, self.field.rational = OPERATIONS, draw, True
 
     def writes(self, node: Node) -> bool:
         """As the reference: never."""

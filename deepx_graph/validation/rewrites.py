@@ -20,11 +20,11 @@ import numpy as np
 from deepx_graph.errors import Diagnostic, counted
 from deepx_graph.ir import Module, Node, describe
 from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.numerics.observed import tensors
 from deepx_graph.passes.observer import Observer
 from deepx_graph.rewrite.base import Pass, PassError, Rewrite
 from deepx_graph.validation.cones import Cut, NoValueError, common_cut, opens
 from deepx_graph.validation.discrepancy import Discrepancy
-from deepx_graph.validation.values import arrays_of
 from deepx_graph.validation.whole import WholeProgram
 
 EACH = 10_000
@@ -179,5 +179,5 @@ def _side(root: Node, cut: Cut) -> Iterator[Node]:
 
 def _shown(inputs: Mapping[str, Any]) -> Iterator[str]:
     for name, value in inputs.items():
-        shown = ", ".join(np.array2string(a, threshold=16, edgeitems=4, separator=",").replace("\n", "") for a in arrays_of(value))
+        shown = ", ".join(np.array2string(a, threshold=16, edgeitems=4, separator=",").replace("\n", "") for a in tensors(value))
         yield f"with {name} = {shown}"

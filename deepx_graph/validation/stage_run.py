@@ -19,10 +19,10 @@ import numpy as np
 from deepx_graph.errors import Diagnostic, RunError, counted
 from deepx_graph.ir import Module
 from deepx_graph.literal import Array
+from deepx_graph.numerics.observed import OPERATIONS, ObservedEngine, OperationBudget
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.inputs import Port, input_ports, output_ports
 from deepx_graph.types import TensorType
-from deepx_graph.validation.engines import OPERATIONS, BoundedEngine
 
 if TYPE_CHECKING:
     from deepx_graph.validation.stages import Reference
@@ -132,8 +132,9 @@ class StageRun:
         self.devices = devices if self.partitioned else 1
         if not self.partitioned:
             self._learn_shardings(devices)
-        self.engine = BoundedEngine()
-        self.f = compile(module, engine=self.engine, partitions=self.devices, seed=reference.seed, max_bytes=reference.max_bytes)
+        self.budget = OperationBudget()
+        self.f = compile(module, engine=ObservedEngine(self.budget), partitions=self.devices, seed=reference.seed,
+                         max_bytes=reference.max_bytes)
 
     def inputs(self, sample: int) -> dict[str, Any]:
         """The sample's arrays under the names of this stage; those of each device where there are several."""
@@ -143,7 +144,7 @@ class StageRun:
 
     def outputs(self, sample: int) -> tuple[Array, ...]:
         """The results for a sample, as those of the whole program. Raises what running raises."""
-        self.engine.left = OPERATIONS * 10 * self.devices if len(self.reference.samples) > 1 else sys.maxsize
+        self.budget.left = OPERATIONS * 10 * self.devices if len(self.reference.samples) > 1 else sys.maxsize
         found = self.f(**self.inputs(sample))
         if not self.partitioned:
             return tuple(np.asarray(r) for r in found)

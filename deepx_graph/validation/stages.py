@@ -19,12 +19,13 @@ import numpy as np
 from deepx_graph.errors import DeepxGraphError, Diagnostic, LimitError, RunError, UsageError, counted
 from deepx_graph.ir import Module
 from deepx_graph.literal import Array
+from deepx_graph.numerics.noise import slacks
+from deepx_graph.numerics.observed import OPERATIONS, ObservedEngine, OperationBudget
 from deepx_graph.progress import stage
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.inputs import input_ports, output_ports
 from deepx_graph.types import TensorType
 from deepx_graph.validation.discrepancy import SEVERITY, Discrepancy, discrepancy, worst
-from deepx_graph.validation.engines import OPERATIONS, BoundedEngine, slacks
 from deepx_graph.validation.stage_run import StageRun, Tiling
 
 PATIENCE = 60.0
@@ -82,15 +83,15 @@ class Reference:
         """Runs the samples; of several those are left out for which the program computes too long. Raises what running raises."""
         self.inputs, self.ports = input_ports(self.module.entry), output_ports(self.module.entry)
         self._slacks: dict[int, list[Array | None]] = {}
-        engine = BoundedEngine()
-        f = compile(self.module, engine=engine, seed=self.seed, max_bytes=self.max_bytes)
+        budget = OperationBudget()
+        f = compile(self.module, engine=ObservedEngine(budget), seed=self.seed, max_bytes=self.max_bytes)
         short: list[Mapping[str, Array]] = []
         for sample in self.samples:
-            engine.left = OPERATIONS if len(self.samples) > 1 else sys.maxsize
+            budget.left = OPERATIONS if len(self.samples) > 1 else sys.maxsize
             try:
                 self.outputs.append(tuple(np.asarray(r) for r in f(*(sample[p.name] for p in self.inputs))))
             except LimitError:
-                if engine.left >= 0:
+                if budget.left >= 0:
                     raise
                 continue
             short.append(sample)

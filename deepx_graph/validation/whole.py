@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from deepx_graph.ir import Module, Node
+from deepx_graph.numerics.noise import Nudge
+from deepx_graph.numerics.observed import OperationBudget, Value, tensors
 from deepx_graph.validation.cones import Cut, NoValueError, beyond_rounding, elements, identical, sample_value
 from deepx_graph.validation.discrepancy import Discrepancy
-from deepx_graph.validation.engines import OPERATIONS
-from deepx_graph.validation.evaluator import Evaluator, OperationBudget, Scene
+from deepx_graph.validation.evaluator import Evaluator, Scene
 from deepx_graph.validation.samples import positions
-from deepx_graph.validation.values import Value, arrays_of
 
 ELEMENTS = 1 << 20
 """Elements of all values of the entry beyond which it is not evaluated."""
@@ -67,7 +65,7 @@ class WholeProgram:
         self._module = after
         found = _results(quick)
         differing = [k for k, (w, g) in enumerate(zip(wanted, found, strict=True))
-                     if w is UNKNOWN or g is UNKNOWN or not all(map(identical, arrays_of(w), arrays_of(g)))]
+                     if w is UNKNOWN or g is UNKNOWN or not all(map(identical, tensors(w), tensors(g)))]
         if not differing:
             return None
         return self._compare_in_full(before, after, differing)
@@ -75,14 +73,14 @@ class WholeProgram:
     def _compare_in_full(self, before: Module, after: Module, outputs: Sequence[int]) -> Difference | None:
         given = arguments(before)
         compared = len(outputs) < len(before.entry.results)
-        full = Evaluator(before, given, OperationBudget(OPERATIONS))
+        full = Evaluator(before, given, OperationBudget())
         wanted = _results(full)
         full.move(after)
         for k, (want, got) in enumerate(zip(wanted, _results(full), strict=True)):
             if k not in outputs or want is UNKNOWN or got is UNKNOWN:
                 continue
             compared = True
-            how = beyond_rounding(arrays_of(want), arrays_of(got), lambda k=k: _moved(before, given, k))  # type: ignore[misc]
+            how = beyond_rounding(tensors(want), tensors(got), lambda k=k: _moved(before, given, k))  # type: ignore[misc]
             if how is not None:
                 return k, how, {p.name or f"arg{n}": v for n, (p, v) in enumerate(given.items())}
         if not compared:
@@ -113,8 +111,8 @@ class WholeProgram:
     def _at(self, module: Module) -> Evaluator:
         if self._module is not module or self._quick is None:
             self._module = module
-            self._quick = Evaluator(module, arguments(module), OperationBudget(OPERATIONS), iterations=ITERATIONS)
-        self._quick.budget = OperationBudget(OPERATIONS)
+            self._quick = Evaluator(module, arguments(module), OperationBudget(), iterations=ITERATIONS)
+        self._quick.budget = OperationBudget()
         return self._quick
 
     def _scenes_of(self, module: Module) -> list[Scene]:
@@ -137,8 +135,8 @@ def _results(evaluator: Evaluator) -> list[Any]:
 
 
 def _moved(module: Module, given: Mapping[Node, Any], output: int) -> Value:
-    nudged = Evaluator(module, given, OperationBudget(OPERATIONS), nudging=np.random.default_rng(0))
-    return arrays_of(nudged.result(module.entry.results[output]))
+    nudged = Evaluator(module, given, OperationBudget(), observer=Nudge(0))
+    return tensors(nudged.result(module.entry.results[output]))
 
 
 def _size(module: Module) -> int:

@@ -14,11 +14,11 @@ from deepx_graph.errors import UsageError
 from deepx_graph.ir import Builder, Module
 from deepx_graph.ir.structure import LOOP_BEGIN
 from deepx_graph.numerics.double import widened
+from deepx_graph.numerics.observed import ObservedEngine, OperationBudget
 from deepx_graph.ops import subtract
 from deepx_graph.runtime.compile import compile
 from deepx_graph.session.equivalence import equivalent
 from deepx_graph.types import TensorType, Type
-from deepx_graph.validation.engines import BoundedEngine
 from tests.support.generate import random_module
 from tests.support.mutations import mutant
 
@@ -58,7 +58,7 @@ def shows(module: Module, mutant: Module, seed: int) -> bool:
     """Whether the mutant gives other numbers in double precision, for ordinary inputs, than rounding there could make of it."""
     rng = np.random.default_rng(seed)
     for _ in range(3):
-        f, g = (compile(widened(m), engine=BoundedEngine()) for m in (module, mutant))
+        f, g = (compile(widened(m), engine=ObservedEngine(OperationBudget())) for m in (module, mutant))
         inputs = [value(p.type, rng) for p in f.inputs]
         with np.errstate(all="ignore"):
             if any(_apart(np.asarray(x), np.asarray(y)) for x, y in zip(f(*inputs), g(*inputs), strict=True)):

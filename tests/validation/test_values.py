@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
+from deepx_graph.numerics.values import RUNS, evaluate
 from deepx_graph.runtime.inputs import Port
 from deepx_graph.types import BF16, BOOL, C64, F16, F32, F64, I4, I8, I32, I64, U8, U64, DType, tensor
 from deepx_graph.validation.discrepancy import discrepancy
 from deepx_graph.validation.samples import FAMILIES, sample_array, samples
-from deepx_graph.validation.values import RUNS, evaluate
 
 LOOP = """HloModule loop
 cond { s = (s32[], f32[2]) parameter(0)

@@ -32,10 +32,10 @@ from deepx_graph.ir.structure import (
     value_of,
 )
 from deepx_graph.literal import Array
+from deepx_graph.numerics.values import ValueTable, evaluate
 from deepx_graph.passes.pipeline import parse_pipeline, run_pipeline
 from deepx_graph.progress import stage
 from deepx_graph.types import TensorType
-from deepx_graph.validation.values import ValueTable, evaluate
 from deepx_graph.verify import verify
 
 SECONDS = 60.0

@@ -17,6 +17,8 @@ import numpy as np
 from deepx_graph.errors import UsageError, VerifyError, is_interrupt
 from deepx_graph.ir import Module
 from deepx_graph.literal import Array
+from deepx_graph.numerics.noise import RUNS, Nudge, slacks, undecided
+from deepx_graph.numerics.observed import ObservedEngine
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.inputs import input_ports
@@ -24,7 +26,6 @@ from deepx_graph.session import programs
 from deepx_graph.text.formats import FORMATS
 from deepx_graph.types import TensorType
 from deepx_graph.validation.discrepancy import Discrepancy, discrepancy
-from deepx_graph.validation.engines import RUNS, NudgingEngine, slacks, undecided
 from deepx_graph.validation.programs import RandomProgram
 from deepx_graph.verify import verify
 
@@ -70,7 +71,7 @@ class Case:
         """Whether rounding does not show in what is printed."""
         for k in range(RUNS):
             out = io.StringIO()
-            f = compile(self.module, engine=NudgingEngine(k), max_bytes=MAX_BYTES, out=out)
+            f = compile(self.module, engine=ObservedEngine(Nudge(k)), max_bytes=MAX_BYTES, out=out)
             f(*(self.program.inputs[p.name] for p in f.inputs))
             if out.getvalue() != self.reference.printed:
                 return False

@@ -1,10 +1,8 @@
-"""The reference engine under observation: with a bound on its operations, and with every result moved by its last place.
+"""How much of a difference rounding may make, found by experiment: every float result is moved at random by its last place or not.
 
-Inputs at the edges make loops long, or endless: a bound ends them. And how much of a difference rounding may make is found by
-experiment: a program runs with every float result moved at random by its last place or not, and the spread of each output element
-is what its conditioning makes of that (stochastic arithmetic, as in Parker, Monte Carlo Arithmetic, 1997). That follows each
-element through the program, so that no relative tolerance is needed; where rounding decides a comparison the
-spread is as large as what hangs on it.
+The spread of each output element is what its conditioning makes of that (stochastic arithmetic, as in Parker, Monte Carlo
+Arithmetic, 1997). That follows each element through the program, so that no relative tolerance is needed; where rounding decides a
+comparison the spread is as large as what hangs on it.
 """
 
 from __future__ import annotations
@@ -14,65 +12,26 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import LimitError
 from deepx_graph.ir import Module, Node
 from deepx_graph.literal import Array
+from deepx_graph.numerics.observed import ObservedEngine, RunObserver
 from deepx_graph.runtime.compile import compile
-from deepx_graph.runtime.engines.base import KernelFn
-from deepx_graph.runtime.engines.numpy_engine import NumpyEngine
 from deepx_graph.runtime.inputs import flatten
-
-OPERATIONS = 20_000
-
-
-class BoundedEngine:
-    """`op.eval`, until `left` operations have been computed; raises LimitError then. `left` may be set anew for each run."""
-
-    name = "numpy"
-
-    def __init__(self, left: int = OPERATIONS) -> None:
-        self.inner, self.left = NumpyEngine(), left
-
-    def writes(self, node: Node) -> bool:
-        """As the reference: never."""
-        return self.inner.writes(node)
-
-    def kernel(self, node: Node) -> KernelFn:
-        """`op.eval`, counted."""
-        kernel = self.inner.kernel(node)
-
-        def run(operands: Sequence[Any], out: Sequence[Array] | None) -> Any:
-            self.left -= 1
-            if self.left < 0:
-                raise LimitError("the run computes more operations than it is allowed here")
-            return kernel(operands, out)
-
-        return run
-
 
 RUNS = 4
 MARGIN = 16
 """What is allowed, in spreads of so many runs."""
 
 
-class NudgingEngine:
-    """The reference engine, with every float result moved by up to one unit in the last place."""
-
-    name = "numpy"
+class Nudge(RunObserver):
+    """Moves every float result by up to one unit in the last place; what only moves elements stays as it is."""
 
     def __init__(self, seed: int) -> None:
-        self.inner, self.rng = NumpyEngine(), np.random.default_rng(seed)
+        self.rng = np.random.default_rng(seed)
 
-    def writes(self, node: Node) -> bool:
-        """As the reference: never."""
-        return self.inner.writes(node)
-
-    def kernel(self, node: Node) -> KernelFn:
-        """`op.eval`, moved; what only moves elements stays as it is."""
-        kernel = self.inner.kernel(node)
-        if node.op.view:
-            return kernel
-        return lambda operands, out: moved(kernel(operands, out), self.rng)
+    def computed(self, node: Node, operands: Sequence[Any], result: Any) -> Any:
+        """The result, moved."""
+        return result if node.op.view else moved(result, self.rng)
 
 
 def moved(value: Any, rng: np.random.Generator) -> Any:
@@ -95,16 +54,20 @@ def nudged(value: Any, rng: np.random.Generator) -> Any:
     return np.asarray(np.where(np.isfinite(value) & (value != 0) & (towards != 0), np.where(towards > 0, up, down), value))
 
 
-def slacks(module: Module, inputs: Mapping[str, Any], outputs: Sequence[Array], *, partitions: int = 1, seed: int = 0,
-           max_bytes: int | None = None) -> list[Array | None]:
+def slacks(module: Module, inputs: Mapping[str, Any], outputs: Sequence[Array] | None = None, *, replicas: int = 1,
+           partitions: int = 1, seed: int = 0, max_bytes: int | None = None) -> list[Array | None]:
     """What rounding may make of each output: arrays of its shape; None of an output that is no float.
 
+    `outputs` are those of the reference on these inputs, where they are known already.
     Raises what compiling and running raise.
     """
+    options: dict[str, Any] = {"replicas": replicas, "partitions": partitions, "seed": seed, "max_bytes": max_bytes}
+    if outputs is None:
+        outputs = list(map(np.asarray, flatten(compile(module, engine="numpy", **options)(**inputs))))
     spread: list[Any] = [None] * len(outputs)
     rng = np.random.default_rng(seed)
     for k in range(RUNS):
-        f = compile(module, engine=NudgingEngine(k), partitions=partitions, seed=seed, max_bytes=max_bytes)
+        f = compile(module, engine=ObservedEngine(Nudge(k)), **options)
         moved = {name: _each(value, rng) for name, value in inputs.items()}
         for n, (want, got) in enumerate(zip(outputs, flatten(f(**moved)), strict=True)):
             if want.dtype.kind not in "biu" and want.shape == np.shape(got):
@@ -120,7 +83,7 @@ def undecided(module: Module, inputs: Mapping[str, Any], outputs: Sequence[Array
     found = [np.zeros(want.shape, np.bool_) for want in outputs]
     rng = np.random.default_rng(0)
     for k in range(RUNS):
-        f = compile(module, engine=NudgingEngine(k), max_bytes=max_bytes)
+        f = compile(module, engine=ObservedEngine(Nudge(k)), max_bytes=max_bytes)
         moved = {name: _each(value, rng) for name, value in inputs.items()}
         for n, (want, got) in enumerate(zip(outputs, flatten(f(**moved)), strict=True)):
             if want.dtype.kind in "biu" and want.shape == np.shape(got):

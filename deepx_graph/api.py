@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from deepx_graph.session.diagnose.bisection import Bisection
     from deepx_graph.session.equivalence import Equivalence
     from deepx_graph.session.programs import Loaded
+    from deepx_graph.session.provenance import Provenance
     from deepx_graph.session.report.diff import Difference
     from deepx_graph.session.report.figures import Judgement
     from deepx_graph.session.report.fusion import FusionReport
@@ -616,10 +617,16 @@ def why(module: Module, a: str | Node, b: str | Node, *, pipeline: str = "clean"
         threads: int | None = None) -> Reason: ...
 
 
+@overload
+def why(module: Module, *, made: str, pipeline: str = "clean") -> Provenance: ...
+
+
 @public
-def why(module: Module, a: str | Node | None = None, b: str | Node | None = None, *, pipeline: str = "clean", engine: str = "auto",
-        threads: int | None = None) -> Reason | FusionReport:
+def why(module: Module, a: str | Node | None = None, b: str | Node | None = None, *, made: str | None = None,
+        pipeline: str = "clean", engine: str = "auto", threads: int | None = None) -> Reason | FusionReport | Provenance:
     """Why two nodes are, or are not, in one kernel: `.fused`, `.kind`, `.message`. Without nodes, all kernels and refusals.
+
+    With `made`, a name or an address after the pipeline: which rewrites made that node, `.steps`, each with its sides.
 
     A node is one of the module, its name, or an address such as `#17`. `pipeline` are the passes before fusion, as long as they
     leave both nodes. Raises UsageError for one node alone, and for one that there is not.
@@ -632,6 +639,10 @@ def why(module: Module, a: str | Node | None = None, b: str | Node | None = None
     from deepx_graph.session.report.fusion import fusion_report
     from deepx_graph.session.report.kernels import Placing
 
+    if made is not None:
+        from deepx_graph.session.provenance import provenance
+
+        return provenance(module, made, pipeline)
     passed = optimize(module, pipeline) if pipeline else module
     if a is None and b is None:
         return fusion_report(passed, engine, threads)

@@ -71,7 +71,8 @@ COMMANDS: dict[str, Command] = {
         ("tui model.hlo", "tui before.hlo after.hlo")),
     "why": Command(
         "say why two operations are, or are not, in one kernel", reports.add_why, reports.run_why, (),
-        (add_engine, add_json, add_reading), LOOK, ("why model.hlo", "why model.hlo products weights")),
+        (add_engine, add_json, add_reading), LOOK, ("why model.hlo", "why model.hlo products weights",
+                                                       "why model.hlo --made weights")),
     "loops": Command(
         "show the loops that kernels are machine code of", reports.add_loops, reports.run_loops, (),
         (add_engine, add_json, add_reading), LOOK, ("loops model.hlo", "loops model.hlo weights --engine native")),

@@ -118,6 +118,8 @@ def add_why(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--measure", action="store_true", help="run the program on generated inputs, and say what the kernels took")
     parser.add_argument("--collective", metavar="NAME", nargs="?", const="",
                         help="why devices meet: one collective on a mesh, such as all_gather.0, or all")
+    parser.add_argument("--made", metavar="NODE",
+                        help="which rewrites of the pipeline made this node: its name or #number after the passes")
     parser.add_argument("--plan", default="stated", metavar="FILE.plan",
                         help="--collective: how values lie (default: as the text says)")
 
@@ -129,6 +131,8 @@ def run_why(args: Arguments) -> int:
     module = read_program(args).module
     if args.collective is not None:
         return why_collectives(args, module)
+    if args.made is not None:
+        return _made(args, module)
     if args.a is None:
         return _fusion(args, programs.optimise(module, args.pass_pipeline).module)
     if args.b is None:
@@ -144,6 +148,20 @@ def run_why(args: Arguments) -> int:
                             "kernels": [p.to_json() for p in found]})  # fmt: skip
     else:
         emit("".join(f"{printable(str(line))}\n" for line in (reason.message, *found)), None)
+    return 0
+
+
+def _made(args: Arguments, module: Module) -> int:
+    """The chain of rewrites that made a node."""
+    from deepx_graph.session.provenance import provenance
+
+    if args.a is not None:
+        raise UsageError("--made is about one node, and excludes two others")
+    found = provenance(module, args.made, args.pass_pipeline)
+    if args.json:
+        emit_report("made", found.to_json())
+    else:
+        emit("".join(f"{printable(line)}\n" for line in found.lines()), None)
     return 0
 
 

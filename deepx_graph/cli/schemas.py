@@ -148,6 +148,15 @@ RECORDS: dict[str, Fields] = {
         "kernel": ("KernelRow", "where it is computed"),
         "measured_us": ("float|null", "of one call"),
     },
+    "RewriteStep": {
+        "number": ("int", "of the rewrite, from 1 across the pipeline"),
+        "pass": ("str", "the pass"),
+        "rule": ("str", "the rule"),
+        "equation": ("str", "what the rule says; empty for what is no rule"),
+        "before": ("str", "what it replaced"),
+        "after": ("str", "what it put there"),
+        "place": ("str|null", "the line of what it replaced"),
+    },
     "FusedKernel": {
         "function": ("str", "where it stands"),
         "name": ("str", "its name"),
@@ -478,6 +487,15 @@ REPORTS: dict[str, Report] = {
         "kind": ("str", "the reason, of a closed list"),
         "message": ("str", "in words"),
         "kernels": ("[PlacedNode]", "the kernels of both"),
+    }),
+    "made": Report("why FILE --made NODE", "which rewrites made a node", {
+        "node": ("str", "the node"),
+        "first": ("str", "what the chain begins with"),
+        "pass": ("str", "the pass that made that one; empty where it was read"),
+        "source": ("[str]", "the lines that it came from"),
+        "steps": ("[RewriteStep]", "in order; each made what the next one replaced"),
+        "operands": ("[RewriteStep]", "rewrites that replaced operands of the first before"),
+        "stands_for": ("[RewriteStep]", "rewrites that put the node in the place of others"),
     }),
     "fusion": Report("why FILE", "all kernels, and what was left apart", {
         "engine": ("str", "the engine"),

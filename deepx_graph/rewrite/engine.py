@@ -265,10 +265,10 @@ class _Rewriter:
             if made.type != node.type:
                 self.control.decline(r.name)
                 continue
+            if node.name and made is b.newest and not made.name and not self.control.exhausted:
+                made = b.renamed(made, node.name)  # before it is told of, so that what is recorded is what stays
             if not self.control.permit(r.name, node, made):
                 return node
-            if node.name and made is b.newest and not made.name:
-                made = b.renamed(made, node.name)
             self._count(r, node)
             return made
         return node

@@ -63,6 +63,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "check": ("check", "a.sea", "--budget", "ops<=1"),
     "loops": ("loops", "a.sea", "--engine", "native"),
     "why": ("why", "a.sea", "#1", "#2", "-p", ""),
+    "made": ("why", "m.mlir", "--made", "#0"),
     "fusion": ("why", "m.mlir"),
     "plan": ("plan", "m.mlir"),
     "collectives": ("why", "m.mlir", "--collective", "all_reduce.0"),

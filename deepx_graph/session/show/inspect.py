@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deepx_graph.errors import sized
-from deepx_graph.ir import REQUIRED, Function, Node
+from deepx_graph.ir import REQUIRED, Function, Node, describe
 from deepx_graph.ir.node import reference
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, value_of
 from deepx_graph.literal import Literal
@@ -52,6 +52,7 @@ def inspect(session: Session, function: Function, node: Node) -> list[Section]:
         ("cost", _cost(session, function, node)),
         ("last run", _run(session, node)),
         ("origin", _origin(node)),
+        ("made by", _makers(session, node)),
         ("operation", _declaration(node)),
     ]
     return [Section(title, found) for title, entries in made if (found := tuple(entries))]
@@ -159,6 +160,19 @@ def _origin(node: Node) -> Iterator[Entry]:
     for name in node.origin.rewrites:
         reason = reason_of(name)
         yield Entry("by", f"{name}{': ' + reason if reason else ''}")
+
+
+def _makers(session: Session, node: Node) -> Iterator[Entry]:
+    makers = session.version.makers
+    if makers is None:
+        return
+    found = makers.of(node)
+    for step in found.operands:
+        yield Entry("operand", str(step))
+    for step in found.steps:
+        yield Entry(f"rewrite {step.number}", f"{step.rule}: {describe(step.before)} -> {describe(step.after)}")
+    for step in found.stands_for:
+        yield Entry("for", str(step))
 
 
 def _declaration(node: Node) -> Iterator[Entry]:

@@ -26,9 +26,9 @@ import numpy as np
 
 import deepx_graph as dx
 from bench.table import markdown
+from deepx_graph.analysis.work import flops
 from deepx_graph.ir import Module
 from deepx_graph.ir.structure import STRUCTURAL
-from deepx_graph.runtime.cost.counts import flops
 
 ITERATIONS = 2000
 

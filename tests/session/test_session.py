@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
+from deepx_graph.analysis.work import flops
 from deepx_graph.files import replacing, write_file
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ops import (
@@ -25,7 +26,6 @@ from deepx_graph.ops import (
     subtract,
     tanh,
 )
-from deepx_graph.runtime.cost.counts import flops
 from deepx_graph.session import programs
 from deepx_graph.session.inputs import unique_names
 from deepx_graph.session.report.diff import diff

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from deepx_graph.analysis.name_scopes import NameScope, name_scopes
 from deepx_graph.analysis.schedule import Block, Eval, IfStep, LoopStep, Once, schedule
+from deepx_graph.analysis.work import bytes_moved, flops
 from deepx_graph.errors import DeepxGraphError, InferError
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, STRUCTURAL, TUPLE
 from deepx_graph.ops import FAMILIES, FAMILY_OF, OPS
-from deepx_graph.runtime.cost.counts import bytes_moved, flops
 from deepx_graph.types import TensorType, dtype_names, is_state, is_static, leaves, nbytes
 
 

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from deepx_graph.analysis.name_scopes import name_scopes, shares
+from deepx_graph.analysis.work import NEVER, Times, bytes_moved, flops
 from deepx_graph.errors import counted, printable, sized
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ops.data.fusion import kernel_body
@@ -20,7 +21,6 @@ from deepx_graph.passes.fusion.grouping import Grouping
 from deepx_graph.passes.fusion.iteration_space import dims
 from deepx_graph.passes.fusion.why import Kind, Reason, decision
 from deepx_graph.progress import stage
-from deepx_graph.runtime.cost.counts import NEVER, Times, bytes_moved, flops
 from deepx_graph.session.query.facts import Apart
 from deepx_graph.session.report.kernels import PlacedKernel, Placing, is_sized, origins_inside, run_times
 from deepx_graph.types import is_state, is_static, nbytes

@@ -10,11 +10,12 @@ from typing import Any
 
 from deepx_graph.analysis.name_scopes import parameter_name, parameter_path
 from deepx_graph.analysis.schedule import schedule
+from deepx_graph.analysis.work import NEVER, bytes_moved, flops, kernels, node_times, open_loops
 from deepx_graph.errors import DeepxGraphError, InferError, counted, human, printable, sized
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM, value_of
 from deepx_graph.ops import FAMILY_OF
-from deepx_graph.runtime.cost.counts import NEVER, bytes_moved, flops, function_times, kernels, node_times, open_loops
+from deepx_graph.runtime.cost.counts import function_times
 from deepx_graph.runtime.memory.assignment import BufferAssignment, changes, no_scratch, plan
 from deepx_graph.runtime.program import callees
 from deepx_graph.types import is_state, is_static, nbytes

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from deepx_graph.analysis.work import NEVER, Times, bytes_moved, flops, is_open, node_times
 from deepx_graph.errors import DeepxGraphError, Diagnostic, InferError, Span, UsageError, counted, printable, sized, suggest
 from deepx_graph.ir import Function, Module, Node, Origin
 from deepx_graph.ir.rebuild import rebuilt
@@ -24,7 +25,7 @@ from deepx_graph.passes.fusion.why import Kind, Reason, explain, find_node
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.cost import file as cost_file
-from deepx_graph.runtime.cost.counts import NEVER, Times, bytes_moved, flops, function_times, is_open, node_times
+from deepx_graph.runtime.cost.counts import function_times
 from deepx_graph.runtime.cost.model import SHIPPED, Constants
 from deepx_graph.runtime.engines.base import Canonicalizes, Engine, Explains, Forecasting, WritesLoops
 from deepx_graph.runtime.engines.outline import is_program

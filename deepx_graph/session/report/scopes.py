@@ -12,10 +12,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from deepx_graph.analysis.name_scopes import ROOT, NameScope, Path, name_scopes, within
+from deepx_graph.analysis.work import NEVER, bytes_moved, flops, kernels, node_times
 from deepx_graph.errors import InferError, human, printable, sized
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CALL, CONSTANT, PARAM, callee_of
-from deepx_graph.runtime.cost.counts import NEVER, bytes_moved, flops, function_times, kernels, node_times
+from deepx_graph.runtime.cost.counts import function_times
 from deepx_graph.session.report.info import is_weight
 from deepx_graph.types import nbytes
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from deepx_graph.analysis.work import flops
 from deepx_graph.errors import UsageError
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ops import add, dot_general, exponential, multiply
@@ -20,7 +21,6 @@ from deepx_graph.ops.contract.linalg import fft
 from deepx_graph.runtime.cost import file as cost_file
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.calibrate import nanoseconds
-from deepx_graph.runtime.cost.counts import flops
 from deepx_graph.runtime.cost.model import NAMES, SHIPPED, Constants, NestWork, from_json
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.kernels.execute import build

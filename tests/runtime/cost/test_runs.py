@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
+from deepx_graph.analysis.work import ONCE, Times, node_times
 from deepx_graph.cli import main as cli
 from deepx_graph.errors import UsageError
 from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ir.structure import CALL, PROJ
 from deepx_graph.ops import add, compare, dot_general, exponential, tanh
-from deepx_graph.runtime.cost.counts import ONCE, Times, function_times, node_times
+from deepx_graph.runtime.cost.counts import function_times
 from deepx_graph.session.report.figures import figures, judge, parse_budget, reached_info
 from deepx_graph.session.report.info import module_info
 from deepx_graph.session.report.kernels import kernels

@@ -61,6 +61,12 @@ def _forms(asked: Asked) -> Iterable[str]:
     return [*(name for name, f in FORMATS.items() if f.writes), *PICTURES, "json"]
 
 
+def _clusters(asked: Asked) -> Iterable[str]:
+    from deepx_graph.planning.cluster import PRESETS
+
+    return ["here", *PRESETS, FILES]
+
+
 def _pipeline(asked: Asked) -> Iterable[str]:
     from deepx_graph.session.programs import complete_passes
 
@@ -142,7 +148,8 @@ VALUES: Mapping[str, Callable[[Asked], Iterable[str]]] = {
     "ENGINE": _engines, "FORMAT": _formats, "FORM": _forms, "PIPELINE": _pipeline, "PASS,...": _listed(_pass_names),
     "STAGE": _stages, "QUERY": _query, "NODE": _nodes, "NODE2": _nodes, "FUNCTION": _functions, "INPUT,...": _listed(_inputs),
     "INPUT=FILE.npy": _input_values, "INPUT=TYPE": _input_values, "OP": _operations, "REPORT": _reports, "BUDGET": _budgets,
-    "FLOAT": _floats, "PLACE": lambda asked: ("lockstep", "mpi", "dask:tcp://"), "CPU": lambda asked: ("native", "v2", "v3", "v4"),
+    "FLOAT": _floats, "CLUSTER": _clusters,
+    "PLACE": lambda asked: ("lockstep", "mpi", "dask:tcp://"), "CPU": lambda asked: ("native", "v2", "v3", "v4"),
 }  # fmt: skip
 """What a metavar stands for."""
 

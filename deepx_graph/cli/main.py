@@ -79,6 +79,10 @@ COMMANDS: dict[str, Command] = {
     "plan": Command(
         "say how all values lie on a mesh, from the shardings that are given", meshes.add_plan, meshes.run_plan, (add_input,),
         (add_json, add_reading), LOOK, ("plan model.mlir", "plan model.mlir --plan my.plan -o whole.plan")),
+    "simulate": Command(
+        "predict what a step takes on the devices of a cluster", meshes.add_simulate, meshes.run_simulate, (add_input,),
+        (add_engine, add_json, add_reading), LOOK,
+        ("simulate model.mlir --cluster h100", "simulate model.mlir --plan my.plan -o step.html")),
     "opt": Command(
         "optimise a program and print it", programs.add_opt, programs.run_opt, (add_input,), (add_reading, add_pipeline), CHANGE,
         ("opt model.hlo -o small.hlo", "opt model.mlir -p 'cse,fuse{max-ops=64}' --timing", "opt model.onnx -o model.mlir -p none",

@@ -1,4 +1,4 @@
-"""What commands tell of a program over the devices of a mesh: `plan`, `why --collective`, `info --mesh`."""
+"""What commands tell of a program over the devices of a mesh: `plan`, `simulate`, `why --collective`, `info --mesh`."""
 
 from __future__ import annotations
 
@@ -32,6 +32,32 @@ def run_plan(args: Arguments) -> int:
         return 0
     emit(str(plan), args.output)
     say(collectives(local))
+    return 0
+
+
+def add_simulate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--plan", default="stated", metavar="FILE.plan",
+                        help="how values lie; 'stated' (the default): as the text says")
+    parser.add_argument("--cluster", default="here", metavar="CLUSTER",
+                        help="where it runs: a100, h100, tpu-v4, tpu-v5e, cpu-10g, a file, or 'here' (the default), as measured")
+    parser.add_argument("-o", "--output", metavar="FILE.html", help="where the time line goes, as a page")
+
+
+def run_simulate(args: Arguments) -> int:
+    """What a step takes on a cluster, predicted."""
+    from deepx_graph.session.cluster.simulation import simulate
+    from deepx_graph.session.report.steps import time_line
+    from deepx_graph.session.sharded import plan_text, planned
+
+    module, plan = planned(read_program(args).module, plan_text(args.plan), args.plan)
+    found = simulate(module, plan, args.cluster, engine=args.engine, threads=args.threads)
+    lines = [printable(line) for line in found.lines()]
+    if args.output:
+        emit(time_line(found.step, f"{args.file} on {args.cluster}", lines), args.output)
+    if args.json:
+        emit_report("simulate", found.to_json())
+    else:
+        emit("".join(f"{line}\n" for line in lines), None)
     return 0
 
 

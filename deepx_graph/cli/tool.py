@@ -42,11 +42,14 @@ def add_calibrate(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--show", action="store_true", help="measure nothing: show the constants in use and where they come from")
     what.add_argument("--reset", action="store_true", help="forget what was measured and go by the shipped constants again")
     what.add_argument("-o", "--output", metavar="FILE", help="store them in this file instead (DEEPX_GRAPH_COSTS=FILE uses it)")
+    parser.add_argument("--network", action="store_true", help="the collectives of MPI instead, between processes of this machine")
 
 
 def run_calibrate(args: Arguments) -> int:
     from deepx_graph.session.report.kernels import calibrate, calibration_in_use, forget_calibration
 
+    if args.network:
+        return _calibrate_network(args)
     if args.reset:
         gone = forget_calibration()
         say("nothing was stored" if gone is None else f"removed {printable(str(gone))}")
@@ -60,6 +63,25 @@ def run_calibrate(args: Arguments) -> int:
         say(f"note: {printable(found.note)}")
     where = "the shipped constants are in use" if args.show else "stored nowhere"
     say(where if found.path is None else f"{'from' if args.show else 'stored in'} {printable(str(found.path))}")
+    return 0
+
+
+def _calibrate_network(args: Arguments) -> int:
+    from deepx_graph.session.cluster.calibration import calibrate_network, forget_network, network_in_use
+
+    if args.reset:
+        gone = forget_network()
+        say("nothing was stored" if gone is None else f"removed {printable(str(gone))}")
+        return 0
+    if not args.show:
+        say("measuring collectives, for about half a minute")
+    found = network_in_use() if args.show else calibrate_network(args.output)
+    if args.json:
+        emit_report("network", found.to_json())
+    else:
+        emit(str(found.cluster), None)
+    say("the shipped figures are in use" if found.path is None else
+        f"{'from' if args.show else 'stored in'} {printable(str(found.path))}")
     return 0
 
 

@@ -68,6 +68,8 @@ CALLS: dict[str, tuple[str, ...]] = {
     "plan": ("plan", "m.mlir"),
     "collectives": ("why", "m.mlir", "--collective", "all_reduce.0"),
     "mesh": ("info", "m.mlir", "--mesh"),
+    "simulate": ("simulate", "m.mlir", "--cluster", "h100"),
+    "network": ("calibrate", "--network", "--show"),
     "stages": ("stages", "dumps"),
     "bisect": ("bisect", "dumps", "--samples", "2"),
     "reduce": ("reduce", "m.mlir", "--while", "slow", "--slower-than", "0", "--seconds", "1"),

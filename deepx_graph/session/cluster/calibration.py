@@ -1,0 +1,207 @@
+"""`calibrate --network`: what collectives cost between processes of this machine, measured over MPI and kept beside the constants.
+
+Each process runs programs of one collective each, over all sizes, through the transport that programs use; so what the transport
+does around MPI is in the figures. What other jobs do to a measurement only makes it longer: the least of many rounds counts, of
+the slowest process in each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from deepx_graph import ops
+from deepx_graph.blas import available_cores
+from deepx_graph.errors import Diagnostic, UsageError
+from deepx_graph.files import write_file
+from deepx_graph.ir import Builder, Module, Node
+from deepx_graph.ops.contract.reduce import monoid_body
+from deepx_graph.planning.cluster import ComputeDevice, DeviceCluster, LinkLevel, read_cluster
+from deepx_graph.planning.links import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, COLLECTIVES, PERMUTE, REDUCE_SCATTER, NetworkLink, Points
+from deepx_graph.runtime.compile import compile
+from deepx_graph.runtime.cost import file as cost_file
+from deepx_graph.session.cluster.launch import environment, find_mpiexec
+from deepx_graph.types import F32, tensor
+
+if TYPE_CHECKING:
+    from deepx_graph.runtime.transport.mpi import MpiTransport
+
+SIZES = tuple(2**k for k in range(8, 27, 2))
+"""Bytes that are measured."""
+
+ROUNDS, LEAST_ROUNDS, BUDGET_SECONDS = 60, 5, 0.5
+"""Calls of each size: at most so many, and fewer where they last longer than this together."""
+
+SHIPPED_LINK = NetworkLink(((0.0, 1e-6), (2.0**10, 2e-6), (2.0**20, 1.43e-4), (2.0**26, 0.04)))
+"""Two MPI processes of one machine, measured on a 2-core AMD EPYC; where nothing was measured."""
+
+SUFFIX = ".network"
+MAX_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class NetworkCalibration:
+    """The cluster that this machine is, and where the measurements are kept: None where nothing was measured."""
+
+    cluster: DeviceCluster
+    path: Path | None
+
+    def to_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {"machine": cost_file.machine(), "path": None if self.path is None else str(self.path), "cluster": str(self.cluster)}
+
+
+def network_location() -> Path | None:
+    """Beside the constants; None where these are not kept."""
+    beside = cost_file.location()
+    return None if beside is None else beside.with_name(beside.name + SUFFIX)
+
+
+def network_here() -> DeviceCluster:
+    """This machine as a cluster: the constants of the cost model, and the measured network, else the shipped one."""
+    return network_in_use().cluster
+
+
+def network_in_use() -> NetworkCalibration:
+    """The same with where it comes from. A file that is damaged is left alone, as if nothing had been measured."""
+    path = network_location()
+    try:
+        if path is not None and path.stat().st_size <= MAX_BYTES:
+            levels = read_cluster(path.read_text(encoding="utf-8"), str(path)).levels
+            return NetworkCalibration(DeviceCluster(_device(), levels), path)
+    except (OSError, UnicodeDecodeError, UsageError):
+        pass
+    return NetworkCalibration(DeviceCluster(_device(), (LinkLevel(0, SHIPPED_LINK),)), None)
+
+
+def _device() -> ComputeDevice:
+    c = cost_file.constants()
+    memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return ComputeDevice(c.product_gflops * 1e9, c.memory_gbs * 1e9, memory, c.native_call_ns * 1e-9)
+
+
+def calibrate_network(path: str | None = None) -> NetworkCalibration:
+    """Measures and stores. Raises UsageError without MPI, and where there is no folder for the file."""
+    target = Path(path) if path is not None else network_location()
+    if target is None:
+        raise UsageError("there is no folder for measurements: DEEPX_GRAPH_COSTS is empty, or there is no home")
+    levels = (LinkLevel(0, _measured_link(_measurements(max(2, available_cores())))),)
+    found = NetworkCalibration(DeviceCluster(_device(), levels), target)
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_file(target, str(found.cluster).encode())
+    return found
+
+
+def forget_network() -> Path | None:
+    """Removes what was measured; which file that was, None where there was none."""
+    path = network_location()
+    if path is None or not path.exists():
+        return None
+    path.unlink(missing_ok=True)
+    return path
+
+
+def _measurements(ranks: int) -> dict[str, dict[str, list[tuple[int, float]]]]:
+    """What so many processes measured: by kind and number of devices, seconds by bytes."""
+    mpiexec = find_mpiexec()
+    if mpiexec is None:
+        raise UsageError(Diagnostic("mpiexec is not found", hint="pip install 'deepx-graph[mpi]'"))
+    command = [mpiexec, "-n", str(ranks), sys.executable, "-m", "mpi4py", "-m", __spec__.name]
+    done = subprocess.run(command, env=environment(ranks), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UsageError(Diagnostic("the processes that measure have failed", notes=tuple(done.stderr.splitlines()[-4:])))
+    found: dict[str, dict[str, list[tuple[int, float]]]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _measured_link(found: dict[str, dict[str, list[tuple[int, float]]]]) -> NetworkLink:
+    curves = {(kind, int(count)): _ascending(points) for kind, by_count in found.items() for count, points in by_count.items()}
+    return NetworkLink(curves[PERMUTE, 2], "switch", {key: points for key, points in curves.items() if key[0] != PERMUTE})
+
+
+def _ascending(points: list[tuple[int, float]]) -> Points:
+    """More bytes never take less: what was disturbed is taken from the next larger size."""
+    found, least = [], float("inf")
+    for size, seconds in sorted(points, reverse=True):
+        least = min(least, seconds)
+        found.append((float(size), least))
+    return tuple(reversed(found))
+
+
+# --- in each process
+
+
+def _program(kind: str, ranks: int, count: int, nbytes: int) -> tuple[Module, int]:
+    """A program of one collective of `count` devices each, with the elements of its input."""
+    groups = tuple(tuple(range(k, k + count)) for k in range(0, ranks, count))
+    grouped = {"replica_groups": groups, "channel_id": 1}
+    everyone = {**grouped, "use_global_device_ids": True}
+    size = max(1, nbytes // 4 // (count if kind == ALL_GATHER else 1))
+    b = Builder()
+    body = monoid_body(ops.add, F32)
+    write: dict[str, Callable[[Node], Node]] = {
+        ALL_REDUCE: lambda x: b(ops.spmd_all_reduce, x, **everyone, computation=body),
+        ALL_GATHER: lambda x: b(ops.spmd_all_gather, x, **everyone, all_gather_dim=0, shard_count=count),
+        REDUCE_SCATTER: lambda x: b(ops.spmd_reduce_scatter, x, **everyone, scatter_dimension=0, shard_count=count,
+                                    computation=body),
+        ALL_TO_ALL: lambda x: b(ops.spmd_all_to_all, x, **grouped, split_dimension=0, concat_dimension=0, split_count=count),
+        PERMUTE: lambda x: b(ops.spmd_collective_permute, x, channel_id=1, source_target_pairs=tuple(
+            (d, group[(k + 1) % count]) for group in groups for k, d in enumerate(group))),
+    }  # fmt: skip
+    return Module((b.function("main", [("x", tensor(F32, (size,)))], lambda x: [write[kind](x)]),)), size
+
+
+def _nothing(size: int) -> Module:
+    """A program that does not meet anyone, so that what a call costs can be taken off."""
+    b = Builder()
+    return Module((b.function("main", [("x", tensor(F32, (size,)))], lambda x: [b(ops.negate, x)]),))
+
+
+def _curves(transport: MpiTransport) -> Iterator[tuple[str, int, int, float]]:
+    ranks = transport.grid.count
+    call = _timed(transport, _nothing(1), 1)
+    for count in (c for c in (2, 4, 8, 16, 32, 64) if ranks % c == 0):
+        for kind in COLLECTIVES:
+            if kind == PERMUTE and count > 2:
+                continue
+            for nbytes in SIZES:
+                yield kind, count, nbytes, max(1e-7, _timed(transport, *_program(kind, ranks, count, nbytes)) - call)
+
+
+def _timed(transport: MpiTransport, module: Module, size: int) -> float:
+    """Seconds of a call: the least over rounds of what the slowest process took."""
+    f, x = compile(module, engine="numpy", transport=transport), np.ones(size, np.float32)
+    f(x)
+    found: list[float] = []
+    while len(found) < LEAST_ROUNDS or (len(found) < ROUNDS and sum(found) < BUDGET_SECONDS):
+        transport.comm.Barrier()
+        start = time.perf_counter()
+        f(x)
+        found.append(max(transport.comm.allgather(time.perf_counter() - start)))
+    return min(found)
+
+
+def main() -> None:
+    """In a process of MPI: measures, and prints what was found from the first one."""
+    from deepx_graph.ir.collective import Grid
+    from deepx_graph.runtime.transport.mpi import MpiTransport, communicator
+
+    transport = MpiTransport(Grid(1, communicator().Get_size()))
+    found: dict[str, dict[int, list[tuple[int, float]]]] = {}
+    for kind, count, nbytes, seconds in _curves(transport):
+        found.setdefault(kind, {}).setdefault(count, []).append((nbytes, seconds))
+    if transport.device == 0:
+        print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""`simulate`: how long a step takes on a cluster, predicted: the program of one device as tasks on two streams.
+
+All devices run one program at the same pace, so one stands for all. On a cluster from a text or preset, kernels take what the
+roofline of its device says, and exchanges overlap with what does not need them. On this machine (`here`) kernels take what the
+engine's cost model predicts, and nothing overlaps, as the transports wait in each collective. A loop of N iterations is one
+that takes N times as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deepx_graph.analysis.work import NEVER, bytes_moved, flops, kernels, node_times
+from deepx_graph.blas import available_cores
+from deepx_graph.errors import InferError, UsageError, counted, sized
+from deepx_graph.ir import Function, Module, Node
+from deepx_graph.ir.structure import LOOP_END, PHI, PROJ, index_of
+from deepx_graph.planning.cluster import PRESETS, DeviceCluster, preset, read_cluster
+from deepx_graph.planning.events import COMPUTE, NETWORK, SimTask, SimulatedStep, run_events
+from deepx_graph.runtime import engines
+from deepx_graph.runtime.cost.counts import alone
+from deepx_graph.runtime.engines.base import Canonicalizes, Engine, Forecasting
+from deepx_graph.runtime.memory.assignment import BufferAssignment
+from deepx_graph.runtime.program import engine_plans
+from deepx_graph.session.cluster.calibration import network_here
+from deepx_graph.session.cluster.launch import threads_of
+from deepx_graph.session.programs import optimise
+from deepx_graph.sharding.partition import partition
+from deepx_graph.sharding.plan import Plan
+from deepx_graph.types import nbytes
+
+HERE = "here"
+"""In place of a cluster: this machine, as `calibrate` and `calibrate --network` measured it."""
+
+Timing = Callable[[Node], float]
+"""The seconds of a kernel."""
+
+
+@dataclass(frozen=True)
+class SimulatedCollective:
+    """A collective of the program of one device, with its predicted seconds for all its runs together."""
+
+    name: str
+    kind: str
+    bytes: int
+    runs: int
+    seconds: float
+    algorithm: str
+
+
+@dataclass(frozen=True)
+class SimulationReport:
+    """What is predicted of one step; times in seconds, memory in bytes of one device."""
+
+    mesh: str
+    devices: int
+    cluster: str
+    step: SimulatedStep
+    collectives: tuple[SimulatedCollective, ...]
+    peak_bytes: int
+    memory_bytes: int
+    runs_known: bool
+
+    @property
+    def compute_seconds(self) -> float:
+        """Of all kernels."""
+        return self.step.busy(0, COMPUTE)
+
+    @property
+    def network_seconds(self) -> float:
+        """Of all collectives."""
+        return sum(c.seconds for c in self.collectives)
+
+    @property
+    def exposed_seconds(self) -> float:
+        """In which a device waits for exchanges, and computes nothing."""
+        return self.step.exposed(0)
+
+    def to_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {"mesh": self.mesh, "devices": self.devices, "cluster": self.cluster, "step_seconds": self.step.seconds,
+                "compute_seconds": self.compute_seconds, "network_seconds": self.network_seconds,
+                "exposed_seconds": self.exposed_seconds, "bubble": self.step.bubble(0), "peak_bytes": self.peak_bytes,
+                "memory_bytes": self.memory_bytes, "runs_known": self.runs_known,
+                "collectives": [c.__dict__ for c in self.collectives]}
+
+    def lines(self) -> Iterator[str]:
+        """A table."""
+        total = self.step.seconds or 1.0
+        unknown = "" if self.runs_known else " (loops of an unknown number of iterations are counted once)"
+        yield f"{counted(self.devices, 'device')} {self.mesh} on {self.cluster}: predicted, not measured"
+        yield f"  step: {in_time(self.step.seconds)}{unknown}"
+        yield f"  kernels: {in_time(self.compute_seconds)}"
+        yield (f"  collectives: {in_time(self.network_seconds)}, of which {in_time(self.exposed_seconds)} exposed "
+               f"({self.exposed_seconds / total:.0%} of the step)")
+        yield f"  bubble: {self.step.bubble(0):.1%}"
+        fits = "" if self.peak_bytes <= self.memory_bytes else ": it does not fit"
+        yield f"  memory of a device: {sized(self.peak_bytes)} at the peak, of {sized(self.memory_bytes)}{fits}"
+        for c in sorted(self.collectives, key=lambda c: -c.seconds)[:SHOWN]:
+            runs = f"{c.runs} x " if c.runs > 1 else ""
+            yield f"    {in_time(c.seconds):>10}  {c.name}: {runs}{sized(c.bytes)}, {c.algorithm}"
+
+
+SHOWN = 12
+"""Collectives that a report shows, the longest."""
+
+
+def in_time(seconds: float) -> str:
+    """Seconds in words: `1.50 ms`."""
+    for unit, factor in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= factor:
+            return f"{seconds / factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def simulate(module: Module, plan: Plan, where: str = HERE, *, engine: str = "auto",
+             threads: int | None = None) -> SimulationReport:
+    """The prediction for a program without calls under a propagated plan.
+
+    `where` is `here`, the name of a preset, or a file. Raises UsageError for one that is none, and as `partition` does.
+    """
+    local = partition(module, plan)
+    chosen = engines.get(engine, threads or threads_of(plan.mesh.count)) if where == HERE else engines.get("numpy")
+    fused = optimise(local.module, "default").module
+    if isinstance(chosen, Canonicalizes):
+        fused = fused.with_functions(map(chosen.canonicalize, fused.functions))
+    cluster = network_here() if where == HERE else cluster_of(where)
+    timing = _predicted(chosen, plan.mesh.count / available_cores()) if where == HERE else _roofline(cluster)
+    tasks, collectives, is_known = _tasks(fused.entry, cluster, timing, overlaps=where != HERE)
+    step = run_events(tasks)
+    assignment: BufferAssignment = engine_plans(fused, chosen)[fused.entry_name]
+    peak = assignment.peak_bytes + sum(nbytes(p.type) for p in fused.entry.params)
+    return SimulationReport(str(plan.mesh), plan.mesh.count, where, step, collectives, peak, int(cluster.device.memory), is_known)
+
+
+def cluster_of(where: str) -> DeviceCluster:
+    """The preset of that name, or what a file says. Raises UsageError, or ParseError for a text that is none."""
+    if where in PRESETS or not Path(where).exists():
+        return preset(where)
+    try:
+        return read_cluster(Path(where).read_text(encoding="utf-8"), where)
+    except (OSError, UnicodeDecodeError) as e:
+        raise UsageError(f"the cluster {where} cannot be read: {e}") from None
+
+
+def _roofline(cluster: DeviceCluster) -> Timing:
+    return lambda node: cluster.device.seconds(flops(node), bytes_moved(node))
+
+
+def _predicted(engine: Engine, crowd: float) -> Timing:
+    """What the engine predicts of its kernels; where it does not know, what the declaration says.
+
+    `crowd` is how many processes share a core: more than one of them take so many times as long.
+    """
+
+    def seconds(node: Node) -> float:
+        engine.kernel(node)
+        forecast = engine.forecast(node) if isinstance(engine, Forecasting) else None
+        nanoseconds = None if forecast is None else forecast.nanoseconds
+        if nanoseconds is None:
+            nanoseconds = alone(node, getattr(engine, "threads", None) or 1).nanoseconds
+        return (nanoseconds or 0.0) / 1e9 * max(1.0, crowd)
+
+    return seconds
+
+
+def _tasks(function: Function, cluster: DeviceCluster, timing: Timing, *,
+           overlaps: bool) -> tuple[list[SimTask], tuple[SimulatedCollective, ...], bool]:
+    """The kernels and collectives of a function in its order, each after those that it needs; whether all runs are known."""
+    times, computing = node_times(function), set(kernels(function))
+    made_by: dict[Node, frozenset[int]] = {}
+    tasks: list[SimTask] = []
+    met: list[SimulatedCollective] = []
+    is_known = True
+    numbers: dict[str, int] = {}
+    waited: frozenset[int] = frozenset()
+    for node in function.nodes:
+        after = frozenset().union(*(made_by[s] for s in _sources(node)))
+        runs = times.get(node, NEVER)
+        if not runs.count or not (node in computing or node.op.exchange):
+            made_by[node] = after
+            continue
+        is_known = is_known and runs.is_known
+        after = after if overlaps else after | waited
+        if node.op.exchange is not None:
+            kind = node.op.name.removeprefix("spmd_")
+            numbers[kind] = numbers.get(kind, -1) + 1
+            seconds, algorithm = cluster.collective(kind, _groups(node), _moved(node))
+            name, seconds = f"{kind}.{numbers[kind]}", seconds * runs.count
+            met.append(SimulatedCollective(name, kind, nbytes(node.type), runs.count, seconds, algorithm))
+            task = SimTask(name, ((0, NETWORK),), seconds, tuple(sorted(after)), f"{sized(nbytes(node.type))}, {algorithm}")
+        else:
+            task = SimTask(node.name or node.op.name, ((0, COMPUTE),), _seconds(node, timing) * runs.count, tuple(sorted(after)),
+                           str(node.type))
+        made_by[node] = waited = frozenset((len(tasks),))
+        tasks.append(task)
+    return tasks, tuple(met), is_known
+
+
+def _sources(node: Node) -> tuple[Node, ...]:
+    """What a value comes from: of a loop's result, its own variable alone."""
+    source = node.inputs[0] if node.inputs else None
+    if node.op is PROJ and source is not None and source.op is LOOP_END:
+        return (source.inputs[1], source.inputs[2 + index_of(node)])
+    if node.op is LOOP_END:
+        return node.inputs[:1]
+    return node.inputs[:1] if node.op is PHI else node.inputs
+
+
+def _seconds(node: Node, timing: Timing) -> float:
+    try:
+        return timing(node)
+    except InferError as e:
+        raise UsageError(e.diagnostic(node.span)) from None
+
+
+def _groups(node: Node) -> tuple[tuple[int, ...], ...]:
+    attrs = node.named_attrs
+    return tuple(map(tuple, attrs.get("replica_groups") or attrs.get("source_target_pairs") or ()))
+
+
+def _moved(node: Node) -> int:
+    """The larger of what one device has before and after a collective."""
+    return max(nbytes(node.type), sum(nbytes(i.type) for i in node.inputs))

@@ -1,0 +1,83 @@
+"""`simulate`: what is predicted of a step follows from the program of one device and the text of a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.planning.cluster import preset
+from deepx_graph.session.cluster import calibration
+from deepx_graph.session.cluster.simulation import simulate
+from deepx_graph.session.sharded import planned
+from tests.support.cli_runner import Run
+from tests.support.sharded_programs import MLP, TRAINING
+
+SLOW = "device: flops=1e9, bandwidth=1e30, memory=1e9\n*: alpha=1.0, beta=1e30, switch\n"
+"""A second for each round of messages, and nothing for bytes."""
+
+LOOP_PLAN = 'mesh <["a"=2]>\nx: [{"a"}, {}]\ny: [{"a"}, {}]\n'
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> str:
+    (tmp_path / "slow.txt").write_text(SLOW)
+    return str(tmp_path / "slow.txt")
+
+
+def test_a_step_is_its_arithmetic_and_its_rounds(slow: str) -> None:
+    """Megatron's layer: products of 2 * 4 * 8 * 16 operations, twice; all-reduces among 2 devices, and among 4 in 2 rounds."""
+    found = simulate(*planned(dx.loads(MLP, "stablehlo")), slow)
+    assert [(c.kind, round(c.seconds, 6)) for c in found.collectives] == [("all_reduce", 1.0), ("all_reduce", 2.0)]
+    assert found.exposed_seconds == pytest.approx(3.0)
+    assert found.step.seconds == pytest.approx(3.0 + found.compute_seconds)
+    assert found.compute_seconds == pytest.approx(2 * (2 * 4 * 8 * 16) / 1e9, rel=0.5)
+    assert found.memory_bytes == 1e9 and found.peak_bytes > 4 * (4 * 8 + 8 * 16 + 16 * 8)
+
+
+def test_a_loop_of_an_unknown_number_of_iterations_is_said(slow: str) -> None:
+    found = simulate(*planned(dx.loads(TRAINING, "stablehlo"), LOOP_PLAN), slow)
+    assert not found.runs_known and "counted once" in "\n".join(found.lines())
+
+
+def test_a_loop_of_a_known_number_takes_so_many_times(slow: str) -> None:
+    five = "%steps = stablehlo.constant dense<5> : tensor<i32>\n  %zero ="
+    text = TRAINING.replace(", %steps: tensor<i32>", "").replace("%zero =", five)
+    found = simulate(*planned(dx.loads(text, "stablehlo"), LOOP_PLAN), slow)
+    assert found.runs_known and found.collectives
+    assert all(c.runs == 5 and c.seconds == pytest.approx(5.0) for c in found.collectives)
+
+
+def test_a_thousand_devices() -> None:
+    module = dx.loads(MLP.replace("16x", "1024x").replace('"data"=4', '"data"=512'), "stablehlo")
+    found = simulate(*planned(module), "h100")
+    assert found.devices == 1024 and {c.algorithm for c in found.collectives} >= {"recursive doubling"}
+
+
+def test_the_page_and_the_report(run: Run, tmp_path: Path, slow: str) -> None:
+    (tmp_path / "m.mlir").write_text(MLP)
+    page = tmp_path / "step.html"
+    done = run("simulate", str(tmp_path / "m.mlir"), "--cluster", slow, "-o", str(page))
+    assert "predicted, not measured" in done.out and "all_reduce.1" in done.out
+    assert page.read_text().count("<rect") >= 4
+    assert "no cluster 'a10'" in run("simulate", str(tmp_path / "m.mlir"), "--cluster", "a10").err
+
+
+def test_measurements_are_kept_beside_the_constants(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEEPX_GRAPH_COSTS", str(tmp_path / "costs"))
+    assert run("calibrate", "--network", "--show", "--json").json["path"] is None
+    points = [(size, size * 1e-9) for size in (1 << 10, 1 << 20)]
+    monkeypatch.setattr(calibration, "_measurements", lambda ranks: {
+        kind: {"2": points} for kind in ("all_reduce", "all_gather", "collective_permute")})
+    assert run("calibrate", "--network").code == 0
+    assert calibration.network_here().collective("all_reduce", ((0, 1),), 1 << 20) == (pytest.approx(1048e-6, rel=1e-3), "measured")
+    assert "removed" in run("calibrate", "--network", "--reset").err
+    assert calibration.network_in_use().path is None
+
+
+def test_a_larger_cluster_is_not_a_faster_one() -> None:
+    """More devices in a group take no less for the same bytes."""
+    for name in ("a100", "h100", "tpu-v4", "tpu-v5e", "cpu-10g"):
+        times = [preset(name).collective("all_reduce", (tuple(range(n)),), 1e8)[0] for n in (2, 8, 64, 512, 4096)]
+        assert times == sorted(times), name

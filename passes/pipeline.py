@@ -4,7 +4,7 @@
 
     pipeline = item {"," item}          item  = pass | anchor "(" [ pipeline ] ")" | "fix" [options] "(" pipeline ")"
     pass     = name [options]           options = "{" option { (" " | ",") option } "}"
-    option   = name [ "=" value ]       value = word | '"' text '"'
+    option   = name [ "=" value ]       value = word | '"' text '"' | word { "," word }
 
 `builtin.module(...)` and `func.func(...)`, as MLIR writes them, say where passes work; ours work on the whole module, so they are
 left out of the canonical text. `fix{rounds=10}(...)` repeats its passes until nothing changes any more.
@@ -293,8 +293,13 @@ class PipelineReader:
             if field in given:
                 self._fail(f"option '{name}' is given twice", span)
             given[field] = self._value(name, types[name], span)
-            self._take(",")
+            while self._take(",") and isinstance(given[field], tuple) and self._goes_on(types):
+                given[field] += _words(self._name("a word")[0])
         return given
+
+    def _goes_on(self, types: Mapping[str, Any]) -> bool:
+        """Whether what stands behind a comma is one more word of an option of several, and no option."""
+        return self.at < len(self.tokens) and self.tokens[self.at].lastgroup == "word" and self._peek() not in types
 
     def _value(self, name: str, type: Any, span: Span) -> Any:
         convert, what = _reader(type)

@@ -1,23 +1,76 @@
-"""`shard`: from a program on whole tensors to that of one device, under the shardings that its text states."""
+"""`shard`: from a program on whole tensors to that of one device, under the shardings that its text states, or chosen ones."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Module
+from deepx_graph.planning.automatic import AutomaticPlan, automatic_plan
+from deepx_graph.planning.cluster import DeviceCluster, preset
 from deepx_graph.rewrite.base import Pass
-from deepx_graph.sharding.annotations import needed_plan
+from deepx_graph.sharding.annotations import needed_plan, stated_plan
+from deepx_graph.sharding.mesh import Mesh
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.propagate import propagate
 
 
 @dataclass(frozen=True)
 class Shard(Pass):
-    """The program that every device of a mesh runs on its parts: shardings that the text states, propagated, with collectives."""
+    """The program that every device of a mesh runs on its parts: shardings that the text states, propagated, with collectives.
+
+    With `auto` they are chosen for a `mesh` of axes and sizes, such as data:4,model:2, by what a step is predicted to take on a
+    `cluster`, so that a device needs at most `memory` bytes, such as 16G.
+    """
 
     name: ClassVar[str] = "shard"
+    auto: bool = False
+    mesh: tuple[str, ...] = ()
+    memory: str = ""
+    cluster: str = "h100"
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for options that do not go together, or say nothing."""
+        if self.auto != bool(self.mesh):
+            raise UsageError(Diagnostic("shard chooses shardings for a mesh", expected="shard{auto mesh=data:4,model:2}"))
+        if self.auto:
+            mesh_of(self.mesh)
+            preset(self.cluster)
+            bytes_of(self.memory)
 
     def run(self, module: Module) -> Module:
         """Raises UsageError where the text states no sharding, and for what has no parts."""
-        return partition(module, propagate(needed_plan(module))).module
+        if not self.auto:
+            return partition(module, propagate(needed_plan(module))).module
+        found = chosen_plan(module, mesh_of(self.mesh), preset(self.cluster), bytes_of(self.memory))
+        return partition(module, found.plan).module
+
+
+def chosen_plan(module: Module, mesh: Mesh, cluster: DeviceCluster, memory: float | None) -> AutomaticPlan:
+    """The automatic plan for the entry; shardings over the same axes that the text states stay. Raises as `automatic_plan` does."""
+    stated = stated_plan(module)
+    given = stated if stated is not None and stated.mesh.axes == mesh.axes else None
+    return automatic_plan(module.entry, mesh, cluster, memory=memory, given=given)
+
+
+def mesh_of(words: tuple[str, ...]) -> Mesh:
+    """A mesh of axes as `data:4`, or `data=4`. Raises UsageError."""
+    axes = []
+    for word in words:
+        name, _, size = word.replace("=", ":").partition(":")
+        if not name or not (size.isascii() and size.isdigit()) or len(size) > 6:
+            raise UsageError(Diagnostic(f"'{word}' is no axis of a mesh", expected="data:4,model:2"))
+        axes.append((name, int(size)))
+    return Mesh(tuple(axes))
+
+
+def bytes_of(text: str) -> float | None:
+    """A number of bytes as `16G`; None for nothing. Raises UsageError."""
+    factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}.get(text[-1:].upper(), 1)
+    digits = text[:-1] if factor > 1 else text
+    if not text:
+        return None
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 18 or int(digits) == 0:
+        raise UsageError(Diagnostic(f"'{text}' is no number of bytes", expected="16G"))
+    return float(int(digits) * factor)

@@ -153,7 +153,7 @@ VALUES: Mapping[str, Callable[[Asked], Iterable[str]]] = {
 }  # fmt: skip
 """What a metavar stands for."""
 
-FREE = frozenset({"N", "S", "SECONDS", "P", "NAME", "TRIPLE", "MODULE", "THEME", "TEXT", "PERCENT"})
+FREE = frozenset({"N", "S", "SECONDS", "P", "NAME", "TRIPLE", "MODULE", "THEME", "TEXT", "PERCENT", "AXIS=N,..."})
 """Metavars of numbers and of words that a user makes up."""
 
 

@@ -78,7 +78,8 @@ COMMANDS: dict[str, Command] = {
         (add_engine, add_json, add_reading), LOOK, ("loops model.hlo", "loops model.hlo weights --engine native")),
     "plan": Command(
         "say how all values lie on a mesh, from the shardings that are given", meshes.add_plan, meshes.run_plan, (add_input,),
-        (add_json, add_reading), LOOK, ("plan model.mlir", "plan model.mlir --plan my.plan -o whole.plan")),
+        (add_json, add_reading), LOOK, ("plan model.mlir", "plan model.mlir --plan my.plan -o whole.plan",
+                            "plan model.mlir --auto --mesh data=4,model=2 --memory 16G")),
     "simulate": Command(
         "predict what a step takes on the devices of a cluster", meshes.add_simulate, meshes.run_simulate, (add_input,),
         (add_engine, add_json, add_reading), LOOK,

@@ -5,17 +5,22 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from deepx_graph.cli.options import Arguments, read_program
+from deepx_graph.cli.options import Arguments, read_program, size
 from deepx_graph.cli.output import emit, emit_report, say
-from deepx_graph.errors import printable
+from deepx_graph.errors import Diagnostic, UsageError, printable
 
 if TYPE_CHECKING:
     from deepx_graph.ir import Module
+    from deepx_graph.planning.automatic import AutomaticPlan
 
 
 def add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plan", default="stated", metavar="FILE.plan",
                         help="what is given; 'stated' (the default): what the text says")
+    parser.add_argument("--auto", action="store_true", help="choose it: the least predicted time of a step on --mesh")
+    parser.add_argument("--mesh", metavar="AXIS=N,...", help="with --auto: the axes of the mesh, such as data=4,model=2")
+    parser.add_argument("--memory", type=size, metavar="N", help="with --auto: bytes of a device that values may take")
+    parser.add_argument("--cluster", default="h100", metavar="CLUSTER", help="with --auto: where it runs, as for simulate (h100)")
     parser.add_argument("-o", "--output", metavar="FILE.plan", help="where to write it")
 
 
@@ -23,16 +28,35 @@ def run_plan(args: Arguments) -> int:
     from deepx_graph.session.sharded import collectives, exchanged, plan_text, planned
     from deepx_graph.sharding.partition import partition
 
-    module, plan = planned(read_program(args).module, plan_text(args.plan), args.plan)
+    report: dict[str, object] = {}
+    if args.auto or args.mesh:
+        module, found = _automatic(args)
+        plan, lines = found.plan, [printable(line) for line in found.lines()]
+        report["automatic"] = {"seconds": found.seconds, "gap": found.gap, "memory_bytes": found.memory_bytes,
+                               "decisions": found.decisions, "dearest": [m.__dict__ for m in found.dearest]}
+    else:
+        (module, plan), lines = planned(read_program(args).module, plan_text(args.plan), args.plan), []
     local = partition(module, plan)
     if args.json:
         if args.output:
             emit(str(plan), args.output)
-        emit_report("plan", {"plan": str(plan), "collectives": exchanged(local)})
+        emit_report("plan", {"plan": str(plan), "collectives": exchanged(local), **report})
         return 0
     emit(str(plan), args.output)
-    say(collectives(local))
+    for line in (*lines, collectives(local)):
+        say(line)
     return 0
+
+
+def _automatic(args: Arguments) -> tuple[Module, AutomaticPlan]:
+    from deepx_graph.passes.shard import chosen_plan, mesh_of
+    from deepx_graph.session.cluster.simulation import cluster_of
+    from deepx_graph.session.programs import optimise
+
+    if not (args.auto and args.mesh):
+        raise UsageError(Diagnostic("a plan is chosen for a mesh", expected="--auto --mesh data=4,model=2"))
+    module = optimise(read_program(args).module, "inline").module
+    return module, chosen_plan(module, mesh_of(tuple(args.mesh.split(","))), cluster_of(args.cluster), args.memory)
 
 
 def add_simulate(parser: argparse.ArgumentParser) -> None:

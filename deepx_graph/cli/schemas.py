@@ -403,6 +403,18 @@ RECORDS: dict[str, Fields] = {
         "origins": ("[str]", "where the axes came from"),
         "instead": ("[str]", "changes under which devices exchange less"),
     },
+    "AutomaticPlan": {
+        "seconds": ("float", "of a step, predicted"),
+        "gap": ("float", "by how much of these at most another plan is better"),
+        "memory_bytes": ("int", "of values of a device, at most"),
+        "decisions": ("int", "that were made"),
+        "dearest": ("[DearMove]", "the moves that cost most"),
+    },
+    "DearMove": {
+        "seconds": ("float", "of a step, predicted"),
+        "value": ("str", "what is moved"),
+        "at": ("str", "what needs it"),
+    },
     "SimulatedCollective": {
         "name": ("str", "the kind and a number"),
         "kind": ("str", "all_reduce, all_gather, ..."),
@@ -514,6 +526,7 @@ REPORTS: dict[str, Report] = {
     "plan": Report("plan", "how all values lie on a mesh", {
         "plan": ("str", "in Shardy's notation"),
         "collectives": ("{Collective}", "how devices meet, by kind"),
+        "automatic?": ("AutomaticPlan", "with --auto"),
     }),
     "collectives": Report("why FILE --collective", "why devices meet", {"collectives": ("[CollectiveReason]", "each, in order")}),
     "mesh": Report("info --mesh", "what one device of a mesh has", {

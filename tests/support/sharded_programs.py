@@ -87,3 +87,21 @@ def on_devices(module: Module, plan: Plan, arrays) -> list[np.ndarray]:
     parts = [local.cut([np.asarray(a) for a in arrays], d) for d in range(plan.mesh.count)]
     return local.joined(dx.compile(local.module, engine="numpy", partitions=plan.mesh.count, optimize=False)(
         *map(list, zip(*parts, strict=True))))
+
+
+def layers(batch: int, width: int, hidden: int, depth: int) -> str:
+    """Layers of two matrices each, `w` and `v`, and the sum of what comes out."""
+    x, params, lines = "%x", [f"%x: tensor<{batch}x{width}xf32>"], []
+    for k in range(depth):
+        params += [f"%w{k}: tensor<{width}x{hidden}xf32>", f"%v{k}: tensor<{hidden}x{width}xf32>"]
+        lines += [f"%h{k} = stablehlo.dot_general {x}, %w{k}, contracting_dims = [1] x [0] : (tensor<{batch}x{width}xf32>, "
+                  f"tensor<{width}x{hidden}xf32>) -> tensor<{batch}x{hidden}xf32>",
+                  f"%t{k} = stablehlo.tanh %h{k} : tensor<{batch}x{hidden}xf32>",
+                  f"%y{k} = stablehlo.dot_general %t{k}, %v{k}, contracting_dims = [1] x [0] : (tensor<{batch}x{hidden}xf32>, "
+                  f"tensor<{hidden}x{width}xf32>) -> tensor<{batch}x{width}xf32>"]
+        x = f"%y{k}"
+    lines += ["%none = stablehlo.constant dense<0.0> : tensor<f32>",
+              f"%l = stablehlo.reduce({x} init: %none) applies stablehlo.add across dimensions = [0, 1] : "
+              f"(tensor<{batch}x{width}xf32>, tensor<f32>) -> tensor<f32>", "return %l : tensor<f32>"]
+    body = "\n  ".join(lines)
+    return f"func.func @main({', '.join(params)}) -> tensor<f32> {{\n  {body}\n}}"

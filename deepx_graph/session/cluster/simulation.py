@@ -127,7 +127,7 @@ def simulate(module: Module, plan: Plan, where: str = HERE, *, engine: str = "au
     fused = optimise(local.module, "default").module
     if isinstance(chosen, Canonicalizes):
         fused = fused.with_functions(map(chosen.canonicalize, fused.functions))
-    cluster = network_here() if where == HERE else cluster_of(where)
+    cluster = cluster_of(where)
     timing = _predicted(chosen, plan.mesh.count / available_cores()) if where == HERE else _roofline(cluster)
     tasks, collectives, is_known = _tasks(fused.entry, cluster, timing, overlaps=where != HERE)
     step = run_events(tasks)
@@ -137,7 +137,9 @@ def simulate(module: Module, plan: Plan, where: str = HERE, *, engine: str = "au
 
 
 def cluster_of(where: str) -> DeviceCluster:
-    """The preset of that name, or what a file says. Raises UsageError, or ParseError for a text that is none."""
+    """This machine, the preset of that name, or what a file says. Raises UsageError, or ParseError for a text that is none."""
+    if where == HERE:
+        return network_here()
     if where in PRESETS or not Path(where).exists():
         return preset(where)
     try:

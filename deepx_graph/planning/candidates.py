@@ -1,0 +1,143 @@
+"""The ways to split one node over a mesh, with what each costs: the axes of its factors, and how operands and results then lie.
+
+Each axis of the mesh goes to one factor or to none. A sum over a split factor is combined on every device, or scattered: that is
+two ways, as the result lies differently. Seconds are those of the local part of the work by the roofline, and of combining.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from deepx_graph.analysis.work import bytes_moved, flops
+from deepx_graph.ir import Node
+from deepx_graph.ir.factor_rule import FactorRule, result_shapes
+from deepx_graph.planning.cluster import DeviceCluster
+from deepx_graph.sharding.choice import expressible, layout_of, partial_axes, possible_axes
+from deepx_graph.sharding.mesh import Axes, Mesh, count_of, local_shape
+from deepx_graph.sharding.reshard import PERMUTE, SLICE, ReshardMove, TensorLayout, reshard_path
+from deepx_graph.sharding.rules import factor_rule
+from deepx_graph.types import TensorType, TupleType, as_tensor
+
+MOST_CANDIDATES = 24
+"""Ways to split one node that are compared, those of the least seconds."""
+
+MOST_TRIED = 4096
+
+
+@dataclass(frozen=True)
+class SplitCandidate:
+    """One way: how operands have to lie, how results lie in the end, and seconds."""
+
+    operands: tuple[TensorLayout, ...]
+    results: tuple[TensorLayout, ...]
+    seconds: float
+
+
+class MeshCosts:
+    """Seconds of moves and kernels on the devices of a mesh."""
+
+    def __init__(self, mesh: Mesh, cluster: DeviceCluster) -> None:
+        self.mesh, self.cluster = mesh, cluster
+        self.axes: tuple[Axes, ...] = tuple(mesh.atoms((mesh.axis(name),)) for name, size in mesh.axes if size > 1)
+        self._groups: dict[Axes, tuple[tuple[int, ...], ...]] = {}
+        self._paths: dict[tuple[tuple[int, ...], int, TensorLayout, TensorLayout], float] = {}
+
+    def path(self, shape: tuple[int, ...], itemsize: int, before: TensorLayout, after: TensorLayout) -> float:
+        """Seconds to bring a tensor from one layout to another."""
+        if before == after:
+            return 0.0
+        key = shape, itemsize, before, after
+        if key not in self._paths:
+            seconds, at = 0.0, before
+            for move, layout in reshard_path(shape, itemsize, before, after).moves:
+                sizes = [math.prod(local_shape(shape, x.dims)) * itemsize for x in (at, layout)]
+                seconds += self._move(move, max(sizes))
+                at = layout
+            self._paths[key] = seconds
+        return self._paths[key]
+
+    def _move(self, move: ReshardMove, nbytes: float) -> float:
+        if move.kind == SLICE:
+            return 0.0
+        axes = move.axes if move.kind != PERMUTE else tuple(a for axes in self.axes for a in axes)
+        if axes not in self._groups:
+            self._groups[axes] = self.mesh.groups(axes)
+        groups = self._groups[axes]
+        pairs = tuple((g[0], g[-1]) for g in groups) if move.kind == PERMUTE else groups
+        return self.cluster.collective(move.kind, pairs, nbytes)[0]
+
+    def layouts(self, shape: Sequence[int]) -> list[TensorLayout]:
+        """The ways in which a tensor may lie: each axis along one dimension that it splits evenly, or along none."""
+        found = []
+        for dims in itertools.product(range(-1, len(shape)), repeat=len(self.axes)):
+            axes = tuple(tuple(a for at, atoms in zip(dims, self.axes, strict=True) if at == d for a in atoms)
+                         for d in range(len(shape)))
+            if all(size % count_of(a) == 0 and size for size, a in zip(shape, axes, strict=True) if a):
+                found.append(TensorLayout(axes))
+        return found
+
+    def candidates(self, node: Node, rule: FactorRule) -> list[SplitCandidate]:
+        """The ways to split a node, the fastest first."""
+        found: dict[tuple[tuple[TensorLayout, ...], tuple[TensorLayout, ...]], SplitCandidate] = {}
+        for c in self._candidates(node, rule):
+            key = c.operands, c.results
+            if key not in found or c.seconds < found[key].seconds:
+                found[key] = c
+        best = sorted(found.values(), key=lambda c: c.seconds)
+        whole = [c for c in best if not any(any(x.dims) for x in (*c.operands, *c.results))]
+        return list(dict.fromkeys([*best[: MOST_CANDIDATES - 1], *whole[:1]]))
+
+    def _candidates(self, node: Node, rule: FactorRule) -> Iterator[SplitCandidate]:
+        work, moved = flops(node), bytes_moved(node)
+        shapes = result_shapes(node)
+        sizes = _itemsizes(node)
+        for axes in self._assignments(node, rule):
+            parts = count_of(a for atoms in axes.values() for a in atoms)
+            local = self.cluster.device.seconds(work / parts, moved / parts)
+            operands = tuple(layout_of(mapped, axes, rule.sizes) for mapped in rule.operands)
+            made = [layout_of(mapped, axes, rule.sizes) for mapped in rule.results]
+            partial = partial_axes(rule, axes)
+            for dim in (-1, *(range(len(shapes[0])) if partial and len(shapes) == 1 else ())):
+                after = [_scattered(x, partial, dim) for x in made]
+                if dim >= 0 and shapes[0][dim] % count_of(after[0].dims[dim]):
+                    continue
+                seconds = sum(self.path(shape, size, TensorLayout(x.dims, partial), y)
+                              for shape, size, x, y in zip(shapes, sizes, made, after, strict=True))
+                yield SplitCandidate(operands, tuple(after), local + seconds)
+
+    def _assignments(self, node: Node, rule: FactorRule) -> Iterator[dict[int, Axes]]:
+        """Each axis of the mesh to a factor that can be split along it evenly, or to none."""
+        seen: set[tuple[tuple[int, Axes], ...]] = set()
+        factors = [f for f, size in enumerate(rule.sizes) if size > 1 and f not in rule.permuted]
+        for chosen in itertools.islice(itertools.product((None, *factors), repeat=len(self.axes)), MOST_TRIED):
+            axes: dict[int, Axes] = {}
+            for f, atoms in zip(chosen, self.axes, strict=True):
+                if f is not None:
+                    axes[f] = axes.get(f, ()) + atoms
+            if any(rule.sizes[f] % count_of(a) or possible_axes(node, rule, f, a) != a for f, a in axes.items()):
+                continue
+            axes = {f: a for f, a in expressible(rule, axes).items() if a}
+            key = tuple(sorted(axes.items()))
+            if key not in seen:
+                seen.add(key)
+                yield axes
+
+
+def _scattered(made: TensorLayout, partial: Axes, dim: int) -> TensorLayout:
+    """The layout after partial sums are combined: on every device, or each part along a dimension on its own."""
+    return TensorLayout(tuple(axes + partial if k == dim else axes for k, axes in enumerate(made.dims)))
+
+
+def _itemsizes(node: Node) -> list[int]:
+    items = node.type.items if isinstance(node.type, TupleType) else (node.type,)
+    return [as_tensor(item).dtype.itemsize for item in items]
+
+
+def splittable(node: Node) -> FactorRule | None:
+    """The rule of a node that computes tensors of known sizes."""
+    rule = factor_rule(node)
+    items = node.type.items if isinstance(node.type, TupleType) else (node.type,)
+    return rule if rule is not None and all(isinstance(t, TensorType) for t in items) else None

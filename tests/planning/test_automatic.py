@@ -1,0 +1,136 @@
+"""Automatic plans: data parallel, FSDP and Megatron fall out where they are best; any plan keeps the results of the program."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.errors import UsageError
+from deepx_graph.ir import Module
+from deepx_graph.planning.automatic import AutomaticPlan, automatic_plan
+from deepx_graph.planning.cluster import preset
+from deepx_graph.planning.repeats import repeated
+from deepx_graph.session.cluster.simulation import simulate
+from deepx_graph.session.programs import optimise
+from deepx_graph.sharding.mesh import Mesh, TensorSharding, split
+from deepx_graph.sharding.partition import partition
+from deepx_graph.sharding.plan import Plan
+from deepx_graph.sharding.propagate import propagate
+from tests.support.cli_runner import Run
+from tests.support.generate import random_inputs, random_module
+from tests.support.sharded_programs import LOOP, MLP, inputs, layers, on_devices
+
+H100 = preset("h100")
+EIGHT = Mesh((("data", 8),))
+
+
+def gradient(batch: int, width: int, hidden: int, depth: int) -> Module:
+    return optimise(dx.loads(layers(batch, width, hidden, depth), "stablehlo"), "grad,clean").module
+
+
+def met(module: Module, plan: Plan) -> Counter[str]:
+    nodes = partition(module, plan).module.entry.nodes
+    return Counter(n.op.name.removeprefix("spmd_") for n in nodes if n.op.exchange is not None and n.inputs)
+
+
+def known(module: Module, found: AutomaticPlan, shardings: dict[str, TensorSharding], results: dict[int, TensorSharding]) -> None:
+    """The automatic plan is predicted to take no longer than the known one, by the simulator, which knows the real program."""
+    values = {p: shardings[p.name.rstrip("0123456789")] for p in module.entry.params if p.name.rstrip("0123456789") in shardings}
+    other = propagate(Plan(found.plan.mesh, module.entry, values, results))
+    times = [simulate(module, plan, "h100").step.seconds for plan in (found.plan, other)]
+    assert times[0] <= times[1] * 1.01
+
+
+def test_data_parallel_where_gradients_are_asked_whole() -> None:
+    """A large batch and small weights: the batch is split, weights are whole, and gradients are summed over all devices."""
+    module = gradient(8192, 256, 256, 2)
+    whole = {k: split((), ()) for k in range(1, len(module.entry.results))}
+    found = automatic_plan(module.entry, EIGHT, H100, given=Plan(EIGHT, module.entry, {}, whole))
+    data = EIGHT.axis("data")
+    assert found.gap < 1e-4
+    assert all(found.plan.values[n].axes == ((data,), ()) for n in module.entry.nodes if n.name.startswith(("h", "t", "y")))
+    assert set(met(module, found.plan)) <= {"all_reduce", "reduce_scatter", "all_gather"}
+    known(module, found, {"x": split((data,), ())}, whole)
+
+
+def test_fsdp_where_weights_do_not_fit() -> None:
+    """Weights are split and gathered where they are used; sums of gradients are scattered (Rajbhandari et al., ZeRO, 2020)."""
+    module = gradient(32768, 256, 1024, 4)
+    data = EIGHT.axis("data")
+    given = Plan(EIGHT, module.entry, {module.entry.params[0]: split((data,), ())})
+    roomy = automatic_plan(module.entry, EIGHT, H100, given=given)
+    found = automatic_plan(module.entry, EIGHT, H100, memory=roomy.memory_bytes - 4e6, given=given)
+    assert found.memory_bytes <= roomy.memory_bytes - 4e6 and found.seconds >= roomy.seconds
+    weights = [p for p in module.entry.params if p.name.startswith(("w", "v"))]
+    assert any(found.plan.values[w].is_split for w in weights)
+    assert {"all_gather", "reduce_scatter"} <= set(met(module, found.plan))
+    known(module, found, {"x": split((data,), ()), "w": split((data,), ()), "v": split((data,), ())},
+          {k: split((data,), ()) for k in range(1, len(module.entry.results))})
+
+
+def test_megatron_where_the_batch_is_small() -> None:
+    """Columns of the first matrix, rows of the second, an all-reduce a layer each way (Shoeybi et al., Megatron-LM, 2019)."""
+    module, mesh = gradient(8, 4096, 16384, 2), Mesh((("model", 4),))
+    model = mesh.axis("model")
+    found = automatic_plan(module.entry, mesh, H100, memory=0.7e9)
+    for p in module.entry.params[1:]:
+        wanted = {"w": ((), (model,)), "v": ((model,), ())}.get(p.name[:1])
+        assert wanted is None or found.plan.values[p].axes == wanted
+    assert met(module, found.plan) == {"all_reduce": 3}  # that of the last layer forward is not needed for the gradient
+    known(module, found, {"w": split((), (model,)), "v": split((model,), ())}, {})
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(UsageError, match="no plan was found that fits"):
+        automatic_plan(gradient(8, 64, 64, 1).entry, EIGHT, H100, memory=1000)
+
+
+def test_layers_share_decisions() -> None:
+    small, large = (automatic_plan(gradient(64, 64, 128, n).entry, EIGHT, H100).decisions for n in (6, 12))
+    assert small == large
+    nodes = [n for n in gradient(64, 64, 128, 6).entry.nodes if n.inputs]
+    assert len(repeated(nodes)) > len(nodes) * 0.7
+
+
+def test_a_given_sharding_stays() -> None:
+    module = dx.loads(MLP, "stablehlo")
+    mesh = Mesh((("data", 4), ("model", 2)))
+    given = Plan(mesh, module.entry, {module.entry.params[1]: split((mesh.axis("model"),), ())})
+    found = automatic_plan(module.entry, mesh, H100, given=given)
+    assert found.plan.values[module.entry.params[1]].axes == ((mesh.axis("model"),), ())
+
+
+def equal(module: Module, mesh: Mesh, arrays: list[np.ndarray]) -> None:
+    plan = automatic_plan(module.entry, mesh, H100).plan
+    whole = dx.compile(module, engine="numpy", optimize=False)(*arrays)
+    for got, want in zip(on_devices(module, plan, arrays), whole, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_random_programs_keep_their_results(seed: int) -> None:
+    rng = random.Random(seed)
+    module = dx.optimize(random_module(rng, max_ops=25, exact=True), "inline,cse")
+    equal(module, rng.choice([Mesh((("a", 2),)), Mesh((("a", 2), ("b", 2))), Mesh((("a", 3),))]), random_inputs(rng, module))
+
+
+@pytest.mark.parametrize("text", [LOOP, MLP], ids=["loop", "mlp"])
+def test_programs_keep_their_results(text: str) -> None:
+    module = dx.loads(text, "stablehlo")
+    equal(module, Mesh((("a", 2), ("b", 2))), inputs(module))
+
+
+def test_the_pass_and_the_command(run: Run, tmp_path: object) -> None:
+    path = f"{tmp_path}/m.mlir"
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(MLP)
+    assert "stablehlo" in run("opt", path, "-p", "inline,shard{auto mesh=data:4,model:2 memory=16G}").out
+    assert "data:4,model:2" in run("opt", path, "-p", "inline,shard{auto mesh=data:4,model memory=16G}").err
+    done = run("plan", path, "--auto", "--mesh", "data=4,model=2", "--json")
+    assert done.json["automatic"]["gap"] < 1e-4 and "automatic" in done.json["plan"]
+    assert "predicted" in run("plan", path, "--auto", "--mesh", "data=4").err
+    assert "--auto --mesh" in run("plan", path, "--auto").err

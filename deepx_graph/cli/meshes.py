@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from deepx_graph.cli.options import Arguments, read_program, size
+from deepx_graph.cli.options import Arguments, count, read_program, size
 from deepx_graph.cli.output import emit, emit_report, say
 from deepx_graph.errors import Diagnostic, UsageError, printable
 
 if TYPE_CHECKING:
     from deepx_graph.ir import Module
     from deepx_graph.planning.automatic import AutomaticPlan
+    from deepx_graph.session.cluster.simulation import SimulationReport
 
 
 def add_plan(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +66,12 @@ def add_simulate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", default="here", metavar="CLUSTER",
                         help="where it runs: a100, h100, tpu-v4, tpu-v5e, cpu-10g, a file, or 'here' (the default), as measured")
     parser.add_argument("-o", "--output", metavar="FILE.html", help="where the time line goes, as a page")
+    group = parser.add_argument_group("a pipeline instead, of the program and its gradient")
+    group.add_argument("--stages", type=count, metavar="N", help="devices, each with a stage of the program or several")
+    group.add_argument("--batch", metavar="INPUT,...", help="the inputs that are cut into microbatches")
+    group.add_argument("--microbatches", type=count, default=8, metavar="N", help="how many (8)")
+    group.add_argument("--schedule", choices=("gpipe", "1f1b", "interleaved"), default="1f1b", help="the order of events (1f1b)")
+    group.add_argument("--chunks", type=count, default=1, metavar="N", help="stages on each device (1)")
 
 
 def run_simulate(args: Arguments) -> int:
@@ -73,8 +80,11 @@ def run_simulate(args: Arguments) -> int:
     from deepx_graph.session.report.steps import time_line
     from deepx_graph.session.sharded import plan_text, planned
 
-    module, plan = planned(read_program(args).module, plan_text(args.plan), args.plan)
-    found = simulate(module, plan, args.cluster, engine=args.engine, threads=args.threads)
+    if args.stages:
+        found = _simulated_pipeline(args)
+    else:
+        module, plan = planned(read_program(args).module, plan_text(args.plan), args.plan)
+        found = simulate(module, plan, args.cluster, engine=args.engine, threads=args.threads)
     lines = [printable(line) for line in found.lines()]
     if args.output:
         emit(time_line(found.step, f"{args.file} on {args.cluster}", lines), args.output)
@@ -83,6 +93,20 @@ def run_simulate(args: Arguments) -> int:
     else:
         emit("".join(f"{line}\n" for line in lines), None)
     return 0
+
+
+def _simulated_pipeline(args: Arguments) -> SimulationReport:
+    from deepx_graph.planning.schedules import pipeline_schedule
+    from deepx_graph.session.cluster.pipelined import Pipelined
+    from deepx_graph.session.cluster.simulation import cluster_of, simulated_pipeline
+    from deepx_graph.session.programs import optimise
+
+    if not args.batch:
+        raise UsageError(Diagnostic("a pipeline works on microbatches", expected="--batch x,y: the inputs that are cut into them"))
+    schedule = pipeline_schedule(args.schedule, args.stages, args.microbatches, args.chunks)
+    module = optimise(read_program(args).module, "inline").module
+    pipelined = Pipelined(module, args.batch.split(","), schedule, cluster_of(args.cluster), engine="numpy")
+    return simulated_pipeline(pipelined, args.schedule, args.cluster)
 
 
 def why_collectives(args: Arguments, module: Module) -> int:

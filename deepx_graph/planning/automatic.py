@@ -1,9 +1,9 @@
 """`automatic_plan`: how all values of a program lie on a mesh, chosen by an integer program of least predicted seconds.
 
-One decision for each node: which of its candidates (`candidates.py`). Nodes of repeated blocks share theirs (`repeats.py`), and
-elementwise operations lie as the one operand that is not made of constants. Between decisions stands what moving costs from how a
-value is made to how it is needed; memory is bounded at the moments of most bytes alive. This is the formulation of Alpa's
-intra-operator pass (Zheng et al., 2022), with its products of decisions relaxed to the marginals of each edge, solved by HiGHS.
+One decision for each node: which of its candidates (`candidates.py`). Nodes of repeated blocks share theirs, and elementwise
+operations lie as the one operand that is not made of constants. Between decisions stands what moving costs from how a value is made
+to how it is needed; memory is bounded at the moments of most bytes alive. This is the formulation of Alpa's intra-operator pass
+(Zheng et al., 2022), with its products of decisions relaxed to the marginals of each edge, solved by HiGHS.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph.analysis.repeats import repeated
 from deepx_graph.analysis.work import NEVER, ONCE, bytes_moved, flops, node_times
 from deepx_graph.errors import Diagnostic, UsageError, sized
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.planning.candidates import MeshCosts, SplitCandidate, splittable
 from deepx_graph.planning.cluster import DeviceCluster
-from deepx_graph.planning.repeats import repeated
 from deepx_graph.sharding.mesh import Mesh, TensorSharding, count_of, local_shape, merged, split
 from deepx_graph.sharding.plan import Plan, labels_of
 from deepx_graph.sharding.reshard import TensorLayout

@@ -17,7 +17,7 @@ from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ir.builder import fresh_loop
 from deepx_graph.ir.factor_rule import ZERO, FactorRule, Position, Reading, result_shapes
-from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, PARAM, PARTIAL, PROJ, index_of
+from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, LOOP_BEGIN, PARAM, PARTIAL, PROJ, index_of, value_of
 from deepx_graph.sharding import manual
 from deepx_graph.sharding.choice import (
     FactorAxes,
@@ -158,7 +158,9 @@ class _Partitioner:
         return self.b(node.op, *inputs, **attrs)
 
     def _whole(self, node: Node) -> Node:
-        """The node as it stands, on whole tensors, in every device."""
+        """The node as it stands, on whole tensors, in every device; where all elements are equal, a part of it at once."""
+        if node.op is CONSTANT and (value := value_of(node).splat_value) is not None and isinstance(node.type, TensorType):
+            return self.b.splat(value, node.type.with_dims(local_shape(node.type.shape, self.layouts[node].dims)))
         inputs = [self._moved(i, _unsplit(i), node, MeetingReason.WHOLE) for i in node.inputs]
         made = self.b(node.op, *inputs, **node.named_attrs)
         return self._as_planned(node, made, list(map(_whole, result_shapes(node))))

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
+from deepx_graph.analysis.repeats import repeated
 from deepx_graph.errors import UsageError
 from deepx_graph.ir import Module
 from deepx_graph.planning.automatic import AutomaticPlan, automatic_plan
 from deepx_graph.planning.cluster import preset
-from deepx_graph.planning.repeats import repeated
 from deepx_graph.session.cluster.simulation import simulate
 from deepx_graph.session.programs import optimise
 from deepx_graph.sharding.mesh import Mesh, TensorSharding, split

@@ -20,6 +20,7 @@ from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import LOOP_END, PHI, PROJ, index_of
 from deepx_graph.planning.cluster import PRESETS, DeviceCluster, preset, read_cluster
 from deepx_graph.planning.events import COMPUTE, NETWORK, SimTask, SimulatedStep, run_events
+from deepx_graph.planning.links import PERMUTE
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.cost.counts import alone
 from deepx_graph.runtime.engines.base import Canonicalizes, Engine, Forecasting
@@ -27,6 +28,7 @@ from deepx_graph.runtime.memory.assignment import BufferAssignment
 from deepx_graph.runtime.program import engine_plans
 from deepx_graph.session.cluster.calibration import network_here
 from deepx_graph.session.cluster.launch import threads_of
+from deepx_graph.session.cluster.pipelined import Pipelined
 from deepx_graph.session.programs import optimise
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.plan import Plan
@@ -65,9 +67,14 @@ class SimulationReport:
     runs_known: bool
 
     @property
+    def busiest(self) -> int:
+        """The device that computes longest, of which the report is."""
+        return max(self.step.devices, key=lambda d: self.step.busy(d, COMPUTE), default=0)
+
+    @property
     def compute_seconds(self) -> float:
-        """Of all kernels."""
-        return self.step.busy(0, COMPUTE)
+        """Of all kernels of a device."""
+        return self.step.busy(self.busiest, COMPUTE)
 
     @property
     def network_seconds(self) -> float:
@@ -77,13 +84,19 @@ class SimulationReport:
     @property
     def exposed_seconds(self) -> float:
         """In which a device waits for exchanges, and computes nothing."""
-        return self.step.exposed(0)
+        return self.step.exposed(self.busiest)
+
+    @property
+    def bubble(self) -> float:
+        """The share of the step in which devices neither compute nor exchange, on average."""
+        devices = self.step.devices
+        return sum(map(self.step.bubble, devices)) / len(devices) if devices else 0.0
 
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""
         return {"mesh": self.mesh, "devices": self.devices, "cluster": self.cluster, "step_seconds": self.step.seconds,
                 "compute_seconds": self.compute_seconds, "network_seconds": self.network_seconds,
-                "exposed_seconds": self.exposed_seconds, "bubble": self.step.bubble(0), "peak_bytes": self.peak_bytes,
+                "exposed_seconds": self.exposed_seconds, "bubble": self.bubble, "peak_bytes": self.peak_bytes,
                 "memory_bytes": self.memory_bytes, "runs_known": self.runs_known,
                 "collectives": [c.__dict__ for c in self.collectives]}
 
@@ -96,7 +109,7 @@ class SimulationReport:
         yield f"  kernels: {in_time(self.compute_seconds)}"
         yield (f"  collectives: {in_time(self.network_seconds)}, of which {in_time(self.exposed_seconds)} exposed "
                f"({self.exposed_seconds / total:.0%} of the step)")
-        yield f"  bubble: {self.step.bubble(0):.1%}"
+        yield f"  bubble: {self.bubble:.1%}"
         fits = "" if self.peak_bytes <= self.memory_bytes else ": it does not fit"
         yield f"  memory of a device: {sized(self.peak_bytes)} at the peak, of {sized(self.memory_bytes)}{fits}"
         for c in sorted(self.collectives, key=lambda c: -c.seconds)[:SHOWN]:
@@ -134,6 +147,18 @@ def simulate(module: Module, plan: Plan, where: str = HERE, *, engine: str = "au
     assignment: BufferAssignment = engine_plans(fused, chosen)[fused.entry_name]
     peak = assignment.peak_bytes + sum(nbytes(p.type) for p in fused.entry.params)
     return SimulationReport(str(plan.mesh), plan.mesh.count, where, step, collectives, peak, int(cluster.device.memory), is_known)
+
+
+def simulated_pipeline(pipelined: Pipelined, schedule: str, where: str) -> SimulationReport:
+    """The prediction for a pipeline; its exchanges are those between stages."""
+    step, rows = pipelined.simulated(), pipelined.schedule
+    kinds = [SimulatedCollective(f"stage {k} to {k + 1}", PERMUTE, sum(nbytes(x.type) for x in pipelined.crossing(k)),
+                                 2 * rows.microbatches, pipelined.transfer(k) * 2 * rows.microbatches, "direct")
+             for k in range(rows.stages - 1) if rows.device_of(k) != rows.device_of(k + 1)]
+    count = len(rows.devices)
+    peak = max(pipelined.device_bytes(d) for d in range(count))
+    said = f"{rows.stages} stages, {rows.microbatches} microbatches, {schedule}"
+    return SimulationReport(said, count, where, step, tuple(kinds), peak, int(pipelined.cluster.device.memory), True)
 
 
 def cluster_of(where: str) -> DeviceCluster:

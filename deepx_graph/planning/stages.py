@@ -1,0 +1,130 @@
+"""Stages of a pipeline: a function cut where few values cross, so that the longest stage is as short as possible.
+
+A cut is a place in the order of the nodes; what is computed before it and used behind it crosses. What depends on constants alone
+is computed in each stage that uses it, parameters go to the stages that use them. Cuts are chosen by dynamic programming over the
+places: the least over all cuts of the largest time of a stage with its transfer (Alpa's inter-operator pass, Zheng et al., 2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from deepx_graph.analysis.work import bytes_moved, flops, kernels, node_times
+from deepx_graph.errors import Diagnostic, UsageError
+from deepx_graph.ir import Builder, Function, Node
+from deepx_graph.ir.rebuild import rebuild
+from deepx_graph.ir.structure import CONSTANT, PARAM
+from deepx_graph.planning.cluster import DeviceCluster
+from deepx_graph.sharding.values import CARRIERS
+from deepx_graph.types import TensorType, nbytes
+
+MOST_CROSSING = 8
+"""Values that may cross a cut."""
+
+MOST_PLACES = 400
+"""Places to cut that are compared: those that fewest bytes cross."""
+
+
+@dataclass(frozen=True)
+class PipelineStage:
+    """One stage as a function of its own: of the parameters `params` of the whole function, by number, and of what crosses from the
+    stage before; it gives what crosses to the next, of the last stage the results. `seconds` is forward.
+    """
+
+    function: Function
+    params: tuple[int, ...]
+    crossing: tuple[Node, ...]
+    seconds: float
+
+
+def stages(function: Function, count: int, cluster: DeviceCluster) -> list[PipelineStage]:
+    """A function without calls and effects in so many stages. Raises UsageError where it cannot be cut so often."""
+    found = _Cutting(function, cluster)
+    return found.stages(found.cuts(count))
+
+
+class _Cutting:
+    def __init__(self, function: Function, cluster: DeviceCluster) -> None:
+        self.function, self.cluster = function, cluster
+        made_of: set[Node] = set()
+        for n in function.nodes:
+            if n.op is CONSTANT or (n.inputs and n.op not in CARRIERS and all(i in made_of for i in n.inputs)):
+                made_of.add(n)
+        self.everywhere = made_of
+        self.order = [n for n in function.nodes if n.op is not PARAM and n not in made_of]
+        times, computing = node_times(function), set(kernels(function))
+        self.seconds = [cluster.device.seconds(flops(n), bytes_moved(n)) * times[n].count if n in computing and n in times else 0.0
+                        for n in self.order]
+        place = {n: k for k, n in enumerate(self.order)}
+        self.last = {n: max((place[u] for u in function.users[n] if u in place), default=-1) for n in self.order}
+        for r in function.results:
+            if r in self.last:
+                self.last[r] = len(self.order)
+
+    def crossing(self, cut: int) -> list[Node]:
+        """What is computed before a place and used behind it."""
+        return [n for n in self.order[:cut] if self.last[n] >= cut]
+
+    def _places(self) -> list[tuple[int, float]]:
+        """Where the function may be cut, with the bytes that cross there."""
+        found = []
+        alive: dict[Node, None] = {}
+        for k, n in enumerate(self.order):
+            alive[n] = None
+            for i in (*n.inputs, n):
+                if i in alive and self.last[i] <= k:
+                    del alive[i]
+            if 0 < len(alive) <= MOST_CROSSING and all(isinstance(x.type, TensorType) for x in alive):
+                found.append((k + 1, float(sum(nbytes(x.type) for x in alive))))
+        inner = [(at, size) for at, size in found if at < len(self.order)]
+        return sorted(sorted(inner, key=lambda p: p[1])[:MOST_PLACES])
+
+    def cuts(self, count: int) -> list[int]:
+        """The places of the best `count` - 1 cuts."""
+        places = self._places()
+        if len(places) < count - 1:
+            hint = f"it can be cut at {len(places)} places, where at most {MOST_CROSSING} tensors cross"
+            raise UsageError(Diagnostic(f"the program has no {count} stages", hint=hint))
+        ends = [0, *(at for at, _ in places), len(self.order)]
+        moved = [0.0, *(self.cluster.collective("collective_permute", ((0, 1),), size)[0] for _, size in places), 0.0]
+        total = np.concatenate(([0.0], np.cumsum(self.seconds)))[ends]
+        best = np.full(len(ends), np.inf)
+        best[0] = 0.0
+        origins = []
+        for _ in range(count):
+            longest = np.full((len(ends), len(ends)), np.inf)  # from, to
+            for a in range(len(ends) - 1):
+                longest[a, a + 1:] = np.maximum(best[a], total[a + 1:] - total[a] + moved[a])
+            origins.append(longest.argmin(axis=0))
+            best = longest.min(axis=0)
+        at, found = len(ends) - 1, []
+        for origin in reversed(origins[1:]):
+            at = int(origin[at])
+            found.append(ends[at])
+        return found[::-1]
+
+    def stages(self, cuts: Sequence[int]) -> list[PipelineStage]:
+        """A function for each stretch between cuts."""
+        bounds = [0, *cuts, len(self.order)]
+        return [self._stage(k, bounds[k], bounds[k + 1], k == len(bounds) - 2) for k in range(len(bounds) - 1)]
+
+    def _stage(self, number: int, start: int, end: int, is_last: bool) -> PipelineStage:
+        inside = self.order[start:end]
+        before = self.crossing(start)
+        after = list(self.function.results) if is_last else self.crossing(end)
+        used = {i for n in inside for i in n.inputs} | (set(after) if is_last else set())
+        params = tuple(k for k, p in enumerate(self.function.params) if p in used)
+        b = Builder()
+        new: dict[Node, Node] = {}
+        for k, old in enumerate([*(self.function.params[k] for k in params), *before]):
+            name = old.name or f"value{old.serial}"
+            new[old] = b.param(k, old.type, name if old.op is PARAM else f"{name}_{k}")
+        given = tuple(new.values())
+        members = set(inside) | self.everywhere
+        rebuild([n for n in self.function.nodes if n in members], new)
+        function = self.function.with_(name=f"stage{number}", params=given, results=tuple(new[n] for n in after),
+                                       result_names=(), result_notes=(), attributes=())
+        return PipelineStage(function, params, tuple(before), sum(self.seconds[start:end]))

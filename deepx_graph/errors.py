@@ -162,7 +162,7 @@ class Place:
 
     def __str__(self) -> str:
         if not self.file:
-            return printable(self.label)
+            return printable(self.label or self.kind)
         where = f"{printable(self.file)}:{self.line}"
         return f"{where} in {printable(self.function)}" if self.function else where
 

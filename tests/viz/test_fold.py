@@ -8,14 +8,15 @@ from hypothesis import strategies as st
 
 import deepx_graph as dx
 from bench.gpt import gpt
-from deepx_graph.ir import Builder, Node
-from deepx_graph.ops import add, negate, tanh
+from deepx_graph.errors import Place, Source, Span
+from deepx_graph.ir import Builder, Node, Origin
+from deepx_graph.ops import add, exponential, negate, tanh
 from deepx_graph.types import F32
 from deepx_graph.viz import View, build_view, fold
 from deepx_graph.viz.folding.blocks import best_period, runs
-from deepx_graph.viz.folding.fold import inline_hubs
+from deepx_graph.viz.folding.fold import bound, inline_hubs
 from tests.support import viz_modules as programs
-from tests.support.viz_shapes import SHAPES
+from tests.support.viz_shapes import SHAPES, has_cycle
 
 
 def checked(view: View, limit: int) -> View:
@@ -136,3 +137,96 @@ def test_runs_repeat_and_do_not_overlap(ids: list[int], period: int) -> None:
         assert free <= len(ids)
         block = ids[start : start + period]
         assert ids[start:free] == block * repeats
+
+
+def operators(kinds: list[str], nodes: int = 3) -> dx.Module:
+    """A chain of operators of a source that were read as so many nodes each."""
+    source = Source("model.onnx", "")
+    b = Builder()
+
+    def body(x: Node) -> list[Node]:
+        for k, kind in enumerate(kinds):
+            b.origin = Origin("", (Span(source, k, k + 1, Place(kind=kind)),))
+            for _ in range(nodes):
+                x = b(tanh, x)
+        return [x]
+
+    return programs.module(b.function("main", [("x", programs.MATRIX)], body))
+
+
+def test_what_an_operator_was_read_as_is_one_box_of_its_name() -> None:
+    kinds = [f"Op{k}" for k in range(30)]
+    view = build_view(operators(kinds))
+    folded = fold(view, bound(view, None))
+    assert [n.title for n in folded.nodes if n.kind == "group"] == kinds
+    assert all(len(n.members) == 3 for n in folded.nodes if n.kind == "group")
+
+
+def test_a_program_without_names_or_repeats_is_cut_at_its_joins() -> None:
+    b = Builder()
+
+    def body(x: Node) -> list[Node]:
+        x = b(tanh, x)
+        for k in range(20):
+            h = x
+            for _ in range(3 + k):
+                h = b(negate, b(tanh, h))
+            x = b(add, x, h)
+        return [x]
+
+    view = build_view(programs.module(b.function("main", [("x", programs.MATRIX)], body)))
+    folded = fold(view, 40)
+    nodes = {n.id: n for n in view.nodes}
+    ends = [max(n.members) for n in folded.nodes if n.kind == "group"]
+    assert len(ends) == 20
+    assert all(nodes[end].title == "add" for end in ends), "each box ends with the sum that closes it"
+
+
+def test_many_siblings_of_one_name_are_one_box_whatever_they_hold() -> None:
+    b = Builder()
+
+    def body(x: Node) -> list[Node]:
+        for k in range(2000):
+            for op in (tanh, negate, exponential)[: 1 + k % 3]:
+                b.origin = Origin(f"net/layer_{k}/{op.name}")
+                x = b(op, x)
+        b.origin = Origin("net/head/tanh")
+        return [b(tanh, x)]
+
+    view = build_view(programs.module(b.function("main", [("x", programs.MATRIX)], body)))
+    folded = fold(view, 40)
+    assert "layer_0 to layer_1999" in [n.title for n in folded.nodes]
+
+
+def test_boxes_of_one_name_say_where_they_are() -> None:
+    b = Builder()
+
+    def body(x: Node) -> list[Node]:
+        for part in ("encoder", "decoder"):
+            for k in range(8):
+                b.origin = Origin(f"{part}/{'layer' if k < 4 else f'end_{part}'}/tanh")
+                x = b(tanh, x)
+        return [x]
+
+    view = build_view(programs.module(b.function("main", [("x", programs.MATRIX)], body)))
+    folded = fold(view, 8)
+    assert [n.title for n in folded.nodes if n.kind == "group"] == ["encoder/layer", "end_encoder", "decoder/layer", "end_decoder"]
+
+
+def test_what_lies_between_two_parts_of_a_scope_is_of_it() -> None:
+    """A sum right in the model, which takes from a module and feeds only the same, would else cut it in two."""
+    b = Builder()
+
+    def body(x: Node) -> list[Node]:
+        for k in range(6):
+            skip = x
+            for part in (f"block_{k}/first", "", f"block_{k}/second"):
+                b.origin = Origin(f"net/{part}/op" if part else "net/op")
+                x = b(tanh, x) if part else b(add, x, skip)
+                x = b(negate, x) if part else x
+        return [x]
+
+    view = build_view(programs.module(b.function("main", [("x", programs.MATRIX)], body)))
+    folded = fold(view, 10)
+    assert [n.title for n in folded.nodes if n.kind == "group"] == ["first", "second", "block_1 to block_5 ×5"]
+    assert not has_cycle(folded)

@@ -127,8 +127,13 @@ def _first_word(title: str) -> str:
 
 
 def contents(members: Sequence[ViewNode]) -> str:
-    """A name for the nodes together; `nodes` where there is nothing to say."""
+    """A name for the nodes together, of the operators of the source where it tells them; `nodes` where there is nothing to say."""
     named = [n for n in members if n.kind not in ("param", "constant", "result")]
+    named = [n for n in named if n.kind in ("op", "call", "fusion")] or named
+    told = {n.operator: n.family for n in reversed(named) if n.operator is not None and n.operator.kind}
+    if 2 * sum(n.operator in told for n in named) > len(named) and len(_words(Counter(map(op_of, named)))) < 2:
+        families = {operator.kind: family for operator, family in told.items()}
+        return name_of(Counter(operator.kind for operator in told), families)
     return name_of(Counter(map(op_of, named)), {op_of(n): n.family for n in named})
 
 

@@ -14,6 +14,7 @@ from itertools import groupby, pairwise
 
 from deepx_graph.viz.folding.blocks import best_period, contents
 from deepx_graph.viz.folding.quotient import FoldGroup, Quotient
+from deepx_graph.viz.folding.runs import between_joins, cut_in_runs
 from deepx_graph.viz.folding.scopes import INPUTS, by_scope, next_level
 from deepx_graph.viz.view.labels import short
 from deepx_graph.viz.view.model import Cluster, View, ViewNode
@@ -32,14 +33,9 @@ def bound(view: View, max_nodes: int | None) -> int:
     """The most boxes to draw a view with: what is asked for, else all of a small one, an overview of a larger one or of a model."""
     if max_nodes is not None:
         return max_nodes
-    return WHOLE if len(view.nodes) <= WHOLE and not any(n.scope for n in view.nodes) else OVERVIEW
+    told = any(n.scope or (n.operator and n.operator.kind) for n in view.nodes)
+    return WHOLE if len(view.nodes) <= WHOLE and not told else OVERVIEW
 
-
-RUNS = 120
-"""The most boxes that the last step aims at: a run of lines says little, and more of them say no more."""
-
-EDGES_PER_RUN = 4
-"""The last step folds on while boxes have more edges than this each: a layout engine would not come back."""
 
 ROUNDS = 6
 """How often repeats are looked for again, each time among the blocks found before."""
@@ -97,8 +93,64 @@ def _kernel_title(frame: str, inside: Sequence[ViewNode]) -> str:
     return frame if name and not name.isdigit() else f"fusion: {contents(inside)}"
 
 
+def _operators(q: Quotient, limit: int) -> bool:
+    """One box for what an operator of the source was read as, with the constants and weights that only it takes."""
+    inputs, outputs = q.neighbours()
+    root = list(range(len(q)))
+
+    def find(k: int) -> int:
+        while root[k] != k:
+            root[k] = root[root[k]]
+            k = root[k]
+        return k
+
+    node = [_outer(q, k) for k in range(len(q))]
+    for k, n in enumerate(node):
+        if n.kind == "op" and q.items[k].title is None and n.operator is not None:
+            for i in inputs[k]:
+                if (q.items[i].title is None and node[i].kind == "op" and (node[i].operator, node[i].cluster, node[i].backward) ==
+                        (n.operator, n.cluster, n.backward)):
+                    root[find(i)] = find(k)
+    groups: dict[int, list[int]] = {}
+    for k, n in enumerate(node):
+        if n.kind == "op" and q.items[k].title is None:
+            groups.setdefault(find(k), []).append(k)
+    for k, n in enumerate(node):
+        users = {find(u) for u in outputs[k]} if n.kind == "constant" or n.weight else set()
+        if len(users) == 1 and (user := users.pop()) in groups and n.cluster == node[user].cluster:
+            groups[user].append(k)
+    nodes = q.view.nodes
+    parts = [
+        FoldGroup(g, _operator_title([nodes[q.items[k].members[0]] for k in g]), q.items[g[0]].cluster)
+        for g in groups.values() if len(g) > 1
+    ]  # fmt: skip
+    q.merge(parts)
+    _condense(q)
+    return bool(parts)
+
+
+def _operator_title(members: Sequence[ViewNode]) -> str:
+    """The sort of the operator, where the source tells it; else what is in it."""
+    first = members[0].operator
+    return first.kind if first is not None and first.kind else contents(members)
+
+
 def _repeats(q: Quotient, limit: int) -> bool:
-    """One box for every repeat of a block, with what only it takes; then one box for a row of equal blocks."""
+    """One box for every repeat of a block, with what only it takes; then one box for a row of equal blocks.
+
+    Where too much is left, one box for what lies between two joins instead.
+    """
+    before = q.copy()
+    found = _repeated(q, limit)
+    if len(q) > limit and between_joins(before, limit):
+        q.items, q.clusters = before.items, before.clusters
+        q.merge(_rows(q, limit))
+        found = True
+    return found
+
+
+def _repeated(q: Quotient, limit: int) -> bool:
+    """One box for every repeat of a block, and for a row of equal blocks."""
     found = False
     for _ in range(ROUNDS):
         parts = [part for sequence in q.sequences() for part in _blocks(q, sequence)]
@@ -222,13 +274,15 @@ def _weights(q: Quotient, limit: int) -> bool:
     """Many parameters, and the constants beside them, each with the first that takes it; many results as one box."""
     outer = [_outer(q, k) for k in range(len(q))]
     params = sum(n.kind == "param" for n in outer)
+    given = [kind for kind, some in (("param", params), ("constant", params + sum(n.kind == "constant" for n in outer)))
+             if some > INPUTS]  # fmt: skip
     results = [k for k, n in enumerate(outer) if n.kind == "result"]
     groups: dict[int, list[int]] = {}
-    if params > INPUTS:
+    if given:
         inputs, outputs = q.neighbours()
         place = {k: i for i, k in enumerate(q.order(inputs, outputs))}
         for k, item in enumerate(q.items):
-            if outer[k].kind in ("param", "constant") and item.title is None and outputs[k]:
+            if outer[k].kind in given and item.title is None and outputs[k]:
                 user = min(outputs[k], key=place.__getitem__)
                 if q.items[user].cluster == item.cluster and not q.items[user].structural:
                     groups.setdefault(user, [user]).append(k)
@@ -274,72 +328,6 @@ def _frames(q: Quotient, limit: int) -> bool:
     return True
 
 
-def _ranges(q: Quotient, limit: int) -> bool:
-    """Runs of nodes in the order of data; parameters, results and control apart from the rest where the limit allows."""
-    buckets = next((found for found in _buckets(q) if len(found) <= limit), None)
-    if buckets is None:
-        return _source_order(q, limit)
-    _cut_all(q, buckets, max(min(limit, RUNS), min(limit, len(buckets))))
-    return True
-
-
-def _buckets(q: Quotient) -> Iterator[list[list[int]]]:
-    """Stretches of items that can be cut into convex runs, fewer and fewer: neighbours in an order in which frames are whole."""
-    order = q.nested_order()
-    for kinds in (True, False):
-        yield [list(g) for _, g in groupby(order, key=lambda k: (q.items[k].cluster, _sort(q, k) if kinds else ""))]
-
-
-def _sort(q: Quotient, k: int) -> str:
-    kind = _outer(q, k).kind
-    return kind if kind in ("param", "result") else "control" if q.items[k].structural else "op"
-
-
-def _source_order(q: Quotient, limit: int) -> bool:
-    """Runs of nodes in source order, whatever path leads out of them and back: too many frames for anything else."""
-    buckets: dict[tuple[int | None, str], list[int]] = {}
-    for k, item in enumerate(q.items):
-        buckets.setdefault((item.cluster, _sort(q, k)), []).append(k)
-    _cut_all(q, list(buckets.values()), max(min(limit, RUNS), min(limit, len(buckets))))
-    return True
-
-
-def _cut_all(q: Quotient, buckets: list[list[int]], aim: int) -> None:
-    """Cuts the stretches into about `aim` runs, or fewer where boxes would have too many edges."""
-    share = _fair_share([len(b) for b in buckets], aim)
-    items = q.items
-    while True:
-        q.items = items
-        q.merge(part for bucket in buckets for part in _cut(q, bucket, share))
-        if share == 1 or len(q.links()) <= EDGES_PER_RUN * aim:
-            return
-        share = max(1, share * 2 // 3)
-
-
-def _fair_share(sizes: list[int], limit: int) -> int:
-    """The largest count, at least 1, such that the buckets, each cut down to it, have no more than `limit` together."""
-    low, high = 1, limit
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if sum(min(s, middle) for s in sizes) <= limit else (low, middle - 1)
-    return low
-
-
-def _cut(q: Quotient, bucket: list[int], share: int) -> list[FoldGroup]:
-    """The bucket as at most `share` runs of almost equal length; none when it is no longer than that."""
-    if len(bucket) <= share:
-        return []
-    cuts = [len(bucket) * k // share for k in range(share + 1)]
-    return [_run(q, bucket[a:b]) for a, b in pairwise(cuts) if b - a > 1]
-
-
-def _run(q: Quotient, numbers: list[int]) -> FoldGroup:
-    nodes = [q.view.nodes[m] for k in numbers for m in q.items[k].members]
-    kind = {"param": "parameter", "phi": "variable"}.get(nodes[0].kind, nodes[0].kind)
-    title = f"{len(nodes):,} {kind}s" if len({n.kind for n in nodes}) == 1 and nodes[0].kind != "op" else contents(nodes)
-    return FoldGroup(numbers, title, q.items[numbers[0]].cluster)
-
-
 def _outer(q: Quotient, k: int) -> ViewNode:
     return q.view.nodes[q.items[k].members[0]]
 
@@ -349,13 +337,15 @@ def _show_one(q: Quotient, limit: int) -> None:
     alike: dict[object, list[int]] = {}
     rows = {i.title.split(" ×")[0] for i in q.items if i.title is not None and "(after the first)" in i.title}
     for k, item in enumerate(q.items):
-        if item.title is not None:
+        operators = {q.view.nodes[m].operator for m in item.members if q.view.nodes[m].kind == "op"}
+        if item.title is not None and (None in operators or len(operators) > 1):
             name = item.title.split(" (")[0]
             alike.setdefault(name if name in rows else (item.token, name), []).append(k)
     first = next((ks[0] for ks in alike.values()
                   if (len(ks) > 1 or _name(q, ks[0]) in rows) and _outer(q, ks[0]).kind != "result"), None)
     if first is not None and len(q) + len(q.items[first].members) <= limit:
         q.open(first)
+        _operators(q, limit)
 
 
 def _name(q: Quotient, k: int) -> str:
@@ -363,8 +353,8 @@ def _name(q: Quotient, k: int) -> str:
 
 
 STEPS: tuple[tuple[str, Callable[[Quotient, int], bool]], ...] = (
-    ("fusions", _fusions), ("scopes", by_scope), ("repeated blocks", _repeats), ("chains", _chains),
-    ("weights with their users", _weights), ("frames", _frames), ("runs in source order", _ranges),
+    ("fusions", _fusions), ("scopes", by_scope), ("operators", _operators), ("repeated blocks", _repeats), ("chains", _chains),
+    ("weights with their users", _weights), ("frames", _frames), ("runs in source order", cut_in_runs),
 )  # fmt: skip
 
 

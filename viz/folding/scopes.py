@@ -48,12 +48,33 @@ def by_scope(q: Quotient, limit: int) -> bool:
     if not any(n.scope for n in q.view.nodes):
         return False
     scopes = {n.scope: n.scope for n in q.view.nodes}
+    _close_helpers(q)
     best = _deepest(q, limit, scopes)
     if len(best) > limit and (prefixed := _by_prefix(scopes)) != scopes:
         best = min(best, _deepest(q, limit, prefixed), key=len)
     q.items, q.clusters = best.items, best.clusters
     q.sort()
     return True
+
+
+def _close_helpers(q: Quotient) -> None:
+    """One box for each loop of a helper in which no module is: how random bits are made, say."""
+    parent = {c.id: c.parent for c in q.clusters}
+    heads = {i.cluster: q.view.nodes[i.members[0]] for i in q.items if q.view.nodes[i.members[0]].kind == "loop_begin"}
+    inside: dict[int, list[int]] = {}
+    for k, item in enumerate(q.items):
+        at, outer = item.cluster, None
+        while at is not None:
+            outer = at if at in heads and heads[at].address.rpartition("#")[0] else outer
+            at = parent[at]
+        if outer is not None:
+            inside.setdefault(outer, []).append(k)
+    parts = []
+    for frame, numbers in inside.items():
+        nodes = [q.view.nodes[m] for k in numbers for m in q.items[k].members]
+        if len({n.scope for n in nodes if n.kind == "op"}) <= 1:
+            parts.append(FoldGroup(numbers, _helper(heads[frame].address.rpartition("#")[0]), parent[frame]))
+    q.merge(parts)
 
 
 def _deepest(q: Quotient, limit: int, scopes: Mapping[Path, Path]) -> Quotient:
@@ -71,7 +92,26 @@ def _deepest(q: Quotient, limit: int, scopes: Mapping[Path, Path]) -> Quotient:
         best = trial
         if rows and len(trial) >= ENOUGH:
             break
+    if best is not None and len(best) > limit:
+        _fold_series(best, shallow + 1, scopes)
     return best or q
+
+
+def _fold_series(q: Quotient, depth: int, scopes: Mapping[Path, Path]) -> None:
+    """Siblings of one name and successive numbers, whatever they hold, as one box: `conv2_1 to conv2_6`."""
+    inputs, outputs = q.neighbours()
+    series: dict[Hashable, list[int]] = {}
+    last: dict[int, str] = {}
+    order = q.order(inputs, outputs)
+    for k in order:
+        item = q.items[k]
+        nodes = [q.view.nodes[m] for m in item.members]
+        path = common_prefix([scopes[n.scope] for n in nodes if n.scope])[:depth]
+        if len(path) == depth and nodes[0].kind not in FIXED | FOLLOWERS:
+            last[k] = item.title if item.title is not None and "/" in item.title else path[-1]
+            series.setdefault((item.cluster, nodes[0].backward, path[:-1], stem(path[-1])), []).append(k)
+    rows = [row for same in series.values() for row in _convex_rows(same, order, inputs) if len(row) > 1]
+    q.merge([FoldGroup(row, f"{last[row[0]]} to {last[row[-1]]}", q.items[row[0]].cluster) for row in rows])
 
 
 def next_level(q: Quotient, limit: int) -> bool:
@@ -106,7 +146,7 @@ def _by_prefix(paths: Iterable[Path]) -> dict[Path, Path]:
     return found
 
 
-_PREFIX = re.compile(r"([A-Za-z]\w*?)_(\w*[A-Za-z]\w*)$")
+_PREFIX = re.compile(r"([A-Za-z]\w*?(?:_\d+)?)_([A-Za-z]\w*)$")
 
 
 class _Grouping:
@@ -117,6 +157,7 @@ class _Grouping:
         self.inputs, self.outputs = q.neighbours()
         self.order = q.order(self.inputs, self.outputs)
         self.first = [q.view.nodes[i.members[0]] for i in q.items]
+        self.fixed = [i.title is None and n.kind in FIXED | FOLLOWERS for i, n in zip(q.items, self.first, strict=True)]
         self.home = self._homes()
         self.around = {p[:k] for p in scopes.values() for k in range(len(p))}
 
@@ -141,7 +182,7 @@ class _Grouping:
                     steady.add(k)
         for k in reversed(self.order):
             if k in given:
-                users = [home[u] for u in self.outputs[k] if self.first[home[u]].kind not in FIXED | FOLLOWERS]
+                users = [home[u] for u in self.outputs[k] if not self.fixed[home[u]]]
                 if users:
                     home[k] = min(users, key=lambda u: (self.first[u].backward, u))
         return home
@@ -150,7 +191,7 @@ class _Grouping:
         """What items must share to be of one box; None for one that stands for itself."""
         node = self.first[self.home[k]]
         item = self.q.items[self.home[k]]
-        if node.kind in FIXED or node.kind in FOLLOWERS:
+        if self.fixed[self.home[k]]:
             return None
         path = self.scopes[node.scope] if item.title is None else self._common(item.members)
         whole = len(path) >= depth or (path and path not in self.around)
@@ -159,21 +200,53 @@ class _Grouping:
     def parts(self, numbers: Iterable[int], depth: int, cluster: Cluster | None = None) -> list[FoldGroup]:
         """The boxes of these items at a depth, convex, in the order of data; few operations right in a scope stay apart."""
         keys = {k: self.key(k, depth) for k in numbers}
-        loose = Counter(key for k, key in keys.items() if key and key[3] and self.home[k] == k)
+        self._draw_in(keys)
+        loose: dict[Key, set[Hashable]] = {}
+        for k, key in keys.items():
+            if key and key[3] and self.home[k] == k:
+                loose.setdefault(key, set()).add(self._unit(k))
         found: list[FoldGroup] = []
         results = [k for k in keys if self.first[k].kind == "result"]
         for k, key in keys.items():
-            if key and key[3] and loose[key] <= LOOSE:
-                keys[k] = (*key[:3], f"rest {self.home[k]}")
-        for key, members in self._convex(keys):
+            if key and key[3] and len(loose.get(key, ())) <= LOOSE:
+                keys[k] = (*key[:3], f"rest {self._unit(self.home[k])}")
+        boxes = self._convex(keys)
+        names = _names({key[2] for key, _ in boxes})
+        for key, members in boxes:
             ops = [k for k in members if self.home[k] == k]
             if len(members) > 1:
                 nodes = [self.q.view.nodes[m] for k in ops for m in self.q.items[k].members]
-                title = _title(key, nodes)
+                title = names[key[2]] if key[2] and not key[3] else _title(nodes)
                 found.append(FoldGroup(sorted(members, key=lambda k: self.home[k] != k), title, cluster.id if cluster else key[0]))
         if len(results) > INPUTS:
             found.append(FoldGroup(results, f"{len(results)} results", self.q.items[results[0]].cluster))
         return found
+
+    def _unit(self, k: int) -> Hashable:
+        """What stays together of what lies right in a scope: an operator of the source whose sort is told, else the item itself."""
+        operator = self.first[k].operator
+        return operator if operator is not None and operator.kind and self.q.items[k].title is None else k
+
+    def _draw_in(self, keys: dict[int, Key | None]) -> None:
+        """What lies right in a scope, comes from one box in it and feeds nothing else goes into that box: a sum between two parts
+        of it, which else would be two boxes."""
+        def loose(k: int) -> bool:
+            return bool((key := keys.get(k)) and key[3])
+
+        feeds: dict[int, Key | None] = {}
+        for k in reversed(self.order):
+            if loose(k):
+                users = {feeds.get(u) if loose(u) else keys.get(u) for u in self.outputs[k]}
+                feeds[k] = users.pop() if len(users) == 1 else None
+        moved = set()
+        for k in self.order:
+            goal, key = feeds.get(k), keys.get(k)
+            if goal is not None and key is not None and key[:2] == goal[:2] and any(keys.get(i) == goal for i in self.inputs[k]):
+                keys[k] = goal
+                moved.add(k)
+        for k in keys:
+            if self.home[k] in moved:
+                keys[k] = keys[self.home[k]]
 
     def _convex(self, keys: dict[int, Key | None]) -> list[tuple[Key, list[int]]]:
         """Items of equal keys, apart where a path leads out of them and back.
@@ -249,17 +322,32 @@ def _reaches(after: Sequence[set[int]], starts: Iterable[int], goal: int) -> boo
     return False
 
 
-def _title(key: Key, nodes: Sequence[ViewNode]) -> str:
-    """The last part of the scope; of what lies right in one the helpers that most of it is the code of, else its operations."""
-    if not key[3] and key[2]:
-        return key[2][-1]
-    called = (n.address.rpartition("#")[0] for n in nodes)
-    helpers = Counter(name for name in called if stem(name).lstrip("_") not in {"", *NO_LEVELS})
-    if 2 * sum(helpers.values()) > len(nodes):
-        return short(" + ".join(dict.fromkeys(stem(name).lstrip("_") for name, _ in helpers.most_common(LISTED))), 48)
+def _names(paths: Iterable[Path]) -> dict[Path, str]:
+    """The last part of each path, or as many of the last as tell it from the others: `encoder/layers.0`."""
+    alike: dict[str, list[Path]] = {}
+    for path in filter(None, paths):
+        alike.setdefault(path[-1], []).append(path)
+    found: dict[Path, str] = {}
+    for same in alike.values():
+        count = next(k for k in range(1, max(map(len, same)) + 1) if len({p[-k:] for p in same}) == len(same))
+        found |= {p: "/".join(p[-count:]) for p in same}
+    return found
+
+
+def _title(nodes: Sequence[ViewNode]) -> str:
+    """Of what lies right in a scope: the helpers that most of it is the code of, else its operations."""
+    helpers = Counter(name for n in nodes if (name := _helper(n.address.rpartition("#")[0])) not in NO_LEVELS)
+    if helpers.total() > 2 * helpers.pop("", 0):
+        return short(" + ".join(name for name, _ in helpers.most_common(LISTED)), 48)
     return contents(nodes)
 
 
+def _helper(name: str) -> str:
+    """A function as the program calls it: `relu` of `_relu_3`, a copy that the compiler numbered."""
+    return _COPY.sub("", name).lstrip("_")
+
+
+_COPY = re.compile(r"[._]\d+$")
 _NUMBER = re.compile(r"\d+$")
 
 
@@ -280,11 +368,12 @@ def _fold_rows(q: Quotient, limit: int, depth: int, scopes: Mapping[Path, Path])
     """Equal siblings as one box, the first of each row open where the limit allows; whether there are any."""
     inputs, outputs = q.neighbours()
     alike: dict[Hashable, list[int]] = {}
-    for k in q.order(inputs, outputs):
+    order = q.order(inputs, outputs)
+    for k in order:
         item = q.items[k]
         if item.title is not None and len(item.members) > ROW and q.view.nodes[item.members[0]].scope:
             alike.setdefault(_look(q, k), []).append(k)
-    rows = [row for same in alike.values() if len(same) >= ROW for row in _convex_rows(same, outputs) if len(row) >= ROW]
+    rows = [row for same in alike.values() if len(same) >= ROW for row in _convex_rows(same, order, inputs) if len(row) >= ROW]
     firsts = [q.items[row[0]] for row in rows]
     groups = []
     for row in rows:
@@ -306,19 +395,25 @@ def _row_title(q: Quotient, row: Sequence[int]) -> str:
     return f"{names} ×{len(titles)}"
 
 
-def _convex_rows(same: list[int], outputs: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Runs of neighbours that can be one box: no path leaves a run and comes back."""
-    after = [set(o) for o in outputs]
-    rows: list[list[int]] = []
-    row: list[int] = []
-    for k in same:
-        inside = {*row, k}
-        left = set().union(*(after[i] for i in inside)) - inside
-        if row and any(_reaches(after, left, i) for i in inside):
-            rows.append(row)
-            row = []
-        row.append(k)
-    return [*rows, row]
+def _convex_rows(same: Sequence[int], order: Sequence[int], inputs: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Runs of these items, which are in the order of data, that can be one box: no path leaves a run and comes back."""
+    wanted = set(same)
+    rows: list[list[int]] = [[]]
+    row: set[int] = set()
+    behind: set[int] = set()
+    """What a path leads to from the row at hand, outside of it."""
+    for k in order[order.index(same[0]) :]:
+        if k in wanted:
+            if not behind.isdisjoint(inputs[k]):
+                rows.append([])
+                row, behind = set(), set()
+            rows[-1].append(k)
+            row.add(k)
+            if k == same[-1]:
+                break
+        elif any(i in row or i in behind for i in inputs[k]):
+            behind.add(k)
+    return rows
 
 
 def _open_by_scope(q: Quotient, number: int, depth: int, scopes: Mapping[Path, Path]) -> None:

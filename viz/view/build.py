@@ -33,7 +33,7 @@ from deepx_graph.ir.structure import (
     phi_choices,
     value_of,
 )
-from deepx_graph.types import is_state
+from deepx_graph.types import TensorType, is_state
 from deepx_graph.viz.view.labels import (
     constant_text,
     family_of,
@@ -48,7 +48,7 @@ from deepx_graph.viz.view.labels import (
     tooltip,
     type_text,
 )
-from deepx_graph.viz.view.model import Canvas, Cluster, EdgeKind, NodeKind, View, ViewEdge, ViewNode
+from deepx_graph.viz.view.model import Canvas, Cluster, EdgeKind, NodeKind, SourceOperator, View, ViewEdge, ViewNode
 
 
 def build_view(module: Module, functions: Sequence[str] | None = None, *, collapse: bool = False, open_calls: bool = False,
@@ -86,6 +86,19 @@ def is_backward(node: Node) -> bool:
     return "grad" in node.origin.rewrites
 
 
+def _weights(function: Function) -> frozenset[Node]:
+    """The parameters whose names are paths; where all have such names and constants hold what was learnt, these are inputs."""
+    named = frozenset(p for p in function.params if len(parameter_path(parameter_name(p))) > 1)
+    stored = sum(n.op is CONSTANT and bool(n.type.rank) for n in function.nodes if isinstance(n.type, TensorType))
+    return frozenset() if len(named) == len(function.params) < stored else named
+
+
+def _operator(node: Node) -> SourceOperator | None:
+    """What of the source the node was read from."""
+    span = node.span
+    return None if span is None else SourceOperator(span.start, span.place.kind if span.place else "")
+
+
 @dataclass(frozen=True)
 class _Choice:
     """What is drawn as one box, what is opened, and whether tooltips are made."""
@@ -104,6 +117,7 @@ class _Painter:
         self.caller = caller
         self.bound = dict(zip(function.params, caller[1].inputs, strict=True)) if caller else {}
         self.scopes = name_scopes(function)
+        self.weights = _weights(function)
         self.around = caller[0].scope(caller[1]) if caller else ROOT
         self.frames = frames(function, canvas, root)
         self.number = {n: k for k, n in enumerate(function.nodes)}
@@ -153,7 +167,7 @@ class _Painter:
             kind, title, below, cluster=cluster, family=family_of(node.op), shape=type_text(node.type),
             tooltip=tooltip(node, address, extra) if self.choice.tooltips else "", name=node.name, address=address,
             scope=scope.path,
-            weight=node.op is PARAM and len(parameter_path(parameter_name(node))) > 1,
+            weight=node.op is PARAM and node in self.weights, operator=_operator(node),
             line=node.span.line if node.span else 0, backward=is_backward(node) or scope.phase == "backward",
         )  # fmt: skip
 

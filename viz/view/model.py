@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from deepx_graph.errors import UsageError, printable, suggest
 
@@ -26,6 +26,13 @@ LOOSE = frozenset({"back", "capture"})
 """Edges that may go either way: they have no say in the order. A capture goes from a closure to the parameter that it binds."""
 ClusterKind = Literal["function", "loop", "once", "branch", "fusion", "block", "half"]
 """`block` frames one of several alike that folding left open, so that a reader sees what is in the others."""
+
+
+class SourceOperator(NamedTuple):
+    """An operator of the source: where it starts in the text, and its sort (`Conv`), empty where the text tells none."""
+
+    start: int
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,8 @@ class ViewNode:
     """The modules of the model around it, outermost first, as the names in its text tell."""
     weight: bool = False
     """Whether it is a parameter whose name is a path: a weight of the model, not data."""
+    operator: SourceOperator | None = None
+    """What of the source it was read from: one operator there may be several nodes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,26 +36,30 @@ def module_levels(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(levels)
 
 
-def place_of(stack_trace: str, modules: Sequence[str], operator: str) -> Place | None:
-    """The line of the user's program that an operation is from, labelled with the modules around it: `net/layers.0/linear`."""
+def place_of(stack_trace: str, modules: Sequence[str], operator: str, kind: str = "") -> Place | None:
+    """The line of the user's program that an operation is from, labelled with the modules around it: `net/layers.0/linear`.
+
+    `kind` is the operator's sort (`Conv`), by which pictures call what one operator was read as.
+    """
     frames = [Place(f, int(n), function=name.strip()) for f, n, name in _FRAME.findall(stack_trace)[-32:]]
     own = [f for f in frames if "/torch/nn/" not in f.file.replace("\\", "/")] or frames
     label = "/".join((*modules, operator))
     if not own:
-        return Place(label=label) if "/" in label else None
+        return Place(label=label if "/" in label else "", kind=kind) if "/" in label or kind else None
     place = None
     for frame in own:  # the innermost is the last one
-        place = Place(frame.file, frame.line, function=frame.function, caller=place, label=label if frame is own[-1] else "")
+        last = frame is own[-1]
+        place = Place(frame.file, frame.line, function=frame.function, caller=place, label=label if last else "",
+                      kind=kind if last else "")  # fmt: skip
     return place
 
 
-def place_in_model(name: str, metadata: Mapping[str, str]) -> Place | None:
+def place_in_model(name: str, operator: str, metadata: Mapping[str, str]) -> Place:
     """Of a node of an ONNX model: what torch's exporter wrote of it, else its name, which may be a path itself.
 
     The exporter's list of scopes begins with the model and ends with the operation.
     """
     scopes = _QUOTED.findall(metadata.get("pkg.torch.onnx.name_scopes", ""))
     modules = module_levels(scopes[1:-1])
-    if modules:
-        return place_of(metadata.get("pkg.torch.onnx.stack_trace", ""), modules, name or scopes[-1])
-    return Place(label=name) if name else None
+    found = place_of(metadata.get("pkg.torch.onnx.stack_trace", ""), modules, name or scopes[-1], operator) if modules else None
+    return found or Place(label=name, kind=operator)

@@ -267,7 +267,7 @@ class OnnxGraphLowering:
         notes = tuple((f"metadata {e.key}", e.value) for e in node.metadata)
         notes = (("doc_string", node.doc_string), *notes) if node.doc_string else notes
         before = self.b.origin
-        place = place_in_model(node.name, {e.key: e.value for e in node.metadata})
+        place = place_in_model(node.name, node.op_type, {e.key: e.value for e in node.metadata})
         self.b.origin = Origin(shown, (Span(whole.source, node.at, node.at + 1, place),), (), notes)
         since = 0 if self.kept is None else self.kept.count
         try:

@@ -164,7 +164,7 @@ class LocationTable:
         if place is None:
             return ""
         if not place.file:
-            return f" loc({string_text(place.label)})"
+            return f" loc({string_text(place.label)})" if place.label else ""
         name = self._chain(place)
         return f" loc({self._add(f'{string_text(place.label)}({name})') if place.label else name})"
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from tests.support.cli_runner import SEA, Run, checked_report
+from tests.support.sarif_schema import LOG
 
 MORE = SEA.replace("%m = add %n, %n", "%more = add %n, %n : i32[]\n  %m = multiply %more, %n")
 BASELINE = '{"schema": "deepx-graph/baseline/1", "figures": FIGURES}'
@@ -58,3 +60,18 @@ def test_an_error_of_the_program_is_a_finding_with_its_place(run: Run, tmp_path:
     place = json.loads(log.read_text())["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
     line = next(k for k, text in enumerate(path.read_text().splitlines(), 1) if "exponentiall" in text)
     assert place["region"]["startLine"] == line and place["artifactLocation"]["uri"].endswith("a%20b.sea")
+
+
+@pytest.mark.parametrize(("text", "code"), [
+    (SEA, 1), ("not a program", 3), (SEA.replace("multiply %x", "multiply %é"), 4),
+    (SEA.replace("%y: f32[2,3],", "%y: f32[2,4],"), 4),
+])  # fmt: skip
+def test_every_log_is_what_the_standard_says(run: Run, tmp_path: Path, text: str, code: int) -> None:
+    path, log = tmp_path / "a b é.sea", tmp_path / "out.sarif"
+    path.write_text(text, encoding="utf-8")
+    assert run("check", str(path), "--format", "sea", "--budget", "ops<=1", "--sarif", str(log)).code == code
+    written = json.loads(log.read_text())
+    assert written["runs"][0]["results"]
+    jsonschema.validate(written, LOG, jsonschema.Draft202012Validator)
+    ids = {rule["id"] for rule in written["runs"][0]["tool"]["driver"]["rules"]}
+    assert {result["ruleId"] for result in written["runs"][0]["results"]} <= ids

@@ -58,10 +58,10 @@ def format_pipeline(passes: Sequence[Pass]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Fix(Pass):
-    """Repeats passes until nothing changes, at most `rounds` times."""
+    """Repeats the passes in its parentheses, as in `fix{rounds=5}(cse,simplify)`, until nothing changes."""
 
     name: ClassVar[str] = "fix"
-    passes: tuple[Pass, ...]
+    passes: tuple[Pass, ...] = dataclasses.field(metadata={"nested": True})
     rounds: int = 10
 
     def run_under(self, module: Module, control: RewriteControl) -> Module:
@@ -131,15 +131,20 @@ MAX_NESTING = 20
 MAX_PASSES = 1000
 
 
+def options_of(pass_: type[Pass] | Pass) -> list[dataclasses.Field[Any]]:
+    """The fields that are options: all but the passes that one stands in front of."""
+    return [f for f in dataclasses.fields(pass_) if not f.metadata.get("nested")]
+
+
 def option_types(pass_: type[Pass]) -> dict[str, Any]:
     """Option name, as written in a pipeline, to its type."""
     hints = get_type_hints(pass_)
-    return {f.name.replace("_", "-"): hints[f.name] for f in dataclasses.fields(pass_)}
+    return {f.name.replace("_", "-"): hints[f.name] for f in options_of(pass_)}
 
 
 def describe_options(pass_: type[Pass]) -> str:
     """`max-nodes=200 fast-math=false`: the options with their defaults; `no options` where there are none."""
-    shown = [_show(f.name, None if f.default is dataclasses.MISSING else f.default) for f in dataclasses.fields(pass_)]
+    shown = [_show(f.name, None if f.default is dataclasses.MISSING else f.default) for f in options_of(pass_)]
     return " ".join(shown) or "no options"
 
 
@@ -151,8 +156,7 @@ def flattened(passes: Sequence[Pass]) -> Iterator[Pass]:
 
 def format_pass(pass_: Pass) -> str:
     """The canonical text of one pass: options that are not the default, in the order of the fields."""
-    given = [(f.name, value) for f in dataclasses.fields(pass_)
-             if (value := getattr(pass_, f.name)) != f.default and not (isinstance(pass_, Fix) and f.name == "passes")]
+    given = [(f.name, value) for f in options_of(pass_) if (value := getattr(pass_, f.name)) != f.default]
     inside = f"({format_pipeline(pass_.passes)})" if isinstance(pass_, Fix) else ""
     return pass_.name + (f"{{{' '.join(_show(*g) for g in given)}}}" if given else "") + inside
 
@@ -263,8 +267,8 @@ class PipelineReader:
         name, span = self._name("the name of a pass")
         if name in ANCHORS:
             return self._nested(name)
-        if name == Fix.name:  # its passes are no option
-            given = self._options(Fix, {"rounds": int}) if self._take("{") else {}
+        if name == Fix.name:
+            given = self._options(Fix) if self._take("{") else {}
             return [Fix(tuple(self._nested(name)), **given)]
         if name in self.pipelines:
             return PipelineReader(self.pipelines[name], self.passes, {}).read()
@@ -281,9 +285,9 @@ class PipelineReader:
         except UsageError as e:  # a pass may check its own options
             raise UsageError(*(dataclasses.replace(d, span=d.span or span) for d in e.diagnostics)) from None
 
-    def _options(self, pass_: type[Pass], types: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def _options(self, pass_: type[Pass]) -> dict[str, Any]:
         given: dict[str, Any] = {}
-        types = option_types(pass_) if types is None else types
+        types = option_types(pass_)
         while not self._take("}"):
             name, span = self._name("an option or '}'")
             if name not in types:

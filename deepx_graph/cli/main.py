@@ -16,7 +16,7 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from deepx_graph import __version__
 from deepx_graph.cli import faults, meshes, output, programs, reports, running, showing, tool, words
@@ -198,6 +198,7 @@ def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if sys.stderr is None:  # closed by the caller: what is said leads nowhere
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    args: Any = None
     try:
         parser = make_parser()
         args = parser.parse_args(words.whole(arguments, parser.commands))
@@ -210,6 +211,8 @@ def _main(argv: Sequence[str] | None) -> int:
             return COMMANDS[args.command].run(args)
     except DeepxGraphError as e:
         say(str(e))
+        if "--json" in arguments:
+            output.emit_errors(e, e.exit_code, args.output if hasattr(args, "emit") else False)
         _drop_output()
         return e.exit_code if e.exit_code != INTERNAL else _reproducer(arguments, e)
     except KeyboardInterrupt:

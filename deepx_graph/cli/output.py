@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from deepx_graph.cli.schemas import report
-from deepx_graph.errors import Diagnostic, RunError, UsageError, is_interrupt, printable, printable_lines, suggest
+from deepx_graph.errors import DeepxGraphError, Diagnostic, RunError, UsageError, is_interrupt, printable, printable_lines, suggest
 from deepx_graph.forking import renew_after_fork
 from deepx_graph.progress import StageProgress, listening
 
@@ -100,6 +100,32 @@ def emit_json(value: Any, path: str | None = None) -> None:
 def emit_report(name: str, values: Mapping[str, Any], path: str | None = None) -> None:
     """A report of `--json`, with the name of its schema (`cli.schemas`)."""
     emit_json(report(name, values), path)
+
+
+def emit_report_beside(name: str, values: Mapping[str, Any], path: str | None) -> None:
+    """The report of a command that writes a program to `path`: where that is standard output, on standard error, as one line."""
+    if path in (None, "-"):
+        say(json.dumps(_finite(report(name, values)), default=str, allow_nan=False))
+    else:
+        emit_report(name, values)
+
+
+def emit_errors(error: DeepxGraphError, code: int, beside: str | bool | None) -> None:
+    """What went wrong, as a report where that of the command would be; `beside` is where it writes a program, False where it does
+    not."""
+    values = {"exit_code": code, "errors": [_fault(d) for d in error.diagnostics]}
+    with contextlib.suppress(DeepxGraphError, OSError):  # when there is nowhere to say it, the exit code still says it
+        emit_report("error", values) if isinstance(beside, bool) else emit_report_beside("error", values, beside)
+
+
+def _fault(d: Diagnostic) -> dict[str, Any]:
+    span, place = d.span, dict.fromkeys(("file", "line", "column", "end_line", "end_column", "byte"))
+    if span is not None and span.source.binary:
+        place |= {"file": span.source.name, "byte": span.start}
+    elif span is not None:
+        end = span.source.position(max(span.start, span.end))
+        place |= dict(zip(place, (span.source.name, span.line, span.column, *end), strict=False))
+    return {"message": d.message, "severity": d.severity, **place, "expected": d.expected, "hint": d.hint, "notes": list(d.notes)}
 
 
 def _finite(value: Any) -> Any:

@@ -21,13 +21,13 @@ from deepx_graph.cli.options import (
     size,
     watch,
 )
-from deepx_graph.cli.output import check_suffix, emit, emit_json, emit_report, say, say_notes
-from deepx_graph.cli.schemas import report as versioned
+from deepx_graph.cli.output import check_suffix, emit, emit_report, emit_report_beside, say, say_notes
 from deepx_graph.errors import DeepxGraphError, Diagnostic, UsageError, printable, sized, suggest
 from deepx_graph.progress import stage
 
 if TYPE_CHECKING:
     from deepx_graph.ir import Module
+    from deepx_graph.rewrite.base import Pass
     from deepx_graph.session.programs import Loaded, Optimised
 
 
@@ -134,11 +134,13 @@ def _shrink(args: Arguments, module: Module) -> int:
 
 def _list_passes(args: Arguments) -> int:
     from deepx_graph.passes import REGISTRY
-    from deepx_graph.passes.pipeline import PIPELINES
+    from deepx_graph.passes.pipeline import PIPELINES, Fix, options_of
 
+    passes: list[type[Pass]] = [*REGISTRY.values(), Fix]
     rows: list[dict[str, Any]] = [
         {"name": p.name, "summary": p.summary(),
-         "options": {f.name.replace("_", "-"): f.default for f in dataclasses.fields(p)}} for p in REGISTRY.values()
+         "options": {f.name.replace("_", "-"): f.default for f in options_of(p)}}
+        for p in passes
     ]  # fmt: skip
     if args.json:
         emit_report("passes", {"passes": rows, "pipelines": PIPELINES})
@@ -168,10 +170,7 @@ def _report_json(args: Arguments, done: Optimised, read: float) -> dict[str, Any
 def _report(args: Arguments, done: Optimised, read: float) -> None:
     if args.json:
         report = _report_json(args, done, read)
-        if args.output in (None, "-"):  # where the program goes there is no room for data about it
-            say(json.dumps(versioned("opt", report)))
-        else:
-            emit_report("opt", report)
+        emit_report_beside("opt", report, args.output)
         return
     if args.timing:
         say(f"{'read':<16}{read * 1e3:>10.2f}")
@@ -274,10 +273,9 @@ def run_grad(args: Arguments) -> int:
     emit(lines or rendered(done.module, form, args.dialect, args.opset), args.output)
     if args.json:
         entry = done.module.entry
-        report = versioned("grad", {"pipeline": done.pipeline, "inputs": [[p.name, str(p.type)] for p in entry.params],
-                                    "outputs": [[entry.result_name(k), str(r.type)] for k, r in enumerate(entry.results)],
-                                    "nodes": len(entry.nodes)})
-        say(json.dumps(report)) if args.output in (None, "-") else emit_json(report)
+        emit_report_beside("grad", {"pipeline": done.pipeline, "inputs": [[p.name, str(p.type)] for p in entry.params],
+                                     "outputs": [[entry.result_name(k), str(r.type)] for k, r in enumerate(entry.results)],
+                                     "nodes": len(entry.nodes)}, args.output)
     return 0
 
 

@@ -28,6 +28,19 @@ class Report(NamedTuple):
 
 
 RECORDS: dict[str, Fields] = {
+    "Fault": {
+        "message": ("str", "what is wrong"),
+        "severity": ("str", "error, warning or note"),
+        "file": ("str|null", "the text or file that it is about"),
+        "line": ("int|null", "of the first character, from 1"),
+        "column": ("int|null", "of the first character, from 1"),
+        "end_line": ("int|null", "of the end"),
+        "end_column": ("int|null", "behind the last character"),
+        "byte": ("int|null", "in a binary file, from 0"),
+        "expected": ("str|null", "what would be right"),
+        "hint": ("str|null", "how to mend it"),
+        "notes": ("[str]", "more"),
+    },
     "Change": {
         "before": ("int|null", "before the pipeline; null where open sizes leave it unknown"),
         "after": ("int|null", "after it"),
@@ -430,6 +443,10 @@ RECORDS: dict[str, Fields] = {
 }
 
 REPORTS: dict[str, Report] = {
+    "error": Report("any command that fails", "what went wrong, beside the text on standard error", {
+        "exit_code": ("int", "2 usage, 3 parse, 4 verify, 5 run time, 70 internal error"),
+        "errors": ("[Fault]", "in order"),
+    }),
     "opt": Report("opt", "what passes and rules did", {
         "pipeline": ("str", "in canonical form"),
         "read": ("float", "seconds of reading"),

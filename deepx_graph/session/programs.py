@@ -240,18 +240,18 @@ def pipeline_name(pipeline: str) -> str:
 
 def pass_named(text: str) -> type[Pass] | None:
     """The pass that a text such as `fuse{max-ops=64}` begins with, None where it is none."""
-    name = re.split(r"[{\s]", text.strip(), maxsplit=1)[0]
-    return REGISTRY.get(name)
+    name = re.split(r"[{(\s]", text.strip(), maxsplit=1)[0]
+    return Fix if name == Fix.name else REGISTRY.get(name)
 
 
 def complete_passes(text: str) -> list[str]:
     """The whole texts that a half-written list of passes may become: a name, an option of the pass, a value of the option."""
-    start = max(text.rfind(c) for c in ",{ =") + 1
+    start = max(text.rfind(c) for c in ",{ =()") + 1
     begun, opened = text[start:], text.rfind("{") > text.rfind("}")
     if not opened:
-        names = [*REGISTRY, *PIPELINES]
+        names = [*REGISTRY, *PIPELINES, f"{Fix.name}("]
         return [text[:start] + n for n in names if n.startswith(begun)]
-    pass_ = pass_named(re.split(r",(?![^{]*})", text[: text.rfind("{")])[-1])
+    pass_ = pass_named(re.split(r"[,(](?![^{]*})", text[: text.rfind("{")])[-1])
     if pass_ is None:
         return []
     if text[start - 1 : start] == "=":

@@ -51,6 +51,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+COMMANDS = {
+    name: p for a in cli.make_parser()._actions if isinstance(a, argparse._SubParsersAction) for name, p in a.choices.items()
+    if any("--json" in action.option_strings for action in p._actions)
+}  # fmt: skip
+"""The parsers of the commands that report."""
+
 CALLS: dict[str, tuple[str, ...]] = {
     "opt": ("opt", "a.sea", "-o", "b.sea", "--dump-rewrites"),
     "passes": ("opt", "--list-passes"),
@@ -82,16 +88,14 @@ CALLS: dict[str, tuple[str, ...]] = {
     "draw": ("draw", "a.sea", "-o", "a.svg"),
 }  # fmt: skip
 ELSEWHERE = {"baseline": "tests/cli/test_gate.py",
-             "shrink": "tests/text/onnx", "check-vjp": "tests/interop", "foreign-profile": "tests/session/test_profile_files.py"}
+             "error": "below", "shrink": "tests/text/onnx",
+             "check-vjp": "tests/interop", "foreign-profile": "tests/session/test_profile_files.py"}
 
 
 def test_every_report_is_here() -> None:
     assert set(CALLS) | set(ELSEWHERE) == set(REPORTS)
-    parser = cli.make_parser()
-    commands = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction)).choices
-    reporting = {name for name, p in commands.items() if any("--json" in a.option_strings for a in p._actions)}
-    assert reporting == {call[0] for call in CALLS.values()}
-    assert set(commands) - reporting == {"tui", "schema", "completion"}, "which say nothing that is data"
+    assert set(COMMANDS) == {call[0] for call in CALLS.values()}
+    assert set(cli.COMMANDS) - set(COMMANDS) == {"tui", "schema", "completion"}, "which say nothing that is data"
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -99,6 +103,25 @@ def test_a_report_is_what_its_schema_says(run: Run, folder: Path, name: str) -> 
     done = run(*CALLS[name], "--json")
     assert done.code in (0, 1), done.err
     assert done.json["schema"] == f"deepx-graph/{name}/1"
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_error_is_a_report_too(run: Run, folder: Path, name: str) -> None:
+    """Beside the text; where the program would have been on standard output, it is the last line of standard error."""
+    done = run(*CALLS[name], "--json", "--no-such-option")
+    assert done.code == done.json["exit_code"] == 2 and done.json["schema"] == "deepx-graph/error/1"
+    assert "--no-such-option" in done.json["errors"][0]["message"] and "error: " in done.err
+
+
+@pytest.mark.parametrize("command", [name for name, p in COMMANDS.items() if "file" in {a.dest for a in p._actions}])
+def test_the_report_of_an_error_has_the_place(run: Run, folder: Path, command: str) -> None:
+    (folder / "wrong.sea").write_text(SEA.replace("exponential", "exponentiall"))
+    more = {"check": ("--budget", "ops<=1"), "reduce": ("--while", "crash")}.get(command, ())
+    done = run(command, "wrong.sea", *more, "--json")
+    found = checked_report(done.err.splitlines()[-1]) if command in ("opt", "grad") else done.json
+    (fault,) = found["errors"]
+    assert (found["exit_code"], done.code, fault["file"], fault["line"], fault["column"]) == (3, 3, "wrong.sea", 6, 8)
+    assert fault["end_column"] - fault["column"] == len("exponentiall") and "exponential" in fault["hint"]
 
 
 def test_values_of_both_are_in_the_report_of_diff(run: Run, folder: Path) -> None:

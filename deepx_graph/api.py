@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import copyreg
 import functools
-import inspect
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace, UnionType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TextIO, TypeVar, Union, get_args, get_origin, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Literal, TextIO, overload
 
-from deepx_graph.errors import Diagnostic, InferError, UsageError, VerifyError
+from deepx_graph.errors import Diagnostic, UsageError, printable, suggest
 from deepx_graph.interop import load_plugins
+from deepx_graph.interop.public import public
 from deepx_graph.ir import Builder as Builder
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.provided import provide
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from deepx_graph.runtime.memory.pool import MemoryUse
     from deepx_graph.session.diagnose.bisection import Bisection
     from deepx_graph.session.equivalence import Equivalence
+    from deepx_graph.session.gradcheck import GradCheck
     from deepx_graph.session.programs import Loaded
     from deepx_graph.session.provenance import Provenance
     from deepx_graph.session.report.diff import Difference
@@ -43,10 +43,6 @@ if TYPE_CHECKING:
     from deepx_graph.session.report.info import ModuleInfo
     from deepx_graph.session.report.meaning import Meaning
     from deepx_graph.viz.draw import Drawing
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
 
 def _bundle(value: object) -> dict[str, str]:
     from deepx_graph.session.show.picture import bundle
@@ -95,45 +91,6 @@ def _unpickled(text: str, objects: Any = ()) -> Module:
 copyreg.pickle(Module, _pickled)
 
 
-def public(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, which raises UsageError for an argument of another type than its annotation, and no InferError."""
-    signature = inspect.signature(function)
-
-    @functools.cache
-    def hints() -> dict[str, Any]:
-        taken = {name: p.annotation for name, p in signature.parameters.items()}
-        return get_type_hints(SimpleNamespace(__annotations__=taken), function.__globals__)
-
-    @functools.wraps(function)
-    def called(*args: P.args, **kwargs: P.kwargs) -> R:
-        for name, value in signature.bind(*args, **kwargs).arguments.items():
-            if signature.parameters[name].kind is not inspect.Parameter.VAR_KEYWORD and not _fits(value, hints()[name]):
-                raise UsageError(Diagnostic(f"{function.__name__}: '{name}' cannot be of type {type(value).__name__}",
-                                            expected=str(signature.parameters[name].annotation)))
-        try:
-            return function(*args, **kwargs)
-        except InferError as e:
-            raise VerifyError(e.diagnostic(None)) from None
-
-    return called
-
-
-def _fits(value: object, hint: Any) -> bool:
-    """Whether a value may stand where the annotation is; any value may be asked whether it is true."""
-    if hint is Any or hint is bool:
-        return True
-    origin = get_origin(hint)
-    if origin in (Union, UnionType):
-        return any(_fits(value, h) for h in get_args(hint))
-    if origin is Sequence:
-        return isinstance(value, Sequence) and all(_fits(v, get_args(hint)[0]) for v in value)
-    if hint is int:
-        return hasattr(value, "__index__")
-    if hint is TextIO:
-        return hasattr(value, "write")
-    return isinstance(value, os.PathLike if hint is Path else origin or hint)
-
-
 @public
 def load(source: object, format: str | None = None, *, broadcast: bool = False, weights: str = "constants",
          max_nodes: int | None = None, max_file_bytes: int | None = None, data_root: str | Path | None = None,
@@ -165,7 +122,7 @@ def load(source: object, format: str | None = None, *, broadcast: bool = False, 
 def loads(text: str | bytes | bytearray | memoryview, format: str | None = None, *, broadcast: bool = False,
           weights: str = "constants", max_nodes: int | None = None, max_file_bytes: int | None = None,
           data_root: str | Path | None = None, lengths: Mapping[str, int] | None = None) -> Module:
-    """The program in a text, or in the bytes of a binary file; otherwise, and in what it raises, as `load`.
+    """The program in a text, or in the bytes of a binary file; otherwise, in its options and in what it raises, as `load`.
 
     Raises ParseError, VerifyError and LimitError with line and column; UsageError for an unknown format.
 
@@ -204,8 +161,8 @@ def dumps(module: Module, format: str | None = None, **options: Any) -> str: ...
 
 @public
 def dumps(module: Module, format: str | None = None, **options: Any) -> str | bytes:
-    """The module as text: `sea`, `hlo`, `stablehlo`, `relay`, `anf`, `cps`, or `deepx` with `dialect="seed"`, `"wire"` or
-    `"function"`; by default in the format that it was read from. `onnx` and `mlirbc` are bytes.
+    """The module as text: `sea`, `hlo`, `stablehlo`, `relay`, `anf`, `cps`, or `deepx` with, of `options`, `dialect="seed"`,
+    `"wire"` or `"function"`; by default in the format that it was read from. `onnx` and `mlirbc` are bytes.
 
     Raises UsageError for an unknown format, VerifyError, naming the node, for what the format cannot express.
 
@@ -240,8 +197,9 @@ def trace(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Module:
     """The program that a function of arrays is, written with `dx.xp`, operators, or functions of numpy.
 
     It is run once, on arrays without values. Arrays among the arguments, texts such as `f32[2,3]`, and those in nested tuples,
-    lists and dicts are inputs, named as the parameters; other arguments are as they are. What is not given is the type that an
-    annotation says, or the default. Results are the arrays in what the function gives, in order; dicts name them.
+    lists and dicts are inputs, named as the parameters, of the shape and dtype of the array or the text; other arguments are as
+    they are. What is not given is the type that an annotation says, or the default. Results are the arrays in what the function
+    gives, in order; dicts name them.
 
     Raises UsageError, with the line, where the function asks for the value of an array, and for an argument of which nothing is
     known; VerifyError where shapes do not fit.
@@ -258,9 +216,10 @@ def trace(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Module:
 def to_jax(module: Module) -> Callable[..., tuple[Any, ...]]:
     """A function of JAX that computes what the module's entry does: arrays by position or name in, a tuple of arrays out.
 
-    XLA compiles it as part of what calls it; `jax.grad` gives it the module's own gradient program, of any order. Sizes that the
-    module leaves open are those of each call. Raises UsageError where JAX is not imported and for inputs and results that are no
-    tensors; when called, VerifyError, with the place, for what StableHLO cannot express.
+    Arrays have the shapes and dtypes of the entry's parameters and results. XLA compiles it as part of what calls it; `jax.grad`
+    gives it the module's own gradient program, of any order. Sizes that the module leaves open are those of each call. Raises
+    UsageError where JAX is not imported and for inputs and results that are no tensors; when called, VerifyError, with the place,
+    for what StableHLO cannot express.
 
     >>> f = dx.to_jax(dx.trace(lambda x: x * x, "f32[]"))
     >>> float(f(np.float32(3))[0]), float(jax.grad(lambda x: f(x)[0])(np.float32(3)))
@@ -277,7 +236,8 @@ def jit(function: Callable[..., Any], *, static_argnames: str | Sequence[str] = 
     """The function of JAX, run as a compiled program of this library: the same trees in and out, numpy arrays for leaves.
 
     It is optimised and compiled when it is first called with arguments of some shapes and dtypes, and kept for those. Parameters in
-    `static_argnames` are Python values that the program is made for. Inside transformations of JAX it is the function itself.
+    `static_argnames` are Python values that the program is made for. `engine` and `threads` are as in `compile`. Inside
+    transformations of JAX it is the function itself.
 
     Raises UsageError where JAX is not imported and for an unknown engine; when called, what `from_jax` and `compile` raise.
 
@@ -315,24 +275,26 @@ def bisect(program: object, *args: Any, pipeline: str | None = None, inputs: Map
     environment variable DEEPX_GRAPH_JAX_PYTHON names, else this one). Or a module: then the passes of `pipeline` (`default`) are
     searched. Or the path of one module's dumps, or a list of files, the stages in order.
 
-    Stages are run on the arguments, on `inputs` (arrays by name), or on `samples` sets drawn from `seed`, at the edges of types and
-    sizes too. The result has `.found`, `.kind` (such as `"wrong element"` or `"code generation"`), `.wrong` (the stage),
-    `.departure` (the operations before and after), `.reproducer()` (the least module, and its inputs). Raises UsageError for a
-    program that is none of these, RunError where XLA refuses it.
+    Stages are run on the arguments, on `inputs` (arrays by name, of the shapes and dtypes of the parameters), or on `samples` sets
+    drawn from `seed`, at the edges of types and sizes too; none may take more memory than `max_bytes`. The result has `.found`,
+    `.kind` (such as `"wrong element"` or `"code generation"`), `.wrong` (the stage), `.departure` (the operations before and
+    after), `.reproducer()` (the least module, and its inputs). Raises UsageError for a program that is none of these, RunError
+    where XLA refuses it.
 
     >>> dx.bisect(dx.trace(lambda x: x * 2 + 1, "f32[4]"), samples=2).found
     False
     """
     from deepx_graph.session.diagnose import bisection
 
-    drawn = bisection.Inputs(None if inputs is None else dict(inputs), samples, seed)
+    drawn = bisection.Inputs(None if inputs is None else dict(inputs), samples, _natural("seed", seed))
     return bisection.bisect(program, args, kwargs, drawn, pipeline, max_bytes)
 
 
 @public
 def grad(module: Module, wrt: str | Sequence[str] | None = None, *, loop: str = "auto", budget: int | None = None) -> Module:
     """The gradient program: the entry's inputs, then one cotangent per floating or complex output, to the gradient of each floating
-    or complex input (or those named in `wrt`), in order.
+    or complex input (or those named in `wrt`), in order. Cotangents have the shapes and dtypes of their outputs, gradients those of
+    their inputs.
 
     `loop` says how the backward part of a loop gets the values that it needs: `keep` stores those of every iteration; `recompute`
     stores only the loop's variables; `sqrt` recomputes in runs, with memory that grows with the square root of the number of
@@ -346,6 +308,12 @@ def grad(module: Module, wrt: str | Sequence[str] | None = None, *, loop: str = 
     from deepx_graph.session import programs
 
     return programs.gradient(module, _names(wrt), loop, budget)
+
+
+def _natural(name: str, value: int) -> int:
+    if value < 0:
+        raise UsageError(Diagnostic(f"{name} cannot be {value}", expected="a whole number that is not negative"))
+    return value
 
 
 def _names(wrt: str | Sequence[str] | None) -> Sequence[str] | None:
@@ -372,7 +340,7 @@ def custom_vjp(module: Module, name: str, vjp_name: str) -> Module:
 @public
 def jvp(module: Module, wrt: str | Sequence[str] | None = None) -> Module:
     """The program of tangents: the entry's inputs, then one tangent per floating or complex input (or those named in `wrt`), to the
-    tangent of each floating or complex output, in order.
+    tangent of each floating or complex output, in order. A tangent has the shape and dtype of its input or output.
 
     Raises UsageError for an unknown input, VerifyError, with the place, for an operation without a derivative.
 
@@ -387,8 +355,8 @@ def jvp(module: Module, wrt: str | Sequence[str] | None = None) -> Module:
 
 @public
 def hvp(module: Module, wrt: str | Sequence[str] | None = None) -> Module:
-    """The program of Hessian-vector products: the inputs of the gradient program, then one tangent per input as in `jvp`, to the
-    tangents of the gradients.
+    """The program of Hessian-vector products: the inputs of the gradient program, then one tangent per input (or those named in
+    `wrt`) as in `jvp`, to the tangents of the gradients, each of the shape and dtype of its input.
 
     Raises UsageError for an unknown input, VerifyError, with the place, for an operation without a second derivative.
 
@@ -407,13 +375,14 @@ def compile(module: Module, *, optimize: bool = True, engine: str = "auto", thre
             data_root: str | Path | None = None, max_bytes: int | None = None, infeed: Any = None, out: TextIO | None = None,
             profile: bool = False, replicas: int = 1, partitions: int = 1, vector_bits: int | None = None,
             deterministic: bool = False) -> Compiled:
-    """A callable: numpy arrays in, a tuple of numpy arrays out; `.inputs` and `.outputs` have names and types.
+    """A callable: numpy arrays in, a tuple of numpy arrays out; `.inputs` and `.outputs` have names and types (shape and dtype).
 
-    The program is optimised by the pipeline `default` first; with `optimize=False` it is run as it stands, which is right for the
-    result of `optimize`. `engine` is `numpy`, `numexpr`, `native` or `auto`, `entry` another function to run, `max_bytes` the
-    memory that a run may take (half of the machine's). `seed` is for random numbers that the program leaves unseeded, `out` where
-    it prints, `data_root` the only folder whose files it may read and write. `profile` measures every kernel; the result is in
-    `.profile`.
+    Arrays come by position or name, and have exactly the shapes and dtypes of the inputs, where sizes are known; a Python number
+    does for one of rank 0. The program is optimised by the pipeline `default` first; with `optimize=False` it is run as it stands,
+    which is right for the result of `optimize`. `engine` is `numpy`, `numexpr`, `native` or `auto`, `entry` another function to
+    run, `max_bytes` the memory that a run may take (half of the machine's). `seed` is for random numbers that the program leaves
+    unseeded, `out` where it prints, `data_root` the only folder whose files it may read and write. `profile` measures every kernel;
+    the result is in `.profile`.
 
     `infeed` is an iterable of arrays, or of tuples of arrays, for infeed operations; what the last call put out is in `.outfeed`.
     With several `replicas` or `partitions` the program runs on that many simulated devices, which meet in its collectives: an
@@ -484,7 +453,8 @@ def build(module: Module, path: str | os.PathLike[str], *, header: str | os.Path
 
 @public
 def load_compiled(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Executable:
-    """The program that `Compiled.save` wrote: called as a compiled module is. Nothing is optimised or compiled.
+    """The program that `Compiled.save` wrote to the file `path`: called as a compiled module is, with arrays of the shapes and
+    dtypes that its `.inputs` name. Nothing is optimised or compiled.
 
     The file holds machine code, which runs with all rights of the process: load only what comes from where you trust. Raises
     UsageError without llvmlite, for a file that is damaged or no executable, and for one that another machine's processor is needed
@@ -506,7 +476,9 @@ def load_compiled(path: str | os.PathLike[str], *, max_bytes: int | None = None)
 @public
 def run(module: Module, /, *arrays: Any, engine: str = "auto", threads: int | None = None, seed: int = 0,
         **named: Any) -> tuple[Any, ...]:
-    """The results of the program for arrays by position or name, optimised and compiled for this one call.
+    """The results of the program, a tuple of numpy arrays, for `arrays` by position and `named` ones, optimised and compiled for
+    this one call. Arrays and options (`engine`, `threads`, `seed`) are as in `compile`; a result has the shape and dtype of its
+    output.
 
     Raises RunError, before anything runs, for inputs that are missing or do not fit; else as `compile`.
 
@@ -537,7 +509,8 @@ def equivalent(a: Module, b: Module, inputs: Mapping[str, Any] | None = None, *,
                max_bytes: int | None = None) -> Equivalence:
     """Whether two programs compute the same; false where they do not. `.kind` and `.evidence` say what that rests on.
 
-    Equal canonical forms come first (`identical`). Then numbers: on `inputs` (arrays by name) and on `count` samples drawn from
+    Equal canonical forms come first (`identical`). Then numbers: on `inputs` (arrays by name, of the shapes and dtypes of the
+    parameters, within `max_bytes` of memory) and on `count` samples drawn from
     `seed`, at the edges of types too, in the programs' own precision and in double precision. Floats may differ by what rounding in
     every operation can make of an output, which is tried; no tolerance is chosen. `.witness` has inputs that show a difference,
     `.departure` the operation at which `b` departs from `a`. Raises UsageError where inputs or outputs do not correspond.
@@ -553,7 +526,9 @@ def equivalent(a: Module, b: Module, inputs: Mapping[str, Any] | None = None, *,
 
 @public
 def explain_nan(module: Module, inputs: Mapping[str, Any], *, seed: int = 0, max_bytes: int | None = None) -> NonfiniteReport:
-    """Runs the program, on arrays by name, and says which operations made the NaN and infinities of its outputs.
+    """Runs the program, on `inputs`, and says which operations made the NaN and infinities of its outputs.
+
+    `inputs` are arrays by name, of the shapes and dtypes of the parameters; `seed` and `max_bytes` are as in `compile`.
 
     `.origins` are these, in the order of the run, with element, operands, iteration and causes; `.harmless` counts those that
     reach no output; `.lines()` is the report. Raises what running raises.
@@ -570,26 +545,32 @@ def explain_nan(module: Module, inputs: Mapping[str, Any], *, seed: int = 0, max
 @public
 def explain_error(module: Module, inputs: Mapping[str, Any], *, store_as: str | None = None, seed: int = 0,
                   max_bytes: int | None = None) -> RoundingReport:
-    """Runs the program, on arrays by name, beside itself in double precision, and says which operations lose digits.
+    """Runs the program, on `inputs`, beside itself in double precision, and says which operations lose digits.
+
+    `inputs` are arrays by name, of the shapes and dtypes of the parameters; `seed` and `max_bytes` are as in `compile`.
 
     `.outputs` are names with relative errors, `.cancellations` the operations that make errors large, `.nodes` all operations with
     their own errors and what each adds to those of the outputs. `store_as` is an element type such as `bf16`: `.stored` of a node
-    is then what storing that one value in it would do. Raises UsageError for a program that has nothing narrower than f64.
+    is then what storing that one value in it would do. Raises UsageError for a program that has nothing narrower than f64, and for
+    an unknown element type.
 
     >>> f = dx.trace(lambda x: (x + 1000) - 1000, "f32[3]")
     >>> [n.node.op.name for n in dx.explain_error(f, {"x": np.float32([0.1, 0.2, 0.3])}).cancellations]
     ['subtract']
     """
     from deepx_graph.numerics.rounding import explain_rounding
-    from deepx_graph.types import dtype_named
+    from deepx_graph.types import dtype_named, dtype_names
 
+    if store_as is not None and store_as not in dtype_names():
+        raise UsageError(Diagnostic(f"no element type '{printable(store_as)}'", expected="such as bf16 or f16",
+                                    hint=suggest(store_as, dtype_names())))
     format = None if store_as is None else dtype_named(store_as)
     return explain_rounding(module, inputs, format=format, seed=seed, max_bytes=max_bytes)
 
 
 @public
 def diff(a: Module, b: Module, *, as_written: bool = False) -> Meaning | Difference:
-    """What is different between two programs; false where nothing is.
+    """What is different in the program `b` from the program `a`; false where nothing is.
 
     They are inlined, unfused and simplified first: `.verdict` says whether they are known to mean the same, `.difference` what is
     left. With `as_written` they are compared as they stand, and the result is the difference alone: `.changes`, `.same` (how many
@@ -624,12 +605,14 @@ def why(module: Module, *, made: str, pipeline: str = "clean") -> Provenance: ..
 @public
 def why(module: Module, a: str | Node | None = None, b: str | Node | None = None, *, made: str | None = None,
         pipeline: str = "clean", engine: str = "auto", threads: int | None = None) -> Reason | FusionReport | Provenance:
-    """Why two nodes are, or are not, in one kernel: `.fused`, `.kind`, `.message`. Without nodes, all kernels and refusals.
+    """Why two nodes, `a` and `b`, are, or are not, in one kernel: `.fused`, `.kind`, `.message`. Without nodes, all kernels and
+    refusals; `lines()` is the report.
 
     With `made`, a name or an address after the pipeline: which rewrites made that node, `.steps`, each with its sides.
 
     A node is one of the module, its name, or an address such as `#17`. `pipeline` are the passes before fusion, as long as they
-    leave both nodes. Raises UsageError for one node alone, and for one that there is not.
+    leave both nodes; `engine` and `threads` are those that run the kernels, as in `compile`. Raises UsageError for one node alone,
+    and for one that there is not.
 
     >>> m = dx.trace(lambda x: dx.xp.sin(x * x), "f32[8]")
     >>> (product,), (sine,) = m.find("op:multiply"), m.find("op:sine")
@@ -678,8 +661,28 @@ def check(module: Module, budget: str | Sequence[str], *, pipeline: str = "defau
 
 
 @public
+def check_grad(module: Module, wrt: str | Sequence[str] | None = None, *, seed: int = 0, samples: int = 3,
+               data_root: str | Path | None = None) -> GradCheck:
+    """The gradients of a program beside finite differences, along random directions; true where all agree, `str` is the table.
+
+    `samples` sets of inputs, arrays of the shapes and dtypes of the parameters, are drawn from `seed`; floats are computed in
+    double precision where that is possible. `wrt` is as in `grad`, `data_root` as in `compile`. `.inputs` has each input with its
+    largest error.
+
+    Raises UsageError for an unknown input and for open sizes, VerifyError, with the place, for an operation without a gradient.
+
+    >>> bool(dx.check_grad(dx.trace(lambda x: dx.xp.sum(dx.xp.sin(x)), "f32[4]")))
+    True
+    """
+    from deepx_graph.session.gradcheck import check_gradient
+
+    root = None if data_root is None else Path(data_root)
+    return check_gradient(module, _names(wrt), seed=_natural("seed", seed), samples=samples, data_root=root)
+
+
+@public
 def memory(*, free: bool = False) -> MemoryUse:
-    """The memory that is kept for results.
+    """The memory that is kept for the arrays, of any shape and dtype, that programs give.
 
     Of the bytes kept, `in_use` are those of arrays in use, `free` are not; `limit` bounds both. With `free`, free memory is
     released first.
@@ -700,9 +703,9 @@ def memory(*, free: bool = False) -> MemoryUse:
 def draw(module: Module, path: str | os.PathLike[str] | None = None, *, format: str | None = None, **options: Any) -> Drawing:
     """A picture of the module, written to `path` when given: DOT, SVG, PNG or HTML by `format`, or by the suffix of `path`.
 
-    Options: `function` draws one function, `around` (a name of the source, or an address such as `#17`) with `depth` only what lies
-    near a node, `keep` only the nodes of these addresses. Above `max_nodes` boxes the picture is folded (by default to 40 where
-    there are more than 100); `collapse` draws a fused kernel as one box, `sideways` from left to right. `theme` is `light` or
+    Of `options`, `function` draws one function, `around` (a name of the source, or an address such as `#17`) with `depth` only what
+    lies near a node, `keep` only the nodes of these addresses. Above `max_nodes` boxes the picture is folded (by default to 40
+    where there are more than 100); `collapse` draws a fused kernel as one box, `sideways` from left to right. `theme` is `light` or
     `dark`, for a page also `auto`; `title` and `legend` stand above the graph.
 
     Raises UsageError for an unknown format, theme, function or node, and for PNG without a layout engine; LayoutError when a PNG is
@@ -717,7 +720,7 @@ def draw(module: Module, path: str | os.PathLike[str] | None = None, *, format: 
 
 
 __all__ = [
-    "bisect", "build", "check", "compile", "custom_vjp", "diff", "draw", "dumps", "equivalent", "explain_error",
+    "bisect", "build", "check", "check_grad", "compile", "custom_vjp", "diff", "draw", "dumps", "equivalent", "explain_error",
     "explain_nan", "from_jax", "grad", "hvp", "info", "jit", "jvp",
     "load", "load_compiled", "loads", "memory", "optimize", "register_custom_call", "run", "to_jax", "trace", "why",
 ]  # fmt: skip

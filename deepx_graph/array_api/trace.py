@@ -57,7 +57,10 @@ def _bound(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
     """The arguments by name, with what is not given. Raises UsageError for what nothing says."""
     if not callable(function):
         raise UsageError(f"no function is in an object of type {type(function).__name__}")
-    signature = inspect.signature(function)
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # one written in C, which does not say what it takes
+        raise UsageError(f"what {function!r} takes is not known: wrap it in a function of Python") from None
     try:
         given = signature.bind_partial(*args, **kwargs).arguments
     except TypeError as e:

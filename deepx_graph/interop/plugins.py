@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from deepx_graph import ops
 from deepx_graph.errors import Diagnostic, Source, UsageError, is_interrupt, printable
+from deepx_graph.interop.public import public
 from deepx_graph.interop.python_file import run_file
 from deepx_graph.ir import Module, Node, Op
 from deepx_graph.passes import REGISTRY
@@ -40,9 +41,11 @@ def _taken(what: str, name: str, old: object, new: object) -> None:
         raise UsageError(Diagnostic(f"there is {what} '{name}' already", hint="choose another name"))
 
 
+@public
 def register_op(op: Op, family: str = "plugin") -> Op:
-    """Makes an operation known: it is read and printed (in `sea`; elsewhere by its kernel or decomposition), listed, and found as
-    `deepx_graph.ops.NAME`. It runs, fuses and differentiates from its declaration alone. The operation itself is given back.
+    """Makes the operation `op` known: it is read and printed (in `sea`; elsewhere by its kernel or decomposition), listed under
+    `family`, and found as `deepx_graph.ops.NAME`. It runs, fuses and differentiates from its declaration alone, which says the
+    shapes and dtypes that it takes and gives. The operation itself is given back.
 
     Raises UsageError for a name that another operation has.
 
@@ -50,7 +53,7 @@ def register_op(op: Op, family: str = "plugin") -> Op:
     >>> cubed = dx.register_op(unary("cubed", "x^3.", widened(lambda x: x ** 3), kernel="x * x * x", kinds=("float",),
     ...                              source="arithmetic"))
     >>> b = dx.Builder()
-    >>> m = dx.Module((b.function("main", [("x", dx.trace(abs, "f32[2]").entry.params[0].type)], lambda x: [b(cubed, x)]),))
+    >>> m = dx.Module((b.function("main", [("x", "f32[2]")], lambda x: [b(cubed, x)]),))
     >>> dx.run(m, np.float32([1, 2]))
     (array([1., 8.], dtype=float32),)
     """
@@ -63,6 +66,7 @@ def register_op(op: Op, family: str = "plugin") -> Op:
     return op
 
 
+@public
 def register_rule(rule: Rule) -> Rule:
     """Makes the pass `simplify` apply a rewrite rule, behind its own. The rule itself is given back, so that this is a decorator.
 
@@ -85,8 +89,10 @@ def register_rule(rule: Rule) -> Rule:
     return rule
 
 
+@public
 def register_pass(pass_: P) -> P:
-    """Makes a pass known to pipelines by its `name`, with its fields as options. The class is given back: this is a decorator.
+    """Makes the class of a pass, `pass_`, known to pipelines by its `name`, with its fields as options. It is given back: this is
+    a decorator.
 
     Raises UsageError for a name that another pass has.
 
@@ -109,10 +115,12 @@ def register_pass(pass_: P) -> P:
     return pass_
 
 
+@public
 def register_engine(name: str, make: Callable[[int | None], Engine]) -> None:
-    """Makes an engine known: `make(threads)` gives it, with as many threads as asked for, or None.
+    """Makes an engine known by `name`: `make(threads)` gives it, with as many threads as asked for, or None.
 
-    Raises UsageError for a name that another engine has.
+    Its kernels get numpy arrays of the shapes and dtypes that the types of nodes say, and give such. Raises UsageError for a name
+    that another engine has.
 
     >>> from deepx_graph.runtime import engines
     >>> dx.register_engine("mine", lambda threads: engines.get("numpy", threads))
@@ -132,11 +140,14 @@ def _language(name: str, summary: str, suffixes: tuple[str, ...]) -> Format:
     return known or Format(name, summary, suffixes, __name__, reads=False, writes=False, language=nothing)
 
 
+@public
 def register_reader(name: str, read: Callable[[Source, ReadOptions], ReadResult | Module], *,
                     detect: Callable[[str], float] = lambda text: 0.0, suffixes: tuple[str, ...] = (), summary: str = "") -> None:
-    """Makes a language readable: `read(source, options)` gives the module, `detect(text)` how likely a text is of it, 0 to 1.
+    """Makes the language `name` readable: `read(source, options)` gives the module, `detect(text)` how likely a text is of it, 0
+    to 1.
 
-    `suffixes`, such as `.rpn`, tell files whose text does not. Raises UsageError for a language of this package.
+    `suffixes`, such as `.rpn`, tell files whose text does not; `summary` describes it in lists. Raises UsageError for a language of
+    this package.
 
     >>> dx.register_reader("squares", lambda source, options: dx.trace(lambda x: x * x, source.text.strip()))
     >>> dx.loads("f32[3]", "squares").entry
@@ -151,8 +162,11 @@ def register_reader(name: str, read: Callable[[Source, ReadOptions], ReadResult 
     FORMATS[name] = replace(known, reads=True, suffixes=suffixes or known.suffixes, language=language)
 
 
+@public
 def register_printer(name: str, write: Callable[[Module], str], *, suffixes: tuple[str, ...] = (), summary: str = "") -> None:
-    """Makes a language writable: `write(module)` gives the text. Raises UsageError for a language of this package.
+    """Makes the language `name` writable: `write(module)` gives the text. `suffixes` and `summary` are as in `register_reader`.
+
+    Raises UsageError for a language of this package.
 
     >>> dx.register_printer("names", lambda module: " ".join(n.op.name for n in module.entry.nodes))
     >>> dx.dumps(dx.trace(lambda x: x * x, "f32[3]"), "names")
@@ -163,6 +177,7 @@ def register_printer(name: str, write: Callable[[Module], str], *, suffixes: tup
     FORMATS[name] = replace(known, writes=True, suffixes=suffixes or known.suffixes, language=language)
 
 
+@public
 def register_view(name: str, show: Callable[[Module, Node], str | Iterable[str]], *, title: str = "") -> None:
     """Makes a view of the terminal browser, behind a key and a tab of its own: `show(module, node)` gives the text about the
     selected node, as one text or as lines. `title` is what its tab says, by default the name.

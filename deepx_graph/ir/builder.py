@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import InferError, VerifyError
+from deepx_graph.errors import Diagnostic, InferError, UsageError, VerifyError
 from deepx_graph.ir import peephole
 from deepx_graph.ir.function import Function
 from deepx_graph.ir.node import NOWHERE, Node, Origin
@@ -31,11 +31,19 @@ from deepx_graph.ir.structure import (
     TUPLE,
 )
 from deepx_graph.literal import Literal
-from deepx_graph.types import DType, FunctionType, TensorType, TupleType, Type, as_tensor, scalar
+from deepx_graph.types import DType, FunctionType, TensorType, TupleType, Type, as_tensor, scalar, tensor_named
 
 _loops = itertools.count()
 
 LoopBody = Callable[[tuple[Node, ...]], tuple[Node, Sequence[Node]]]
+
+
+def _as_type(type: Type | str) -> Type:
+    """The type that was given, or that a text names."""
+    try:
+        return tensor_named(type) if isinstance(type, str) else type
+    except ValueError as e:
+        raise UsageError(Diagnostic(str(e), expected="such as f32[2,3]")) from None
 
 
 def fresh_loop() -> int:
@@ -50,7 +58,7 @@ class Builder:
     Raises VerifyError, at that origin, for operands and attributes that do not fit.
 
     >>> b = dx.Builder()
-    >>> f = b.function("main", [("x", dx.trace(abs, "f32[3]").entry.params[0].type)], lambda x: [x * x + 1])
+    >>> f = b.function("main", [("x", "f32[3]")], lambda x: [x * x + 1])
     >>> dx.run(dx.Module((f,)), np.float32([1, 2, 3]))
     (array([ 2.,  5., 10.], dtype=float32),)
     """
@@ -105,11 +113,16 @@ class Builder:
 
     # --- leaves and tuples
 
-    def param(self, index: int, type: Type, name: str = "") -> Node:
-        """A parameter. Each call makes a new one."""
+    def param(self, index: int, type: Type | str, name: str = "") -> Node:
+        """A parameter, of a type or of what a text such as `f32[2,3]` names. Each call makes a new one.
+
+        Raises UsageError for a text that is no type.
+        """
+        type = _as_type(type)
         return Node(PARAM, (), (index, type), type, Origin(name, self.origin.spans, (), self.origin.notes))
 
     def literal(self, value: Literal) -> Node:
+        """A constant from a literal, which has its type."""
         return self.intern(CONSTANT, (), (value,), value.type, self.origin)
 
     def constant(self, value: Any, dtype: DType | None = None) -> Node:
@@ -129,6 +142,7 @@ class Builder:
         return self(TUPLE, *items)
 
     def proj(self, node: Node, index: int) -> Node:
+        """An item of a tuple, or a result of an operation with several, from 0."""
         return self(PROJ, node, index=index)
 
     def items(self, node: Node) -> tuple[Node, ...]:
@@ -168,8 +182,12 @@ class Builder:
         """The results of calling a function value."""
         return self.items(self(CALL_VALUE, function, *args))
 
-    def function(self, name: str, params: Sequence[tuple[str, Type]], body: Callable[..., Sequence[Node]],
+    def function(self, name: str, params: Sequence[tuple[str, Type | str]], body: Callable[..., Sequence[Node]],
                  **fields: Any) -> Function:
-        """The function whose results are `body(*params)`; `fields` are those of Function."""
+        """The function whose results are `body(*params)`.
+
+        `params` are names with types, or with texts such as `f32[2,3]`; `fields` are those of Function. Raises UsageError for a
+        text that is no type.
+        """
         nodes = tuple(self.param(k, type, n) for k, (n, type) in enumerate(params))
         return Function(name, nodes, tuple(body(*nodes)), **fields)

@@ -100,6 +100,7 @@ class Function(InNotebook, Searched):
 
     @cached_property
     def type(self) -> FunctionType:
+        """The types of the parameters, and those of the results."""
         return FunctionType(tuple(p.type for p in self.params), tuple(r.type for r in self.results))
 
     def result_name(self, k: int) -> str:
@@ -247,6 +248,7 @@ class Module(InNotebook, Searched):
 
     @property
     def entry(self) -> Function:
+        """The function that runs. Raises UsageError where there is none of that name."""
         return self[self.entry_name]
 
     @property

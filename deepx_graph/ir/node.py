@@ -123,6 +123,7 @@ class Node:
 
     @property
     def span(self) -> Span | None:
+        """The first place in the source; None where there is none."""
         return self.origin.span
 
     # --- operators, which make nodes as `dx.xp` does

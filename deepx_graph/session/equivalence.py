@@ -2,7 +2,7 @@
 
 1. Their canonical forms are equal (`session/report/meaning.py`): the same operations, exactly or up to laws of real numbers.
 2. They give the same numbers for samples, those at the edges of types among them: to the bit, or within what rounding in every
-   operation of the first can make of its outputs (`validation/engines.py`); and, where they can be computed so, in double precision
+   operation of the first can make of its outputs (`numerics/noise.py`); and, where they can be computed so, in double precision
    within what rounding in double precision can, and that of constants which only one of them has (`validation/constants.py`). So a
    coefficient that is wrong in the sixth digit is not taken for rounding.
 3. They are equal as algebra: the same over residues modulo several primes (`validation/algebra.py`). That sees no rounding,

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import DeepxGraphError, UsageError, an, printable
+from deepx_graph.errors import DeepxGraphError, UsageError, an, counted, printable
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.structure import PARAM
@@ -86,7 +86,14 @@ class GradCheck:
 
     @property
     def ok(self) -> bool:
+        """Whether all gradients agree."""
         return all(i.ok for i in self.inputs)
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __repr__(self) -> str:
+        return f"<gradients of {counted(len(self.inputs), 'input')}: {'agree' if self.ok else 'do not agree'}>"
 
     def to_json(self) -> dict[str, object]:
         """The report as plain data."""

@@ -6,7 +6,6 @@ import io
 import itertools
 import math
 import os
-import re
 import zipfile
 import zlib
 from collections.abc import Collection, Mapping, Sequence
@@ -23,7 +22,7 @@ from deepx_graph.literal import Array
 from deepx_graph.runtime.compile import memory_limit
 from deepx_graph.runtime.inputs import Port, input_ports, mismatch, whole_types
 from deepx_graph.runtime.specialise import specialise
-from deepx_graph.types import ANY, F32, STRING, DType, TensorType, dtype_named, dtype_names, dtype_of, tensor
+from deepx_graph.types import ANY, F32, STRING, DType, TensorType, dtype_of, names_tensor, tensor_named
 
 MAX_HEADER = 10_000
 """Characters of an npy header that are looked at."""
@@ -162,7 +161,6 @@ def unique_names(names: Sequence[str]) -> list[str]:
 
 
 WISHES = ("random", "zeros", "ones", "iota")
-_SHAPE = re.compile(r"([a-z]+\d*[a-z0-9]*)?\s*\[([\d\s,]*)\]")
 
 
 def random_inputs(ports: Sequence[Port], seed: int, given: Collection[str] = (), max_bytes: int | None = None) -> dict[str, Array]:
@@ -191,7 +189,7 @@ def wished_inputs(ports: Sequence[Port], wishes: Mapping[str, str], seed: int, m
 
 def is_wish(text: str) -> bool:
     """Whether a text says how an array is to be made; any other names a file."""
-    return not text.endswith(".npy") and (_SHAPE.fullmatch(text) is not None or text.partition(" ")[0] in WISHES)
+    return not text.endswith(".npy") and (names_tensor(text) or text.partition(" ")[0] in WISHES)
 
 
 def generated(ports: Mapping[str, Port], wishes: Mapping[str, str], seed: int, max_bytes: int | None = None) -> dict[str, Array]:
@@ -275,8 +273,9 @@ def _static(port: Port, type: object) -> TensorType:
 
 def shaped(port: Port, text: str) -> TensorType:
     """The type that a text such as `f32[2,3]` or `[2,3]` names; the dtype of the port where it names none."""
-    m = _SHAPE.fullmatch(text.strip())
-    if m is None or (m[1] and m[1] not in dtype_names()):
-        raise UsageError(Diagnostic(f"input '{port.name}' cannot have the type '{text.strip()}'", expected="such as f32[8,128]"))
     known = port.type.dtype if isinstance(port.type, TensorType) and port.type.dtype is not ANY else F32
-    return tensor(dtype_named(m[1]) if m[1] else known, tuple(int(d) for d in m[2].replace(" ", "").split(",") if d))
+    try:
+        return tensor_named(text, known)
+    except ValueError:
+        wrong = Diagnostic(f"input '{port.name}' cannot have the type '{text.strip()}'", expected="such as f32[8,128]")
+        raise UsageError(wrong) from None

@@ -58,9 +58,11 @@ from deepx_graph.types.kinds import (
     is_state,
     is_static,
     leaves,
+    names_tensor,
     nbytes,
     scalar,
     tensor,
+    tensor_named,
     type_of_array,
 )
 from deepx_graph.types.symbols import (
@@ -83,6 +85,6 @@ __all__ = [
     "STATE", "STRING", "TAPE", "U2", "U4", "U8", "U16", "U32", "U64", "DType", "DataType", "Dim", "Dims", "FunctionType", "Kind",
     "RefType", "Sizes", "StateType", "TapeType", "TensorType", "TupleType", "Type", "VarType", "add_dims", "as_tensor",
     "bind_sizes", "compatible", "dim_value", "dtype_named", "dtype_names", "dtype_of", "is_state", "is_static", "leaves",
-    "merge_dims", "merge_types", "mul_dims", "nbytes", "resolve", "resolve_type", "same_dim", "scalar", "tensor",
-    "type_of_array",
+    "merge_dims", "merge_types", "mul_dims", "names_tensor", "nbytes", "resolve", "resolve_type", "same_dim", "scalar", "tensor",
+    "tensor_named",    "type_of_array",
 ]  # fmt: skip

@@ -7,6 +7,7 @@ Types are frozen values, compared by content and printed as `f32[2,3]`. Sizes ar
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import InferError, an
-from deepx_graph.types.dtypes import ANY, DType, dtype_of
+from deepx_graph.types.dtypes import ANY, DType, dtype_named, dtype_names, dtype_of
 
 Dim = int | str
 Dims = tuple[Dim, ...]
@@ -228,6 +229,24 @@ TAPE = TapeType()
 def tensor(dtype: DType, dims: Dims | None = ()) -> TensorType:
     """The tensor type, shared: asking twice gives the same object while it is cached."""
     return TensorType(dtype, dims)
+
+
+_NAMED = re.compile(r"([a-z]+\d*[a-z0-9]*)?\s*\[([\d\s,]*)\]")
+
+
+def names_tensor(text: str) -> bool:
+    """Whether a text has the form of a type such as `f32[2,3]` or `[2,3]`."""
+    return _NAMED.fullmatch(text) is not None
+
+
+def tensor_named(text: str, dtype: DType | None = None) -> TensorType:
+    """The type that a text such as `f32[2,3]` names, or `[2,3]` where a dtype is known. Raises ValueError where it names none."""
+    m = _NAMED.fullmatch(text.strip())
+    if m is None or (m[1] not in dtype_names() if m[1] else dtype is None):
+        raise ValueError(f"'{text.strip()}' is no type of a tensor")
+    known = dtype_named(m[1]) if m[1] else dtype
+    assert known is not None
+    return tensor(known, tuple(int(d) for d in m[2].replace(" ", "").split(",") if d))
 
 
 def scalar(dtype: DType) -> TensorType:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -41,27 +45,52 @@ def output(out: Any, measured: bool) -> Any:
     return out.output_type, kinds, "" if measured else re.sub(r"#\d+", "#", text)
 
 
+def executed(stored: Any, notebook: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, at: int = 0,
+             more: Sequence[str] = ()) -> Any:
+    """The notebook after a run of all cells, with more cells of code before the one `at`."""
+    monkeypatch.setenv("IPYTHONDIR", str(folder))
+    run = nbformat.from_dict(copy.deepcopy(stored))
+    run.cells[at:at] = [nbformat.v4.new_code_cell(source) for source in more]
+    resources = {"metadata": {"path": str(notebook.parent)}}
+    nbclient.NotebookClient(run, timeout=120, coalesce_streams=True, resources=resources).execute()
+    return run
+
+
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_shows_what_is_stored(notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     stored = nbformat.read(notebook, as_version=4)
     nbformat.validate(stored)
     codes = [cell for cell in stored.cells if cell.cell_type == "code"]
     assert all(cell.get("execution_count") for cell in codes), "the notebook is stored as it was run"
-    run = nbformat.from_dict(stored)
-    resources = {"metadata": {"path": str(notebook.parent)}}
-    nbclient.NotebookClient(run, timeout=120, coalesce_streams=True, resources=resources).execute()
+    run = executed(stored, notebook, tmp_path, monkeypatch)
     assert outputs(run) == outputs(stored)
 
 
-def test_what_jax_writes_is_the_text_that_stands_in_for_it(tmp_path: Path) -> None:
+def packages_of_jax() -> str:
+    """The folder of JAX's packages, for this Python; skips the test where there is none."""
+    if find_spec("jax"):
+        return ""
     python = os.environ.get(VARIABLE)
     if not python:
-        pytest.skip(f"{VARIABLE} names no Python with JAX")
-    first = next(c.source for c in nbformat.read(WITH_JAX, as_version=4).cells if c.cell_type == "code")
+        pytest.skip(f"{VARIABLE} names no Python with JAX, and there is none here")
+    asked = "import os, sys, jax; print(*sys.version_info[:2], os.path.dirname(os.path.dirname(jax.__file__)))"
+    done = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=True)
+    major, minor, folder = done.stdout.strip().split(" ", 2)
+    if (int(major), int(minor)) != sys.version_info[:2]:
+        pytest.skip(f"JAX is there for Python {major}.{minor}, and this is another")
+    return folder
+
+
+def test_the_notebook_runs_with_jax_as_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All cells, in a kernel that has JAX: what it traces computes what the text computes that stands in for it."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), packages_of_jax()])))
+    stored = nbformat.read(WITH_JAX, as_version=4)
     traced = tmp_path / "traced.sea"
-    code = f"{first}\nassert 'jax' in globals()\nopen({str(traced)!r}, 'w').write(dx.dumps(program, 'sea'))"
-    done = subprocess.run([python, "-c", code], cwd=WITH_JAX.parent, capture_output=True, text=True, check=False,
-                          env=os.environ | {"PYTHONPATH": str(ROOT)})
-    assert done.returncode == 0, done.stderr
+    more = f"assert 'jax' in globals()\nopen({str(traced)!r}, 'w').write(dx.dumps(program, 'sea'))"
+    first = next(k for k, cell in enumerate(stored.cells) if cell.cell_type == "code")
+    run = executed(stored, WITH_JAX, tmp_path, monkeypatch, at=first + 1, more=[more])
+    del run.cells[first + 1]
+    assert outputs(run)[0] == outputs(stored)[0]
+    assert [(source, [o[:2] for o in found]) for source, found in outputs(run)] == [
+        (source, [o[:2] for o in found]) for source, found in outputs(stored)]  # fmt: skip
     assert dx.equivalent(dx.load(traced), dx.load(ROOT / "examples" / "classifier_loss.mlir"), count=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import inspect
 import os
 import re
@@ -54,11 +55,80 @@ ERRORS = {n for n in CLASSES if issubclass(getattr(dx, n), dx.DeepxGraphError)} 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_function_says_what_it_raises(name: str) -> None:
     """By the name of an error that there is; or that it raises nothing of its own."""
-    text = " ".join((inspect.getdoc(getattr(dx, name)) or "").partition(">>>")[0].split())
+    text = prose(name)
     said = re.findall(r"[Rr]aises (.*?)(?:\.(?: |$))", text)
     assert said, "the docstring does not say what is raised"
     named = {w for clause in said for w in re.findall(r"\b\w+Error\b|\bCheckFailed\b", clause)}
     assert named <= ERRORS and (named or re.search(r"[Rr]aises (nothing|what)", text)), said
+
+
+def prose(name: str) -> str:
+    """The docstring of a public function without its example."""
+    return " ".join((inspect.getdoc(getattr(dx, name)) or "").partition(">>>")[0].split())
+
+
+def unnamed_parameters(name: str) -> set[str]:
+    """Those of which the docstring says nothing, nor does that of a function that it refers to (as `load`)."""
+    others = [o for o in re.findall(r"\bas (?:in )?`(\w+)`", prose(name)) if o in FUNCTIONS]
+    said = " ".join(map(prose, [name, *others]))
+    return {p for p in inspect.signature(getattr(dx, name)).parameters
+            if p not in ("module", "args", "kwargs") and not re.search(rf"\b{p}\b", said)}
+
+
+def without_types(name: str) -> bool:
+    """Whether arrays go in or out and the docstring does not speak of their shapes and dtypes."""
+    example = (inspect.getdoc(getattr(dx, name)) or "").partition(">>>")[2]
+    arrays = re.search(r"\bnp\.|\barrays?\b", prose(name) + example)
+    return bool(arrays) and not all(re.search(said, prose(name)) for said in (r"\bshapes?\b", r"\bdtypes?\b|\belement types?\b"))
+
+
+UNITS = {"bytes": r"\bbytes\b|\bmemory\b", "budget": r"\bbytes\b|\bfigure\b", "bits": r"\bvectors\b", "timeout": r"\bseconds\b"}
+"""The last word of a parameter's name, and what its docstring then says."""
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_describes_what_it_takes(name: str) -> None:
+    """Every parameter is named; arrays have shapes and dtypes, quantities their units."""
+    assert not unnamed_parameters(name)
+    assert not without_types(name)
+    last = {p.rpartition("_")[2] for p in inspect.signature(getattr(dx, name)).parameters}
+    delegated = re.search(r"\bas (?:in )?`", prose(name))
+    assert [w for w, said in UNITS.items() if w in last and not re.search(said, prose(name)) and not delegated] == []
+
+
+def test_the_checks_on_docstrings_find_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def careless(module: dx.Module, arrays: Any, slack: int) -> None:
+        """Runs on arrays, as `grad` does."""
+
+    monkeypatch.setattr(dx, "careless", careless, raising=False)
+    assert unnamed_parameters("careless") == {"slack"} and without_types("careless")
+
+
+def members(kind: type) -> Iterable[tuple[str, str]]:
+    """The public methods and properties that a class of this package defines or inherits from one, and their docstrings."""
+    for base in kind.__mro__:
+        for name, value in vars(base).items() if base.__module__.startswith("deepx_graph") else ():
+            inner = getattr(value, "func", getattr(value, "fget", getattr(value, "__func__", value)))
+            if not name.startswith("_") and inspect.isfunction(inner):
+                yield f"{base.__name__}.{name}", inspect.getdoc(inner) or ""
+
+
+def results() -> list[type]:
+    """The classes of this package that public functions give."""
+    found: set[type] = set()
+    for name in FUNCTIONS:
+        function = inspect.unwrap(getattr(dx, name))
+        source = inspect.getsource(sys.modules[function.__module__])
+        homes = {n: home for home, n in re.findall(r"^    from (deepx_graph\S+) import (\w+)$", source, re.MULTILINE)}
+        words = re.findall(r"\w+", str(inspect.signature(function).return_annotation))
+        found |= {getattr(importlib.import_module(homes[w]), w) for w in words if w in homes}
+    return sorted(found, key=lambda kind: kind.__name__)
+
+
+@pytest.mark.parametrize("kind", [*(getattr(dx, n) for n in CLASSES), *results()], ids=lambda kind: kind.__name__)
+def test_every_member_of_what_is_public_is_described(kind: type) -> None:
+    assert len(inspect.getdoc(kind) or "") > 20
+    assert [name for name, said in members(kind) if len(said) < 10] == []
 
 
 @pytest.mark.parametrize("name", [n for n in [*FUNCTIONS, *CLASSES] if n not in APART and n not in JAX])

@@ -41,9 +41,10 @@ _KNOWN: dict[str, Registered] = {}
 def register_custom_call(target: str, function: Call | None, *, side_effect: bool = False, config: bool = False) -> None:
     """Registers what custom calls of `target` do: `function(*arrays)` returns an array, or a tuple of arrays for several results.
 
-    The results must have exactly the types that the program states. Calls with `side_effect` are all made, in the order of the
-    program; this is looked up when a program is read. With `config` the function also gets `config=`, the text of the call's
-    backend_config. None unregisters a target. Raises UsageError for a name that is no text and a function that cannot be called.
+    Arrays come in the shapes and dtypes of the operands; the results must have exactly those that the program states. Calls with
+    `side_effect` are all made, in the order of the program; this is looked up when a program is read. With `config` the function
+    also gets `config=`, the text of the call's backend_config. None unregisters a target. Raises UsageError for a name that is no
+    text and a function that cannot be called.
 
     >>> dx.register_custom_call("triple", lambda x: 3 * x)
     >>> text = '''HloModule m

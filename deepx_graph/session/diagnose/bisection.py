@@ -159,7 +159,7 @@ def bisect(program: object, args: Sequence[Any], kwargs: Mapping[str, Any], inpu
             names = ", ".join(printable(m.name) for m in dumped)
             raise UsageError(f"bisect: the folder has stages of {counted(len(dumped), 'module')}: {names}")
         return bisect_dumped(dumped[0], inputs, max_bytes=max_bytes)
-    if isinstance(program, (list, tuple)):
+    if isinstance(program, (list, tuple)) and all(isinstance(p, (str, Path)) for p in program):
         stages = [file_stage(Path(p).name, Path(p)) for p in program]
         return bisect_stages(stages[0].title if stages else "", stages, inputs, max_bytes=max_bytes)
     text, arrays = lowered(program, args, kwargs)

@@ -126,7 +126,7 @@ def lowered(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tupl
 
     Raises UsageError for an object that is none, and for arguments that are not its inputs one by one.
     """
-    if not hasattr(jitted, "lower"):
+    if not hasattr(jitted, "lower") or "jax" not in sys.modules:
         raise UsageError(Diagnostic(f"bisect: cannot take {type(jitted).__name__}",
                                     expected="a module, a path, or a function made by jax.jit"))
     tree: Any = sys.modules["jax"].tree_util

@@ -1,7 +1,7 @@
 """What must hold of any program: each check says what does not, or nothing.
 
 The reference is the program as it stands on the engine `numpy`. Floats may differ from it by what rounding in every operation can
-make of them (`validation/engines.py`); all else, and what is only written and read back, is exact.
+make of them (`numerics/noise.py`); all else, and what is only written and read back, is exact.
 """
 
 from __future__ import annotations

@@ -21,6 +21,10 @@ MAX_BOUNDED = 1 << 20
 """Elements of an array that is an option and no operand: a shape, say. A splat takes no memory and may stand for any number."""
 
 
+BLOCK = 1 << 16
+"""Elements that are compared at a time: an array may be larger than memory, and is seldom all of one value."""
+
+
 def content(array: Array) -> bytes:
     """The elements as bytes, different for different arrays of one type: those in memory, texts in UTF-8 each behind its length."""
     if not array.dtype.hasobject:
@@ -82,7 +86,8 @@ class Literal:
         if self.is_splat:
             return first  # type: ignore[no-any-return]
         bits = np.ascontiguousarray(self.array).reshape(-1).view(np.uint8).reshape(self.array.size, -1)
-        return first if bool((bits == bits[0]).all()) else None
+        blocks = range(0, len(bits), BLOCK)
+        return first if all(bool((bits[k : k + BLOCK] == bits[0]).all()) for k in blocks) else None
 
     @cached_property
     def _key(self) -> tuple[Any, ...]:

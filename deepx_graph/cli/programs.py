@@ -41,6 +41,10 @@ def add_opt(parser: argparse.ArgumentParser) -> None:
                              "(default: what the output's name ends in, or as read)")
     parser.add_argument("--dialect", choices=DIALECTS, help="which dialect of deepx to write")
     parser.add_argument("--opset", type=count, metavar="N", help="the version of the operator set of ONNX to write (18)")
+    parser.add_argument("--external-data", action="store_true",
+                        help="write the weights of an ONNX model into FILE.data beside it, as is done anyway for 2 GiB and more")
+    parser.add_argument("--debug-info", action="store_true",
+                        help="keep what an exporter of ONNX notes at nodes for debugging: stack traces, scopes")
     add_part(parser, "--extract", "cut these nodes out first, as a program of its own: a query, such as 'op:dot_general'")
     parser.add_argument("--list-passes", action="store_true", help="list the passes and their options, and do nothing")
     parser.add_argument("--split-input-file", action="store_true",
@@ -57,6 +61,7 @@ def add_opt(parser: argparse.ArgumentParser) -> None:
 
 
 def run_opt(args: Arguments) -> int:
+    from deepx_graph.session import programs
 
     if args.list_passes:
         return _list_passes(args)
@@ -64,10 +69,12 @@ def run_opt(args: Arguments) -> int:
         return _in_pieces(args)
     start, form = time.perf_counter(), wanted_form(args)
     part = chosen_part(args, args.extract)
-    keeps = form == "onnx" and args.pass_pipeline == "default" and not args.opset and not part
+    keeps = form == "onnx" and args.pass_pipeline == "default" and not part
     module = read_program(args, operators="kept" if keeps else "lowered").module
-    if keeps and module.format == "onnx":
+    if keeps and module.format == "onnx" and not _is_before(args.opset, module):
         return _shrink(args, module)
+    if keeps and module.format == "onnx" and module.source is not None:
+        module = programs.loads(module.source, module.format, reading_options(args)).module
     module = part.extracted(module) if part else module
     read = time.perf_counter() - start
     done = _optimised(args, module)
@@ -76,6 +83,13 @@ def run_opt(args: Arguments) -> int:
     for line in [] if done.validated is None or args.json else done.validated.lines():
         say(line)
     return 0
+
+
+def _is_before(opset: int | None, module: Module) -> bool:
+    """Whether an operator set is asked for that is earlier than that of the model: its operators cannot stay what they are."""
+    from deepx_graph.text.onnx.printer.model import own_opset
+
+    return opset is not None and opset < own_opset(module)
 
 
 def _optimised(args: Arguments, module: Module) -> Optimised:
@@ -120,10 +134,13 @@ def _in_pieces(args: Arguments) -> int:
 
 def _shrink(args: Arguments, module: Module) -> int:
     """From ONNX to ONNX: operators stay what they are. Says what has changed; exit code 1 where results differ."""
-    from deepx_graph.session.shrink import shrink
+    from deepx_graph.session.shrink import ShrinkOptions, shrink
 
-    found = shrink(module, reading_options(args))
-    emit(bytes(found.data), args.output)
+    found = shrink(module, reading_options(args), ShrinkOptions(args.opset, args.debug_info))
+    if args.output in (None, "-"):
+        emit(found.encoded(), args.output)
+    else:
+        found.save(args.output, args.external_data)
     if args.json and args.output not in (None, "-"):
         emit_report("shrink", found.to_json())
     else:

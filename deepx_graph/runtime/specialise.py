@@ -99,7 +99,9 @@ def is_open(function: Function) -> bool:
 class _Specialiser:
     """Rebuilds functions on demand, one after the other, on an explicit stack."""
 
-    def __init__(self, module: Module, seed: int, data_root: Path | None, arguments: InputValues | None = None) -> None:
+    def __init__(self, module: Module, seed: int, data_root: Path | None, arguments: InputValues | None = None,
+                 around: Sizes | None = None) -> None:
+        self.around = around or {}  # what symbols are that a body of an operation shares with what is around it
         self.module, self.seed, self.arguments = module, seed, arguments
         self.world = Host(data_root)
         self.open = self._open_functions()
@@ -178,6 +180,7 @@ class _Specialiser:
         for p, actual in zip(function.params, request[1], strict=True):
             type = _param_type(function, p, actual, sizes)
             new[p] = Node(PARAM, (), (index_of(p), type), type, p.origin)
+        sizes = {**self.around, **sizes}
         for node in function.nodes:
             if node in new:
                 continue
@@ -218,7 +221,7 @@ class _Specialiser:
         if path is not None and not is_static(node.attr("type")):
             return path, merge_types(node.attr("type"), self._type_of_file(node, path))
         return tuple(
-            self._body(v, inputs) if a.kind == "function" else resolve(v, a.kind, sizes)
+            self._body(v, inputs, sizes) if a.kind == "function" else resolve(v, a.kind, sizes)
             for a, v in zip(node.op.attrs, node.attrs, strict=True)
         )
 
@@ -229,7 +232,7 @@ class _Specialiser:
         except RunError as e:
             raise RunError(*(replace(d, span=d.span or node.span) for d in e.diagnostics)) from None
 
-    def _body(self, body: Function, inputs: Sequence[Node]) -> Function:
+    def _body(self, body: Function, inputs: Sequence[Node], sizes: Sizes) -> Function:
         """The body of an operation for operands of these types; its scalar parameters take the operands' dtype."""
         if not is_open(body) or len(body.params) != len(inputs):
             return body
@@ -237,7 +240,7 @@ class _Specialiser:
         for p, i in zip(body.params, inputs, strict=True):
             by_element = isinstance(p.type, TensorType) and p.type.dims == () and isinstance(i.type, TensorType)
             types.append(scalar(i.type.dtype) if by_element and isinstance(i.type, TensorType) else i.type)
-        inner = _Specialiser(Module((body,), body.name), self.seed, self.world.data_root)
+        inner = _Specialiser(Module((body,), body.name), self.seed, self.world.data_root, around=sizes)
         return inner.run((body.name, tuple(types)))[0]
 
     def _node(self, node: Node, inputs: tuple[Node, ...], attrs: tuple[Any, ...]) -> Node:

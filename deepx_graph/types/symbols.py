@@ -1,13 +1,14 @@
 """Types with symbols: those that must agree, the arithmetic of dimensions, and what symbols are once the inputs are known.
 
-Expressions over symbols (`?1*3`, `(?1+2)*?2`) have names, ints, `+`, `*` and brackets.
+Expressions over symbols (`?1*3`, `(?1+2)*?2`) have names, ints, `+`, `*`, brackets and the functions of `FUNCTIONS`, such as
+`div(?1,2)`.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from deepx_graph.errors import InferError
@@ -97,7 +98,30 @@ Sizes = dict[str, Any]
 """What each symbol is: the size of a dimension, and of a type variable, under `$name`, the type."""
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
-_TOKEN = re.compile(r"[()+*]|[^()+*]+")
+_TOKEN = re.compile(r"[a-z]*\(|[)+*,]|[^()+*,]+")
+
+
+def windows_along(size: int, window: int, stride: int, padding: int, base: int, dilation: int) -> int:
+    """How many windows of `window` elements, `dilation` apart, fit along an axis of `size` elements, `base` apart, with padding."""
+    extent = dilated(size, base) + padding
+    reach = dilated(window, dilation)
+    return 0 if extent < reach else (extent - reach) // stride + 1
+
+
+def dilated(size: int, by: int) -> int:
+    """The extent of elements that are `by` apart."""
+    return (size - 1) * by + 1 if size else 0
+
+
+FUNCTIONS: dict[str, tuple[int, Callable[..., int]]] = {"window": (6, windows_along), "div": (2, lambda a, b: a // b)}
+"""What an expression may call: how many arguments, and the size that it is."""
+
+
+def call_dim(name: str, *args: Dim) -> Dim:
+    """A function of sizes; symbolic where one is."""
+    if all(isinstance(a, int) for a in args):
+        return FUNCTIONS[name][1](*args)
+    return f"{name}({','.join(map(str, args))})"
 
 
 def bind_sizes(declared: Type, actual: Type, sizes: Sizes) -> None:
@@ -120,22 +144,44 @@ def dim_value(dim: Dim, sizes: Sizes) -> Dim:
     """The size that a dimension is; itself when a symbol in it is not known."""
     if isinstance(dim, int) or dim in sizes:
         return dim if isinstance(dim, int) else sizes[dim]
-    terms: list[list[list[int]]] = [[[]]]  # for each open bracket a sum of products
+    calls = [_OpenCall("")]
     for token in _TOKEN.findall(dim):
-        if token == "(":
-            terms.append([[]])
+        if token.endswith("("):
+            calls.append(_OpenCall(token[:-1]))
+        elif token == ",":
+            calls[-1].sums.append([[]])
         elif token == "+":
-            terms[-1].append([])
+            calls[-1].sums[-1].append([])
         elif token == ")":
-            value = sum(map(math.prod, terms.pop()))
-            if not terms:
+            value = calls.pop().value()
+            if not calls or value is None:
                 return dim
-            terms[-1][-1].append(value)
+            calls[-1].sums[-1][-1].append(value)
         elif token != "*":
             if token not in sizes and not _INTEGER.fullmatch(token):
                 return dim
-            terms[-1][-1].append(sizes[token] if token in sizes else int(token))
-    return sum(map(math.prod, terms[0])) if len(terms) == 1 else dim
+            calls[-1].sums[-1][-1].append(sizes[token] if token in sizes else int(token))
+    found = calls[0].value() if len(calls) == 1 else None
+    return dim if found is None else found
+
+
+class _OpenCall:
+    """A bracket that is open: each argument is a sum of products; what it calls is a function, or nothing."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.sums: list[list[list[int]]] = [[[]]]
+
+    def value(self) -> int | None:
+        """The value once it is closed; None for what is no expression."""
+        args = [sum(map(math.prod, terms)) for terms in self.sums]
+        if not self.name:
+            return args[0] if len(args) == 1 else None
+        count, function = FUNCTIONS.get(self.name, (0, None))
+        try:
+            return function(*args) if function is not None and len(args) == count else None
+        except ZeroDivisionError:
+            return None
 
 
 def resolve(value: Any, kind: str, sizes: Sizes) -> Any:

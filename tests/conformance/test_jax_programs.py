@@ -95,6 +95,79 @@ def _ways(text: str) -> list[dx.Module]:
     return [module, *again, dx.loads(dx.dumps(again[0], "stablehlo"))]
 
 
+# --- calls of earlier releases, whose options are operands
+
+HERMITIAN = MATRIX + np.array([[0, 1j, 0], [-1j, 0, 2j], [0, -2j, 0]])
+
+
+def _earlier(target: str, options: str, operands: str, results: str) -> str:
+    """A function of one call as jaxlib 0.4.30 has it: its options are constants, and workspaces are among its results."""
+    numbers = options.split()
+    params, types = ([f"tensor<{t}>" for t in ts.split()] for ts in (operands, results))
+    given = ", ".join(f"%a{k}: {t}" for k, t in enumerate(params))
+    constants = [f"%c{k} = stablehlo.constant dense<{n}> : tensor<{'f64' if '.' in n else 'i32'}>" for k, n in enumerate(numbers)]
+    names = ", ".join([*(f"%c{k}" for k in range(len(numbers))), *(f"%a{k}" for k in range(len(params)))])
+    all_types = ", ".join([*(c.rpartition(": ")[2] for c in constants), *params])
+    values = ", ".join([f"%0#{k}" for k in range(len(types))] if len(types) > 1 else ["%0"])
+    joined = "\n      ".join(constants)
+    return f"""
+    func.func public @main({given}) -> ({", ".join(types)}) {{
+      {joined}
+      %0{f":{len(types)}" if len(types) > 1 else ""} = stablehlo.custom_call @{target}({names}) {{api_version = 2 : i32}}
+        : ({all_types}) -> ({", ".join(types)})
+      return {values} : {", ".join(types)}
+    }}"""
+
+
+def _run_earlier(*call: str, given: list[np.ndarray]) -> list[np.ndarray]:
+    found: list[np.ndarray] | None = None
+    for module in _ways(_earlier(*call)):
+        again = dx.compile(module, optimize=False)(*given)
+        assert found is None or all(np.array_equal(a, b) for a, b in zip(found, again, strict=True))
+        found = list(again)
+    assert found is not None
+    return found
+
+
+def test_earlier_calls_of_lapack() -> None:
+    (factor, info) = _run_earlier("lapack_dpotrf", "1 1 3", "3x3xf64", "3x3xf64 i32", given=[MATRIX])
+    np.testing.assert_allclose(np.tril(factor) @ np.tril(factor).T, MATRIX, atol=1e-13)
+    (x,) = _run_earlier("blas_dtrsm", "1 0 1 0 3 2 1 1.0", "3x3xf64 3x2xf64", "3x2xf64", given=[MATRIX, MATRIX[:, :2]])
+    np.testing.assert_allclose(np.triu(MATRIX).T @ x, MATRIX[:, :2], atol=1e-13)
+    lu, pivots, _ = _run_earlier("lapack_dgetrf", "1 3 3", "3x3xf64", "3x3xf64 3xi32 i32", given=[MATRIX])
+    np.testing.assert_allclose(np.prod(np.diag(lu)) * (-1) ** np.sum(pivots != [1, 2, 3]), np.linalg.det(MATRIX))
+    qr, tau, *_ = _run_earlier("lapack_dgeqrf", "1 3 3 96", "3x3xf64", "3x3xf64 3xf64 i32 96xf64", given=[MATRIX])
+    (q, *_) = _run_earlier("lapack_dorgqr", "1 3 3 3 96", "3x3xf64 3xf64", "3x3xf64 i32 96xf64", given=[qr, tau])
+    np.testing.assert_allclose(q @ np.triu(qr), MATRIX, atol=1e-13)
+    _, s, u, vt, *_ = _run_earlier("lapack_dgesdd", "1 1 1 3 3 99", "3x3xf64",
+                                   "3x3xf64 3xf64 3x3xf64 3x3xf64 i32 24xi32 99xf64", given=[MATRIX])
+    np.testing.assert_allclose(u * s @ vt, MATRIX, atol=1e-13)
+    vectors, values, *_ = _run_earlier("lapack_zheevd", "1 1 3", "3x3xcomplex<f64>",
+                                       "3x3xcomplex<f64> 3xf64 i32 9xcomplex<f64> 9xf64 9xi32", given=[HERMITIAN])
+    np.testing.assert_allclose(HERMITIAN @ vectors, vectors * values, atol=1e-13)
+    *_, re, im, _, right, info = _run_earlier(
+        "lapack_dgeev", "1 3 86 86", "3x3xf64",
+        "3x3xf64 3x3xf64 3x3xf64 3xf64 3xf64 3x3xcomplex<f64> 3x3xcomplex<f64> i32", given=[np.triu(MATRIX, -1)])
+    np.testing.assert_allclose(np.triu(MATRIX, -1) @ right, right * (re + 1j * im), atol=1e-13)
+    assert info == 0
+
+
+def test_reductions_to_simpler_forms_by_lapack() -> None:
+    """Their factors are held against the matrix, so that signs do not matter."""
+    text = _lapack("dgehrd", "low = 1 : i32, high = 3 : i32", "3x3xf64", "3x3xf64 2xf64 i32")
+    h, tau, _ = dx.compile(dx.loads(text), optimize=False)(MATRIX)
+    v = np.array([0, 1, h[2, 0]])
+    reflector = np.eye(3) - tau[0] * np.outer(v, v)
+    np.testing.assert_allclose(reflector @ np.triu(h, -1) @ reflector, MATRIX, atol=1e-13)
+    text = _lapack("dgees", "mode = 86 : ui8, sort = 78 : ui8", "3x3xf64", "3x3xf64 3x3xf64 3xf64 3xf64 i32 i32")
+    t, vectors, real, _, _, _ = dx.compile(dx.loads(text), optimize=False)(MATRIX)
+    np.testing.assert_allclose(vectors @ t @ vectors.T, MATRIX, atol=1e-13)
+    np.testing.assert_allclose(np.sort(real), np.linalg.eigvalsh(MATRIX))
+    text = _lapack("dsytrd", "uplo = 76 : ui8", "3x3xf64", "3x3xf64 3xf64 2xf64 2xf64 i32")
+    _, d, e, _, _ = dx.compile(dx.loads(text), optimize=False)(MATRIX)
+    np.testing.assert_allclose(np.linalg.eigvalsh(np.diag(d) + np.diag(e, 1) + np.diag(e, -1)), np.linalg.eigvalsh(MATRIX))
+
+
 def test_cholesky_by_lapack_is_the_operation_and_has_a_gradient() -> None:
     text = _lapack("dpotrf", "uplo = 76 : ui8", "3x3xf64", "3x3xf64 i32")
     for module in _ways(text):
@@ -163,8 +236,8 @@ def test_a_tridiagonal_system_by_lapack() -> None:
 
 
 def test_an_unknown_routine_of_lapack_is_refused_before_anything_runs() -> None:
-    with pytest.raises(dx.RunError, match="nothing is registered for the custom call 'lapack_dgees_ffi'"):
-        dx.compile(dx.loads(_lapack("dgees", "mode = 86 : ui8", "3x3xf64", "3x3xf64")), optimize=False)
+    with pytest.raises(dx.RunError, match="nothing is registered for the custom call 'lapack_dgesvx_ffi'"):
+        dx.compile(dx.loads(_lapack("dgesvx", "mode = 86 : ui8", "3x3xf64", "3x3xf64")), optimize=False)
 
 
 def test_a_sort_of_a_size_that_is_not_known_yet() -> None:

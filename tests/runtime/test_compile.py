@@ -334,7 +334,9 @@ def test_seeds_come_from_the_seed_of_the_run() -> None:
 @pytest.mark.parametrize(
     ("dim", "value"),
     [(5, 5), ("?1", 2), (add_dims("?1", "?2", 4), 9), (mul_dims(("?1", add_dims("?2", 1), 5)), 40), ("?9", "?9"),
-     ("?1*?9", "?1*?9"), ("(?1", "(?1"), (")", ")")],
+     ("?1*?9", "?1*?9"), ("(?1", "(?1"), (")", ")"), ("div(?1*?2+1,?2)", 2), ("div(?1,0)", "div(?1,0)"), ("div(?1)", "div(?1)"),
+     ("what(?1,2)", "what(?1,2)"), ("(?1,?2)", "(?1,?2)"),
+     ("window(window(?1+8,3,1,0,1,2),2,2,-1,1,1)*?2", 6), ("window(?9,", "window(?9,")],
 )  # fmt: skip
 def test_symbolic_arithmetic(dim: Any, value: Any) -> None:
     assert dim_value(dim, {"?1": 2, "?2": 3}) == value

@@ -36,8 +36,8 @@ from deepx_graph.ops.contract.window import window_attrs_of, window_count, windo
 from deepx_graph.ops.factors.contract import CONVOLUTION
 from deepx_graph.ops.helpers import is_int, loops_in, pair, wider
 from deepx_graph.ops.tensor.layout import reshape, reverse, transpose
-from deepx_graph.ops.tensor.shape import dilated, spread_and_pad
-from deepx_graph.types import Dim, TensorType, Type, as_tensor
+from deepx_graph.ops.tensor.shape import spread_and_pad
+from deepx_graph.types import Dim, TensorType, Type, as_tensor, dilated
 
 Axes = tuple[int, ...]
 

@@ -36,19 +36,15 @@ from deepx_graph.ops.helpers import loops_in, staged_in, written_in
 from deepx_graph.ops.interpret import combine, report_fallback
 from deepx_graph.ops.math.elementwise import add, compare, maximum, minimum, multiply
 from deepx_graph.ops.tensor.index import in_rounds
-from deepx_graph.ops.tensor.shape import dilated, spread_and_pad
-from deepx_graph.types import F64, Dim, TupleType, Type, as_tensor, dtype_of, merge_dims, nbytes, scalar, tensor
+from deepx_graph.ops.tensor.shape import spread_and_pad
+from deepx_graph.types import F64, Dim, TupleType, Type, as_tensor, call_dim, dilated, dtype_of, merge_dims, nbytes, scalar, tensor
 
 Axes = tuple[int, ...]
 
 
 def window_count(size: Dim, window: int, stride: int, low: int, high: int, base: int = 1, dilation: int = 1) -> Dim:
     """How many windows fit along an axis; symbolic for a symbolic size."""
-    if not isinstance(size, int):
-        return f"window({size},{window},{stride},{low + high},{base},{dilation})"
-    extent = dilated(size, base) + low + high
-    reach = dilated(window, dilation)
-    return 0 if extent < reach else (extent - reach) // stride + 1
+    return call_dim("window", size, window, stride, low + high, base, dilation)
 
 
 def windows_of(x: Array, sizes: Axes, strides: Axes, dilations: Axes) -> Array:

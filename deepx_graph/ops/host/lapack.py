@@ -76,6 +76,22 @@ def _geev(a: Array, given: Options, types: Sequence[Any]) -> Sequence[Any]:
     return *parts, left, right, 0
 
 
+def _gehrd(a: Array, given: Options, types: Sequence[Any]) -> Sequence[Any]:
+    low, high = (ord(given[name]) - 1 if name in given else default for name, default in (("low", 0), ("high", len(a) - 1)))
+    return _lapack("gehrd", a)(a, lo=low, hi=high)  # type: ignore[no-any-return]
+
+
+def _gees(a: Array, given: Options, types: Sequence[Any]) -> Sequence[Any]:
+    """Without an order of the eigenvalues."""
+    triangle, count, *values, vectors, _, info = _lapack("gees", a)(lambda *_: False, a, compute_v=given.get("mode") == "V")
+    vectors = vectors if given.get("mode") == "V" else np.zeros_like(a)
+    return triangle, vectors, *values, count, info
+
+
+def _sytrd(a: Array, given: Options, types: Sequence[Any]) -> Sequence[Any]:
+    return _lapack("hetrd" if a.dtype.kind == "c" else "sytrd", a)(a, lower=given.get("uplo") == "L")  # type: ignore[no-any-return]
+
+
 def _gtsv(lower: Array, diagonal: Array, upper: Array, b: Array, given: Options, types: Sequence[Any]) -> Sequence[Any]:
     """The first of `lower` and the last of `upper` stand outside the matrix where they are as long as the diagonal."""
     more = len(lower) - len(diagonal) + 1
@@ -86,7 +102,7 @@ def _gtsv(lower: Array, diagonal: Array, upper: Array, b: Array, given: Options,
 _ROUTINES: dict[str, tuple[Routine, Sequence[int]]] = {
     "getrf": (_getrf, (2,)), "geqrf": (_geqrf, (2,)), "orgqr": (_orgqr, (2, 1)), "ungqr": (_orgqr, (2, 1)),
     "gesdd": (_gesdd, (2,)), "syevd": (_syevd, (2,)), "heevd": (_syevd, (2,)), "geev": (_geev, (2,)),
-    "gtsv": (_gtsv, (1, 1, 1, 2)),
+    "gtsv": (_gtsv, (1, 1, 1, 2)), "gehrd": (_gehrd, (2,)), "gees": (_gees, (2,)), "sytrd": (_sytrd, (2,)), "hetrd": (_sytrd, (2,)),
 }  # fmt: skip
 """By routine: what it computes, and the ranks of its operands without batches."""
 

@@ -10,7 +10,7 @@ from deepx_graph.ir import Node
 from deepx_graph.loops import Affine, LazyTensor, LoopBuilder, Scalar, call
 from deepx_graph.loops.elements import settled
 from deepx_graph.loops.scalar import Index, affine
-from deepx_graph.ops.tensor.shape import dilated
+from deepx_graph.types import dilated
 
 
 def reshape_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index) -> Any:

@@ -13,8 +13,7 @@ from deepx_graph.loops.builder import computed_dtype
 from deepx_graph.loops.fold import ROW, RowFold, row_fold, tiles
 from deepx_graph.loops.scalar import FALSE, TRUE, Index, affine
 from deepx_graph.ops.contract.window import running_axis
-from deepx_graph.ops.tensor.shape import dilated
-from deepx_graph.types import BOOL, I64
+from deepx_graph.types import BOOL, I64, dilated
 
 LEAST_ROW = 8
 """Fewer neighbours along the last axis are no row."""

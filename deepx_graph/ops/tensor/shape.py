@@ -47,6 +47,8 @@ from deepx_graph.types import (
     Type,
     add_dims,
     as_tensor,
+    call_dim,
+    dilated,
     merge_dims,
     merge_types,
     tensor,
@@ -159,16 +161,15 @@ def _pad_type(types: Sequence[Type], low: tuple[int, ...], high: tuple[int, ...]
     operand = as_tensor(types[0], 0)
     if operand.dims is None:
         return operand
-    dims = [_padded(d, *p) if isinstance(d, int) else add_dims(d, sum(p[:2]))
+    dims = [_padded(d, *p) if isinstance(d, int) else _unknown_padded(d, *p)
             for d, *p in zip(operand.dims, low, high, interior, strict=True)]
     if any(isinstance(d, int) and d < 0 for d in dims):
         raise InferError(f"{operand} padded by {show_dims(low)} and {show_dims(high)} has a negative size")
     return operand.with_dims(dims)
 
 
-def dilated(size: int, dilation: int) -> int:
-    """The extent of `size` elements with `dilation - 1` gaps between them."""
-    return 0 if size == 0 else (size - 1) * dilation + 1
+def _unknown_padded(size: str, low: int, high: int, interior: int) -> Dim:
+    return call_dim("window", size, 1, 1, low + high, interior + 1, 1) if interior else add_dims(size, low + high)
 
 
 def spread_and_pad(x: Array, value: Any, low: tuple[int, ...], high: tuple[int, ...], base: tuple[int, ...]) -> Array:

@@ -230,7 +230,7 @@ def _view(u: Uses, outer: KeptOperator) -> Node | None:
     type = as_tensor(outer.node.type)
     if inner is None or inner.operands[0] is None:
         return None
-    if inner.operands[0].type == type:
+    if inner.operands[0].type == type and type.dims is not None:
         return inner.operands[0]
     if not type.is_static or not type.size or outer.lowering.opsets.get("", 1) < 5:
         return None

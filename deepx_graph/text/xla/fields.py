@@ -272,15 +272,16 @@ class OperationRow:
 
     def node(self, c: DialectContext, **given: Any) -> Node:
         """The operation built; `given` are attributes that the text does not tell."""
-        return self.build(c, self.op, self._read(c, given))
+        return self.build(c, self.op, self.read(c, given))
 
     def results(self, c: DialectContext, **given: Any) -> list[Node]:
         """Its results, one by one, the state being as it leaves it."""
         if not self.acts:
             return several(c, self.node(c, **given))
-        return c.act(self.op, *(c.tensors if len(self.op.operands) > 1 else ()), **self._read(c, given))
+        return c.act(self.op, *(c.tensors if len(self.op.operands) > 1 else ()), **self.read(c, given))
 
-    def _read(self, c: DialectContext, given: Attrs) -> dict[str, Any]:
+    def read(self, c: DialectContext, given: Attrs) -> dict[str, Any]:
+        """The attributes of the op: those `given`, and what the text tells of the others."""
         attrs = dict(given)
         for name, of_type in self._typed:
             attrs[name] = of_type(c.tensor)

@@ -73,6 +73,17 @@ LEFT_OUT: list[tuple[str, list[Any], dict[str, Any], list[str]]] = [
 ]  # fmt: skip
 
 
+def test_reshapings_of_unknown_shapes_are_not_taken_for_the_same() -> None:
+    """As torch writes packed projections: [n, 3c] as [1, n, 3, c]; neither type is known."""
+    nodes = [node("Concat", ["s", "t"], ["shape"], axis=0), node("Reshape", ["x", "shape"], ["a"]),
+             node("Unsqueeze", ["a", "zero"], ["b"]), node("Relu", ["b"], ["y"])]
+    outputs, inputs = [info("y", ("a", "b", "c", "d"))], [info("x", X.shape), info("s", (2,), INT64)]
+    data = model(graph(nodes, inputs, outputs, [tensor([4], "t"), tensor([0], "zero")]))
+    found = kept(data)
+    assert operators(found) == ["Concat", "Reshape", "Unsqueeze", "Relu"]
+    assert run(found, X, np.array([2, 3]))[0].shape == run(data, X, np.array([2, 3]))[0].shape == (1, 2, 3, 4)
+
+
 @pytest.mark.parametrize(("nodes", "weights", "left"), [case[1:] for case in LEFT_OUT], ids=[case[0] for case in LEFT_OUT])
 def test_operators_are_left_out(nodes: list[Any], weights: dict[str, Any], left: list[str]) -> None:
     data = model(graph(nodes, [info("x", X.shape)], [info("y", X.shape)], [tensor(v, n) for n, v in weights.items()]))

@@ -24,10 +24,11 @@ from deepx_graph.ir.structure import (
 from deepx_graph.literal import Literal
 from deepx_graph.ops.data.deferred import deferred
 from deepx_graph.text.common.regions import TextRegions
-from deepx_graph.text.onnx.keep import graphs_of, nodes_within
+from deepx_graph.text.onnx.keep import graphs_of, nodes_within, resolved
 from deepx_graph.text.onnx.lower import DeferredNode
 from deepx_graph.text.onnx.printer.compose import ComposedOperator
 from deepx_graph.text.onnx.printer.values import tensor_of, type_of
+from deepx_graph.text.onnx.printer.versions import upgraded
 from deepx_graph.text.onnx.schema import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto
 from deepx_graph.types import BOOL, I64, Dims, DType, as_tensor, scalar
 
@@ -238,12 +239,11 @@ class GraphWriter:
     def _kept(self, node: Node, lowering: DeferredNode) -> None:
         """The operator as it was read, over the names of now."""
         template = lowering.template
-        if lowering.opsets.get("", self.version) != self.version:
-            raise InferError(f"{lowering.node.op_type} is an operator of version {lowering.opsets['']}",
-                             expected=f"of version {self.version}, which is written")
         if any(isinstance(t, tuple) for t in template.values()):
             raise InferError("a sequence that is known item by item has no name in ONNX")
         names = {n: "" if t is None else self.use(node.inputs[t]) for n, t in template.items()}
+        message = _renamed(resolved(lowering.node, lowering.bound), names)
+        message = upgraded(message, lowering.opsets.get("", self.version), self.version, lambda v: self.constant(Literal(v)))
         count = len(lowering.node.outputs)
         users = {index_of(u): u for u in self.function.users.get(node, ()) if u.op is PROJ} if count > 1 else {0: node}
         outputs = []
@@ -253,7 +253,7 @@ class GraphWriter:
             outputs.append(name)
             if value is not None:
                 self.names[value] = name
-        self.nodes.append(replace(_renamed(lowering.node, names), outputs=outputs))
+        self.nodes.append(replace(message, outputs=outputs[: len(message.outputs)]))
 
 
 def _needed(nodes: Sequence[NodeProto], results: Sequence[str]) -> list[NodeProto]:

@@ -46,7 +46,7 @@ PRODUCER = "deepx_graph"
 def write(module: Module, *, opset: int | str | None = None) -> bytes:
     """The bytes of the model, in a version of the operator set from 18 to 28.
 
-    Raises VerifyError at the nodes that ONNX cannot express, UsageError for another version, or for one that is not that of the
+    Raises VerifyError at the nodes that ONNX cannot express, UsageError for another version, or for one before that of the
     operators that were kept as they were read.
     """
     return b"".join(model_chunks(model_of(module, opset), module.entry))
@@ -64,6 +64,12 @@ def model_chunks(model: ModelProto, entry: Function) -> Chunks:
 def original(source: Source | None) -> ModelProto | None:
     """The model that a module was read from; None where it was none."""
     return None if source is None else model_in(source, ReadOptions(max_nodes=1 << 40))
+
+
+def own_opset(module: Module) -> int:
+    """The version of the operator set of the model that a module was read from; 0 where it was none."""
+    before = original(module.source) if module.format in FORMS else None
+    return 0 if before is None else versions(before.opsets).get("", 1)
 
 
 def model_of(module: Module, opset: int | str | None = None) -> ModelProto:
@@ -117,10 +123,13 @@ def _header(before: ModelProto | None, kept: bool, opset: int | str | None) -> M
     if kept:
         assert before is not None
         own = versions(before.opsets).get("", 1)
-        if opset is not None and int(opset) != own:
+        version = own if opset is None else int(opset)
+        if version < own:
             raise UsageError(Diagnostic(f"the operators are those of version {own}, and {opset} is asked for",
                                         hint="read the model with its operators lowered"))
-        return replace(before, ir_version=max(before.ir_version, 4), opsets=before.opsets or [OperatorSetId("", 1)], functions=[])
+        opsets = [replace(o, version=version) if o.domain in ("", "ai.onnx") else o for o in before.opsets]
+        ir_version = max(before.ir_version, IR_VERSIONS[version] if version != own else 4)
+        return replace(before, ir_version=ir_version, opsets=opsets or [OperatorSetId("", version)], functions=[])
     own = 0 if before is None else versions(before.opsets).get("", 1)
     version = int(opset) if opset is not None else own if own in OPSETS else OPSET
     plain = ModelProto(IR_VERSIONS[version], PRODUCER, opsets=[OperatorSetId("", version)])

@@ -308,7 +308,7 @@ class MlirWriter:
 
     def opaque(self, node: Node) -> None:
         """What this package does not know, as it stood, on the new names."""
-        if any(i in self.hidden for i in node.inputs):
+        if any(i in self.hidden for i in node.inputs) or (node.op is ops.deferred and node.attr("language") != "stablehlo"):
             raise NoText(f"StableHLO cannot express '{node.attr('name')}'")
         text, count = respell(node.attr("name"), node.attr("attributes"), [self.use(i) for i in node.inputs], self.claims.claim)
         self._kept(node, text, count)
@@ -395,7 +395,8 @@ def _variables(w: MlirWriter, begin: Node) -> None:
 
 _WRITERS: dict[Op, Callable[[MlirWriter, Node], None]] = {
     PROJ: MlirWriter.item, PHI: MlirWriter.item, TUPLE: MlirWriter.tuple, CALL: MlirWriter.call,
-    ops.rng_uniform: MlirWriter.draw, ops.rng_normal: MlirWriter.draw, ops.opaque: MlirWriter.opaque,
+    ops.rng_uniform: MlirWriter.draw, ops.rng_normal: MlirWriter.draw,
+    ops.opaque: MlirWriter.opaque, ops.deferred: MlirWriter.opaque,
     ops.probe: MlirWriter.probe, ops.run_parallel: MlirWriter.parallel, ops.custom_call: MlirWriter.custom,
     ops.custom_effect: MlirWriter.custom,
     ops.module_seed: MlirWriter.nothing, PARTIAL: MlirWriter.nothing,

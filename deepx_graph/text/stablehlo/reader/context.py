@@ -14,7 +14,7 @@ from deepx_graph.text.stablehlo.syntax import Dense, Operation, plain
 from deepx_graph.text.xla.fields import AttributeField
 from deepx_graph.text.xla.hlo_text import AttributeFault, Groups
 from deepx_graph.text.xla.lowering import DialectContext, several
-from deepx_graph.types import TensorType, TupleType, Type, as_tensor
+from deepx_graph.types import STATE, TensorType, TupleType, Type, as_tensor
 
 if TYPE_CHECKING:
     from deepx_graph.text.stablehlo.reader.lower import MlirLowering, Scope
@@ -165,6 +165,13 @@ class OperationContext(DialectContext):
         if op is None or len(self.inputs) != 2:
             raise self.fail(f"cannot apply '{name}'", ", ".join(APPLIED))
         return monoid_body(op, as_tensor(self.inputs[0].type).dtype)
+
+    def passes_on(self, k: int, argument: int) -> bool:
+        """Whether region k returns one of its arguments, counted without tokens, in the place that it has."""
+        block = self.op.regions[k][0]
+        names = [arg.name for arg in block.args if arg.type != STATE]
+        last = block.operations[-1]
+        return len(last.operands) == len(block.args) == len(names) and last.operands[argument][0] == names[argument]
 
     def region(self, k: int, args: Sequence[Node]) -> list[Node]:
         """What region k gives for these arguments."""

@@ -12,12 +12,14 @@ from typing import Any
 from deepx_graph import ops
 from deepx_graph.ir import Node, Op
 from deepx_graph.ops.host import custom_calls
+from deepx_graph.text.stablehlo.reader import dynamic
 from deepx_graph.text.stablehlo.reader.context import OperationContext
 from deepx_graph.text.stablehlo.reader.effects import is_alone, symbol_name, target
 from deepx_graph.text.stablehlo.syntax import Dense, Noted, Symbol
 from deepx_graph.text.xla.devices import COLLECTIVES
 from deepx_graph.text.xla.fields import OperationRow
-from deepx_graph.text.xla.lowering import lapack_operations, several
+from deepx_graph.text.xla.lapack import lapack_operations
+from deepx_graph.text.xla.lowering import several
 from deepx_graph.text.xla.table import ROWS
 from deepx_graph.types import STATE, TupleType, as_tensor, compatible, is_static
 
@@ -60,7 +62,7 @@ def call(c: OperationContext, name: str, args: Sequence[Node]) -> list[Node]:
     """The results of a function of the text; inlined where a body stands for a whole, and where sizes pass through the call."""
     lowering = c.lowering
     signature = lowering.signature(name, c.op)
-    if lowering.closed or not is_static(signature):
+    if lowering.closed or not is_static(signature) or any(map(dynamic.depends_on_sizes, args)):
         return lowering.inlined(name, args, c.op)
     acts = bool(signature.params) and signature.params[-1] == STATE
     return c.call(lowering.state if acts else None, (name, signature), args)
@@ -105,7 +107,7 @@ def _custom_call(c: OperationContext) -> list[Node]:
     if name == "shape_assertion":
         return c.act(ops.expect_eq, c.inputs[0], c.b.constant(True))
     known = _KNOWN.get(name)
-    found = None if custom_calls.find(name) else known(c) if known else lapack_operations(c.b, name, _config(c), c.inputs)
+    found = None if custom_calls.find(name) else known(c) if known else lapack_operations(c.b, name, _config(c), c.inputs, types)
     if found is not None and len(found) == len(types) and all(compatible(f.type, t) for f, t in zip(found, types, strict=True)):
         return found
     given = {
@@ -154,6 +156,9 @@ def _elementwise(op: Op) -> Callable[[OperationContext], list[Node]]:
 _KNOWN: dict[str, Callable[[OperationContext], list[Node] | None]] = {
     "ApproxTopK": _approx_top_k,
     "mhlo.topk": _top_k,
+    "stablehlo.dynamic_reduce_window": dynamic.reduce_window,
+    "stablehlo.dynamic_rng_bit_generator": dynamic.random_bits,
+    "stablehlo.dynamic_top_k": dynamic.top_k,
     **{f"mhlo.{op.name}": _elementwise(op) for op in
        (ops.acos, ops.acosh, ops.asin, ops.asinh, ops.atanh, ops.cosh, ops.erf, ops.sinh, ops.tan)},
 }  # fmt: skip

@@ -1,24 +1,27 @@
 """Operations whose shape, padding or sizes are operands: written as the static ones where those operands are known when the text
 is read, are computed from the shapes of other values (their sizes stay symbols), or follow from the result's stated type. What
-depends on values that only a run knows stays opaque.
+depends on values that only a run knows is deferred until they are known, or stays opaque.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from deepx_graph import ops
-from deepx_graph.ir import Node, Op
+from deepx_graph.ir import Builder, Function, Module, Node, Op
 from deepx_graph.ir.evaluation import scratch_of
 from deepx_graph.ir.peephole import FOLD_LIMIT
 from deepx_graph.ir.structure import CONSTANT, value_of
+from deepx_graph.ops.known import NotKnown
 from deepx_graph.text.stablehlo.reader.context import OperationContext
+from deepx_graph.text.stablehlo.syntax import Symbol
+from deepx_graph.text.xla.lowering import several
 from deepx_graph.text.xla.table import ROWS
-from deepx_graph.types import Dim, Dims, TensorType, Type, add_dims, as_tensor, mul_dims
+from deepx_graph.types import Dim, Dims, TensorType, TupleType, Type, add_dims, as_tensor, mul_dims
 
 Rule = Callable[[OperationContext], list[Node]]
 MAX_CONE = 1000
@@ -128,34 +131,122 @@ def named_dims(type: Type, start: int) -> tuple[Type, int]:
     return type.with_dims(dims), start
 
 
-def of_result(op: Rule) -> Rule:
+@dataclass(frozen=True)
+class WaitingOperation:
+    """How an operation is lowered whose attributes wait for values: `waits` says which operand is which attribute, or which column
+    of it; these are the last operands.
+    """
+
+    op: Op
+    attrs: tuple[tuple[str, Any], ...]
+    waits: tuple[tuple[str, int, int | None], ...]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """With the op by name, and functions as modules, which can be pickled."""
+        attrs = tuple((name, Module((v,), v.name) if isinstance(v, Function) else v) for name, v in self.attrs)
+        return _waiting_again, (self.op.name, attrs, self.waits)
+
+    def __call__(self, b: Builder, operands: Sequence[Node], known: Callable[[Node], Any]) -> Node:
+        """The operation. Raises NotKnown for a value that is not known."""
+        told: dict[str, Any] = {}
+        kinds = {a.name: a.kind for a in self.op.attrs}
+        for name, k, column in self.waits:
+            value = known(operands[k])
+            if value is None:
+                raise NotKnown("what its shape depends on is not known before the program runs")
+            numbers = tuple(int(v) for v in (value if column is None else value[:, column]).reshape(-1))
+            told[name] = numbers[0] if kinds[name] == "int" else numbers
+        first = min(k for _, k, _ in self.waits)
+        return b(self.op, *operands[:first], **dict(self.attrs), **told)
+
+
+def _waiting_again(op: str, attrs: Sequence[tuple[str, Any]], waits: tuple[tuple[str, int, int | None], ...]) -> WaitingOperation:
+    plain = tuple((name, v.entry if isinstance(v, Module) else v) for name, v in attrs)
+    return WaitingOperation(ops.op_named(op), plain, waits)
+
+
+def deferred(c: OperationContext, op: Op, given: Mapping[str, Any] | None = None, **waits: int | tuple[int, int]) -> list[Node]:
+    """The operation, to be lowered when the operands that are attributes are known; of a matrix of them each column is one."""
+    if given is None:
+        given = ROWS[op].read(c, dict.fromkeys(waits, ())) if {a.name for a in op.attrs} - waits.keys() else {}
+    attrs = tuple((name, value) for name, value in given.items() if name not in waits)
+    places = tuple((name, *(at if isinstance(at, tuple) else (at, None))) for name, at in waits.items())
+    types: Type = c.results[0] if len(c.results) == 1 else TupleType(tuple(c.results))
+    node = c(ops.deferred, *c.inputs, name=c.name, attributes=c.lowering.text(c.op), type=types, language="stablehlo",
+             lowering=WaitingOperation(op, attrs, places))
+    return several(c, node)
+
+
+def depends_on_sizes(node: Node) -> bool:
+    """Whether a value depends on sizes that are not known, and else on constants alone."""
+    cone = _cone(node)
+    return all(n.inputs or n.op is CONSTANT for n in cone) and any(n.op is ops.get_dimension_size for n in cone)
+
+
+def of_result(op: Op) -> Rule:
     """An op whose shape comes as the last operand too; the stated result type says it, or the operand's value."""
 
     def rule(c: OperationContext) -> list[Node]:
         *rest, shape = c.inputs
         dims = None if c.tensor.is_static else dims_of_value(shape) or _ints(shape)
         if not c.tensor.is_static and dims is None:
-            return c.opaque()
+            return deferred(c, op, shape=len(rest))
         if dims is not None:
             c.op = replace(c.op, result_types=[c.tensor.with_dims(dims)])
         c.inputs = rest
-        return op(c)
+        return ROWS[op].results(c)
 
     return rule
 
 
-def with_values(op: Rule, **names: int) -> Rule:
+def with_values(op: Op, **names: int) -> Rule:
     """An op some of whose attributes come as operands: `names` says which operand is which attribute."""
 
     def rule(c: OperationContext) -> list[Node]:
         values = {name: known(c.inputs[at]) for name, at in names.items()}
         if any(v is None for v in values.values()):
-            return c.opaque()
+            return deferred(c, op, None, **names)
         c.op = replace(c.op, attributes=c.op.attributes | {name: np.asarray(v).tolist() for name, v in values.items()})
         c.inputs = c.inputs[: len(c.inputs) - len(names)]
-        return op(c)
+        return ROWS[op].results(c)
 
     return rule
+
+
+def convolution(c: OperationContext) -> list[Node]:
+    """With padding as an operand."""
+    if known(c.inputs[2]) is not None:
+        return with_values(ops.convolution, padding=2)(c)
+    plain = ROWS[ops.convolution].read(c, {})
+    return deferred(c, ops.convolution, plain, padding_low=(2, 0), padding_high=(2, 1))
+
+
+# --- custom calls that JAX writes where a size is not known; source: jax/_src/interpreters/mlir.py, jax/_src/lax -------------
+
+
+def reduce_window(c: OperationContext) -> list[Node] | None:
+    """Arrays, initial values, then sizes, strides, both dilations, and padding by rows."""
+    named = c.op.attributes.get("called_computations")
+    first = len(c.inputs) - 5
+    if first < 2 or not isinstance(named, list) or not named or not isinstance(named[0], Symbol):
+        return None
+    names = ("window_dimensions", "window_strides", "base_dilations", "window_dilations")
+    waits: dict[str, int | tuple[int, int]] = {name: first + k for k, name in enumerate(names)}
+    body = c.lowering.closed_function(named[0].name, c.op)
+    return deferred(c, ops.reduce_window, {"body": body}, **waits, padding_low=(first + 4, 0), padding_high=(first + 4, 1))
+
+
+def top_k(c: OperationContext) -> list[Node] | None:
+    """An array and how many."""
+    return deferred(c, ops.top_k, {}, k=1) if len(c.inputs) == 2 else None
+
+
+def random_bits(c: OperationContext) -> list[Node] | None:
+    """The state, and the shape of the bits."""
+    if len(c.inputs) != 2 or len(c.results) != 2:
+        return None
+    given = {"dtype": as_tensor(c.results[1]).dtype, "rng_algorithm": c.word("rng_algorithm")}
+    return deferred(c, ops.rng_bit_generator, given, shape=1)
 
 
 def gather(c: OperationContext) -> list[Node]:
@@ -167,7 +258,7 @@ def gather(c: OperationContext) -> list[Node]:
         kept = iter(c.tensor.shape[k] for k in numbers.get("offset_dims", ()))
         sizes = tuple(1 if k in dropped else next(kept) for k in range(len(as_tensor(c.inputs[0].type).dims or ())))
     if sizes is None:
-        return c.opaque()
+        return deferred(c, ops.gather, slice_sizes=2)
     c.inputs = c.inputs[:2]
     return ROWS[ops.gather].results(c, slice_sizes=sizes)
 
@@ -181,7 +272,7 @@ def real_slice(c: OperationContext) -> list[Node]:
     if start is not None and strides is not None and (cut := _trimmed(c, operand, start, last, strides)) is not None:
         return [cut]
     if strides is None or not c.tensor.is_static:
-        return c.opaque()
+        return deferred(c, ops.slice_, start_indices=1, limit_indices=2, strides=3)
     spans = tuple((n - 1) * s + 1 if n else 0 for n, s in zip(c.tensor.shape, strides, strict=True))
     at = [c(ops.reshape, c(ops.slice_, first, start_indices=(k,), limit_indices=(k + 1,), strides=(1,)), shape=())
           for k in range(len(spans))]

@@ -65,11 +65,17 @@ def _rng(c: OperationContext) -> list[Node]:
 
 
 def _while(c: OperationContext) -> list[Node]:
-    def iterate(variables: Sequence[Node]) -> tuple[Node, Sequence[Node]]:
-        (go_on,) = c.region(0, variables)
-        return go_on, c.region(1, variables)
+    """A loop; a size that goes through it unchanged stands outside of it, so that it stays known."""
+    fixed = {k: x for k, x in enumerate(c.inputs) if dynamic.depends_on_sizes(x) and c.passes_on(1, k)}
 
-    return c.loop(c.inputs, iterate)
+    def iterate(variables: Sequence[Node]) -> tuple[Node, Sequence[Node]]:
+        rest = iter(variables)
+        whole = [fixed[k] if k in fixed else next(rest) for k in range(len(c.inputs))]
+        (go_on,) = c.region(0, whole)
+        return go_on, [x for k, x in enumerate(c.region(1, whole)) if k not in fixed]
+
+    ends = iter(c.loop([x for k, x in enumerate(c.inputs) if k not in fixed], iterate))
+    return [fixed[k] if k in fixed else next(ends) for k in range(len(c.inputs))]
 
 
 def _branches(c: OperationContext) -> list[Node]:
@@ -104,9 +110,9 @@ RULES: dict[str, Rule] = {
     **SHARDY,
     **{f"chlo.broadcast_{op.name}": dynamic.broadcasting(ROWS[op].results) for op in _CHLO_BROADCAST},
     **dict.fromkeys(("stablehlo.constant", "sdy.constant"), _constant),
-    "stablehlo.dynamic_iota": dynamic.of_result(ROWS[ops.iota].results),
-    "stablehlo.dynamic_broadcast_in_dim": dynamic.of_result(ROWS[ops.broadcast_in_dim].results),
-    "stablehlo.dynamic_reshape": dynamic.of_result(ROWS[ops.reshape].results),
+    "stablehlo.dynamic_iota": dynamic.of_result(ops.iota),
+    "stablehlo.dynamic_broadcast_in_dim": dynamic.of_result(ops.broadcast_in_dim),
+    "stablehlo.dynamic_reshape": dynamic.of_result(ops.reshape),
     "stablehlo.dot": _dot,
     "stablehlo.sort": _sort,
     "stablehlo.tuple": lambda c: [c.b.pack(*c.inputs)],
@@ -122,9 +128,9 @@ RULES: dict[str, Rule] = {
     "stablehlo.optimization_barrier": _barrier,
     "stablehlo.rng": _rng,
     "stablehlo.torch_index_select": dynamic.index_select,
-    "stablehlo.dynamic_conv": dynamic.with_values(ROWS[ops.convolution].results, padding=2),
+    "stablehlo.dynamic_conv": dynamic.convolution,
     "stablehlo.dynamic_pad": dynamic.with_values(
-        ROWS[ops.pad].results, edge_padding_low=2, edge_padding_high=3, interior_padding=4),
+        ops.pad, edge_padding_low=2, edge_padding_high=3, interior_padding=4),
     "stablehlo.dynamic_gather": dynamic.gather,
     "stablehlo.real_dynamic_slice": dynamic.real_slice,
     "stablehlo.set_dimension_size": dynamic.set_dimension_size,

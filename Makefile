@@ -29,8 +29,10 @@ test: $(STAMP)  ## the tests, the long suites sampled
 conformance: $(STAMP)  ## all tests, the long suites whole
 	$(PYTEST) -m 'conformance or not conformance' $(PYTEST_ARGS)
 
-fuzz: $(STAMP)  ## an hour of random programs, held against the reference; SECONDS=60 for less
-	$(BIN)/deepx-graph fuzz --seconds $(or $(SECONDS),3600) -o out/fuzz
+FUZZED = $(wildcard examples/*.mlir examples/*.dx ../shared/corpus/jax/*.stablehlo)
+
+fuzz: $(STAMP)  ## an hour of random programs and mutants, held against the reference; SECONDS=60 for less
+	$(BIN)/deepx-graph fuzz --seconds $(or $(SECONDS),3600) -o out/fuzz $(FUZZED)
 
 lint: $(STAMP)  ## style, types, and which module may import which
 	$(BIN)/ruff check .

@@ -48,8 +48,7 @@ class LoopBuilder:
         self.undecided: list[Affine] = []
         """The subscripts of which the program asks whether they are negative."""
         self._blocks: list[list[Statement]] = [self.body]
-        self._known: list[dict[Any, Any]] = [{}]
-        self._reading = False
+        self._known: list[dict[Any, Any]] = []
         self._tables: dict[tuple[Any, DType], Buffer] = {}
         self._induction = Induction()
         self._count = 0
@@ -78,20 +77,18 @@ class LoopBuilder:
         self._known.pop()
 
     def shared(self, key: Any, make: Callable[[], Shared]) -> Shared:
-        """What `make` gives, which is made once for this block and those within; at the top level, whose statements may become
-        functions of their own, once for the outermost element that is being read."""
-        if len(self._blocks) == 1 and not self._reading:
-            self._reading = True
+        """What `make` gives, made once for this block and those within; at the top level, whose statements may become functions of
+        their own, for the element that is read."""
+        if not self._known:
+            self._known.append({})
             try:
                 return make()
             finally:
-                self._reading = False
-                self._known[0].clear()
-        for known in reversed(self._known):
-            if key in known:
-                return known[key]  # type: ignore[no-any-return]
-        found = self._known[-1][key] = make()
-        return found
+                self._known.pop()
+        known = next((k for k in reversed(self._known) if key in k), self._known[-1])
+        if key not in known:
+            known[key] = make()
+        return known[key]  # type: ignore[no-any-return]
 
     @contextmanager
     def loop(self, high: Affine | int, low: Affine | int = 0, *, parallel: bool = False) -> Iterator[Affine]:

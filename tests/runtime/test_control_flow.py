@@ -27,6 +27,7 @@ from deepx_graph.ops import (
     transpose,
 )
 from deepx_graph.runtime.compile import compile
+from deepx_graph.runtime.engines import has_native
 from deepx_graph.types import BOOL, F32, I32, STATE, FunctionType, Type, scalar, tensor
 
 INT = scalar(I32)
@@ -177,6 +178,24 @@ def test_a_loop_used_as_a_whole(b: Builder) -> None:
         return [b(TUPLE, first.inputs[0], b(TUPLE, first))]
 
     assert run(b, body, 10) == (2, 12, 14, 12)
+
+
+@pytest.mark.parametrize("engine", ["numpy", *(["native"] if has_native() else [])])
+def test_what_a_loop_hands_to_a_branch_that_nobody_reads_is_left_out(b: Builder, engine: str) -> None:
+    """The first loop becomes a kernel of the variables that are read; the second is none, as it does not end by counting alone."""
+
+    def body(x: Node) -> Sequence[Node]:
+        read, unread = count_to(b, number(b, 3), [x, x], lambda i, p, q: [b(add, p, p), b(add, q, p)])
+
+        def iteration(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
+            count, go, value = v
+            _, kept = b.branch(go, (value, b(add, value, read)), (unread, value))
+            return b(and_, less(b, count, number(b, 4)), go), [plus(b, count, 1), less(b, count, number(b, 1)), kept]
+
+        return b.loop([number(b, 0), b.constant(True), read], iteration)[2:]
+
+    f = b.function("main", [("x", tensor(F32, (3,)))], body)
+    np.testing.assert_array_equal(compile(Module((f,)), engine=engine)(np.ones(3, np.float32))[0], [24, 24, 24])
 
 
 def test_two_loops_of_equal_shape_do_not_share_variables(b: Builder) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +13,15 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.session.fuzzing import campaign, checks
-from deepx_graph.session.fuzzing.checks import Case, Finding, examine, run
+from deepx_graph.session.fuzzing.campaign import kept, least
+from deepx_graph.session.fuzzing.checks import Case, Finding, Ran, examine
+from deepx_graph.session.fuzzing.control_programs import control_program
+from deepx_graph.session.fuzzing.index_programs import index_program
+from deepx_graph.session.fuzzing.mutation import mutated
+from deepx_graph.session.fuzzing.sources import Sources, mutable
 from deepx_graph.validation.programs import RandomProgram, drawable, random_program
 from deepx_graph.verify import verify
+from tests.support.paths import ROOT
 
 
 def test_programs_are_valid_and_the_same_each_time() -> None:
@@ -29,20 +38,65 @@ def test_every_operation_that_computes_arrays_is_drawn() -> None:
     assert len(set(drawable()) - drawn) < len(drawable()) // 4
 
 
-def test_a_few_programs_pass_every_check() -> None:
-    for seed in (1, 2):
-        assert not list(examine(seed, random_program(seed, steps=3)))
+SOURCES = mutable([ROOT / "examples" / "black_scholes.mlir", ROOT / "examples" / "classifier_loss.mlir"])
+
+
+@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.conformance) for n in range(16, 400, 16))])
+def test_programs_of_every_source_pass_every_check(first: int) -> None:
+    assert not [f for n in range(first, first + 16) for f in examine(n, SOURCES.program(n))]
+
+
+def test_sources_are_drawn_in_turn_and_the_same_each_time() -> None:
+    assert [SOURCES.kind(n) for n in range(5)] == ["operations", "indices", "control", "mutant", "operations"]
+    for n in range(12):
+        one, again = SOURCES.program(n), SOURCES.program(n)
+        verify(one.module)
+        assert one.module.entry == again.module.entry and one.inputs.keys() == again.inputs.keys()
+    assert Sources().kind(3) == "operations"
+
+
+def test_index_programs_use_every_operation_that_moves_elements() -> None:
+    drawn = {n.op.name for seed in range(60) for n in index_program(seed).module.entry.nodes}
+    assert drawn >= {"gather", "scatter", "pad", "slice", "dynamic_slice", "dynamic_update_slice", "reverse", "reshape",
+                     "concatenate", "transpose", "broadcast_in_dim", "select"}  # fmt: skip
+
+
+def test_control_programs_nest_branches_and_loops_and_have_effects() -> None:
+    drawn = [control_program(seed).module for seed in range(30)]
+    assert {n.op.name for m in drawn for n in m.entry.nodes} >= {"region", "loop_end", "print", "ref_read", "ref_write"}
+    assert sum(any(p.op.name == "param" and str(p.type) == "state" for p in m.entry.params) for m in drawn) > 3
+
+
+def test_mutants_are_other_programs() -> None:
+    module = dx.load(ROOT / "examples" / "black_scholes.mlir")
+    assert sum(mutated(module, seed).entry != module.entry for seed in range(20)) > 15
 
 
 def test_a_wrong_engine_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "X"
     text = "sea 1\nentry @main\nfunc public @main(%x: f32[4]) -> (%y: f32[4]) {\n  %y = negate %x : f32[4]\n  return %y\n}\n"
     module = dx.loads(text)
-    program = RandomProgram(module, {"x": np.float32([1, 2, 3, 4])})
-    case = Case(program, run(module, program.inputs, "numpy"))
-    monkeypatch.setattr(checks, "run", lambda *a: (np.float32([-1, -2, -3, 4]),))
+    case = Case(RandomProgram(module, {"x": np.array([1, 2, 3, 4], np.float32)}))
+    assert not case.reference.printed
+    monkeypatch.setattr(checks, "run", lambda *a: Ran((np.array([-1, -2, -3, 4], np.float32),)))
     (message, *_) = checks.engines_agree(case)
     assert "1 of 4 elements; first at [3] 4.0 instead of -4.0" in message
+
+
+PRINTS = """sea 1
+entry @main
+func public @main(%x: i32[], %s: state) -> (%t: state) {
+  %t = print %s, %x {format = "%g;"} : state
+  return %t
+}
+"""
+
+
+def test_what_is_printed_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(RandomProgram(dx.loads(PRINTS), {"x": np.asarray(3, np.int32)}))
+    assert "3;" in case.reference.printed and case.prints_exactly and not list(checks.engines_agree(case))
+    monkeypatch.setattr(checks, "run", lambda *a: Ran(case.reference.outputs, "4;"))
+    (message, *_) = checks.engines_agree(case)
+    assert "prints something else: '4;'" in message
 
 
 def test_a_crash_is_a_finding_with_its_place() -> None:
@@ -51,29 +105,63 @@ def test_a_crash_is_a_finding_with_its_place() -> None:
     assert found.seed == 7 and found.check == "reference" and " in deepx_graph." in found.signature
 
 
-def test_a_campaign_counts_kinds_and_keeps_the_first_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_campaign_counts_kinds_and_keeps_small_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Child:
-        def __init__(self, first: int, count: int) -> None:
-            self.first = first
+        def __init__(self, first: int, count: int, sources: Sources) -> None:
+            self.first, self.count = first, count
 
-        def lines(self, until: float) -> list[Finding | int]:
-            return [Finding(self.first, "engines", "wrong", "kind"), self.first]
+        def lines(self, until: float) -> Iterator[Finding | int]:
+            for n in range(self.first, self.first + self.count):
+                yield Finding(n, "engines", "wrong", "kind" if n % 2 else "other")
+                yield n
+
+    def child(function: str, stem: str, *rest: object) -> subprocess.Popen[str]:
+        Path(stem).with_suffix(".sea").write_text("small")
+        return subprocess.Popen([sys.executable, "-c", "print('add sine')"], stdout=subprocess.PIPE, text=True)
 
     monkeypatch.setattr(campaign, "_Child", Child)
-    found = campaign.fuzz(0.2, 3, tmp_path)
-    assert found.counts["kind"] == found.programs > 1 and found.findings["kind"].seed == 3
-    assert json.loads((tmp_path / "seed3-engines.json").read_text())["message"] == "wrong"
-    again = dx.load(tmp_path / "seed3-engines.sea")
-    assert again.entry == random_program(3).module.entry
+    monkeypatch.setattr(campaign, "_child", child)
+    found = campaign.fuzz(60, 3, tmp_path, count=6)
+    assert found.programs == 6 and found.counts == {"kind": 3, "other": 3} and found.findings["kind"].seed == 3
+    assert sum(found.kinds.values()) == 6 and set(found.causes.values()) == {"engines: add sine"}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["3-engines.json", "3-engines.sea"], "the second is of the same operations"
+    assert "[engines: add sine]" in "\n".join(found.lines())
 
 
-def test_a_process_that_dies_or_hangs_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    import time
+def test_a_finding_is_made_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong sine of the reference, which the check `engines` finds."""
+    real = checks.run
 
+    def run(module: dx.Module, inputs: dict[str, np.ndarray], engine: str, threads: int | None = None) -> Ran:
+        ran = real(module, inputs, engine, threads)
+        wrong = engine != "numpy" and any(n.op.name == "sine" for n in module.entry.nodes)
+        return Ran(tuple(np.asarray(a + 1) if wrong and a.dtype == np.float32 else a for a in ran.outputs), ran.printed)
+
+    monkeypatch.setattr(checks, "run", run)
+    number = next(n for n in range(2, 90, 3) if "sine" in {x.op.name for x in Sources().program(n).module.entry.nodes})
+    program = Sources().program(number)
+    finding = next(f for f in examine(number, program) if f.check == "engines")
+    small = least(finding, program, 60)
+    assert small is not None and small.after < small.before
+    assert any(n.op.name == "sine" for n in small.module.entry.nodes)
+    kept(tmp_path / "small", small.module, small.inputs)
+    assert dx.load(tmp_path / "small.sea").entry == small.module.entry
+
+
+def test_a_process_that_dies_or_hangs_or_takes_memory_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     child = campaign._Child(0, 1)
     child.process.kill()
     found = list(child.lines(time.monotonic() + 60))
     assert [f.check for f in found if isinstance(f, Finding)] == ["died"]
-    monkeypatch.setattr(campaign, "SECONDS_OF_A_SEED", 0.01)
+    monkeypatch.setattr(campaign, "LOOK", 0.01)
+    monkeypatch.setattr(campaign, "SECONDS_OF_A_PROGRAM", 0.001)
     found = list(campaign._Child(0, 1).lines(time.monotonic() + 60))
     assert [f.check for f in found if isinstance(f, Finding)] == ["took-too-long"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc")
+def test_a_process_that_takes_too_much_memory_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign, "LOOK", 0.01)
+    monkeypatch.setattr(campaign, "RESIDENT_OF_A_CHILD", 1000)
+    found = list(campaign._Child(0, 1).lines(time.monotonic() + 60))
+    assert [f.check for f in found if isinstance(f, Finding)] == ["took-too-much-memory"]

@@ -197,8 +197,11 @@ def _without(function: Function, loops: dict[Node, OutlinedLoop]) -> Function:
                 new[node] = b(TUPLE, *(_column(b, kernels[node], loop, k) for k in loop.columns))
         elif source in loops:
             assert source is not None
-            if index_of(node) in loops[source].columns:
-                new[node] = _column(b, kernels[source], loops[source], index_of(node))
+            k = index_of(node)
+            if k in loops[source].columns:
+                new[node] = _column(b, kernels[source], loops[source], k)
+            elif (init := source.inputs[0].inputs[k]) in new:  # handed on and never read: any value of the type will do
+                new[node] = new[init]
         elif all(i in new for i in node.inputs):
             new[node] = with_inputs(node, tuple(new[i] for i in node.inputs))
     return replaced(function, new)

@@ -16,14 +16,21 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from deepx_graph.errors import DeepxGraphError
 from deepx_graph.files import replacing
-from deepx_graph.session.fuzzing.checks import Finding
+from deepx_graph.ir import Module
+from deepx_graph.literal import Array
+from deepx_graph.session.diagnose.reduction import ReducedProgram, reduce_program
+from deepx_graph.session.fuzzing.checks import CHECKS, Case, Finding, examine, examine_by
 from deepx_graph.session.fuzzing.sources import Sources
+from deepx_graph.session.inputs import write_npz
+from deepx_graph.session.programs import encoded
+from deepx_graph.validation.programs import RandomProgram
 
 PROGRAMS_OF_A_CHILD = 50
 SECONDS_OF_A_PROGRAM = 60
@@ -200,8 +207,6 @@ def _bound() -> Callable[[], None]:
 
 def work(first: int, count: int, files: list[str]) -> None:
     """What a child does: examines so many programs, and says so line by line."""
-    from deepx_graph.session.fuzzing.checks import examine
-
     heard, renew, sources = sys.stdout, _bound(), Sources(tuple(files))
     for number in range(first, first + count):
         renew()
@@ -213,8 +218,6 @@ def work(first: int, count: int, files: list[str]) -> None:
 def shrink(stem: str, said: dict[str, Any], files: list[str]) -> None:
     """What another child does: writes the program of a finding, then the least one that is found to show it, and says of which
     operations that is."""
-    from deepx_graph.session.fuzzing.small import kept, least
-
     heard, renew = sys.stdout, _bound()
     finding, program = Finding(**said), Sources(tuple(files)).program(said["seed"])
     kept(Path(stem), program.module, program.inputs)
@@ -223,3 +226,32 @@ def shrink(stem: str, said: dict[str, Any], files: list[str]) -> None:
     if small is not None:
         kept(Path(stem), small.module, small.inputs)
         print(" ".join(sorted({n.op.name for n in small.module.entry.nodes} - {"param", "constant"})), flush=True, file=heard)
+
+
+# --- findings made small
+
+
+def least(finding: Finding, program: RandomProgram, seconds: float) -> ReducedProgram | None:
+    """The least program found within the seconds that shows it; None where it does not show in this process."""
+
+    def holds(module: Module, inputs: Mapping[str, Array]) -> bool:
+        case = Case(RandomProgram(module, dict(inputs)), finding.seed)
+        again = examine_by(finding.check, case) if finding.check in CHECKS else examine(finding.seed, case.program)
+        return any(_fault(f) == _fault(finding) for f in again)
+
+    try:
+        return reduce_program(program.module, program.inputs, holds, seconds=seconds)
+    except DeepxGraphError:
+        return None
+
+
+def _fault(finding: Finding) -> str:
+    """The check and what it ran, or the place of a crash: what stays when a program is made small."""
+    return f"{finding.check} {finding.signature.split(' output ')[0]}"
+
+
+def kept(stem: Path, module: Module, inputs: Mapping[str, Array]) -> None:
+    """Writes a program and its inputs beside a finding."""
+    with replacing(stem.with_suffix(".sea")) as stream:
+        stream.write(encoded(module, "sea"))
+    write_npz(stem.with_suffix(".npz"), inputs)

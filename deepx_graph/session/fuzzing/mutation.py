@@ -16,7 +16,7 @@ from deepx_graph.ir.rebuild import rebuild, replaced, with_inputs
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, TUPLE, value_of
 from deepx_graph.ops import OPS, add, compare
 from deepx_graph.types import BOOL, I32, TensorType, scalar
-from deepx_graph.validation.samples import FAMILIES, drawn_array
+from deepx_graph.validation.samples import drawn_array, ordinary, positions, special, ties
 from deepx_graph.verify import verify
 
 MOST_CHANGES, TRIES = 4, 40
@@ -87,11 +87,12 @@ def _other_operation(rng: random.Random, entry: Function, node: Node, inputs: tu
 
 
 def _other_constant(rng: random.Random, entry: Function, node: Node, inputs: tuple[Node, ...]) -> Node | None:
-    """Other numbers, those at the edges among them."""
+    """Other numbers, infinities and NaN among them, but no extremes, of which sums overflow in one order and not in another."""
     if node.op is not CONSTANT or not isinstance(node.type, TensorType) or node.type.dtype.np is None:
         return None
     draws = np.random.default_rng(rng.randrange(1 << 30))
-    array = drawn_array(scalar(node.type.dtype) if value_of(node).is_splat else node.type, rng.choice(FAMILIES), draws)
+    type = scalar(node.type.dtype) if value_of(node).is_splat else node.type
+    array = drawn_array(type, rng.choice((ordinary, positions, ties, special)), draws)
     return Builder().splat(array[()], node.type) if value_of(node).is_splat else Builder().constant(array)
 
 

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 from deepx_graph.errors import DeepxGraphError
 from deepx_graph.ir import Module
+from deepx_graph.literal import Array
 from deepx_graph.runtime.inputs import input_ports
 from deepx_graph.session import programs
 from deepx_graph.session.fuzzing.control_programs import control_program
@@ -16,7 +19,7 @@ from deepx_graph.session.fuzzing.index_programs import index_program
 from deepx_graph.session.fuzzing.mutation import mutated
 from deepx_graph.types import TensorType
 from deepx_graph.validation.programs import RandomProgram, random_program
-from deepx_graph.validation.samples import samples
+from deepx_graph.validation.samples import drawn_array, ordinary, positions, special, ties
 
 GENERATORS: dict[str, Callable[[int], RandomProgram]] = {
     "operations": random_program, "indices": index_program, "control": control_program,
@@ -24,6 +27,9 @@ GENERATORS: dict[str, Callable[[int], RandomProgram]] = {
 """By kind: every operation with its samples; operations that move elements; branches, loops and effects."""
 
 MUTANT = "mutant"
+
+DRAWS = (ordinary, positions, ties, special)
+"""What inputs of mutants are: no extremes, as whether a sum of these overflows is a matter of its order."""
 
 MOST_NODES, MOST_ELEMENTS = 300, 1 << 16
 """A file of more operations, or with a larger value, has no mutants: they take too long."""
@@ -47,7 +53,11 @@ class Sources:
         if kind != MUTANT:
             return GENERATORS[kind](seed)
         module = mutated(_read(self.files[seed % len(self.files)]), seed)
-        return RandomProgram(module, samples(input_ports(module.entry), seed % 5 + 1, seed)[-1])
+        draw, inputs = DRAWS[seed % len(DRAWS)], dict[str, Array]()
+        for k, port in enumerate(input_ports(module.entry)):
+            assert isinstance(port.type, TensorType)
+            inputs[port.name] = drawn_array(port.type, draw, np.random.default_rng([seed, k]))
+        return RandomProgram(module, inputs)
 
 
 def mutable(paths: Sequence[Path]) -> Sources:

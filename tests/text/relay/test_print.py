@@ -243,6 +243,18 @@ ENTRY main {
         np.testing.assert_array_equal(dx.compile(reread(text), optimize=False)(x, y)[0], x + 5 * y)
 
 
+def test_the_only_value_of_a_branch_that_is_read_is_its_value() -> None:
+    b = Builder()
+
+    def main(test: Node, x: Node, y: Node) -> list[Node]:
+        first, _ = b.branch(test, (b(add, x, y), x), (y, x))
+        return [b(add, first, x), b(add, first, y)]
+
+    module = Module((b.function("main", [("test", scalar(BOOL)), ("x", scalar(F32)), ("y", scalar(F32))], main),))
+    again = dx.compile(reread(write(module, "relay")), optimize=False)
+    assert [float(r) for r in again(np.bool_(True), np.float32(1), np.float32(2))] == [4, 5]
+
+
 def test_nested_loops_with_what_they_capture() -> None:
     b = Builder()
     zero, one, n = (b.constant(k, I32) for k in (0, 1, 4))

@@ -371,8 +371,11 @@ class Writer:
             return self._literal(node, pad)
         if _is_item(node):
             source = node.inputs[0]
-            columns = sorted(self.place.columns[source]) if source.op is REGION else values(source)
-            return f"{self.ref(source)}.{[k for k in columns if k in values(source)].index(index_of(node))}"
+            said = self.place.columns[source] if source.op is REGION else values(source)
+            columns = [k for k in values(source) if k in said]
+            if source.op is REGION and len(columns) == 1:  # the only value that is read, of a branch of several: no tuple
+                return self.ref(source)
+            return f"{self.ref(source)}.{columns.index(index_of(node))}"
         return self.words(self.place.texts[node])
 
     def _never(self, node: Node) -> str:

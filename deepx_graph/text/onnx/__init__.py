@@ -30,7 +30,7 @@ def detect(text: str) -> float:
 
 def read(source: Source, options: ReadOptions) -> ReadResult:
     """The program. Raises ParseError or VerifyError with places, LimitError where a bound is exceeded."""
-    from deepx_graph.text.onnx.lower import OnnxLowering
+    from deepx_graph.text.onnx.model import OnnxLowering
 
     lowering = OnnxLowering(source, options)
     return ReadResult(lowering.module(), tuple(lowering.warnings))

@@ -1,4 +1,4 @@
-"""ONNX models to modules: graphs, functions of the model and subgraphs become nodes of one function.
+"""Graphs of ONNX models: functions of the model and subgraphs become nodes of one function.
 
 `Deferred` is what a node leaves behind whose rule waits for the inputs of a run: it is lowered again when the module is
 specialised.
@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deepx_graph import ops
-from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, Place, Source, Span, VerifyError
-from deepx_graph.ir import Builder, Function, Module, Node, Origin
-from deepx_graph.ops.known import KnownValues, NotKnown
+from deepx_graph.errors import InferError, LimitError, Source, Span, VerifyError
+from deepx_graph.ir import Builder, Node, Origin
+from deepx_graph.ops.known import NotKnown
 from deepx_graph.text.common.modules import place_in_model
-from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.common.protobuf import Decoder
 from deepx_graph.text.common.protobuf_writer import encode
 from deepx_graph.text.common.steps import Unsupported
 from deepx_graph.text.onnx.context import NodeContext, Value, rule_since
 from deepx_graph.text.onnx.keep import KeptOperators, resolved
-from deepx_graph.text.onnx.messages import model_in
 from deepx_graph.text.onnx.rules import RULES
 from deepx_graph.text.onnx.schema import (
     SCHEMA,
@@ -30,148 +28,16 @@ from deepx_graph.text.onnx.schema import (
     FunctionProto,
     GraphProto,
     NodeProto,
-    OperatorSetId,
-    TypeProto,
-    ValueInfoProto,
 )
-from deepx_graph.text.onnx.values import dense, literal, tensor_type
-from deepx_graph.types import ANY, TupleType, Type, is_static, tensor
+from deepx_graph.text.onnx.scope import UNKNOWN, GraphNames, captured, domain_of, filled, leaves_of, template_of, versions
+from deepx_graph.text.onnx.values import dense, literal
+from deepx_graph.types import TupleType, Type, is_static
 
-UNKNOWN = tensor(ANY, None)
-NEWEST = 28
-"""The newest version of the operator set that the rules know."""
+if TYPE_CHECKING:
+    from deepx_graph.text.onnx.model import OnnxLowering
 
 Damaged = (ArithmeticError, LookupError, TypeError, ValueError)
 """What numpy and Python say of attributes and constants that make no sense together."""
-
-
-class OnnxLowering:
-    """One model being lowered. Raises VerifyError or ParseError at the node that is wrong."""
-
-    def __init__(self, source: Source, options: ReadOptions) -> None:
-        self.source, self.options = source, options
-        self.model = model_in(source, options)
-        self.warnings: list[Diagnostic] = []
-        self.symbols: dict[str, str] = {}
-        self.left = options.max_nodes
-        self.draws = 0
-        self.functions = {(domain_of(f.domain), f.name, f.overload): f for f in self.model.functions}
-        if self.model.graph is None:
-            raise self.fail(0, "the model has no graph")
-        self.graph = self.model.graph
-        self.opsets = versions(self.model.opsets) or {"": 1}
-        if self.opsets.get("", 0) > NEWEST:
-            self.warn(0, f"the model uses operator set {self.opsets['']}; operators are read as of {NEWEST}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return OnnxLowering, (self.source, self.options), {"draws": self.draws, "symbols": self.symbols}
-
-    def next_draw(self) -> int:
-        """The number of the next operation that draws random numbers."""
-        self.draws += 1
-        return self.draws - 1
-
-    def span(self, at: int, label: str = "") -> Span:
-        return Span(self.source, at, at + 1, Place(label=label) if label else None)
-
-    def fail(self, at: int, message: str, expected: str | None = None, hint: str | None = None) -> ParseError:
-        return ParseError(Diagnostic(message, self.span(at), expected=expected, hint=hint))
-
-    def warn(self, at: int, message: str) -> None:
-        self.warnings.append(Diagnostic(message, self.span(at), severity="warning"))
-
-    def module(self) -> Module:
-        """The module: its one function is the graph."""
-        keeps = self.options.operators == "kept"
-        b, known = Builder(intern=keeps, origin=Origin("", (self.span(self.graph.at),))), KnownValues()
-        kept = KeptOperators(self.graph, self.opsets, known) if keeps else None
-        lowering = OnnxGraphLowering(self, b, known, self.opsets, kept=kept)
-        try:
-            params = self._params(b, lowering)
-            results = lowering.run(self.graph, lowering.scope)
-        except InferError as e:
-            raise VerifyError(e.diagnostic(self.span(self.graph.at))) from None
-        names = tuple(o.name for o in self.graph.outputs)
-        made = tuple(lowering.node_of(r) if kept is None else kept.value(r) for r in results)
-        name = "".join(c if c.isalnum() and c.isascii() else "_" for c in self.graph.name).strip("_") or "main"
-        entry = Function(name, tuple(params), made, names, span=self.span(self.graph.at))
-        return Module((entry,), name, source=self.source, format="onnx")
-
-    def _params(self, b: Builder, lowering: OnnxGraphLowering) -> list[Node]:
-        """The inputs of the graph, without those that are initialised; and these where weights are inputs."""
-        weights = {w.name: w for w in self.graph.initializers}
-        params: list[Node] = []
-        for info in self.graph.inputs:
-            if info.name in weights:
-                continue
-            b.origin = Origin("", (self.span(info.at),))
-            params.append(b.param(len(params), self.type_of(info), info.name))
-            lowering.scope.define(info.name, None if self.options.lengths.get(info.name, 0) < 0 else params[-1])
-        if self.options.weights == "inputs":
-            for w in weights.values():
-                value = literal(w, self.source, self.options.max_file_bytes)
-                b.origin = Origin("", (self.span(w.at),))
-                params.append(b.param(len(params), value.type, w.name))
-                lowering.scope.define(w.name, params[-1])
-        return params
-
-    def type_of(self, info: ValueInfoProto) -> Type:
-        """The type of an input. Raises ParseError for what no input can be."""
-        try:
-            return self._type(info.type, info.name)
-        except InferError as e:
-            raise ParseError(e.diagnostic(self.span(info.at), f"'{info.name}': ")) from None
-
-    def _type(self, type: TypeProto | None, name: str, item: str = "") -> Type:
-        if self.options.lengths.get(name, 0) < 0:
-            return TupleType(())
-        if type is None:
-            return UNKNOWN
-        if type.optional is not None:
-            return self._type(type.optional.item, name)
-        if type.tensor is not None:
-            return tensor_type(type.tensor, name, self.symbols, item)
-        if type.sequence is not None:
-            count = self.options.lengths.get(name)
-            if count is None:
-                raise InferError("how many items the sequence has is not known", hint=f"say it: lengths={{'{name}': 3}} of load")
-            return TupleType(tuple(self._type(type.sequence.item, f"{name}_{k}", f"{name}_{k}") for k in range(count)))
-        return UNKNOWN
-
-
-def domain_of(name: str) -> str:
-    """`ai.onnx` is the same as no domain."""
-    return "" if name == "ai.onnx" else name
-
-
-def versions(opsets: Sequence[OperatorSetId]) -> dict[str, int]:
-    return {domain_of(o.domain): o.version for o in opsets}
-
-
-class GraphNames:
-    """The names that a graph sees: its own, then those around it. Initialisers become nodes when they are first read."""
-
-    def __init__(self, outer: GraphNames | None = None) -> None:
-        self.outer = outer
-        self.values: dict[str, Value] = {}
-        self.waiting: dict[str, Callable[[], Node]] = {}
-
-    def define(self, name: str, value: Value) -> None:
-        self.values[name] = value
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.values or name in self.waiting or (self.outer is not None and name in self.outer)
-
-    def __getitem__(self, name: str) -> Value:
-        scope: GraphNames | None = self
-        while scope is not None:
-            if name in scope.values:
-                return scope.values[name]
-            if name in scope.waiting:
-                found = scope.values[name] = scope.waiting.pop(name)()
-                return found
-            scope = scope.outer
-        raise KeyError(name)
 
 
 class OnnxGraphLowering:
@@ -406,7 +272,7 @@ class OnnxGraphLowering:
         operands = {n: self.scope[n] for n in names}
         flat: list[Node] = list(dict.fromkeys(leaves_of(list(operands.values()))))
         place = {x: k for k, x in enumerate(flat)}
-        template = {n: _template(v, place) for n, v in operands.items()}
+        template = {n: template_of(v, place) for n, v in operands.items()}
         lowering = DeferredNode(self.whole, dict(self.opsets), self.bound, node, template)
         made = self.b(ops.deferred, *flat, name=f"onnx.{node.op_type}", attributes=_shown(node), type=_unknown(node),
                       language="onnx", lowering=lowering)
@@ -433,7 +299,7 @@ class DeferredNode:
         """The node, or a tuple of its results. Raises InferError or VerifyError for what still is not known."""
         inner = OnnxGraphLowering(self.whole, b, known, self.opsets, self.bound, may_defer=False)
         for name, t in self.template.items():
-            inner.scope.define(name, _filled(t, operands))
+            inner.scope.define(name, filled(t, operands))
         inner._node(self.node)
         results = [inner.scope[o] if o else b.pack() for o in self.node.outputs]
         return inner.node_of(results[0]) if len(results) == 1 else b.pack(*map(inner.node_of, results))
@@ -452,36 +318,6 @@ def _deferred_again(whole: OnnxLowering, opsets: Mapping[str, int], bound: Mappi
 
     attributes = None if bound is None else {name: message(data).attributes[0] for name, data in bound.items()}
     return DeferredNode(whole, opsets, attributes, replace(message(node), at=at), template)
-
-
-def _template(value: Value, place: Mapping[Node, int]) -> Any:
-    return place[value] if isinstance(value, Node) else None if value is None else tuple(_template(v, place) for v in value)
-
-
-def _filled(template: Any, operands: Sequence[Node]) -> Value:
-    if template is None or isinstance(template, int):
-        return None if template is None else operands[template]
-    return tuple(_filled(t, operands) for t in template)
-
-
-def leaves_of(values: Any) -> Iterator[Node]:
-    """The nodes in values."""
-    for v in values:
-        if isinstance(v, Node):
-            yield v
-        elif v is not None:
-            yield from leaves_of(v)
-
-
-def captured(node: NodeProto) -> Iterator[str]:
-    """The names that graphs within a node may take from around it."""
-    stack = [g for a in node.attributes for g in (*a.graphs, a.graph) if g is not None]
-    while stack:
-        graph = stack.pop()
-        for n in graph.nodes:
-            yield from n.inputs
-            stack += [g for a in n.attributes for g in (*a.graphs, a.graph) if g is not None]
-        yield from (o.name for o in graph.outputs)
 
 
 def _label(node: NodeProto) -> str:

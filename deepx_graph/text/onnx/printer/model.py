@@ -17,7 +17,6 @@ from deepx_graph.ops.data.deferred import deferred
 from deepx_graph.rewrite.legalise import legalise
 from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.common.protobuf_writer import Chunks, encode
-from deepx_graph.text.onnx.lower import versions
 from deepx_graph.text.onnx.messages import FORMS, model_in
 from deepx_graph.text.onnx.printer.compose import composed
 from deepx_graph.text.onnx.printer.graph import GraphWriter, write_branch, write_loop
@@ -30,6 +29,7 @@ from deepx_graph.text.onnx.schema import (
     OperatorSetId,
     ValueInfoProto,
 )
+from deepx_graph.text.onnx.scope import versions
 
 OPSET = 18
 """The version of the operator set that is written where nothing else is asked for and the program comes from no later one."""

@@ -187,6 +187,14 @@ def test_triangular_solves_by_lapack(side: str, matrix: Callable[..., np.ndarray
         np.testing.assert_allclose(matrix(np.tril(MATRIX), x), b, atol=1e-13)
 
 
+def test_a_triangular_solve_of_a_multiple_by_lapack() -> None:
+    """As JAX 0.5 has it."""
+    config = "diag = 78 : ui8, side = 76 : ui8, trans_x = 78 : ui8, uplo = 76 : ui8"
+    module = dx.loads(_lapack("dtrsm", config, "3x3xf64 3x3xf64 f64", "3x3xf64"))
+    (x,) = dx.compile(module, optimize=False)(MATRIX, MATRIX, np.array(3.0))
+    np.testing.assert_allclose(np.tril(MATRIX) @ x, 3 * MATRIX, atol=1e-13)
+
+
 def test_eigenvalues_of_a_symmetric_matrix_by_lapack() -> None:
     for module in _ways(_lapack("dsyevd", "mode = 86 : ui8, uplo = 76 : ui8", "2x3x3xf64", "2x3x3xf64 2x3xf64 2xi32")):
         both = np.stack([MATRIX, MATRIX @ MATRIX])

@@ -28,10 +28,16 @@ def lapack_operations(b: Builder, target: str, config: str, inputs: Sequence[Nod
     if routine == "potrf" and len(inputs) == 1:
         factor = b(ops.cholesky, inputs[0], lower=given.get("uplo") == "L")
         return [factor, b.splat(0, TensorType(I32, as_tensor(inputs[0].type).shape[:-2]))]
-    if routine == "trsm" and len(inputs) == 2 and given.get("trans_x") in _TRANSPOSES:
-        return [b(ops.triangular_solve, *inputs, left_side=given.get("side") == "L", lower=given.get("uplo") == "L",
+    if routine == "trsm" and 2 <= len(inputs) <= 3 and given.get("trans_x") in _TRANSPOSES:
+        matrix, rhs, *scale = inputs  # JAX 0.5 gives what the right side is multiplied by
+        rhs = b(ops.multiply, rhs, *scale) if scale and not _is_one(scale[0]) else rhs
+        return [b(ops.triangular_solve, matrix, rhs, left_side=given.get("side") == "L", lower=given.get("uplo") == "L",
                   unit_diagonal=given.get("diag") == "U", transpose_a=_TRANSPOSES[given["trans_x"]])]
     return None
+
+
+def _is_one(node: Node) -> bool:
+    return node.op is CONSTANT and bool((value_of(node).array == 1).all())
 
 
 # --- the earlier form -----------------------------------------------------------------------------------------------

@@ -2,14 +2,18 @@
 
     python docs/comparison.py resnet18.mlir gpt12_train.mlir --netron ENV/bin/netron --model-explorer ENV/bin/model-explorer
 
-Files are StableHLO with debug information, as `lowered.as_text(debug_info=True)` writes it. Needs chromium, and the two other tools
-(`pip install netron ai-edge-model-explorer`) in an environment of their own; both are served on this machine only.
+With `--side-by-side` it is one picture of each file, of what the tools open by themselves (ImageMagick's `montage` joins them).
+
+Files are StableHLO with debug information, as `lowered.as_text(debug_info=True)` writes it, or ONNX, of which Model Explorer shows
+none without an adapter. Needs chromium, and the two other tools (`pip install netron ai-edge-model-explorer`) in an environment of
+their own; both are served on this machine only.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,6 +35,7 @@ WAIT = 45.0
 """Seconds that a tool has to show a picture."""
 
 ACCEPT = "[...document.querySelectorAll('button')].find(b => /accept/i.test(b.textContent))?.click()"
+TOOLS = ("deepx_graph", "deepx_graph-open", "netron", "model_explorer", "model_explorer-open")
 EXPAND_ALL = 380, 76
 """Where Model Explorer has the button."""
 
@@ -46,39 +51,54 @@ def served(*command: str) -> Iterator[None]:
         process.wait(20)
 
 
-def picture(browser: Browser, model: str, tool: str) -> None:
-    browser.screenshot(IMAGES / f"comparison-{model}-{tool}.png")
-    print(f"comparison-{model}-{tool}.png")
-
-
-def ours(browser: Browser, file: Path, folder: Path) -> None:
+def ours(browser: Browser, file: Path, folder: Path, *, opened: bool = True) -> None:
     page = folder / f"{file.stem}.html"
     deepx_graph(["draw", str(file), "-o", str(page)])
     browser.open(page)
     browser.run("new Promise(r => setTimeout(r, 500))")
-    picture(browser, file.stem, "deepx_graph")
-    browser.run("panes[0].enter(panes[0].scene.boxes.find(b => openable(b) && b.family === 'block'))")
-    browser.run("new Promise(r => setTimeout(r, 500))")
-    picture(browser, file.stem, "deepx_graph-open")
+    picture(browser, folder, "deepx_graph")
+    if opened:
+        browser.run("panes[0].enter(panes[0].scene.boxes.find(b => openable(b) && b.family === 'block'))")
+        browser.run("new Promise(r => setTimeout(r, 500))")
+        picture(browser, folder, "deepx_graph-open")
 
 
-def netron(browser: Browser, file: Path, program: str) -> None:
+def netron(browser: Browser, file: Path, folder: Path, program: str) -> None:
     with served(program, "--host", "127.0.0.1", "-p", "9821", str(file)):
         browser.visit("http://127.0.0.1:9821/")
         time.sleep(5)
         browser.run(ACCEPT)  # the consent that it asks for at first
         time.sleep(WAIT)
-        picture(browser, file.stem, "netron")
+        picture(browser, folder, "netron")
 
 
-def model_explorer(browser: Browser, file: Path, program: str) -> None:
+def model_explorer(browser: Browser, file: Path, folder: Path, program: str, *, opened: bool = True) -> None:
     with served(program, "--no_open_in_browser", "--host", "127.0.0.1", "--port", "9831", "--skip_health_check", str(file)):
         browser.visit("http://127.0.0.1:9831/?data=" + quote(json.dumps({"models": [{"url": str(file.resolve())}]})))
         time.sleep(WAIT)
-        picture(browser, file.stem, "model_explorer")
-        browser.click_at(*EXPAND_ALL)
-        time.sleep(WAIT)
-        picture(browser, file.stem, "model_explorer-open")
+        picture(browser, folder, "model_explorer")
+        if opened:
+            browser.click_at(*EXPAND_ALL)
+            time.sleep(WAIT)
+            picture(browser, folder, "model_explorer-open")
+
+
+def picture(browser: Browser, folder: Path, tool: str) -> None:
+    browser.screenshot(folder / f"{tool}.png")
+
+
+def kept(folder: Path, model: str, *, side_by_side: bool) -> None:
+    """Moves the pictures of a model to the documents, each by itself or all as one."""
+    tools = [folder / f"{tool}.png" for tool in TOOLS if (folder / f"{tool}.png").exists()]
+    if side_by_side:
+        goal = IMAGES / f"comparison-{model}.png"
+        subprocess.run(["montage", *tools, "-tile", "x1", "-geometry", "640x486+4+4", "-colors", "128", goal], check=True)
+    for file in tools:
+        if side_by_side:
+            file.unlink()
+        else:
+            shutil.move(file, IMAGES / f"comparison-{model}-{file.name}")
+    print(model)
 
 
 def main() -> None:
@@ -86,15 +106,19 @@ def main() -> None:
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--netron", help="its program; without it only the other pictures")
     parser.add_argument("--model-explorer", help="its program")
+    parser.add_argument("--side-by-side", action="store_true", help="one picture of each file")
     args = parser.parse_args()
+    opened = not args.side_by_side
     with tempfile.TemporaryDirectory() as scratch, Browser(Path(scratch) / "profile", *SIZE) as browser:
         browser.size(*SIZE)
         for file in args.files:
-            ours(browser, file, Path(scratch))
+            ours(browser, file, Path(scratch), opened=opened)
             if args.netron:
-                netron(browser, file, args.netron)
-            if args.model_explorer:
-                model_explorer(browser, file, args.model_explorer)
+                netron(browser, file, Path(scratch), args.netron)
+            if args.model_explorer and file.suffix != ".onnx":
+                model_explorer(browser, file, Path(scratch), args.model_explorer, opened=opened)
+            name = f"{file.parent.name}-{file.stem}" if args.side_by_side else file.stem
+            kept(Path(scratch), name, side_by_side=args.side_by_side)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,20 @@ async def test_the_time_line_steps_through_passes_and_rewrites() -> None:
 
 
 @piloted
+async def test_passes_and_rewrites_are_found_by_a_text() -> None:
+    async with browser(foldable()) as pilot:
+        await press(pilot, "4", "r", "3", "slash", *"MERGE", "enter")
+        text = shown(pilot)
+        assert "cse" in text and "merge" in text and "fold" not in text.partition("pass ")[0]
+        await press(pilot, "slash", *[*["backspace"] * 5, *"inline"], "enter")
+        assert "inline" in shown(pilot) and "merge" not in shown(pilot)  # although it changed nothing
+        await press(pilot, "slash", *["backspace"] * 6, *"nowhere", "enter")
+        assert "No step has 'nowhere' in it." in shown(pilot)
+        await press(pilot, "slash", *["backspace"] * 7, "enter")
+        assert "merge" in shown(pilot)
+
+
+@piloted
 async def test_a_step_can_be_looked_at_as_a_program() -> None:
     async with browser(foldable()) as pilot:
         await press(pilot, "4", "r", "3", "full_stop", "v")

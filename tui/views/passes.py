@@ -34,6 +34,7 @@ class PassesView(BrowserView):
         Binding("full_stop", "step(1)", "Step on"),
         Binding("comma", "step(-1)", "Step back"),
         Binding("space", "fold", "Fold"),
+        Binding("slash", "search", "Find a pass", tooltip="Show only the passes and rewrites with a text in them"),
         Binding("v", "look", "Program then", tooltip="Look at the program as it was after the step"),
         Binding("a", "unchanged", "All passes", tooltip="Show passes that changed nothing, too", show=False),
     ]
@@ -42,6 +43,8 @@ class PassesView(BrowserView):
         super().__init__(id=id)
         self.version: Version | None = None
         self.unchanged = False
+        self.wanted = ""
+        """What the steps in sight have in them."""
         self.folded: set[int] = set()
         self.event: Event | None = None
 
@@ -70,7 +73,7 @@ class PassesView(BrowserView):
     def show_steps(self, version: Version | None) -> None:
         """Shows the time line of a version."""
         if version is not self.version:
-            self.version, self.folded, self.event = version, set(), None
+            self.version, self.folded, self.event, self.wanted = version, set(), None, ""
             if self.timeline is not None and len(self.timeline.events) > 200:
                 self.folded = set(range(len(self.timeline.stages)))
         self._list()
@@ -81,11 +84,16 @@ class PassesView(BrowserView):
             self.query_one("#step", TextTable).show([])
             return
         lines: list[TextLine] = []
-        for stage, events in self.timeline.passes(unchanged=self.unchanged):
-            lines.append(_pass_line(stage, events, events[0].stage in self.folded))
-            if events[0].stage not in self.folded:
-                lines += [_rewrite_line(e) for e in events[1:]]
-        self.steps.show(lines or [text_line(("No pass changed anything.", "faint"))], keep=keep)
+        for stage, events in self.timeline.passes(unchanged=self.unchanged or bool(self.wanted)):
+            found = [e for e in events[1:] if self.wanted in step_text(e)] if self.wanted else events[1:]
+            if self.wanted and self.wanted not in step_text(events[0]) and not found:
+                continue
+            folded = events[0].stage in self.folded and not self.wanted
+            lines.append(_pass_line(stage, events, folded))
+            if not folded:
+                lines += [_rewrite_line(e) for e in found]
+        none = f"No step has '{plain(self.wanted)}' in it." if self.wanted else "No pass changed anything."
+        self.steps.show(lines or [text_line((none, "faint"))], keep=keep)
         self.steps.moved()
 
     def opened(self) -> None:
@@ -95,6 +103,15 @@ class PassesView(BrowserView):
     def action_unchanged(self) -> None:
         self.unchanged = not self.unchanged
         self._list(keep=True)
+
+    def action_search(self) -> None:
+        """Asks for a text, and shows only the steps that have it; all again for none."""
+        def search(text: str) -> None:
+            self.wanted = text.strip().lower()
+            self._list()
+
+        titles = sorted({e.title for e in self.timeline.events}) if self.timeline is not None else []
+        self.browser.prompt("a pass, a rule or the name of a node; nothing for all", search, lambda value: titles, self.wanted)
 
     def action_fold(self) -> None:
         if self.event is not None:
@@ -116,6 +133,7 @@ class PassesView(BrowserView):
 
     def show_event(self, event: Event) -> None:
         """Unfolds the pass of an event and goes to it."""
+        self.wanted = ""
         self.folded.discard(event.stage)
         self._list()
         self.go_to(lambda e: e is event)
@@ -149,6 +167,12 @@ class PassesView(BrowserView):
         module, title = self.timeline.module_at(self.event.after), f"{self.version.title} to {self.event.after}"
         self.browser.document.push(Version(module, title, self.version.parent, None))
         self.browser.action_view("list")
+
+
+def step_text(event: Event) -> str:
+    """What a search in the steps looks at: the pass, or the rule and the node that it was applied to."""
+    before = event.rewrite.before if event.rewrite is not None else None
+    return f"{event.title} {before.reference or before.op.name if before is not None else ''}".lower()
 
 
 def _pass_line(stage: Stage, events: list[Event], folded: bool) -> TextLine:

@@ -144,7 +144,9 @@ class Quotient:
 
     def nested_order(self) -> list[int]:
         """The items, each after those that it takes from, those of a frame and all frames in it next to one another."""
-        inputs, _ = self.neighbours()
+        inputs, outputs = self.neighbours()
+        if len({i.cluster for i in self.items}) == 1:
+            return self.order(inputs, outputs)
         parent = {c.id: c.parent for c in self.clusters}
         chains: list[tuple[int | None, ...]] = []
         for item in self.items:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 from deepx_graph.analysis.name_scopes import NO_LEVELS, Path, common_prefix
 from deepx_graph.viz.folding.blocks import LISTED, contents, op_of
@@ -93,12 +93,13 @@ def _deepest(q: Quotient, limit: int, scopes: Mapping[Path, Path]) -> Quotient:
         if rows and len(trial) >= ENOUGH:
             break
     if best is not None and len(best) > limit:
-        _fold_series(best, shallow + 1, scopes)
+        _fold_series(best, limit, shallow + 1, scopes)
     return best or q
 
 
-def _fold_series(q: Quotient, depth: int, scopes: Mapping[Path, Path]) -> None:
-    """Siblings of one name and successive numbers, whatever they hold, as one box: `conv2_1 to conv2_6`."""
+def _fold_series(q: Quotient, limit: int, depth: int, scopes: Mapping[Path, Path]) -> None:
+    """Siblings of one name and successive numbers, whatever they hold, as one box, or as several where there is little else:
+    `conv2_1 to conv2_6`."""
     inputs, outputs = q.neighbours()
     series: dict[Hashable, list[int]] = {}
     last: dict[int, str] = {}
@@ -111,7 +112,13 @@ def _fold_series(q: Quotient, depth: int, scopes: Mapping[Path, Path]) -> None:
             last[k] = item.title if item.title is not None and "/" in item.title else path[-1]
             series.setdefault((item.cluster, nodes[0].backward, path[:-1], stem(path[-1])), []).append(k)
     rows = [row for same in series.values() for row in _convex_rows(same, order, inputs) if len(row) > 1]
+    if len(q) - sum(len(row) - 1 for row in rows) < ENOUGH:
+        rows = [list(part) for row in rows for part in _batches(row, max(2, -(-len(row) // (limit // 2))))]
     q.merge([FoldGroup(row, f"{last[row[0]]} to {last[row[-1]]}", q.items[row[0]].cluster) for row in rows])
+
+
+def _batches(row: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    return (row[k : k + size] for k in range(0, len(row), size))
 
 
 def next_level(q: Quotient, limit: int) -> bool:

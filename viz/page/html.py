@@ -99,7 +99,7 @@ def _graph(graph: PageGraph) -> dict[str, Any]:
     return {
         "title": shown(graph.title), "note": shown(graph.note), "notes": [shown(n) for n in folds.notes],
         "size": len(view.nodes), "sideways": view.sideways,
-        "columns": _columns([_node(n, graph.details.get(n.id, {})) for n in view.nodes]),
+        "columns": _columns(view.nodes, graph.details),
         "edges": {"source": [e.source for e in view.edges], "target": [e.target for e in view.edges],
                   "kind": _column([e.kind for e in view.edges]), "label": _column([shown(e.label) for e in view.edges])},
         "frames": [[c.id, shown(c.title), c.kind, c.parent] for c in view.clusters],
@@ -108,19 +108,19 @@ def _graph(graph: PageGraph) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _node(n: ViewNode, detail: Detail) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "kind": n.kind, "title": shown(n.title), "subtitle": shown(n.subtitle), "family": _family(n), "at": shown(n.address),
-        "frame": n.cluster, "name": shown(n.name), "line": n.line,
-    }  # fmt: skip
-    found.update(detail or {"tip": shown(n.tooltip), "type": shown(n.shape)})
-    return found
-
-
-def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _columns(nodes: Sequence[ViewNode], details: Mapping[int, Detail]) -> dict[str, Any]:
     """What is known of all nodes, by what it is."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: _column([row.get(name) for row in rows]) for name in names}
+    plain: Detail = {}
+    rows = [details.get(n.id) or ({"tip": shown(n.tooltip), "type": shown(n.shape)} if n.tooltip or n.shape else plain)
+            for n in nodes]  # fmt: skip
+    own: dict[str, list[Any]] = {
+        "kind": [n.kind for n in nodes], "title": [shown(n.title) for n in nodes], "subtitle": [shown(n.subtitle) for n in nodes],
+        "family": [_family(n) for n in nodes], "at": [shown(n.address) for n in nodes], "frame": [n.cluster for n in nodes],
+        "name": [shown(n.name) for n in nodes], "line": [n.line for n in nodes],
+    }  # fmt: skip
+    told = dict.fromkeys(name for row in rows for name in row)
+    return {name: _column(own[name] if name not in told else [row.get(name, o) for row, o in zip(rows, own[name], strict=True)])
+            for name in own} | {name: _column([row.get(name) for row in rows]) for name in told if name not in own}  # fmt: skip
 
 
 def _column(values: Sequence[Any]) -> list[list[Any]]:

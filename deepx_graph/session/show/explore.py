@@ -17,7 +17,7 @@ from deepx_graph.passes.observer import op_counts
 from deepx_graph.session.query.facts import FLAGS, NUMBERS, TEXTS, Facts, form
 from deepx_graph.session.report.diff import diff, pairs
 from deepx_graph.session.session import Session
-from deepx_graph.session.show.inspect import inspect
+from deepx_graph.session.show.inspect import declaration
 from deepx_graph.session.timeline import op_changes
 from deepx_graph.viz.draw import Drawing, view_of
 from deepx_graph.viz.folding.fold import bound
@@ -125,12 +125,12 @@ class PageProgram:
     def operations(self) -> Iterator[tuple[str, Any]]:
         """The declaration of each operation that occurs."""
         seen: set[str] = set()
-        for function, (outer, inside) in self.nodes.values():
+        for _, (outer, inside) in self.nodes.values():
             node = outer.attr("body").nodes[inside] if inside >= 0 else outer
             if node.op.name not in seen:
                 seen.add(node.op.name)
-                found = (s for s in inspect(self.session, function, node) if s.title == "operation")
-                yield node.op.name, [[s.title, [[shown(e.label), shown(e.text)] for e in s.entries]] for s in found]
+                lines = [[shown(e.label), shown(e.text)] for e in declaration(node)]
+                yield node.op.name, [["operation", lines]] if lines else []
 
 
 def _node(module: Module, box: ViewNode) -> tuple[Function, Key]:

@@ -53,7 +53,7 @@ def inspect(session: Session, function: Function, node: Node) -> list[Section]:
         ("last run", _run(session, node)),
         ("origin", _origin(node)),
         ("made by", _makers(session, node)),
-        ("operation", _declaration(node)),
+        ("operation", declaration(node)),
     ]
     return [Section(title, found) for title, entries in made if (found := tuple(entries))]
 
@@ -175,7 +175,7 @@ def _makers(session: Session, node: Node) -> Iterator[Entry]:
         yield Entry("for", str(step))
 
 
-def _declaration(node: Node) -> Iterator[Entry]:
+def declaration(node: Node) -> Iterator[Entry]:
     op = node.op
     yield Entry("what", op.summary)
     yield Entry("family", FAMILY_OF.get(op, "other"))

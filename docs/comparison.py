@@ -91,8 +91,8 @@ def kept(folder: Path, model: str, *, side_by_side: bool) -> None:
     """Moves the pictures of a model to the documents, each by itself or all as one."""
     tools = [folder / f"{tool}.png" for tool in TOOLS if (folder / f"{tool}.png").exists()]
     if side_by_side:
-        goal = IMAGES / f"comparison-{model}.png"
-        subprocess.run(["montage", *tools, "-tile", "x1", "-geometry", "640x486+4+4", "-colors", "128", goal], check=True)
+        goal = IMAGES / f"comparison-all-{model}.png"
+        subprocess.run(["montage", *tools, "-tile", "x1", "-geometry", "640x486+4+4", "-colors", "64", f"png8:{goal}"], check=True)
     for file in tools:
         if side_by_side:
             file.unlink()

@@ -23,7 +23,7 @@ from deepx_graph.viz.view.labels import constant_text, op_title, scalar_text, sh
 Piece = tuple[str, str]
 """A text and the name of its style."""
 
-OVERLAYS = ("bytes", "flops", "time", "error", "sharding", "difference", "none")
+OVERLAYS = ("bytes", "flops", "time", "error", "nonfinite", "sharding", "difference", "none")
 """What the last column of the list may show; what is laid over the program only where something is."""
 
 STYLES = {"structure": "faint", "fusion": "kernel", "linear": "heavy", "reduce": "reduce", "window": "heavy", "effects": "effect"}
@@ -96,20 +96,26 @@ def _error(facts: Facts, node: Node) -> Piece:
     return (f"{own:.0e}" if own else ""), "hot" if own and own >= most / 10 else "faint"
 
 
+def _nonfinite(facts: Facts, node: Node) -> Piece:
+    made = facts.nonfinite.get(node, 0)
+    return (human(made) if made else ""), "hot"
+
+
 def _sharding(facts: Facts, node: Node) -> Piece:
     found = facts.shardings.get(node, "")
     return found, "result" if '"' in found else "faint"
 
 
 LAID: Mapping[str, Callable[[Facts, Node], Piece]] = {
-    "error": _error, "sharding": _sharding, "difference": lambda facts, node: (facts.changes.get(node, ""), "hot"),
+    "error": _error, "nonfinite": _nonfinite, "sharding": _sharding,
+    "difference": lambda facts, node: (facts.changes.get(node, ""), "hot"),
 }  # fmt: skip
 """The columns of what is laid over a program."""
 
 
 def overlays(session: Session) -> tuple[str, ...]:
     """What the last column may show of a program."""
-    laid = {"error": session.errors, "sharding": session.shardings, "difference": session.changes}
+    laid = {"error": session.errors, "nonfinite": session.nonfinite, "sharding": session.shardings, "difference": session.changes}
     return tuple(name for name in OVERLAYS if laid.get(name, True))
 
 

@@ -83,7 +83,7 @@ def run_draw(args: Arguments) -> int:
         raise UsageError("a picture on standard output needs --as dot, svg, png or html")
     is_page = (args.form or args.output.rpartition(".")[2].lower()) == "html"
     if not is_page and (len(args.files) > 1 or args.timeline or args.profile or args.fusion or args.profile_from or
-                        args.explain_error or args.plan):
+                        args.explain_error or args.explain_nan or args.plan):
         raise UsageError(Diagnostic("several programs, --timeline and what is laid over one need a page", expected="-o NAME.html"))
     collects = gc.isenabled()
     gc.disable()  # a fifth of the time of a large page would go to looking for cycles, and there are none
@@ -111,21 +111,23 @@ def add_overlays(parser: argparse.ArgumentParser, where: str = "") -> None:
     """The options that lay something over a program."""
     parser.add_argument("--explain-error", action="store_true",
                         help=f"{where}what the rounding of each operation adds to the error of the outputs, on generated inputs")
+    parser.add_argument("--explain-nan", action="store_true",
+                        help=f"{where}which operations make the NaN and infinities of outputs, on generated inputs")
     parser.add_argument("--plan", metavar="FILE.plan",
                         help=f"{where}how values lie on the mesh of a plan; stated: as the text says")
 
 
 def overlaid(args: Arguments) -> Callable[[Module], Session]:
-    """What makes a session of a program, with what the options lay over it. Raises UsageError for both at once."""
+    """What makes a session of a program, with what the options lay over it. Raises UsageError for two at once."""
     from deepx_graph.session.session import Session
 
-    if args.explain_error and args.plan:
-        raise UsageError("one of --explain-error and --plan at a time")
-    if not args.explain_error and not args.plan:
+    if args.explain_error + args.explain_nan + bool(args.plan) > 1:
+        raise UsageError("one of --explain-error, --explain-nan and --plan at a time")
+    if not args.explain_error and not args.explain_nan and not args.plan:
         return Session
-    from deepx_graph.session.show.overlays import rounded, split
+    from deepx_graph.session.show.overlays import not_finite, rounded, split
 
-    return rounded if args.explain_error else lambda module: split(module, args.plan)
+    return rounded if args.explain_error else not_finite if args.explain_nan else lambda module: split(module, args.plan)
 
 
 def _temporary(form: str) -> str:
@@ -158,8 +160,10 @@ def _page(args: Arguments) -> Drawing:
         raise UsageError("a timeline is of one program, without --profile and --fusion")
     if args.fusion and (args.profile or args.stage):
         raise UsageError("--fusion shows a stage of its own, without --profile and --stage")
-    if (args.explain_error or args.plan) and (args.fusion or args.profile or args.profile_from or args.timeline):
-        raise UsageError("--explain-error and --plan show a program of their own, without profiles, --fusion and --timeline")
+    explained = args.explain_error or args.explain_nan or args.plan
+    if explained and (args.fusion or args.profile or args.profile_from or args.timeline):
+        raise UsageError("--explain-error, --explain-nan and --plan show a program of their own, without profiles, --fusion and "
+                         "--timeline")  # fmt: skip
     modules = [_stage(args, read_program(args, file).module) for file in files]
     if args.timeline:
         choice = PageOptions(**_options(args, modules[0]) | {"keep": None}, theme=args.theme or "auto")
@@ -247,7 +251,7 @@ def run_tui(args: Arguments) -> int:
                    Session(python_file.load_named(what, reading).module, path=args.file))
         if args.entry:
             session.versions[0] = type(session.version)(session.module.with_entry(args.entry), "loaded")
-        if args.explain_error or args.plan:
+        if args.explain_error or args.explain_nan or args.plan:
             laid = look(session.module)
             laid.path, laid.warnings = session.path, session.warnings
             return laid

@@ -72,6 +72,7 @@ class Session:
         self.measured: Mapping[Node, Measured] = {}
         self.apart: Mapping[Node, Apart] = {}
         self.errors: Mapping[Node, float] = {}
+        self.nonfinite: Mapping[Node, int] = {}
         self.shardings: Mapping[Node, str] = {}
         self.changes: Mapping[Node, str] = {}
         self._facts: dict[int, Facts] = {}  # by identity: functions that are alike have other nodes
@@ -163,7 +164,7 @@ class Session:
         if id(function) not in self._facts:
             measured = self.result.measured if self.result is not None else self.measured
             self._facts[id(function)] = Facts(function, measured, self.apart, self.errors, self.shardings,
-                                              self.changes)
+                                              self.changes, self.nonfinite)
         return self._facts[id(function)]
 
     def memory(self, function: Function, *, wait: bool = True) -> Memory | None:

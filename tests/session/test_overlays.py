@@ -10,7 +10,7 @@ import deepx_graph as dx
 from deepx_graph.cli import main as cli
 from deepx_graph.errors import UsageError
 from deepx_graph.session.session import Session
-from deepx_graph.session.show.overlays import rounded, split
+from deepx_graph.session.show.overlays import not_finite, rounded, split
 from tests.support.paths import ROOT
 
 BLOCK = ROOT / "examples" / "transformer_block.dx"
@@ -50,6 +50,32 @@ def test_the_operation_that_loses_digits_has_the_error() -> None:
     assert "add" in names(session, "error>0.001")
 
 
+DIVISION = """
+func.func @main(%x: tensor<8xf32>) -> tensor<8xf32> {
+  %0 = stablehlo.subtract %x, %x : tensor<8xf32>
+  %1 = stablehlo.divide %x, %0 : tensor<8xf32>
+  %2 = stablehlo.tanh %1 : tensor<8xf32>
+  %3 = stablehlo.divide %0, %0 : tensor<8xf32>
+  %4 = stablehlo.add %2, %3 : tensor<8xf32>
+  return %4 : tensor<8xf32>
+}
+"""
+
+
+def test_the_operation_that_makes_a_nan_is_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """x / 0 is infinite, its tanh is finite again; 0 / 0 makes the NaN that the output is."""
+    session = not_finite(dx.loads(DIVISION))
+    assert {n.op.name: count for n, count in session.nonfinite.items()} == {"divide": 8}
+    ((_, node),) = session.query("nonfinite>0")
+    assert node.inputs[0] is node.inputs[1]
+    program, page = tmp_path / "x.mlir", tmp_path / "x.html"
+    program.write_text(DIVISION)
+    assert cli.main(["draw", str(program), "--explain-nan", "-o", str(page)]) == 0
+    assert page.exists()
+    with pytest.raises(UsageError, match="all outputs are finite"):
+        not_finite(dx.load(BLOCK))
+
+
 def test_shardings_are_those_of_the_plan() -> None:
     session = split(dx.loads(SPLIT), "stated")
     assert names(session, "sharding:~a not sharding:~b") == ["param"]
@@ -60,6 +86,6 @@ def test_one_thing_is_laid_over_a_program_at_a_time(tmp_path: Path, capsys: pyte
     page = str(tmp_path / "x.html")
     assert cli.main(["draw", str(BLOCK), "--explain-error", "--plan", "stated", "-o", page]) == 2
     assert cli.main(["draw", str(BLOCK), "--explain-error", "-o", str(tmp_path / "x.svg")]) == 2
-    assert "one of --explain-error and --plan" in capsys.readouterr().err
+    assert "one of --explain-error, --explain-nan and --plan" in capsys.readouterr().err
     with pytest.raises(UsageError):
         split(dx.load(BLOCK), "stated")

@@ -179,6 +179,7 @@ const MEASURES = [
   { name: "bytes", about: "bytes of the values", text: size }, { name: "moved", about: "bytes read and written", text: size },
   { name: "flops", about: "arithmetic operations", text: count },
   { name: "error", about: "what rounding adds to the error of the outputs", text: v => v.toExponential(1) },
+  { name: "nonfinite", about: "elements made NaN or infinite of finite ones", text: count },
   { name: "apart", about: "bytes that one kernel with its readers would save", text: size },
 ];
 

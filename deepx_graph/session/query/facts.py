@@ -52,12 +52,15 @@ class Facts:
 
     def __init__(self, function: Function, measured: Mapping[Node, Measured] | None = None,
                  apart: Mapping[Node, Apart] | None = None, errors: Mapping[Node, float] | None = None,
-                 shardings: Mapping[Node, str] | None = None, changes: Mapping[Node, str] | None = None) -> None:
+                 shardings: Mapping[Node, str] | None = None, changes: Mapping[Node, str] | None = None,
+                 nonfinite: Mapping[Node, int] | None = None) -> None:
         self.function = function
         self.measured: Mapping[Node, Measured] = measured or {}
         self.apart: Mapping[Node, Apart] = apart or {}
         self.errors: Mapping[Node, float] = errors or {}
         """What the rounding of each adds to the relative error of the outputs."""
+        self.nonfinite: Mapping[Node, int] = nonfinite or {}
+        """How many elements each makes NaN or infinite of finite ones."""
         self.shardings: Mapping[Node, str] = shardings or {}
         """How each value lies on a mesh, in Shardy's notation."""
         self.changes: Mapping[Node, str] = changes or {}
@@ -298,6 +301,8 @@ NUMBERS: Mapping[str, NumberField] = {
                          lambda facts, node: facts.apart[node].bytes if node in facts.apart else None, binary=True),
     "error": NumberField("what its rounding adds to the relative error of the outputs (with --explain-error)",
                          lambda facts, node: facts.errors.get(node)),
+    "nonfinite": NumberField("elements that it makes NaN or infinite of finite ones (with --explain-nan)",
+                             lambda facts, node: facts.nonfinite.get(node)),
     "time": NumberField("milliseconds that it took in the last run", _time, measured=True),
     "share": NumberField("percent of the time of the last run", _share, measured=True),
 }  # fmt: skip

@@ -1,6 +1,6 @@
-"""Programs with something laid over them: the error that each operation makes, or how values lie on a mesh.
+"""Programs with something laid over them: the error that each operation makes, where NaN come from, or how values lie on a mesh.
 
-Both are known of the program without calls, which is what the session is about.
+Errors and shardings are known of the program without calls, which is what the session is about then.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import math
 
 from deepx_graph.errors import UsageError
 from deepx_graph.ir import Module
+from deepx_graph.numerics.nonfinite import explain_nonfinite
 from deepx_graph.numerics.rounding import explain_rounding
 from deepx_graph.session.session import Session
 from deepx_graph.session.sharded import plan_text, planned
@@ -24,6 +25,20 @@ def rounded(module: Module, seed: int = 0) -> Session:
         raise UsageError(f"what each operation contributes to the error is not known: {report.why_not}")
     session = Session(report.module)
     session.errors = {n.node: abs(n.contribution) for n in report.nodes if not math.isnan(n.contribution)}
+    return session
+
+
+def not_finite(module: Module, seed: int = 0) -> Session:
+    """A session that knows which operations make the NaN and infinities of the outputs, on generated inputs.
+
+    Raises UsageError where all outputs are finite, and as `explain_nonfinite` does.
+    """
+    report = explain_nonfinite(module, Session(module).inputs({}, seed), seed=seed)
+    if not report.origins:
+        why = "an input or a constant is not finite from the start" if report.outputs else "all outputs are finite"
+        raise UsageError(f"no operation makes NaN or an infinity of an output on the generated inputs: {why}")
+    session = Session(module)
+    session.nonfinite = {o.node: o.count for o in report.origins}
     return session
 
 

@@ -123,7 +123,7 @@ class NativeEngine(KernelEngine):
     def product(self, node: Node) -> CompiledKernel:
         from deepx_graph.runtime.native.gemm import code
         try:
-            return code.thin(node, self.threads) or super().product(node)
+            return code.in_place(node, self.threads) or super().product(node)
         except Declined:
             return self._loop_program(alone(node))
 

@@ -19,6 +19,7 @@ from deepx_graph.ops import add, broadcast_in_dim, divide, exponential, maximum,
 from deepx_graph.ops.contract.linear import dot_general, matmul
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.runtime.native import vectors
+from deepx_graph.runtime.native.prepared import PreparedKernel
 from deepx_graph.types import type_of_array
 from tests.support.widths import has_native_gemm
 
@@ -48,6 +49,15 @@ def dot(*types: Any, batch: tuple[Any, Any] = ((), ()), sums: tuple[Any, Any] = 
     found = b(dot_general, x, y, lhs_batching_dimensions=batch[0], rhs_batching_dimensions=batch[1],
               lhs_contracting_dimensions=sums[0], rhs_contracting_dimensions=sums[1])
     return Module((Function("main", params, (then(b, found, extra) if then else found,)),))
+
+
+@pytest.fixture(autouse=True)
+def packed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether operands are packed, however small they are: unless a test asks for what is done with small ones."""
+    whether = bool(getattr(request, "param", True))
+    if whether:
+        monkeypatch.setattr("deepx_graph.runtime.native.gemm.small_plan.KEPT_BYTES", 0)
+    return whether
 
 
 # --- the machine code itself
@@ -411,7 +421,7 @@ def product_of(x: Array, y: Array, batch: Any, sums: Any, threads: int = 2) -> t
     from deepx_graph.runtime.native.gemm import code
 
     found = code.build(node, threads)
-    assert found is not None and len(found.calls) > 1
+    assert found is not None
     return node, found
 
 
@@ -427,13 +437,15 @@ LAYOUTS: list[Any] = [
 """Shapes, batching and contracting dimensions; the last three are not matrices as they lie."""
 
 
+@pytest.mark.parametrize("packed", [False, True], indirect=True)
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize(("left", "right", "batch", "sums"), LAYOUTS, ids=str)
-def test_every_layout_of_a_product(left: Any, right: Any, batch: Any, sums: Any, dtype: str,
+def test_every_layout_of_a_product(left: Any, right: Any, batch: Any, sums: Any, dtype: str, packed: bool,
                                    monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_native(), "LEAST_WORK", 1)
     x, y = made(1, left, dtype), made(2, right, dtype)
     node, multiply = product_of(x, y, batch, sums)
+    assert isinstance(multiply, PreparedKernel) or not packed
     assert node.op.eval is not None
     want = node.op.eval([x.astype("f8"), y.astype("f8")], *node.attrs)
     size = node.op.eval([abs(x).astype("f8"), abs(y).astype("f8")], *node.attrs)
@@ -469,9 +481,10 @@ def test_calls_from_several_threads_at_once() -> None:
         close(found[k], x * k, y)
 
 
+@pytest.mark.parametrize("packed", [False, True], indirect=True)
 @pytest.mark.parametrize("name", FOLLOWING)
 @pytest.mark.parametrize("batched", [False, True])
-def test_epilogues_of_products(name: str, batched: bool) -> None:
+def test_epilogues_of_products(name: str, batched: bool, packed: bool) -> None:
     _native()
     x, y = made(1, (3, 90, 64), "f4") / 8, made(2, (3, 64, 77), "f4")
     x, y = (x, y) if batched else (x[0], y[0])
@@ -479,10 +492,11 @@ def test_epilogues_of_products(name: str, batched: bool) -> None:
     from deepx_graph.runtime.native.gemm import epilogue
 
     fused = epilogue.build(module.functions[0], 2)
-    assert fused.code is not None
+    assert packed != isinstance(fused, PreparedKernel)
+    assert not packed or fused.code is not None
     with np.errstate(all="ignore"):
         want = FOLLOWING[name][1](np.matmul(x.astype("f8"), y.astype("f8")), extra.astype("f8"))
-    for run in (fused, fused.code):
+    for run in (fused, fused.code or fused):
         np.testing.assert_allclose(run([x, y, extra])[0], want, rtol=2e-5, atol=2e-5)
 
 

@@ -15,7 +15,7 @@ from deepx_graph.runtime.engines.gemm import BatchedGemm, batched_gemm_of
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.gemm import small
 from deepx_graph.runtime.native.gemm.emit import Fields
-from deepx_graph.runtime.native.gemm.kernel import GemmKernel, StridedMatrices, fits, is_thin, strided
+from deepx_graph.runtime.native.gemm.kernel import LEAST_WORK, GemmKernel, StridedMatrices, fits, is_thin, strided
 from deepx_graph.runtime.native.machine_kernel import MachineCode
 from deepx_graph.runtime.native.prepared import Address, Base, FunctionAddress, PreparedKernel, PreparedStep, Word
 from deepx_graph.runtime.native.transpose import copy_step
@@ -29,6 +29,8 @@ PACKED = 0
 def build(node: Node, threads: int) -> MachineCode | None:
     """The kernel of a `dot_general` of floats; None for other types."""
     gemm = batched_gemm_of(node)
+    if (direct := small_product(node, threads)) is not None:
+        return direct
     if gemm is None or not fits(gemm):
         return small.build(node, threads, is_thin=gemm is not None and is_thin(gemm))
     multiply, sources = GemmKernel.of(gemm, threads), [Address(Base.ELEMENTS, k) for k in (0, 1)]
@@ -41,10 +43,19 @@ def build(node: Node, threads: int) -> MachineCode | None:
                           scratch_bytes=multiply.scratch_bytes, predicted=parts_alone(node, 1), kept=multiply)
 
 
-def thin(node: Node, threads: int) -> MachineCode | None:
-    """The kernel of a thin product, which is bound by memory; None for others."""
+def in_place(node: Node, threads: int) -> MachineCode | None:
+    """The kernel of a product that is worth no packing: a thin one, which is bound by memory, or one of small matrices; None for
+    others, and for what is too little to call machine code for."""
     gemm = batched_gemm_of(node)
-    return small.build(node, threads, is_thin=True) if gemm is not None and is_thin(gemm) else None
+    if gemm is not None and is_thin(gemm):
+        return small.build(node, threads, is_thin=True)
+    return small_product(node, threads)
+
+
+def small_product(node: Node, threads: int) -> MachineCode | None:
+    """The kernel of a product of small matrices that all together are worth a call; None for others."""
+    plan = small.plan_of(node)
+    return small.build(node, threads) if plan is not None and plan.is_small and plan.work >= LEAST_WORK else None
 
 
 @dataclass

@@ -21,12 +21,13 @@ from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
 from deepx_graph.runtime.engines.gemm import BatchedGemm, batched_gemm_of
 from deepx_graph.runtime.kernels.program import Array
+from deepx_graph.runtime.native.gemm import small
 from deepx_graph.runtime.native.gemm.code import operands_of, own_bytes, steps_of
-from deepx_graph.runtime.native.gemm.kernel import BLOCK_TERMS, GemmKernel, fits
+from deepx_graph.runtime.native.gemm.kernel import BLOCK_TERMS, LEAST_WORK, GemmKernel, fits
 from deepx_graph.runtime.native.loop_program import epilogue
 from deepx_graph.runtime.native.loop_program.epilogue import EpilogueKernel
 from deepx_graph.runtime.native.machine_kernel import MachineCode, MachineKernel, Workspace
-from deepx_graph.runtime.native.prepared import Address, Base, PreparedKernel, epilogue_table
+from deepx_graph.runtime.native.prepared import Address, Base, FunctionAddress, PreparedKernel, PreparedStep, Word, epilogue_table
 from deepx_graph.runtime.straightline import ArrayType
 from deepx_graph.types import TensorType
 
@@ -34,17 +35,21 @@ MOST_ROW_BYTES = 2 << 20
 """Of the columns that are packed at a time where the epilogue needs whole rows: every chunk packs them again."""
 
 
-def build(function: Function, threads: int) -> FusedGemm:
+def build(function: Function, threads: int) -> MachineKernel:
     """The kernel of a function of one product and its epilogue. Raises Declined."""
     parts = split_epilogue(function, dot_general)
     if parts.epilogue is None or parts.epilogue.results[0].type != parts.node.type:
         raise Declined("no epilogue in place")
     gemm = batched_gemm_of(parts.node)
-    if gemm is None or not fits(gemm):
+    plan = small.plan_of(parts.node)
+    is_small = plan is not None and plan.is_small and plan.work >= LEAST_WORK
+    if gemm is None or not (is_small or fits(gemm)):
         raise Declined("no product in machine code")
     then = epilogue.build(parts.epilogue, _rows_apart(parts.node))
+    if is_small and (multiply := small.with_rows(parts.node, then.columns, threads)) is not None:
+        return _small(function, parts, multiply, then)
     packed = gemm.columns * min(gemm.depth, BLOCK_TERMS) * gemm.dtype.itemsize
-    if then.needs_rows and packed > MOST_ROW_BYTES:
+    if not fits(gemm) or (then.needs_rows and packed > MOST_ROW_BYTES):
         raise Declined("the epilogue needs rows too long for a chunk")
     return FusedGemm(function, parts, gemm, then, threads)
 
@@ -58,6 +63,34 @@ def _rows_apart(node: Node) -> int:
     return sum(d != 1 for d in dims[: len(dims) - columns])
 
 
+class _Joined:
+    """Objects and constants of a product and its epilogue: parameters of the product, those of the epilogue, the result."""
+
+    def __init__(self, function: Function, parts: WithEpilogue, then: EpilogueKernel) -> None:
+        sources = [function.params.index(i) if i.op is PARAM else value_of(i).array for i in parts.node.inputs]
+        given = [k for k in sources if isinstance(k, int)]
+        fixed = [np.ascontiguousarray(k) for k in sources if not isinstance(k, int)]
+        objects, arrays = iter(range(len(given))), iter(range(len(fixed)))
+        self.sources = [Address(Base.ELEMENTS, next(objects)) if isinstance(k, int) else Address(Base.CONSTANT, next(arrays))
+                        for k in sources]
+        self.params, number = (*given, *parts.params), len(given) + len(parts.params)
+        self.result = Address(Base.ELEMENTS, number)
+        self.table = epilogue_table(then, [number, *range(len(given), number)], number, len(fixed))
+        self.constants = [*fixed, *then.constants]
+
+
+def _small(function: Function, parts: WithEpilogue, multiply: small.WithRows, then: EpilogueKernel) -> PreparedKernel:
+    """A product of small matrices, and the epilogue on each share of its rows."""
+    joined, node = _Joined(function, parts, then), parts.node
+    assert isinstance(node.type, TensorType) and node.type.dtype.np is not None
+    table: tuple[Word, ...] = (*joined.sources, joined.result, FunctionAddress(then.address), joined.table)
+    kernel = PreparedKernel(joined.params, [ArrayType(node.type.dtype.np, node.type.shape)],
+                            [PreparedStep(multiply.address, table, multiply.threads)], constants=joined.constants, scratch_bytes=0,
+                            predicted=parts_alone(node, multiply.threads), kept=(multiply, then))
+    kernel.lowering = FusedGemm.lowering
+    return kernel
+
+
 class FusedGemm(MachineKernel):
     """A product and its epilogue. May be called from several threads at once."""
 
@@ -69,6 +102,7 @@ class FusedGemm(MachineKernel):
         assert isinstance(node.type, TensorType)
         self.results = (ArrayType(gemm.dtype, node.type.shape),)
         self._gemm, self._then, self._params = gemm, then, parts.params
+        self._function, self._parts = function, parts
         self._sources = [function.params.index(i) if i.op is PARAM else value_of(i).array for i in node.inputs]
         self._multiply = GemmKernel.of(gemm, threads, then)
         self._node, self._threads = node, self._multiply.threads
@@ -96,18 +130,12 @@ class FusedGemm(MachineKernel):
     @cached_property
     def code(self) -> MachineCode | None:
         """The same for callers in machine code; None where an operand cannot be copied, or the epilogue reads one otherwise."""
-        given = [k for k in self._sources if isinstance(k, int)]
-        params, result = (*given, *self._params), len(given) + len(self._params)
-        fixed = [np.ascontiguousarray(k) for k in self._sources if not isinstance(k, int)]
-        objects, arrays = iter(range(len(given))), iter(range(len(fixed)))
-        sources = [Address(Base.ELEMENTS, next(objects)) if isinstance(k, int) else Address(Base.CONSTANT, next(arrays))
-                   for k in self._sources]
-        operands, then = operands_of(self._node, self._multiply, self._gemm, sources), self._then
+        joined = _Joined(self._function, self._parts, self._then)
+        operands = operands_of(self._node, self._multiply, self._gemm, joined.sources)
         if operands is None:
             return None
-        table = epilogue_table(then, [result, *range(len(given), result)], result, len(fixed))
-        steps = operands.steps + steps_of(self._multiply, operands, Address(Base.ELEMENTS, result), table)
-        return PreparedKernel(params, self.results, steps, constants=[*fixed, *then.constants],
+        steps = operands.steps + steps_of(self._multiply, operands, joined.result, joined.table)
+        return PreparedKernel(joined.params, self.results, steps, constants=joined.constants,
                               own_bytes=own_bytes(self._multiply, operands), scratch_bytes=self._multiply.scratch_bytes,
                               predicted=self.predicted(), kept=self)
 

@@ -20,7 +20,6 @@ from deepx_graph.runtime.engines.gemm import BatchedGemm
 from deepx_graph.runtime.kernels.memory import aligned
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.gemm.emit import PANEL_GAP, VECTORS, Fields, module_text
-from deepx_graph.runtime.native.gemm.small import LEAST_EACH
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.builder import F4, F8, DType
 from deepx_graph.runtime.native.llvm.target import this_machine
@@ -57,10 +56,7 @@ def fits(gemm: BatchedGemm) -> bool:
     """Whether a product is worth doing here, and can be; BLAS does the others."""
     if gemm.dtype not in (F4, F8) or is_thin(gemm) or gemm.depth > MOST_TERMS:
         return False
-    each = gemm.rows * gemm.columns * gemm.depth
-    if gemm.matrices > 1 and each <= LEAST_EACH:
-        return False
-    work = gemm.matrices * each
+    work = gemm.matrices * gemm.rows * gemm.columns * gemm.depth
     return work >= LEAST_WORK and this_machine().register_bytes in TALLEST and pool() is not None
 
 

@@ -1,205 +1,115 @@
-"""A small or thin matrix product, read where its operands lie: the loops, their IR, and the kernel.
-
-Registers lie across the result where an operand lies along it, else along the terms, else each takes one element. Every element of
-the result is summed by itself, so what is not finite stays where it belongs. Shares of a large one are parts of one axis of the
-result.
-"""
+"""Small matrix products by the loops of `small_plan.py`: their IR, and the kernel."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from deepx_graph.ir import Node
-from deepx_graph.runtime.cost.file import constants
-from deepx_graph.runtime.cost.model import ForecastParts, chunk_ns, memory_ns
+from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.kernels.program import Array
+from deepx_graph.runtime.native.gemm.microkernel import registers, transposed
+from deepx_graph.runtime.native.gemm.small_plan import (
+    LEFT,
+    MOST_ALONG,
+    RESULT,
+    RIGHT,
+    GemmAxis,
+    ShareAxis,
+    SmallGemmPlan,
+    part_of,
+    planned,
+    shared,
+    shared_rows,
+    tile,
+)
 from deepx_graph.runtime.native.llvm import machine_code
-from deepx_graph.runtime.native.llvm.builder import F4, F8, DType, IRBuilder, branch, scalar_type
+from deepx_graph.runtime.native.llvm.builder import F4, F8, IRBuilder, branch, scalar_type, stepped
 from deepx_graph.runtime.native.llvm.target import Target, this_machine
 from deepx_graph.runtime.native.machine_kernel import DATA, Layout, MachineCode
 from deepx_graph.runtime.straightline import ArrayType
 from deepx_graph.types import TensorType
 
-MOST_ROWS = 4
-"""Rows of the result that share what is read."""
-
-PAGE, FAR_BYTES, FEW_TERMS = 4096, 1 << 20, 8
-"""Of terms that lie at least that far apart, in operands larger than this, so many are added to whole rows of the result at a time:
-pages are then read from end to end."""
-
-SUMMED_TERMS, MOST_ALONG = 1024, 1 << 18
-"""Of others so many, which keeps rounding small; sums along the lanes have at most so many terms."""
-
-MOST_SHARES, LEAST_LANES = 64, 4
-"""The most shares of a product; those along the lanes have at least so many registers."""
-
-SUMS = {64: 24, 32: 12, 16: 12}
-"""Registers for sums, by the bytes of a register; the others hold operands."""
-
-
-@dataclass(frozen=True)
-class GemmAxis:
-    """An axis of the product: its size, and how far its next element is in the left operand, the right one and the result."""
-
-    size: int
-    steps: tuple[int, int, int]
-
-
-LEFT, RIGHT, RESULT = range(3)
-_ONE = GemmAxis(1, (0, 0, 0))
-
-
-@dataclass(frozen=True)
-class SmallGemmPlan:
-    """The loops of a product: `outer` around blocks of `rows`, with registers along `lane`, which is summed over where `along`."""
-
-    dtype: DType
-    outer: tuple[GemmAxis, ...]
-    rows: GemmAxis
-    lane: GemmAxis
-    terms: tuple[GemmAxis, ...]
-    along: bool
-    vector: int
-    """The operand that lies along the lanes, where they are no terms."""
-
-    @property
-    def work(self) -> int:
-        return math.prod(a.size for a in (*self.outer, self.rows, self.lane, *self.terms))
-
-    @property
-    def is_far(self) -> bool:
-        """Whether terms lie in memory pages of their own."""
-        apart = self.terms[0].steps[self.vector] * self.dtype.itemsize if len(self.terms) == 1 and not self.along else 0
-        return apart >= PAGE and self.operand_bytes > FAR_BYTES
-
-    @property
-    def at_once(self) -> int:
-        """How many of the terms are summed before they are added to the result; 0 for all."""
-        many = FEW_TERMS if self.is_far else SUMMED_TERMS
-        return many if len(self.terms) == 1 and not self.along and self.terms[0].size > many else 0
-
-    @property
-    def operand_bytes(self) -> int:
-        """The bytes of the larger operand."""
-        axes = (*self.outer, self.rows, self.lane, *self.terms)
-        return self.dtype.itemsize * max(math.prod(a.size for a in axes if a.steps[side]) for side in (LEFT, RIGHT))
-
-    def nanoseconds(self, lanes: int) -> float:
-        """About how long one thread takes."""
-        results = self.work // math.prod(a.size for a in ((self.lane, *self.terms) if self.along else self.terms))
-        busy = min(lanes, self.lane.size)
-        arithmetic = self.work / (2 * busy) + results * (2.0 if self.along else 0.5 / busy)
-        return max(arithmetic, memory_ns(constants(), self.operand_bytes, 1))
-
-
-# --- which loops
-
-
-def planned(dtype: DType, left: Sequence[int], right: Sequence[int], left_batch: Sequence[int], right_batch: Sequence[int],
-            left_terms: Sequence[int], right_terms: Sequence[int]) -> SmallGemmPlan:
-    """The loops of a product of operands of those shapes."""
-    x, y = _steps(left), _steps(right)
-    rows = [k for k in range(len(left)) if k not in (*left_batch, *left_terms)]
-    columns = [k for k in range(len(right)) if k not in (*right_batch, *right_terms)]
-    z = _steps([*(left[k] for k in (*left_batch, *rows)), *(right[k] for k in columns)])
-    batch = _joined([GemmAxis(left[i], (x[i], y[j], z[k])) for k, (i, j) in enumerate(zip(left_batch, right_batch, strict=True))])
-    down = _joined([GemmAxis(left[i], (x[i], 0, z[k])) for k, i in enumerate(rows, len(left_batch))])
-    across = _joined([GemmAxis(right[j], (0, y[j], z[k])) for k, j in enumerate(columns, len(left_batch) + len(rows))])
-    terms = _joined([GemmAxis(left[i], (x[i], y[j], 0)) for i, j in zip(left_terms, right_terms, strict=True)])
-    return _arranged(dtype, batch, [down, across], terms)
-
-
-def _steps(shape: Sequence[int]) -> list[int]:
-    """How far the next element along each axis is."""
-    return [math.prod(shape[k + 1 :]) for k in range(len(shape))]
-
-
-def _joined(axes: Sequence[GemmAxis]) -> list[GemmAxis]:
-    """The axes of more than one element; those that lie one in the other as one."""
-    found: list[GemmAxis] = []
-    for axis in axes:
-        if axis.size == 1:
-            continue
-        if found and found[-1].steps == tuple(axis.size * s for s in axis.steps):
-            axis = replace(axis, size=axis.size * found.pop().size)
-        found.append(axis)
-    return found
-
-
-def _arranged(dtype: DType, batch: Sequence[GemmAxis], free: Sequence[Sequence[GemmAxis]],
-              terms: Sequence[GemmAxis]) -> SmallGemmPlan:
-    lanes = this_machine().register_bytes // dtype.itemsize
-    found = [(a, side) for side in (LEFT, RIGHT) for a in free[side] if a.steps[side] == 1 == a.steps[RESULT]]
-    lane, vector = found[0] if found else (_ONE, RIGHT)
-    dense = next((t for t in terms if t.steps[LEFT] == 1 == t.steps[RIGHT]), None)
-    along = dense is not None and 2 * lane.size < min(lanes, dense.size)
-    if along:
-        assert dense is not None
-        lane, terms = dense, [t for t in terms if t is not dense]
-    other = [a for side in (LEFT, RIGHT) for a in free[side] if a is not lane and (along or side != vector)]
-    rows = max(other, key=lambda a: a.size, default=_ONE)
-    outer = [a for a in (*batch, *free[LEFT], *free[RIGHT]) if a is not lane and a is not rows]
-    return SmallGemmPlan(dtype, tuple(outer), rows, lane, tuple(terms), along, vector)
-
-
-# --- the code
-
-
-@dataclass(frozen=True)
-class ShareAxis:
-    """The axis of the result that shares have parts of: so many parts, of `each` elements."""
-
-    axis: GemmAxis
-    each: int
-    count: int
-
-
-def shared(plan: SmallGemmPlan, lanes: int) -> ShareAxis | None:
-    """The shares of a product; None where the whole is too little for several."""
-    wanted = min(MOST_SHARES, int(2 * plan.nanoseconds(lanes) / chunk_ns(constants())))
-    units = [(a, 1) for a in plan.outer] + [(plan.rows, MOST_ROWS)] + (
-        [] if plan.along else [(plan.lane, PAGE // plan.dtype.itemsize if plan.is_far else LEAST_LANES * lanes)])
-    axis, unit = max(units, key=lambda found: found[0].size // found[1])
-    each = -(-axis.size // (wanted * unit)) * unit if wanted > 1 else axis.size
-    return ShareAxis(axis, each, -(-axis.size // each)) if each < axis.size else None
-
-
-def part_of(plan: SmallGemmPlan, axis: GemmAxis, size: int) -> SmallGemmPlan:
-    """The plan for the first elements of an axis."""
-    part = replace(axis, size=size)
-    outer = tuple(part if a is axis else a for a in plan.outer)
-    rows, lane = (part if a is axis else a for a in (plan.rows, plan.lane))
-    return replace(plan, outer=outer, rows=rows, lane=lane)
-
 
 def function_text(plan: SmallGemmPlan, register_bytes: int) -> tuple[str, int]:
     """The IR of a product, whose table holds the array objects of operands and result, and the number of its shares:
     `product(table, scratch)` for none, else `product(table, counter, scratch)`."""
-    found = shared(plan, register_bytes // plan.dtype.itemsize)
-    t = IRBuilder(register_bytes // plan.dtype.itemsize)
+    found, w = shared(plan, register_bytes // plan.dtype.itemsize), _Text(plan, register_bytes)
     if found is None:
-        writer = _Writer(plan, register_bytes, t)
-        writer.product(writer.operands())
-        return _function(t, "ptr %table, ptr %scratch", ["  ret void"]), 0
-    axis, each, count = found.axis, found.each, found.count
-    writer = _Writer(part_of(plan, axis, each), register_bytes, t)
-    pointers = writer.operands()
-    t.line("br label %next")
-    t.start("next")
-    number = t.let("atomicrmw add ptr %counter, i64 1 monotonic")
-    t.line(f"br i1 {t.let(f'icmp slt i64 {number}, {count}')}, label %take, label %done")
-    t.start("take")
-    pointers = writer.moved(pointers, axis, t.let(f"mul i64 {number}, {each}"))
-    last = _Writer(part_of(plan, axis, axis.size - (count - 1) * each), register_bytes, t)
-    branch(t, t.let(f"icmp slt i64 {number}, {count - 1}"), lambda: writer.product(pointers), lambda: last.product(pointers))
-    return _function(t, "ptr %table, ptr %counter, ptr %scratch", ["  br label %next", "done:", "  ret void"]), count
+        writer = w.writer(plan)
+        writer.product(w.operands(writer, DATA))
+        return w.function("ptr %table, ptr %scratch", ["  ret void"]), 0
+    w.shares(found, DATA)
+    return w.function("ptr %table, ptr %counter, ptr %scratch", ["  br label %next", "done:", "  ret void"]), found.count
 
 
-def _function(t: IRBuilder, params: str, end: Sequence[str]) -> str:
-    return "\n".join([f"define void @product({params}) nounwind {{", "entry:", *t.lines, *end, "}", *t.declarations, ""])
+def text_with_epilogue(plan: SmallGemmPlan, found: ShareAxis, columns: int, register_bytes: int) -> str:
+    """The IR of `product(table, counter, scratch)` with an epilogue on the rows of each share: the table holds the addresses of
+    both operands and the result, of the epilogue and of its table."""
+    w = _Text(plan, register_bytes)
+    w.shares(found, None, columns)
+    return w.function("ptr %table, ptr %counter, ptr %scratch", ["  br label %next", "done:", "  ret void"])
+
+
+class _Text:
+    """Writes the function of a product around its loops."""
+
+    def __init__(self, plan: SmallGemmPlan, register_bytes: int) -> None:
+        self.plan, self.register_bytes = plan, register_bytes
+        self.t = IRBuilder(register_bytes // plan.dtype.itemsize)
+        self.panels: dict[int, list[str]] = {}
+
+    def writer(self, plan: SmallGemmPlan, sums: tuple[int, int] | None = None) -> _Writer:
+        """What writes the loops of the product or of a part of it, with tiles of so many rows and vectors."""
+        return _Writer(plan, self.register_bytes, self.t, self.panels, sums)
+
+    def _word(self, number: int) -> str:
+        return self.t.let(f"load ptr, ptr {self.t.let(f'getelementptr ptr, ptr %table, i64 {number}')}")
+
+    def operands(self, writer: _Writer, within: int | None) -> Pointers:
+        """Where operands and result begin: what the table holds, or so many bytes within the objects whose addresses it holds."""
+        writer.make_room()
+        left, right, result = (self._word(k) for k in range(3))
+        if within is None:
+            return left, right, result
+        left, right, result = (self.t.let(f"load ptr, ptr {self.t.let(f'getelementptr i8, ptr {o}, i64 {within}')}")
+                               for o in (left, right, result))
+        return left, right, result
+
+    def shares(self, found: ShareAxis, within: int | None, columns: int = 0) -> None:
+        """Takes share after share; of rows of so many `columns` if there is an epilogue."""
+        t, axis, each, count = self.t, found.axis, found.each, found.count
+        writer = self.writer(part_of(self.plan, axis, each))
+        pointers = self.operands(writer, within)
+        then = [self._word(k) for k in (3, 4)] if columns else []
+        t.line("br label %next")
+        t.start("next")
+        number = t.let("atomicrmw add ptr %counter, i64 1 monotonic")
+        t.line(f"br i1 {t.let(f'icmp slt i64 {number}, {count}')}, label %take, label %done")
+        t.start("take")
+        pointers = writer.moved(pointers, axis, t.let(f"mul i64 {number}, {each}"))
+        rest = axis.size - (count - 1) * each
+        last = self.writer(part_of(self.plan, axis, rest), (writer.height, writer.most))
+
+        def part(writer: _Writer, size: int) -> None:
+            writer.product(pointers)
+            if columns:
+                low = t.let(f"mul i64 {number}, {each * axis.steps[RESULT] // columns}")
+                high = t.let(f"add i64 {low}, {size * axis.steps[RESULT] // columns}")
+                t.line(f"call void {then[0]}(ptr {then[1]}, i64 {low}, i64 {high}, i64 0, i64 {columns})")
+
+        if rest == each:
+            part(writer, each)
+        else:
+            branch(t, t.let(f"icmp slt i64 {number}, {count - 1}"), lambda: part(writer, each), lambda: part(last, rest))
+
+    def function(self, params: str, end: Sequence[str]) -> str:
+        """The whole text."""
+        copies = [line for text in self.panels.values() for line in text]
+        head = f"define void @product({params}) nounwind \"stackrealign\" {{"
+        return "\n".join([*copies, head, "entry:", *self.t.lines, *end, "}", *self.t.declarations, ""])
 
 
 Pointers = tuple[str, str, str]
@@ -208,23 +118,24 @@ Pointers = tuple[str, str, str]
 class _Writer:
     """Writes the loops of a plan."""
 
-    def __init__(self, plan: SmallGemmPlan, register_bytes: int, t: IRBuilder) -> None:
-        self.plan = plan
+    def __init__(self, plan: SmallGemmPlan, register_bytes: int, t: IRBuilder, panels: dict[int, list[str]],
+                 sums: tuple[int, int] | None) -> None:
+        self.plan, self.panels = plan, panels
         self.type = scalar_type(plan.dtype)
         self.lanes = register_bytes // plan.dtype.itemsize
-        self.height = min(MOST_ROWS, plan.rows.size)
-        self.most = min(-(-plan.lane.size // self.lanes), SUMS[register_bytes] // self.height)
+        vectors = 1 if plan.along else -(-plan.lane.size // self.lanes)
+        self.height, self.most = sums or tile(plan.rows.size, vectors, registers(register_bytes, this_machine().triple))
         self.t = t
 
     def product(self, pointers: Pointers) -> None:
         """The whole product."""
-        self._nested(self.plan.outer, pointers, self._across_rows)
+        self._nested(self.plan.outer, pointers, self._by_panels if self.plan.by_panels else self._in_place)
 
-    def operands(self) -> Pointers:
-        """Where operands and result begin."""
-        objects = [self.t.let(f"load ptr, ptr {self.t.let(f'getelementptr ptr, ptr %table, i64 {k}')}") for k in range(3)]
-        left, right, result = (self.t.let(f"load ptr, ptr {self.t.let(f'getelementptr i8, ptr {o}, i64 {DATA}')}") for o in objects)
-        return left, right, result
+    def make_room(self) -> None:
+        """Takes the memory of panels, on the stack."""
+        if self.plan.by_panels:
+            width, terms = self.most * self.lanes, self.plan.at_once or math.prod(a.size for a in self.plan.terms)
+            self.t.line(f"%panel = alloca [{width * terms} x {self.type}], align 64")
 
     def _at(self, pointer: str, index: str, step: int) -> str:
         """The address so many elements on."""
@@ -267,40 +178,85 @@ class _Writer:
         else:
             body(pointers)
 
-    def _across_rows(self, pointers: Pointers) -> None:
+    def _blocks_of_rows(self, pointers: Pointers, body: Callable[[Pointers, int], None]) -> None:
         """Blocks of rows, then the rows that are left."""
         rows, blocks = self.plan.rows, self.plan.rows.size // self.height
         block = GemmAxis(blocks, tuple(self.height * s for s in rows.steps))  # type: ignore[arg-type]
         left = rows.size - blocks * self.height
-        self._nested([block], pointers, lambda p: self._block_of(p, self.height))
+        if blocks:
+            self._nested([block], pointers, lambda p: body(p, self.height))
         if left:
-            self._block_of(self.moved(pointers, block, str(blocks)), left)
+            body(self.moved(pointers, block, str(blocks)), left)
 
-    def _block_of(self, pointers: Pointers, height: int) -> None:
+    # --- panels
+
+    def _by_panels(self, pointers: Pointers) -> None:
+        """Blocks of lanes, of each some terms at a time, of each a panel and all rows."""
+        def block(p: Pointers, widths: Sequence[int]) -> None:
+            self._blocks_of_terms(p, lambda q, terms, is_first: self._panel(q, widths, terms, is_first=is_first))
+
+        self._blocks_of_lanes(pointers, block)
+
+    def _panel(self, pointers: Pointers, widths: Sequence[int], terms: Sequence[GemmAxis], *, is_first: bool) -> None:
+        """Copies a panel: a row of whole registers for each term; then the rows of the result that read it."""
+        vector, columns, step = self.plan.vector, sum(widths), len(widths) * self.lanes
+        if columns not in self.panels:
+            self.panels[columns] = _PanelWriter(self.plan, columns, step, self.lanes).text()
+        counts = "".join(f", i64 {a.size}" for a in terms)
+        self.t.line(f"call void @panel{columns}(ptr %panel, ptr {pointers[vector]}{counts})")
+        packed: list[GemmAxis] = []
+        for axis in reversed(terms):
+            steps = (axis.steps[LEFT], step, 0) if vector == RIGHT else (step, axis.steps[RIGHT], 0)
+            packed.insert(0, GemmAxis(axis.size, steps))
+            step *= axis.size
+
+        def rows(p: Pointers, height: int) -> None:
+            inside = (p[LEFT], "%panel", p[RESULT]) if vector == RIGHT else ("%panel", p[RIGHT], p[RESULT])
+            self._columns(inside, height, widths, packed, is_first=is_first)
+
+        self._blocks_of_rows(pointers, rows)
+
+    # --- operands as they lie
+
+    def _in_place(self, pointers: Pointers) -> None:
+        """Both operands read where they lie; terms that are far apart innermost, for few rows at a time."""
         if self.plan.along:
-            self._along(pointers, height)
-        elif not (few := self.plan.at_once):
-            self._across(pointers, height, self.plan.terms, is_first=True)
+            self._blocks_of_rows(pointers, self._along)
+        elif self.plan.is_far:
+            self._blocks_of_rows(pointers, lambda p, height: self._blocks_of_terms(
+                p, lambda q, terms, is_first: self._row_of(q, height, terms, is_first=is_first)))
         else:
-            (terms,) = self.plan.terms
-            blocks, rest = divmod(terms.size, few)
-            some, more = replace(terms, size=few), GemmAxis(blocks - 1, tuple(few * s for s in terms.steps))  # type: ignore[arg-type]
-            self._across(pointers, height, [some], is_first=True)
-            later = self.moved(pointers, more, "1")
-            if more.size:
-                self._nested([more], later, lambda p: self._across(p, height, [some], is_first=False))
-            if rest:
-                self._across(self.moved(later, more, str(more.size)), height, [replace(terms, size=rest)], is_first=False)
+            self._blocks_of_terms(pointers, lambda p, terms, is_first: self._blocks_of_rows(
+                p, lambda q, height: self._row_of(q, height, terms, is_first=is_first)))
 
-    def _across(self, pointers: Pointers, height: int, terms: Sequence[GemmAxis], *, is_first: bool) -> None:
-        """All of the lanes of some rows: the first terms of their sums, or more of them."""
+    def _row_of(self, pointers: Pointers, height: int, terms: Sequence[GemmAxis], *, is_first: bool) -> None:
+        """All lanes of some rows."""
+        self._blocks_of_lanes(pointers, lambda p, widths: self._columns(p, height, widths, terms, is_first=is_first))
+
+    def _blocks_of_terms(self, pointers: Pointers, body: Callable[[Pointers, Sequence[GemmAxis], bool], None]) -> None:
+        """The terms that are summed at a time; whether they are the first."""
+        if not (few := self.plan.at_once):
+            body(pointers, self.plan.terms, True)
+            return
+        (terms,) = self.plan.terms
+        blocks, rest = divmod(terms.size, few)
+        some, more = replace(terms, size=few), GemmAxis(blocks - 1, tuple(few * s for s in terms.steps))  # type: ignore[arg-type]
+        body(pointers, [some], True)
+        later = self.moved(pointers, more, "1")
+        if more.size:
+            self._nested([more], later, lambda p: body(p, [some], False))
+        if rest:
+            body(self.moved(later, more, str(more.size)), [replace(terms, size=rest)], False)
+
+    def _blocks_of_lanes(self, pointers: Pointers, body: Callable[[Pointers, Sequence[int]], None]) -> None:
+        """Some registers of lanes at a time."""
         lane, wide = self.plan.lane, self.most * self.lanes
         blocks, rest = divmod(lane.size, wide)
         block = GemmAxis(blocks, tuple(wide * s for s in lane.steps))  # type: ignore[arg-type]
         if blocks:
-            self._nested([block], pointers, lambda p: self._columns(p, height, self._widths(wide), terms, is_first=is_first))
+            self._nested([block], pointers, lambda p: body(p, self._widths(wide)))
         if rest:
-            self._columns(self.moved(pointers, block, str(blocks)), height, self._widths(rest), terms, is_first=is_first)
+            body(self.moved(pointers, block, str(blocks)), self._widths(rest))
 
     def _widths(self, size: int) -> list[int]:
         """So many lanes as whole registers and one that is not full."""
@@ -312,6 +268,7 @@ class _Writer:
         """Some registers of some rows of the result."""
         plan = self.plan
         scalar = LEFT + RIGHT - plan.vector
+        given, widths = widths, [self.lanes] * len(widths) if plan.by_panels else widths
 
         def term(p: Pointers, sums: list[str]) -> list[str]:
             lanes = [self._load(self._at(p[plan.vector], str(k * self.lanes), 1), w) for k, w in enumerate(widths)]
@@ -324,9 +281,11 @@ class _Writer:
             return made
 
         rows = [self._at(pointers[RESULT], str(r), plan.rows.steps[RESULT]) for r in range(height)]
-        targets = [(self._at(row, str(k * self.lanes), 1), w) for row in rows for k, w in enumerate(widths)]
-        sums = self._summed(terms, pointers, ["zeroinitializer"] * len(targets), [w for _, w in targets], term)
+        targets = [(self._at(row, str(k * self.lanes), 1), w) for row in rows for k, w in enumerate(given)]
+        sums = self._summed(terms, pointers, ["zeroinitializer"] * len(targets), list(widths) * height, term)
         for (at, w), total in zip(targets, sums, strict=True):
+            if plan.by_panels and w < self.lanes:
+                total = self._first(total, w)
             if not is_first:
                 total = self.t.let(f"fadd {self._vector(w)} {total}, {self._load(at, w)}")
             self._store(total, at, self._vector(w))
@@ -367,6 +326,11 @@ class _Writer:
 
     # --- instructions
 
+    def _first(self, vector: str, width: int) -> str:
+        """The first lanes of a whole register."""
+        type, lanes = self._vector(self.lanes), ", ".join(f"i32 {k}" for k in range(width))
+        return self.t.let(f"shufflevector {type} {vector}, {type} poison, <{width} x i32> <{lanes}>")
+
     def _vector(self, width: int) -> str:
         return f"<{width} x {self.type}>"
 
@@ -393,25 +357,79 @@ class _Writer:
         return self.t.let(f"call reassoc {self.type} {name}({self.type} {start}, {type} {sums})")
 
 
-LEAST_EACH = 1 << 15
-"""Multiplications of each product of a batch that are worth packing for."""
+class _PanelWriter:
+    """Writes `panel(target, source, terms of each axis)`, which copies columns of the operand that lies along the lanes: a row of
+    `line` elements for each term. What is behind the columns of a row is of no meaning."""
+
+    def __init__(self, plan: SmallGemmPlan, columns: int, line: int, lanes: int) -> None:
+        self.columns, self.line, self.dtype = columns, line, plan.dtype
+        self.lane, self.steps = plan.lane.steps[plan.vector], [a.steps[plan.vector] for a in plan.terms]
+        self.t = IRBuilder(lanes)
+
+    def text(self) -> list[str]:
+        """The lines of the function."""
+        counts = [f"%count{k}" for k in range(len(self.steps))]
+        self._rows(list(zip(self.steps, counts, strict=True)) or [(0, "1")], "%source", "0")
+        params = "".join(f", i64 {count}" for count in counts)
+        head = f"define internal void @panel{self.columns}(ptr %target, ptr %source{params}) noinline nounwind {{"
+        return [head, "entry:", *self.t.lines, "  ret void", "}", *self.t.declarations]
+
+    def _rows(self, axes: Sequence[tuple[int, str]], source: str, first: str) -> None:
+        """The rows of the terms of some axes, before which there are so many times as many."""
+        (step, count), *inner = axes
+        t = self.t
+        before = t.let(f"mul i64 {first}, {count}")
+        if inner:
+            stepped(t, "0", count, 1, lambda k: self._rows(inner, self._at(source, k, step), t.let(f"add i64 {before}, {k}")))
+            return
+        target, whole = self._at("%target", before, self.line), "0"
+        if self.lane != 1 == step:
+            whole = t.let(f"and i64 {count}, {-t.lanes}")
+            stepped(t, "0", whole, t.lanes, lambda k: self._squares(self._at(source, k, 1), self._at(target, k, self.line)))
+        stepped(t, whole, count, 1, lambda k: self._row(self._at(source, k, step), self._at(target, k, self.line)))
+
+    def _row(self, source: str, target: str) -> None:
+        """One row: registers where its elements lie side by side, else element by element."""
+        each = self.t.lanes if self.lane == 1 else 1
+        for at in range(0, self.columns, each):
+            type = f"<{min(each, self.columns - at)} x {scalar_type(self.dtype)}>"
+            read = self.t.let(f"load {type}, ptr {self._at(source, str(at), self.lane)}, align {self.dtype.itemsize}")
+            self.t.line(f"store {type} {read}, ptr {self._at(target, str(at), 1)}, align {self.dtype.itemsize}")
+
+    def _squares(self, source: str, target: str) -> None:
+        """As many rows as a register has lanes, from columns that lie along the terms."""
+        t = self.t
+        for at in range(0, self.columns, t.lanes):
+            columns = [min(at + k, self.columns - 1) for k in range(t.lanes)]
+            read = [t.load(self._at(source, str(k), self.lane), self.dtype, None) for k in columns]
+            for row, x in enumerate(transposed(t, read)):
+                t.store(x, self._at(self._at(target, str(row), self.line), str(at), 1), None)
+
+    def _at(self, pointer: str, index: str, step: int) -> str:
+        offset = str(int(index) * step) if index.isdigit() else self.t.let(f"mul i64 {index}, {step}")
+        return self.t.address(pointer, offset, self.dtype)
+
 
 MOST_WORK = 1 << 19
-"""Multiplications of a product that is done here, unless it is thin or one of a batch of products too small for all else."""
+"""Multiplications of a product that is done here, whatever its sides are."""
 
 
-def build(node: Node, threads: int, *, is_thin: bool = False) -> SmallGemm | None:
-    """The kernel of a `dot_general` of floats; None where it is too large, or of another type."""
+def plan_of(node: Node) -> SmallGemmPlan | None:
+    """The loops of a `dot_general` of floats; None for other types, and for long sums along the lanes."""
     types = [t for t in (*(i.type for i in node.inputs), node.type) if isinstance(t, TensorType) and t.is_static]
     if len(types) != 3 or len({t.dtype.np for t in types}) != 1 or types[2].dtype.np not in (F4, F8):
         return None
     plan = planned(types[2].dtype.np, types[0].shape, types[1].shape, *node.attrs)
-    batch = math.prod(types[2].shape[: len(node.attr("lhs_batching_dimensions"))])
-    if plan.work == 0 or (plan.work > MOST_WORK and not is_thin and (batch == 1 or plan.work > batch * LEAST_EACH)):
+    return None if plan.work == 0 or (plan.along and plan.lane.size > MOST_ALONG) else plan
+
+
+def build(node: Node, threads: int, *, is_thin: bool = False) -> SmallGemm | None:
+    """The kernel of a `dot_general` of floats; None where it is too large, or of another type."""
+    plan = plan_of(node)
+    if plan is None or not (is_thin or plan.is_small or plan.work <= MOST_WORK):
         return None
-    if plan.along and plan.lane.size > MOST_ALONG:
-        return None
-    return _kernel(plan, types[2].shape, this_machine(), threads)
+    assert isinstance(node.type, TensorType)
+    return _kernel(plan, node.type.shape, this_machine(), threads)
 
 
 @lru_cache(maxsize=64)
@@ -444,3 +462,23 @@ class SmallGemm(MachineCode):
     def scratch(self, loose: Mapping[int, int]) -> int:
         """The product before it is copied to where it goes, and operands that may not lie in order."""
         return self.results[0].nbytes + super().scratch(loose)
+
+
+class WithRows:
+    """A compiled product that does an epilogue on each share of its rows, `columns` long."""
+
+    def __init__(self, plan: SmallGemmPlan, found: ShareAxis, columns: int, threads: int) -> None:
+        text = text_with_epilogue(plan, found, columns, this_machine().register_bytes)
+        self.address = machine_code.functions(text, ["product"], self)["product"]
+        self.threads = max(1, min(threads, found.count))
+
+
+def with_rows(node: Node, columns: int, threads: int) -> WithRows | None:
+    """A small product for an epilogue on rows so long; None where the product is not small, or has no shares of rows."""
+    plan = plan_of(node)
+    if plan is None or not plan.is_small:
+        return None
+    found = shared_rows(plan, this_machine().register_bytes // plan.dtype.itemsize)
+    if found is None or found.axis.steps[RESULT] % columns:
+        return None
+    return WithRows(plan, found, columns, threads)

@@ -47,7 +47,7 @@ def split_folds(program: LoopProgram) -> LoopProgram:
     split = _Splitting(program)
     body = [each for s in program.body for each in split.statement(s)]
     split.strips = [found for s in body for found in _strips_of(s)]
-    program.body = [split.in_strips(s) for s in body]
+    program.body = [split.in_strips(s) for s in reversed(body)][::-1]  # those that read what others store come first
     program.scratch = (*program.scratch, *split.scratch)
     return program
 
@@ -57,7 +57,7 @@ class _Splitting:
         self.fresh = Fresh(program)
         self.scratch: list[Buffer] = []
         self.cut: dict[int, set[Buffer]] = {}
-        """What strips of folds of so many elements read."""
+        """What strips of folds of so many elements read, and what loops touch that are cut likewise."""
         self.strips: list[tuple[For, For, set[Buffer]]] = []
         """Loops over strips of rows and over the rows, with the buffers of which these are rows."""
 
@@ -146,10 +146,10 @@ class _Splitting:
         touched = {e.buffer for e in walk(s.body) if isinstance(e, (Load, Store))}
         if n not in self.cut or touched.isdisjoint(self.cut[n]):
             return s
+        self.cut[n] |= touched
         count = -(-n // STRIP)
         axis = self.fresh.var(I64, 0, count - 1)
         return For(axis, Affine(), Affine((), count), self._strip(s, affine(axis), STRIP, {}), parallel=True)
-
 
     def _rows_in_strips(self, s: For) -> For:
         """A loop over rows that is cut as a fold of the same rows is, so that both can be one."""

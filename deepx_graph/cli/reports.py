@@ -285,6 +285,8 @@ def add_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--save-baseline", metavar="FILE.json", help="write the figures, for --baseline")
     parser.add_argument("--sarif", metavar="FILE.sarif", help="write what does not hold, and errors of the program, as SARIF 2.1.0")
     parser.add_argument("--markdown", action="store_true", help="the report as Markdown, for the summary of a CI job")
+    parser.add_argument("--collectives", action="store_true",
+                        help="every device of a group comes to the same collectives in the same order, in branches and loops")
     parser.add_argument("--plan", default="stated", metavar="FILE.plan",
                         help="for budgets on collectives: how values lie (default: as the text says)")
 
@@ -295,8 +297,9 @@ def run_check(args: Arguments) -> int:
     budgets = [figures.parse_budget(text) for text in args.budget]
     if args.baseline:
         budgets += figures.baseline_budgets(_baseline(args.baseline), args.slack / 100)
-    if not budgets and not args.save_baseline:
-        raise UsageError(Diagnostic("nothing to check", expected="--budget or --baseline", hint="--budget 'ops<=120'"))
+    if not budgets and not args.save_baseline and not args.collectives:
+        expected = "--budget, --baseline or --collectives"
+        raise UsageError(Diagnostic("nothing to check", expected=expected, hint="--budget 'ops<=120'"))
     try:
         before, verdicts = _judged(args, budgets)
     except DeepxGraphError as e:
@@ -322,6 +325,8 @@ def _judged(args: Arguments, budgets: Sequence[Budget]) -> tuple[Module, list[Ve
     from deepx_graph.session.report import figures
 
     before = _sized(args, read_program(args).module)
+    if args.collectives:
+        programs.check_meetings(before)
     after = programs.optimise(before, args.pass_pipeline, watch(args)).module
     if args.save_baseline:
         known = {name: value for name, value in figures.figures(figures.reached_info(after)).items() if value is not None}

@@ -35,6 +35,7 @@ from deepx_graph.rewrite.base import Pass, RewriteControl
 from deepx_graph.text import FORMATS, ReadOptions, decode_source, encode, open_source, read, read_source, write
 from deepx_graph.types import DataType, FunctionType, RefType
 from deepx_graph.verify import verify
+from deepx_graph.verify.meetings import unmet
 
 if TYPE_CHECKING:
     from deepx_graph.text.common.options import Exported, Recorded
@@ -206,6 +207,13 @@ def _with_fast_math(pass_: Pass) -> Pass:
         return dataclasses.replace(pass_, passes=tuple(map(_with_fast_math, pass_.passes)))
     names = {f.name for f in dataclasses.fields(pass_)}
     return dataclasses.replace(pass_, fast_math=True) if "fast_math" in names else pass_  # type: ignore[call-arg]
+
+
+def check_meetings(module: Module) -> None:
+    """Raises VerifyError for collectives that some devices of a group may not come to, or not in the same order."""
+    found = unmet(optimise(module, "inline").module)
+    if found:
+        raise VerifyError(*found)
 
 
 def gradient(module: Module, wrt: Sequence[str] | None = None, loop: str = "auto", budget: int | None = None) -> Module:

@@ -122,13 +122,14 @@ class Mesh:
 
     def groups(self, axes: Sequence[AxisRef]) -> tuple[tuple[int, ...], ...]:
         """The devices that differ along the axes alone, in their order along them."""
-        rest = self._without(axes)
+        rest = self.without(axes)
         found: dict[int, list[int]] = {}
         for device in range(self.count):
             found.setdefault(self.index(device, rest), []).append(device)
         return tuple(tuple(sorted(group, key=lambda d: self.index(d, axes))) for group in found.values())
 
-    def _without(self, axes: Iterable[AxisRef]) -> Axes:
+    def without(self, axes: Iterable[AxisRef]) -> Axes:
+        """The prime factors of the axes of the mesh that are not among these."""
         used = set(self.atoms(axes))
         return tuple(a for name, _ in self.axes for a in self._all_atoms(name) if a not in used)
 

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import InferError
-from deepx_graph.ir import Attr, Function, Op, Operand, Result, examples
+from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand, Result, examples
 from deepx_graph.ir.collective import Devices, Exchange, Grid, nothing
 from deepx_graph.ir.constraint import STATE_VALUE, TENSOR, Constraint
 from deepx_graph.literal import Array
 from deepx_graph.ops.interpret import combine
+from deepx_graph.ops.math import elementwise
 from deepx_graph.types import STATE, U32, TensorType, TupleType, Type, as_tensor, scalar
 
 Groups = tuple[tuple[int, ...], ...]
@@ -269,8 +270,11 @@ collective_reduce: Op = _collective(
 # --- without the state --------------------------------------------------------------------------------------------
 
 
-def _spmd(op: Op, example: str) -> Op:
-    """The same among devices that all run one schedule, as a partitioner makes it: no other order is to be kept, hence no state."""
+def _spmd(op: Op, example: str, transpose: Callable[[Builder, Node, Node], Node]) -> Op:
+    """The same among devices that all run one schedule, as a partitioner makes it: no other order is to be kept, hence no state.
+
+    It is linear in what all devices bring; `transpose(b, node, cotangent)` takes what all of them have of cotangents back.
+    """
 
     def infer(types: Sequence[Type], *values: Any) -> Type:
         whole = op.infer((STATE, *types), *values)
@@ -281,14 +285,48 @@ def _spmd(op: Op, example: str) -> Op:
     exchange = op.exchange
     return Op(f"spmd_{op.name}", f"{op.summary} Made by a partitioner: pure.", operands=(Operand("operand", type=TENSOR),),
               attrs=op.attrs, infer=infer, eval=lambda xs, *values: exchange.alone(xs, values)[0], exchange=exchange,
-              foldable=False, example=examples.spmd_collective(f"spmd_{op.name}", example), source=op.source)
+              vjp=lambda b, node, g: (transpose(b, node, g),), foldable=False,
+              example=examples.spmd_collective(f"spmd_{op.name}", example), source=op.source)
 
 
-spmd_all_reduce: Op = _spmd(all_reduce, "replica_groups = [], SUM")
-spmd_all_gather: Op = _spmd(all_gather, "replica_groups = [], all_gather_dim = 0, shard_count = 1")
-spmd_reduce_scatter: Op = _spmd(reduce_scatter, "replica_groups = [], scatter_dimension = 0, shard_count = 1, SUM")
-spmd_all_to_all: Op = _spmd(all_to_all, "replica_groups = [], split_dimension = 0, concat_dimension = 0, split_count = 1")
-spmd_collective_permute: Op = _spmd(collective_permute, "source_target_pairs = [[0, 0]]")
+def _summed(node: Node) -> Function:
+    """The computation of a node, which has to be a sum. Raises InferError for any other."""
+    body: Function = node.attr("computation")
+    if body.reducer is None or body.reducer.name != "add":
+        raise InferError(f"{node.op.name} has a gradient for sums alone, not for '{body.name}'")
+    return body
+
+
+def _sum_of(b: Builder, node: Node) -> Function:
+    """The sum of two elements of the type of a node."""
+    t = scalar(as_tensor(node.type).dtype)
+    return b.function("add", (("a", t), ("b", t)), lambda x, y: (Builder()(elementwise.add, x, y),), public=False)
+
+
+def _meeting(node: Node) -> dict[str, Any]:
+    return {name: node.attr(name) for name in ("replica_groups", "channel_id", "use_global_device_ids")}
+
+
+spmd_all_reduce: Op = _spmd(
+    all_reduce, "replica_groups = [], SUM",
+    lambda b, node, g: b(spmd_all_reduce, g, **_meeting(node), computation=_summed(node)))
+spmd_all_gather: Op = _spmd(
+    all_gather, "replica_groups = [], all_gather_dim = 0, shard_count = 1",
+    lambda b, node, g: b(spmd_reduce_scatter, g, **_meeting(node), scatter_dimension=node.attr("all_gather_dim"),
+                         shard_count=node.attr("shard_count"), computation=_sum_of(b, node)))
+spmd_reduce_scatter: Op = _spmd(
+    reduce_scatter, "replica_groups = [], scatter_dimension = 0, shard_count = 1, SUM",
+    lambda b, node, g: b(spmd_all_gather, g, **_meeting(node), all_gather_dim=node.attr("scatter_dimension"),
+                         shard_count=_summed(node) and node.attr("shard_count")))
+spmd_all_to_all: Op = _spmd(
+    all_to_all, "replica_groups = [], split_dimension = 0, concat_dimension = 0, split_count = 1",
+    lambda b, node, g: b(spmd_all_to_all, g, replica_groups=node.attr("replica_groups"), channel_id=node.attr("channel_id"),
+                         split_dimension=node.attr("concat_dimension"), concat_dimension=node.attr("split_dimension"),
+                         split_count=node.attr("split_count")))
+spmd_collective_permute: Op = _spmd(
+    collective_permute, "source_target_pairs = [[0, 0]]",
+    lambda b, node, g: b(spmd_collective_permute, g, channel_id=node.attr("channel_id"), source_target_pairs=tuple(
+        sorted((target, source) for source, target in node.attr("source_target_pairs")))))
 
 
 PURE: dict[Op, Op] = {all_reduce: spmd_all_reduce, all_gather: spmd_all_gather, reduce_scatter: spmd_reduce_scatter,

@@ -24,7 +24,7 @@ from deepx_graph.tui.document import Document, Exporter, Jobs
 from deepx_graph.tui.resume import State, save
 from deepx_graph.tui.screens import Commands, HelpScreen, MessageScreen, parts
 from deepx_graph.tui.selection import Explainer, Search, Selection
-from deepx_graph.tui.views.base import VIEWS, BrowserView, ViewSwitcher
+from deepx_graph.tui.views.base import BrowserView, ViewSwitcher, view_bindings, views
 from deepx_graph.tui.views.lanes import LaneList
 from deepx_graph.tui.views.map import FocusMap
 from deepx_graph.tui.views.other import OtherPane
@@ -81,7 +81,6 @@ class Browser(App[int]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012
     COMMANDS = {Commands}  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(Binding(str(k + 1), f"view('{v}')", f"View: {VIEWS[v][0]}", show=False) for k, v in enumerate(VIEWS) if k < 9),
         Binding("slash", "search", "Query"),
         Binding("n", "match(1)", "Next match", show=False),
         Binding("N", "match(-1)", "Previous match", show=False),
@@ -111,6 +110,8 @@ class Browser(App[int]):
     def __init__(self, open_session: Callable[[], Session], path: str = "", *, theme: str | None = None,
                  against: str | None = None, state: State | None = None) -> None:
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
+        for b in view_bindings():
+            self.bind(b.key, b.action, description=b.description, show=False)
         wanted = theme or (state.theme if state is not None else "") or None
         self.first_theme = known_theme(wanted, self.available_themes) or ("ansi-dark" if self.no_color else THEMES[0])
         self.jobs = Jobs(self, self.show_progress, self.show_error)
@@ -167,7 +168,7 @@ class Browser(App[int]):
         with contextlib.suppress(DeepxGraphError):
             if state.node and self.session is not None:
                 self.selection.select(*self.session.find(state.node))
-        if state.view in VIEWS:
+        if state.view in views():
             self.action_view(state.view)
 
     async def action_quit(self) -> None:

@@ -18,7 +18,7 @@ from textual.widgets import Input, Static
 
 from deepx_graph.session.session import Session
 from deepx_graph.tui.formatting import plain
-from deepx_graph.tui.views.base import VIEWS
+from deepx_graph.tui.views.base import views
 
 
 class TabBar(Static):
@@ -39,7 +39,7 @@ class TabBar(Static):
         """Shows the current view, and which version of which program is seen, once there is one."""
         text = Text(no_wrap=True, overflow="ellipsis")
         self.tabs = []
-        for k, (tab, (title, *_)) in enumerate(VIEWS.items(), 1):
+        for k, (tab, (title, *_)) in enumerate(views().items(), 1):
             text.append(f" {k} {title} ", "reverse bold" if tab == view else "")
             self.tabs.append((len(text), tab))
         if session is not None:

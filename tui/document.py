@@ -21,7 +21,7 @@ from deepx_graph.session.session import Session, Version
 from deepx_graph.session.show.inspect import inspect
 from deepx_graph.tui.formatting import FILLER, name_of, plain
 from deepx_graph.tui.resume import State
-from deepx_graph.tui.views.base import VIEWS, view_class
+from deepx_graph.tui.views.base import view_class, views
 from deepx_graph.tui.views.map import FocusMap
 from deepx_graph.tui.views.other import OtherPane, Paired, paired
 from deepx_graph.tui.views.panes import Outline, SourcePane
@@ -155,7 +155,7 @@ class Document:
         assert self.session is not None
         self.session.check()
         self.session.warm(monitor)
-        for name in VIEWS:
+        for name in views():
             monitor.report("getting the views ready")
             view_class(name)
 

@@ -45,18 +45,21 @@ def bindings_of(owner: type) -> Iterator[Binding]:
 def parts() -> list[tuple[str, type]]:
     """Whatever has keys, beside the browser itself."""
     from deepx_graph.tui.bars import Prompt
-    from deepx_graph.tui.views.base import VIEWS, view_class
+    from deepx_graph.tui.views.base import view_class, views
     from deepx_graph.tui.views.panes import Inspector, Outline, SourcePane
     from deepx_graph.tui.views.rows import TextTable, VirtualList
 
-    views = ((title, view_class(name)) for name, (title, _, _) in VIEWS.items())
-    return [("Lists and tables", VirtualList), ("Tables", TextTable), *views, ("Inspector", Inspector), ("Source", SourcePane),
+    shown = ((title, view_class(name)) for name, (title, _, _) in views().items())
+    return [("Lists and tables", VirtualList), ("Tables", TextTable), *shown, ("Inspector", Inspector), ("Source", SourcePane),
             ("Outline", Outline), ("Input line", Prompt), ("Help", HelpScreen), ("Messages", MessageScreen)]
 
 
 def help_text(parts: Sequence[tuple[str, type]]) -> Text:
     """All keys by part, then the query language."""
+    from deepx_graph.tui.views.base import view_bindings
+
     text = Text()
+    _table(text, "Views", [(b.key, b.description.removeprefix("View: ")) for b in view_bindings()])
     for title, owner in parts:
         rows = [(key_text(b.key), b.tooltip or b.description) for b in bindings_of(owner)]
         if rows:
@@ -141,8 +144,10 @@ class Commands(Provider):
 
     def commands(self) -> Iterator[Command]:
         """Title, help, what to do."""
+        from deepx_graph.tui.views.base import view_bindings
+
         browser = self.browser
-        for b in bindings_of(type(browser)):
+        for b in (*view_bindings(), *bindings_of(type(browser))):
             yield b.description, f"key {key_text(b.key)}", partial(self._do, b.action)
         for name, text in PIPELINES.items():
             yield f"Optimise: {name}", text or "nothing", partial(browser.document.optimise, name)

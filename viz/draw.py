@@ -59,13 +59,14 @@ def draw(
     keep: frozenset[str] | None = None,
     sideways: bool = False,
     layout: Layout = "layered",
+    change: Callable[[View], View] | None = None,
 ) -> Drawing:
     """Draws a module, or one `function` of it, to `path` when given; its suffix is the format unless `format` says otherwise.
 
     `keep` draws only the nodes of these addresses (`#17`), `around` (a name of the source, or an address) and `depth` only what
     lies near a node; a picture of more than `max_nodes` boxes is folded (by default one of more than 100 to 40; a page has finer
     levels too); `collapse` draws a fused kernel as one box; `sideways` draws from left to right;
-    `layout="graphviz"` has Graphviz lay out an SVG, as it does every PNG.
+    `layout="graphviz"` has Graphviz lay out an SVG, as it does every PNG. `change` is applied to the view before it is folded.
 
     Raises UsageError for an unknown format, theme, function or node, and for PNG without Graphviz; LayoutError when a PNG is
     not done within `timeout` seconds (an SVG falls back to our own layout instead).
@@ -76,7 +77,7 @@ def draw(
     view = view_of(module, function, keep, around, depth, collapse=collapse, title=_title(module) if title is None else title)
     if not 0 <= timeout < 1e9:
         raise UsageError(f"a timeout of {timeout} seconds")
-    view = replace(view, sideways=sideways)
+    view = replace(view if change is None else change(view), sideways=sideways)
     drawing = write_view(view, format or _suffix(path), Look(theme, max_nodes, timeout, legend, layout))
     if path is not None:
         write_file(Path(path), drawing.data)

@@ -179,10 +179,12 @@ def register_printer(name: str, write: Callable[[Module], str], *, suffixes: tup
 
 @public
 def register_view(name: str, show: Callable[[Module, Node], str | Iterable[str]], *, title: str = "") -> None:
-    """Makes a view of the terminal browser, behind a key and a tab of its own: `show(module, node)` gives the text about the
-    selected node, as one text or as lines. `title` is what its tab says, by default the name.
+    """Makes a view of the program and a node: `show(module, node)` gives the text, as one or as lines; `title` is by default the
+    name.
 
-    It is shown by browsers that are opened afterwards. Raises UsageError for a name that another view has, or that is no word.
+    In the terminal browser it stands behind a key and a tab of its own, and tells of the selected node; on pages it is a part of
+    what is told of a node, in pictures of its tooltip, in programs of up to 2,000 nodes. Browsers that are opened afterwards have
+    it, and what is drawn afterwards. Raises UsageError for a name that another view has, or that is no word.
 
     >>> dx.register_view("inputs", lambda module, node: [i.name for i in node.inputs])
     """

@@ -95,6 +95,26 @@ for bad in ("list", "a b", ""):
 '''
 
 
+DRAWING = '''
+import deepx_graph.tui.views.base  # a plugin may come later than the browser
+import deepx_graph as dx, example_plugin
+from tests.support.pages import data_of
+m = dx.loads("x negate softsign", "steps")
+svg = dx.draw(m, format="svg").data.decode()
+assert "read by softsign" in svg and svg.count("Users") == len(m.entry.nodes), svg
+told = str(data_of(dx.draw(m, format="html").data)["graphs"][0]["columns"]["views"])
+assert "['Users', 'read by softsign', " in told, told
+dx.register_view("broken", lambda module, node: 1 / 0)
+assert "the plugin failed: ZeroDivisionError" in dx.draw(m, format="svg").data.decode()
+assert [*deepx_graph.tui.views.base.views()][-2:] == ["users", "broken"]
+'''
+
+
+def test_a_view_is_on_pages_and_in_pictures_and_may_come_later_than_the_browser() -> None:
+    done = python("-c", DRAWING, path=PLUGIN.parent)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_view_of_a_plugin_stands_behind_a_key_of_its_own() -> None:
     done = python("-c", BROWSING, path=PLUGIN.parent)
     assert done.returncode == 0, done.stderr
@@ -102,10 +122,9 @@ def test_a_view_of_a_plugin_stands_behind_a_key_of_its_own() -> None:
 
 def test_the_names_of_views_that_are_taken_are_those_of_the_browser() -> None:
     from deepx_graph.interop.plugins import _OWN_VIEWS
-    from deepx_graph.session.show.views import PLUGIN_VIEWS
-    from deepx_graph.tui.views.base import VIEWS
+    from deepx_graph.tui.views.base import OWN_VIEWS
 
-    assert set(VIEWS) - set(PLUGIN_VIEWS) == _OWN_VIEWS
+    assert set(OWN_VIEWS) == _OWN_VIEWS
 
 
 def test_an_installed_plugin_is_found_by_its_entry_point(tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ All but the list are imported when they are needed: the list is there sooner.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
+from textual.binding import Binding
 from textual.containers import Container
 from textual.message import Message
 from textual.widget import Widget
@@ -20,18 +22,29 @@ from deepx_graph.session.show.views import PLUGIN_VIEWS
 if TYPE_CHECKING:
     from deepx_graph.tui.app import Browser
 
-VIEWS: dict[str, tuple[str, str, str]] = {
+OWN_VIEWS: dict[str, tuple[str, str, str]] = {
     "list": ("List", "lanes", "LaneList"), "map": ("Map", "map", "FocusMap"), "passes": ("Passes", "passes", "PassesView"),
     "pipeline": ("Pipeline", "pipeline", "PipelineView"), "run": ("Run", "run", "RunView"),
     "value-view": ("Value", "run", "ValueView"), "compare": ("Diff", "compare", "CompareView"),
-    **{name: (view.title, "plugin", name) for name, view in PLUGIN_VIEWS.items()},
 }  # fmt: skip
-"""The views by name, in the order of their keys: title, module, class. Those of plugins were registered before."""
+"""The views by name, in the order of their keys: title, module, class."""
+
+
+def views() -> dict[str, tuple[str, str, str]]:
+    """Our views, and behind them those that plugins have registered so far."""
+    return OWN_VIEWS | {name: (view.title, "plugin", name) for name, view in PLUGIN_VIEWS.items()}
+
+
+def view_bindings() -> Iterator[Binding]:
+    """The number keys of the views."""
+    for k, (name, (title, *_)) in enumerate(views().items(), 1):
+        if k < 10:
+            yield Binding(str(k), f"view('{name}')", f"View: {title}", show=False)
 
 
 def view_class(name: str) -> type[Widget]:
     """What a view is."""
-    _, module, kind = VIEWS[name]
+    _, module, kind = views()[name]
     return cast("type[Widget]", getattr(import_module(f"deepx_graph.tui.views.{module}"), kind))
 
 
@@ -78,7 +91,7 @@ class ViewSwitcher(ContentSwitcher):
 
     async def mount_views(self) -> None:
         """Makes the views that are not there yet."""
-        missing = [view_class(name)(id=name) for name in VIEWS if not self.query(f"#{name}")]
+        missing = [view_class(name)(id=name) for name in views() if not self.query(f"#{name}")]
         for view in missing:
             view.display = False
         if missing:

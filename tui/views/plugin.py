@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import ClassVar
 
 from textual.app import ComposeResult
 
-from deepx_graph.errors import is_interrupt
 from deepx_graph.ir import Function, Node
 from deepx_graph.session.session import Session
 from deepx_graph.session.show.views import PLUGIN_VIEWS, TextView
@@ -35,23 +35,17 @@ class PluginView(BrowserView):
             self.opened()
 
     def show_node(self, session: Session, function: Function, node: Node) -> None:
-        self.query_one(TextTable).show([text_line(f" {plain(line, WIDEST)}") for line in self._lines(session, node)])
-
-    def _lines(self, session: Session, node: Node) -> list[str]:
-        try:
-            return self.view.lines(session.module, node)
-        except Exception as e:  # a fault of a plugin does not end the browser
-            if is_interrupt(e):
-                raise
-            return [f"the plugin failed: {type(e).__name__}: {e}"]
-
-
-CLASSES = {name: type("PluginView", (PluginView,), {"view": view}) for name, view in PLUGIN_VIEWS.items()}
-"""A class for each view."""
+        lines = self.view.lines(session.module, node)
+        self.query_one(TextTable).show([text_line(f" {plain(line, WIDEST)}") for line in lines])
 
 
 def __getattr__(name: str) -> type[PluginView]:
-    """The class of a plugin's view, by the name that `VIEWS` has for it."""
-    if name not in CLASSES:
+    """The class of a plugin's view, by the name that it is registered under."""
+    if name not in PLUGIN_VIEWS:
         raise AttributeError(name)
-    return CLASSES[name]
+    return _class_of(PLUGIN_VIEWS[name])
+
+
+@cache
+def _class_of(view: TextView) -> type[PluginView]:
+    return type("PluginView", (PluginView,), {"view": view})

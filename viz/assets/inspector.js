@@ -118,6 +118,7 @@ function inspectNode(side, graph, k) {
   section(side, "users", listed(graph, graph.users[k]));
   section(side, "source", (n.origin || []).map(line => [`line ${line}`, graph.lines[line] || ""]));
   section(side, "rewritten by", (n.rewrite || []).map(name => ["", name]));
+  for (const [title, ...lines] of n.views || []) section(side, title, lines.map(line => ["", line]));
   for (const [title, rows] of DATA.operations[n.op] || []) section(side, title, rows);
 }
 

@@ -18,6 +18,7 @@ from deepx_graph.session.query.facts import FLAGS, NUMBERS, TEXTS, Facts, form
 from deepx_graph.session.report.diff import diff, pairs
 from deepx_graph.session.session import Session
 from deepx_graph.session.show.inspect import declaration
+from deepx_graph.session.show.views import PLUGIN_VIEWS
 from deepx_graph.session.timeline import op_changes
 from deepx_graph.viz.draw import Drawing, view_of
 from deepx_graph.viz.folding.fold import bound
@@ -28,6 +29,9 @@ from deepx_graph.viz.view.model import View, ViewNode, renumbered
 
 DETAILED = 20_000
 """Nodes of a program up to which the page tells all of each."""
+
+VIEWED = 2_000
+"""Nodes of a program up to which the page has what the views of plugins show of each."""
 
 CHANGES = 4
 """Operations that a stage names."""
@@ -40,6 +44,9 @@ ON_EVERY_PAGE = frozenset({"op", "name", "family"})
 
 LINE = 200
 """The longest piece of a line of the source that is shown."""
+
+VIEW_LINES = 40
+"""Lines of a plugin's view of one node."""
 
 Key = tuple[Node, int]
 """A node, and the number inside its kernel (-1 for the node itself): what a box of the unfolded view is."""
@@ -81,7 +88,7 @@ class PageProgram:
     @cached_property
     def nodes(self) -> dict[int, tuple[Function, Key]]:
         """What each box of the view is, where it is a node."""
-        return {box.id: _node(self.session.module, box) for box in self.view.nodes if box.address}
+        return {box.id: node_of_box(self.session.module, box) for box in self.view.nodes if box.address}
 
     @cached_property
     def ids(self) -> dict[Key, int]:
@@ -110,6 +117,8 @@ class PageProgram:
         found: dict[str, Any] = {"op": node.op.name, "type": (shown(str(node.type)),)}
         if self.diffs:
             found["diff"], found["how"] = (*map(shown, self.diffs.get(outer, ("same", ""))),)
+        if inside < 0 and PLUGIN_VIEWS and len(self.view.nodes) <= VIEWED:
+            found["views"] = tuple(plugin_notes(self.session.module, node))
         return found if alike is None else found | _fields(self.session.facts(body), node, alike)
 
     def lines(self) -> dict[int, str]:
@@ -133,7 +142,8 @@ class PageProgram:
                 yield node.op.name, [["operation", lines]] if lines else []
 
 
-def _node(module: Module, box: ViewNode) -> tuple[Function, Key]:
+def node_of_box(module: Module, box: ViewNode) -> tuple[Function, Key]:
+    """What a box with an address is, and the function that it stands in."""
     name, _, number = box.address.rpartition("#")
     outer, _, inside = number.partition(".")
     function = module[name] if name else module.entry
@@ -148,6 +158,13 @@ def _fields(facts: Facts, node: Node, alike: dict[object, dict[str, Any]]) -> di
     common, own = alike[key], _values(facts, node, of_form=False)
     flags = (*common.get("flags", ()), *own.get("flags", ()))
     return common | own | ({"flags": flags} if flags else {})
+
+
+def plugin_notes(module: Module, node: Node) -> Iterator[tuple[str, ...]]:
+    """What each view of a plugin shows of a node: its title, then its first lines."""
+    for view in PLUGIN_VIEWS.values():
+        lines = [shown(line[:LINE]) for line in view.lines(module, node)[: VIEW_LINES + 1]]
+        yield (shown(view.title), *lines[:VIEW_LINES], *(["…"] if len(lines) > VIEW_LINES else []))
 
 
 def _values(facts: Facts, node: Node, *, of_form: bool) -> dict[str, Any]:

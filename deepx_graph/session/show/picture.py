@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from deepx_graph.session.report.diff import Kind, diff, pairs
 from deepx_graph.session.report.info import function_info, module_info
 from deepx_graph.session.report.meaning import Meaning
 from deepx_graph.session.session import Session
-from deepx_graph.session.show.explore import PageOptions, PageProgram, explore
+from deepx_graph.session.show.explore import VIEWED, PageOptions, PageProgram, explore, node_of_box, plugin_notes
+from deepx_graph.session.show.views import PLUGIN_VIEWS
 from deepx_graph.text import FORMATS
 from deepx_graph.viz.draw import FORMATS as PICTURES
 from deepx_graph.viz.draw import Drawing, draw, write_view
@@ -32,10 +34,13 @@ from deepx_graph.viz.view.model import View, ViewEdge, ViewNode, forward
 
 
 def picture(module: Module, path: str | os.PathLike[str] | None = None, *, format: str | None = None, **options: Any) -> Drawing:
-    """As `viz.draw`, with all that is known of every node in an HTML page. Raises as `viz.draw`."""
+    """As `viz.draw`, with all that is known of every node in an HTML page, and what the views of plugins show of each node in both.
+
+    Raises as `viz.draw`.
+    """
     form = format or (Path(path).suffix.lstrip(".").lower() if path is not None else None)
     if form != "html":
-        return draw(module, path, format=format, **options)
+        return draw(module, path, format=format, change=partial(_with_views, module) if PLUGIN_VIEWS else None, **options)
     title = options.pop("title", None)
     for of_pictures in ("legend", "timeout", "layout"):
         options.pop(of_pictures, None)
@@ -44,6 +49,19 @@ def picture(module: Module, path: str | os.PathLike[str] | None = None, *, forma
     if path is not None:
         write_file(Path(path), found.data)
     return found
+
+
+def _with_views(module: Module, view: View) -> View:
+    """The view with what plugins show of a node in its tooltip."""
+    if len(view.nodes) > VIEWED:
+        return view
+    nodes = [replace(box, tooltip=box.tooltip + _notes(module, box)) if box.address else box for box in view.nodes]
+    return replace(view, nodes=tuple(nodes))
+
+
+def _notes(module: Module, box: ViewNode) -> str:
+    _, (node, inside) = node_of_box(module, box)
+    return "" if inside >= 0 else "".join("\n\n" + "\n".join(note) for note in plugin_notes(module, node))
 
 
 BOXES = 120

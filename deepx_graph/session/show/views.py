@@ -1,10 +1,11 @@
-"""Views of the browser that plugins add: text about the program and the selected node, without a widget of theirs."""
+"""Views that plugins add: text about the program and a node, which the browser shows of the selected one, a picture of each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from deepx_graph.errors import is_interrupt
 from deepx_graph.ir import Module, Node
 
 
@@ -15,9 +16,14 @@ class TextView(NamedTuple):
     show: Callable[[Module, Node], str | Iterable[str]]
 
     def lines(self, module: Module, node: Node) -> list[str]:
-        """The lines, a text cut at its ends of lines."""
-        found = self.show(module, node)
-        return found.splitlines() if isinstance(found, str) else [str(line) for line in found]
+        """The lines, a text cut at its ends of lines; where the plugin fails, that it has."""
+        try:
+            found = self.show(module, node)
+            return found.splitlines() if isinstance(found, str) else [str(line) for line in found]
+        except Exception as e:  # a fault of a plugin ends no browser and no drawing
+            if is_interrupt(e):
+                raise
+            return [f"the plugin failed: {type(e).__name__}: {e}"]
 
 
 PLUGIN_VIEWS: dict[str, TextView] = {}

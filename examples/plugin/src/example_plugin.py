@@ -1,4 +1,4 @@
-"""An operation, a rule, a pass, an engine, a language and a view of the browser, added from outside."""
+"""An operation, a rule, a pass, an engine, a language and a view of browser, pages and pictures, added from outside."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -97,7 +97,7 @@ dx.register_printer("steps", write)
 def users(module, node):
     """Who reads the selected value, and the operations that the program is made of."""
     function = next(f for f in module.functions if node in f.nodes)
-    yield from (f"read by {user.op.name} {user.name}" for user in dict.fromkeys(function.users[node]))
+    yield from (f"read by {user.op.name} {user.name}".rstrip() for user in dict.fromkeys(function.users[node]))
     counts = {}
     for n in function.nodes:
         counts[n.op.name] = counts.get(n.op.name, 0) + 1

@@ -15,7 +15,7 @@ comma  := ,
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench counts conformance fuzz docs pictures clean
+.PHONY: help demo test lint bench counts conformance fuzz wheels docs pictures clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r n t; do printf '%-13s%s\n' "$$n" "$$t"; done
@@ -39,6 +39,9 @@ lint: $(STAMP)  ## style, types, and which module may import which
 	$(BIN)/mypy
 	$(BIN)/mypy --strict examples/typed/user.py
 	$(BIN)/lint-imports
+
+wheels: $(STAMP)  ## install the wheel and the example plugin in clean environments of the Pythons in DEEPX_GRAPH_PYTHONS (a:b)
+	$(BIN)/pytest -m conformance tests/architecture/test_architecture.py -k 'wheel or archive'
 
 bench: $(STAMP)  ## our engines beside numpy and numexpr; BENCH=full: all sizes, and the peers of DEEPX_GRAPH_PEERS
 	$(BIN)/python -m bench $(if $(filter full,$(BENCH)),--hugepages --threads 1$(comma)2 --table docs/performance.md,--quick)

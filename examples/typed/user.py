@@ -1,5 +1,7 @@
 """A user's program with types, checked by mypy and pyright in strict mode against what the package says of itself."""
 
+# pyright: strict
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -34,6 +36,30 @@ def tour(path: str) -> Sequence[str]:
     lines += [str(np.asarray(y).shape) for y in outputs]
     dx.draw(better, "model.svg", collapse=True)
     return lines
+
+
+def square(x: dx.Node) -> Sequence[dx.Node]:
+    """The body of a function."""
+    return [x * x + 1]
+
+
+def built() -> bool:
+    """Nodes made by operators, types as texts; gradients beside differences."""
+    b = dx.Builder()
+    function = b.function("main", [("x", "f32[3]")], square)
+    assert_type(b.param(0, "f32[2]", "y"), dx.Node)
+    return bool(dx.check_grad(dx.Module((function,)), "x", samples=1))
+
+
+def words(module: dx.Module) -> str:
+    """A printer of a plugin."""
+    return " ".join(n.op.name for n in module.entry.nodes)
+
+
+def plugged() -> None:
+    """What a plugin registers."""
+    dx.register_printer("words", words, summary="the names of operations")
+    dx.register_view("inputs", lambda module, node: [i.name for i in node.inputs])
 
 
 def traced() -> Mapping[str, str]:

@@ -194,11 +194,16 @@ def test_the_wheel_has_every_module_once_and_nothing_generic(wheel: Path) -> Non
     assert any(n.endswith("licenses/LICENSE") for n in names)
 
 
+PYTHONS = os.environ.get("DEEPX_GRAPH_PYTHONS", sys.executable).split(os.pathsep)
+"""What the wheel is installed for: `make wheels` with programs of several versions, `:` between them."""
+
+
 @pytest.mark.conformance
-def test_the_wheel_works_in_a_fresh_environment_elsewhere(wheel: Path, tmp_path: Path) -> None:
-    """Installs it with its dependencies from the package index."""
+@pytest.mark.parametrize("python", PYTHONS)
+def test_the_wheel_works_in_a_fresh_environment_elsewhere(wheel: Path, tmp_path: Path, python: str) -> None:
+    """Installs it with its dependencies from the package index, and the example of a plugin beside it."""
     home = tmp_path / "env"
-    subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+    subprocess.run([python, "-m", "venv", str(home)], check=True)
     subprocess.run([str(home / "bin" / "pip"), "install", "--quiet", str(wheel)], check=True)
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "viz").mkdir(parents=True)  # a folder of the user's own, of the same name as ours
@@ -208,6 +213,14 @@ def test_the_wheel_works_in_a_fresh_environment_elsewhere(wheel: Path, tmp_path:
     for arguments in (["opt", "transformer_block.dx", "-o", "out.dx"], ["run", "out.dx", "--random-inputs"],
                       ["grad", "transformer_block.dx", "-o", "grad.dx"], ["draw", "out.dx", "-o", "out.svg"]):  # fmt: skip
         subprocess.run([str(home / "bin" / "deepx-graph"), *arguments], cwd=elsewhere, check=True, env=environment)
+    plugin = tmp_path / "plugin"
+    shutil.copytree(ROOT / "examples" / "plugin", plugin, ignore=shutil.ignore_patterns("build", "*.egg-info"))
+    subprocess.run([str(home / "bin" / "pip"), "install", "--quiet", str(plugin)], check=True)
+    (elsewhere / "p.steps").write_text("x negate softsign tanh\n")
+    for arguments in (["ops", "softsign"], ["run", "p.steps", "--engine", "counting", "--random-inputs"]):
+        subprocess.run([str(home / "bin" / "deepx-graph"), *arguments], cwd=elsewhere, check=True, env=environment)
+    silent = "import deepx_graph as dx; dx.run(dx.trace(lambda x: x * x, 'f32[]'), 1, engine='numexpr')"
+    subprocess.run([str(home / "bin" / "python"), "-W", "error", "-c", silent], cwd=elsewhere, check=True, env=environment)
     assert {p.name for p in elsewhere.iterdir()} >= {"out.dx", "grad.dx", "out.svg"}
 
 

@@ -16,7 +16,7 @@ HERE = Path(__file__).resolve().parent
 project = "deepx_graph"
 root_doc = "README"
 include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md",
-                    "bench/README.md", "docs/*.md", "docs/*.rst", "examples/*.ipynb"]
+                    "bench/README.md", "docs/*.md", "docs/*.rst", "examples/*.ipynb", "examples/*/README.md"]
 exclude_patterns = [".*", "build", "deepx_graph", "dist", "out", "passes", "tests", "tui", "viz"]
 extensions = ["myst_nb", "sphinx.ext.autodoc"]
 
@@ -44,7 +44,8 @@ def contents() -> str:
     text = (HERE / "README.md").read_text(encoding="utf-8")
     trees = ["```{toctree}\n:hidden:\n\ndocs/README\n```\n"]
     for caption, listed in re.findall(r"^(\w[^\n]*):\n\n((?:- .*\n(?:  .*\n)*)+)", text, re.MULTILINE):
-        pages = (posixpath.normpath(posixpath.join("docs", page)) for page in re.findall(r"\]\(([^)]+)\)", listed))
+        linked = (page for page in re.findall(r"\]\(([^)]+)\)", listed) if not page.endswith(".py"))
+        pages = (posixpath.normpath(posixpath.join("docs", page)) for page in linked)
         names = "\n".join(posixpath.splitext(page)[0] for page in pages)
         trees.append(f"```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{names}\n```\n")
     return "\n".join(trees)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 import subprocess
 import sys
@@ -95,3 +96,23 @@ def titles(path: Path) -> list[str]:
 def test_the_map_of_packages_is_that_of_the_imports(tmp_path: Path) -> None:
     subprocess.run([sys.executable, ROOT / "docs" / "package_map.py", tmp_path / "packages.svg"], check=True, timeout=600)
     assert titles(ROOT / "docs" / "images" / "packages.svg") == titles(tmp_path / "packages.svg"), "make docs draws it again"
+
+
+def site_pages() -> set[Path]:
+    """The pages that the site is made of."""
+    (patterns,) = re.findall(r"^include_patterns = (\[.*?\])", (ROOT / "docs" / "conf.py").read_text(encoding="utf-8"), re.M | re.S)
+    return {p for pattern in ast.literal_eval(patterns) for p in ROOT.glob(pattern)}
+
+
+def links_between_pages(page: Path) -> set[Path]:
+    """The pages that a page links to."""
+    targets = re.findall(r"\]\(([^)\s#]+)", page.read_text(encoding="utf-8"))
+    return {(page.parent / t).resolve() for t in targets if not t.startswith("http") and t.endswith((".md", ".rst", ".ipynb"))}
+
+
+def test_the_site_has_every_page_that_one_of_its_pages_links_to() -> None:
+    """`make docs` fails otherwise; and where a page stands in no table of contents."""
+    site = site_pages()
+    assert {str(t) for p in site if p.suffix == ".md" for t in links_between_pages(p)} <= {str(p) for p in site}
+    listed = links_between_pages(ROOT / "docs" / "README.md") | {ROOT / "README.md", ROOT / "docs" / "README.md"}
+    assert {str(p) for p in site - listed} == set()

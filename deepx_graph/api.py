@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from deepx_graph.session.equivalence import Equivalence
     from deepx_graph.session.gradcheck import GradCheck
     from deepx_graph.session.programs import Loaded
-    from deepx_graph.session.provenance import Provenance
     from deepx_graph.session.report.diff import Difference
     from deepx_graph.session.report.figures import Judgement
     from deepx_graph.session.report.fusion import FusionReport
     from deepx_graph.session.report.info import ModuleInfo
     from deepx_graph.session.report.meaning import Meaning
+    from deepx_graph.session.report.provenance import Provenance
     from deepx_graph.viz.draw import Drawing
 
 def _bundle(value: object) -> dict[str, str]:
@@ -623,7 +623,7 @@ def why(module: Module, a: str | Node | None = None, b: str | Node | None = None
     from deepx_graph.session.report.kernels import Placing
 
     if made is not None:
-        from deepx_graph.session.provenance import provenance
+        from deepx_graph.session.report.provenance import provenance
 
         return provenance(module, made, pipeline)
     passed = optimize(module, pipeline) if pipeline else module

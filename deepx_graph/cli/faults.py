@@ -1,4 +1,4 @@
-"""Commands that find faults: `bisect`, the pass that changed a result; `reduce`, a small program that still shows one."""
+"""Commands that find faults: `bisect`, the pass that changed a result; `reduce`, a small program that still shows one; `replay`."""
 
 from __future__ import annotations
 
@@ -121,14 +121,75 @@ def run_reduce(args: Arguments) -> int:
     found = reduce_program(module, given, holds, seconds=args.seconds)
     path, inputs = _written(found.module, found.inputs, args.output)
     repeat = ["reduce", path, "--while", args.criterion, "-p", args.pass_pipeline, "--engine", args.engine, "--inputs", inputs,
-              "--slower-than", str(args.slower_than), "--check"]  # fmt: skip
+              "--slower-than", str(args.slower_than), *_plugins(args), "--check"]  # fmt: skip
     _check_again(repeat)
+    if args.criterion == "crash":
+        _keep_crash(args, path, inputs)
     if args.json:
         emit_report("reduce", {"operations": [found.before, found.after], "tried": found.tried, "program": path, "inputs": inputs})
     else:
         emit(f"{found.before} operations -> {found.after}, {found.tried} programs tried\n", None)
     say(f"{printable(path)}, inputs {printable(inputs)}; again: deepx-graph {printable(' '.join(repeat))}")
     return 0
+
+
+def _plugins(args: Arguments) -> list[str]:
+    """The plugins of a command, for another one."""
+    return [word for file in args.plugin for word in ("--plugin", file)]
+
+
+def _keep_crash(args: Arguments, path: str, inputs: str) -> None:
+    """Writes the crash as a file that replays, where a plain run ends in it."""
+    from deepx_graph.session.diagnose.reproducer import recorded, replay
+
+    command = ["run", path, "-p", args.pass_pipeline, "--engine", args.engine, "--inputs", inputs, *_plugins(args)]
+    found = replay(recorded(command, ""), trust=True)
+    if not found.crashed:
+        say(f"note: a plain run does not end in it: {printable(found.outcome)}")
+        return
+    recorded(command, found.outcome).write(f"{args.output}.json")
+    say(f"{printable(found.outcome)}; again: deepx-graph replay {printable(args.output)}.json")
+
+
+def add_replay(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE.json", help="what an internal error, or reduce --while crash, has written")
+    parser.add_argument("--seconds", type=seconds, default=600.0, metavar="N", help="how long it may take (600)")
+    parser.add_argument("--trust", action="store_true",
+                        help="also run code that it brings along (--plugin, a program in Python), and reach outside of its folder")
+
+
+def run_replay(args: Arguments) -> int:
+    from deepx_graph import __version__
+    from deepx_graph.session.diagnose.reproducer import Reproducer, replay
+
+    kept = Reproducer.read(args.file)
+    if kept.version != __version__:
+        say(f"note: recorded by version {printable(kept.version)}, and this is {__version__}")
+    found = replay(kept, args.seconds, args.trust)
+    if args.json:
+        emit_report("replay", {"recorded": kept.signature, "outcome": found.outcome, "crashed": found.crashed, "same": found.same,
+                               "version": kept.version, "arguments": list(kept.arguments)})  # fmt: skip
+    else:
+        emit("".join(f"{printable(line)}\n" for line in found.lines()), None)
+    return 1 if found.crashed else 0
+
+
+def add_certify(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", metavar="FILE", nargs=2, help="the program as it was read, and as opt has written it")
+    parser.add_argument("certificate", metavar="FILE.jsonl", help="what opt --certificate has written")
+
+
+def run_certify(args: Arguments) -> int:
+    from deepx_graph.session.programs import source
+    from deepx_graph.validation.certificate import certify
+
+    before, after = (read_program(args, path).module for path in args.files)
+    found = certify(before, after, source(args.certificate, reading_options(args)).text.encode())
+    if args.json:
+        emit_report("certify", found.to_json())
+    else:
+        emit("".join(f"{line}\n" for line in found.lines()), None)
+    return 0 if found.holds else 1
 
 
 def _check_again(command: Sequence[str]) -> None:

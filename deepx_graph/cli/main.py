@@ -13,10 +13,9 @@ import signal
 import sys
 import tempfile
 import threading
-import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from deepx_graph import __version__
 from deepx_graph.cli import faults, meshes, output, programs, reports, running, showing, tool, words
@@ -87,7 +86,7 @@ COMMANDS: dict[str, Command] = {
     "opt": Command(
         "optimise a program and print it", programs.add_opt, programs.run_opt, (add_input,), (add_reading, add_pipeline), CHANGE,
         ("opt model.hlo -o small.hlo", "opt model.mlir -p 'cse,fuse{max-ops=64}' --timing", "opt model.onnx -o model.mlir -p none",
-         "opt --list-passes")),
+         "opt model.hlo -o small.hlo --certificate small.jsonl", "opt --list-passes")),
     "grad": Command(
         "print the gradient program of a program", programs.add_grad, programs.run_grad, (add_input,),
         (add_json, add_reading, partial(add_pipeline, default=programs.PIPELINE)), CHANGE,
@@ -107,12 +106,18 @@ COMMANDS: dict[str, Command] = {
     "reduce": Command(
         "make a program small while it crashes, differs, is slow or is wrong in XLA", faults.add_reduce, faults.run_reduce,
         (add_input,), (add_json, add_reading), CHECK, ("reduce model.hlo --while differs -p default -o small",)),
+    "replay": Command(
+        "run again what ended in an internal error, from the file that it left", faults.add_replay, faults.run_replay, (),
+        (add_json,), CHECK, ("replay deepx-graph-x1.json", "replay reduced.json --seconds 60")),
     "diff": Command(
         "compare two programs", reports.add_diff, reports.run_diff, (), (add_json, add_reading), CHECK,
         ("diff before.hlo after.mlir", "diff model.hlo -p default -o changed.html", "diff a.onnx b.onnx --values")),
     "check-grad": Command(
         "compare gradients with finite differences", programs.add_check_grad, programs.run_check_grad, (add_input,),
         (add_json, add_reading), CHECK, ("check-grad loss.mlir --wrt w",)),
+    "certify": Command(
+        "check, without any pass, that an optimised program computes what the program did, by its certificate", faults.add_certify,
+        faults.run_certify, (), (add_json, add_reading), CHECK, ("certify model.hlo small.hlo small.jsonl",)),
     "bisect": Command(
         "find the pass of a compiler that changed what a program computes", faults.add_bisect, faults.run_bisect, (),
         (add_json, add_reading), CHECK, ("bisect xla_dump/", "bisect model.mlir -p default --reduce small")),
@@ -198,7 +203,7 @@ def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if sys.stderr is None:  # closed by the caller: what is said leads nowhere
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    args: Any = None
+    args: Arguments | None = None
     try:
         parser = make_parser()
         args = parser.parse_args(words.whole(arguments, parser.commands))
@@ -214,7 +219,7 @@ def _main(argv: Sequence[str] | None) -> int:
         if "--json" in arguments:
             output.emit_errors(e, e.exit_code, args.output if hasattr(args, "emit") else False)
         _drop_output()
-        return e.exit_code if e.exit_code != INTERNAL else _reproducer(arguments, e)
+        return e.exit_code if e.exit_code != INTERNAL else _reproducer(arguments, e, args)
     except KeyboardInterrupt:
         say("interrupted")
         return INTERRUPTED
@@ -230,7 +235,7 @@ def _main(argv: Sequence[str] | None) -> int:
         say("error: out of memory\n  hint: bound it with --max-bytes")
         return 5
     except Exception as e:  # the boundary between our own faults and a user
-        return _reproducer(arguments, e)
+        return _reproducer(arguments, e, args)
 
 
 def _load_plugins(files: Sequence[str]) -> None:
@@ -251,18 +256,17 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _reproducer(arguments: Sequence[str], error: BaseException) -> int:
+def _reproducer(arguments: Sequence[str], error: BaseException, args: Arguments | None) -> int:
     """Write what is needed to repeat an internal error, and say where."""
-    handle, path = tempfile.mkstemp(prefix="deepx-graph-", suffix=".txt")
-    with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(f"deepx-graph {__version__}\ncommand: deepx-graph {' '.join(map(repr, arguments))}\n\n")
-        file.write("".join(traceback.format_exception(error)))
-        for name in arguments:
-            if os.path.isfile(name) and os.path.getsize(name) < 1 << 24:
-                file.write(f"\n---- {name}\n")
-                with open(name, encoding="utf-8", errors="backslashreplace") as source:
-                    file.write(source.read())
-    say(f"internal error: {type(error).__name__}\n  what happened, the command and the program are in {path}")
+    from deepx_graph.session.diagnose.reproducer import recorded
+    from deepx_graph.session.programs import TAKEN_FROM_STDIN
+
+    given = [s.text.encode() if s.data is None else bytes(s.data) for s in TAKEN_FROM_STDIN]
+    handle, path = tempfile.mkstemp(prefix="deepx-graph-", suffix=".json")
+    os.close(handle)
+    recorded(arguments, error, None if args is None else vars(args), given[0] if given else None).write(path)
+    say(f"internal error: {type(error).__name__}\n  what happened, the command and the program are in a file, which repeats it: "
+        f"deepx-graph replay {path}")
     return INTERNAL
 
 

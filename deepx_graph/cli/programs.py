@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from deepx_graph.ir import Module
     from deepx_graph.rewrite.base import Pass
     from deepx_graph.session.programs import Loaded, Optimised
+    from deepx_graph.session.report.certificates import WriteCertificate
 
 
 DIALECTS = ("seed", "wire", "function")
@@ -53,6 +54,8 @@ def add_opt(parser: argparse.ArgumentParser) -> None:
                         help="print nothing: hold errors and warnings to what comments of the text expect of its lines, as in "
                              "'// expected-error@+1 {{no value}}'")
     parser.add_argument("--dump-pass-pipeline", action="store_true", help="say on standard error what runs, in canonical form")
+    parser.add_argument("--certificate", metavar="FILE.jsonl",
+                        help="write what the passes did, for deepx-graph certify, which checks it without them")
     parser.add_argument("--timing", action="store_true", help="report the time of every pass")
     parser.add_argument("--pass-statistics", action="store_true", help="report how often each rule was applied")
     parser.add_argument("--dump-rewrites", action="store_true", help="list every rewrite")
@@ -69,7 +72,7 @@ def run_opt(args: Arguments) -> int:
         return _in_pieces(args)
     start, form = time.perf_counter(), wanted_form(args)
     part = chosen_part(args, args.extract)
-    keeps = form == "onnx" and args.pass_pipeline == "default" and not part
+    keeps = form == "onnx" and args.pass_pipeline == "default" and not (part or args.certificate)
     module = read_program(args, operators="kept" if keeps else "lowered").module
     if keeps and module.format == "onnx" and not _is_before(args.opset, module):
         return _shrink(args, module)
@@ -77,8 +80,11 @@ def run_opt(args: Arguments) -> int:
         module = programs.loads(module.source, module.format, reading_options(args)).module
     module = part.extracted(module) if part else module
     read = time.perf_counter() - start
-    done = _optimised(args, module)
+    certificate = _certificate(module) if args.certificate else None
+    done = _optimised(args, module, certificate)
     emit(rendered(done.module, form, args.dialect, args.opset), args.output)
+    if certificate is not None:
+        emit(certificate.text, args.certificate)
     _report(args, done, read)
     for line in [] if done.validated is None or args.json else done.validated.lines():
         say(line)
@@ -92,10 +98,17 @@ def _is_before(opset: int | None, module: Module) -> bool:
     return opset is not None and opset < own_opset(module)
 
 
-def _optimised(args: Arguments, module: Module) -> Optimised:
+def _certificate(module: Module) -> WriteCertificate:
+    from deepx_graph.session.report.certificates import WriteCertificate
+
+    return WriteCertificate(module)
+
+
+def _optimised(args: Arguments, module: Module, certificate: WriteCertificate | None = None) -> Optimised:
     from deepx_graph.session import programs
 
     watching = watch(args)
+    watching.observers = (*watching.observers, *([] if certificate is None else [certificate]))
     watching.record = args.dump_rewrites
     done = programs.optimise(module, args.pass_pipeline, watching)
     if args.dump_pass_pipeline:

@@ -153,7 +153,7 @@ def run_why(args: Arguments) -> int:
 
 def _made(args: Arguments, module: Module) -> int:
     """The chain of rewrites that made a node."""
-    from deepx_graph.session.provenance import provenance
+    from deepx_graph.session.report.provenance import provenance
 
     if args.a is not None:
         raise UsageError("--made is about one node, and excludes two others")

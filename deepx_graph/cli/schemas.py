@@ -525,6 +525,22 @@ REPORTS: dict[str, Report] = {
         "message": ("str", "in words"),
         "kernels": ("[PlacedNode]", "the kernels of both"),
     }),
+    "replay": Report("replay", "what came of a crash that was recorded", {
+        "recorded": ("str", "the crash as it was: kind and place of the exception, or the signal"),
+        "outcome": ("str", "how it ends now"),
+        "crashed": ("bool", "whether that is a crash; the exit code is 1 then"),
+        "same": ("bool", "whether it is the recorded one"),
+        "version": ("str", "the version that recorded it"),
+        "arguments": ("[str]", "of the command; {0}, {1}, ... are the files that the reproducer holds"),
+    }),
+    "certify": Report("certify", "what a certificate shows", {
+        "rewrites": ("int", "rewrites that were compared"),
+        "explained": ("[str]", "passes that their rewrites explain"),
+        "compared": ("[str]", "passes before and after which whole programs were compared"),
+        "unchecked": ("[str]", "what could not be checked, and why"),
+        "written": ("str", "how the second program stands beside that of the certificate"),
+        "holds": ("bool", "whether every step was checked; the exit code is 1 where not"),
+    }),
     "made": Report("why FILE --made NODE", "which rewrites made a node", {
         "node": ("str", "the node"),
         "first": ("str", "what the chain begins with"),

@@ -57,6 +57,10 @@ class Loaded:
     """What a file of jax.export says of the program."""
 
 
+TAKEN_FROM_STDIN: list[Source] = []
+"""What was read from standard input, which gives it only once: a reproducer takes it along."""
+
+
 def load(path: str | Path, format: str | None = None, options: ReadOptions | None = None) -> Loaded:
     """The program in a file, or on standard input for `-`.
 
@@ -73,7 +77,9 @@ def source(path: str | Path, options: ReadOptions | None = None) -> Source:
         return open_source(path, options)
     if sys.stdin is None:
         raise UsageError("standard input is closed")
-    return read_source(sys.stdin.buffer, "<stdin>", options.max_file_bytes)
+    found = read_source(sys.stdin.buffer, "<stdin>", options.max_file_bytes)
+    TAKEN_FROM_STDIN[:] = [found]
+    return found
 
 
 def loads(source: Source | str | bytes | bytearray | memoryview, format: str | None = None,

@@ -26,8 +26,8 @@ from deepx_graph.verify import verify
 if TYPE_CHECKING:  # what only some questions need is imported when they are asked: a program is shown sooner
     from deepx_graph.passes.fusion.reason import Reason
     from deepx_graph.session.instrumented import RunResult
-    from deepx_graph.session.provenance import Makers
     from deepx_graph.session.report.info import Memory
+    from deepx_graph.session.report.provenance import Makers
     from deepx_graph.session.timeline import Timeline
 
 
@@ -51,7 +51,7 @@ class Version:
     @cached_property
     def makers(self) -> Makers | None:
         """Which rewrites made its nodes; None for what no pipeline made."""
-        from deepx_graph.session.provenance import Makers
+        from deepx_graph.session.report.provenance import Makers
 
         return Makers(self.parent.module, self.record) if self.record is not None and self.parent is not None else None
 

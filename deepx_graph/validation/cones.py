@@ -109,17 +109,20 @@ class Cut:
             cut = cut.lower()
         return cut
 
-    def fillings(self) -> Iterator[dict[Node, Any]]:
-        """Values for the leaves, once for each sample. Raises NoValueError where there are none, or they are too large."""
+    def fillings(self, first: int = 0) -> Iterator[dict[Node, Any]]:
+        """Values for the leaves, once for each sample; another `first` gives others.
+
+        Raises NoValueError where there are none, or they are too large.
+        """
         if self.elementwise:
-            yield {n: _vector(n.type, k) for k, n in enumerate(self.leaves)}
+            yield {n: _vector(n.type, first + k) for k, n in enumerate(self.leaves)}
         elif self.elements > LARGEST:
             raise NoValueError("its values are too large")
         else:
             few = sum(elements(n.type) for n in self.leaves) <= FEW
             for again in range(REPEATED if few and self.leaves else 1):  # one number at a time shows little
                 for draw in DRAWS[: 1 if not self.leaves or len(self.inner) > SMALL else None]:
-                    yield {n: sample_value(n.type, draw, k + 50 * again) for k, n in enumerate(self.leaves)}
+                    yield {n: sample_value(n.type, draw, first + k + 50 * again) for k, n in enumerate(self.leaves)}
 
     def values(self, filling: Mapping[Node, Any], rng: np.random.Generator | None = None) -> tuple[Any, Any]:
         """The values of the two nodes; with a generator every result is moved by its last place. Raises NoValueError."""

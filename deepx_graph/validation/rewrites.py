@@ -25,18 +25,11 @@ from deepx_graph.passes.observer import Observer
 from deepx_graph.rewrite.base import Pass, PassError, Rewrite
 from deepx_graph.validation.cones import Cut, NoValueError, common_cut, opens
 from deepx_graph.validation.discrepancy import Discrepancy
+from deepx_graph.validation.pairs import compare_pair
 from deepx_graph.validation.whole import WholeProgram
 
 EACH = 10_000
 """Rewrites of a pipeline that are all checked; of those above, one in so many that about as many again are."""
-
-KNOWN: dict[Any, None] = {}
-"""Cuts whose two nodes were found to be alike, by their keys: programs repeat themselves."""
-
-MOST_KNOWN = 1 << 15
-
-STEPS = (0, 1, 2)
-"""By how many nodes a cut is moved down, each time that values differ, before it is moved as far as it goes."""
 
 
 class ValidateRewrites(Observer):
@@ -113,29 +106,10 @@ class ValidateRewrites(Observer):
     def _check(self, rewrite: Rewrite) -> None:
         if self._is_one(rewrite.before, rewrite.after):
             return
-        cut = common_cut(rewrite.before, rewrite.after, self._same)
-        key = cut.key
-        if key in KNOWN:
-            return
-        for steps in STEPS if rewrite.after.op is not CONSTANT else STEPS[:1]:
-            for _ in range(steps):
-                cut = cut.lower()
-            if _difference(cut) is None:
-                if len(KNOWN) < MOST_KNOWN:
-                    KNOWN[key] = None
-                return
-        cut = cut.bottom()
-        found = _difference(cut)
-        if found is None:
-            return
-        how, filling = found
         assert self._module is not None
-        if not cut.free or cut.leaves_of_functions(self._module):
-            in_place = self._whole.difference(self._module, cut)
-            if in_place is None:
-                return
-            how, filling = in_place
-        raise PassError(self._problem(rewrite, cut, how, filling))
+        found = compare_pair(common_cut(rewrite.before, rewrite.after, self._same), self._module, self._whole)
+        if found is not None:
+            raise PassError(self._problem(rewrite, *found))
 
     def _is_one(self, before: Node, after: Node) -> bool:
         """Whether it is the same operation on the same operands."""
@@ -156,14 +130,6 @@ def _computes_otherwise(before: Module, after: Module) -> bool:
     """Whether the entry gives other nodes, or calls functions that do."""
     return before.entry.results != after.entry.results or any(
         f.name in after and f.results != after[f.name].results for f in before.functions)
-
-
-def _difference(cut: Cut) -> tuple[Discrepancy, Mapping[Node, Any]] | None:
-    for filling in cut.fillings():
-        found = cut.difference(filling)
-        if found is not None:
-            return found, filling
-    return None
 
 
 def _side(root: Node, cut: Cut) -> Iterator[Node]:

@@ -32,12 +32,12 @@ Difference = tuple[int, Discrepancy, dict[str, Any]]
 """The number of an output that differs, how, and the inputs."""
 
 
-def arguments(module: Module) -> dict[Node, Any]:
-    """Values for the parameters of the entry, those left out of which there are no samples."""
+def arguments(module: Module, first: int = 0) -> dict[Node, Any]:
+    """Values for the parameters of the entry, those left out of which there are no samples; another `first` gives others."""
     found = {}
     for k, p in enumerate(module.entry.params):
         try:
-            found[p] = sample_value(p.type, positions, k)
+            found[p] = sample_value(p.type, positions, first + k)
         except NoValueError:  # the state of effects, a function, a shape that is not known
             continue
     return found
@@ -46,7 +46,8 @@ def arguments(module: Module) -> dict[Node, Any]:
 class WholeProgram:
     """The module that was last looked at, evaluated on a sample, with a bound on the iterations of loops."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: int = 0) -> None:
+        self.first = first
         self._module: Module | None = None
         self._quick: Evaluator | None = None
         self._scenes: tuple[Module, list[Scene]] | None = None
@@ -70,8 +71,17 @@ class WholeProgram:
             return None
         return self._compare_in_full(before, after, differing)
 
+    def compare_all(self, before: Module, after: Module) -> Difference | None:
+        """As `compare`, for all iterations of loops. Raises NoValueError where any output is not known."""
+        if max(_size(before), _size(after)) > ELEMENTS:
+            raise NoValueError("its values are too large")
+        for module in (before, after):
+            if any(r is UNKNOWN for r in _results(Evaluator(module, arguments(module, self.first), OperationBudget()))):
+                raise NoValueError("effects, or values that are not known")
+        return self._compare_in_full(before, after, range(len(before.entry.results)))
+
     def _compare_in_full(self, before: Module, after: Module, outputs: Sequence[int]) -> Difference | None:
-        given = arguments(before)
+        given = arguments(before, self.first)
         compared = len(outputs) < len(before.entry.results)
         full = Evaluator(before, given, OperationBudget())
         wanted = _results(full)
@@ -111,7 +121,7 @@ class WholeProgram:
     def _at(self, module: Module) -> Evaluator:
         if self._module is not module or self._quick is None:
             self._module = module
-            self._quick = Evaluator(module, arguments(module), OperationBudget(), iterations=ITERATIONS)
+            self._quick = Evaluator(module, arguments(module, self.first), OperationBudget(), iterations=ITERATIONS)
         self._quick.budget = OperationBudget()
         return self._quick
 
@@ -119,7 +129,7 @@ class WholeProgram:
         """All that is known of a run of the module: of the entry, of iterations, and of the functions that it calls."""
         if self._scenes is None or self._scenes[0] is not module:
             scenes: list[Scene] = []
-            _results(Evaluator(module, arguments(module), OperationBudget(SHORT), record=scenes))
+            _results(Evaluator(module, arguments(module, self.first), OperationBudget(SHORT), record=scenes))
             self._scenes = module, scenes
         return self._scenes[1]
 

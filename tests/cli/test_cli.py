@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -142,11 +143,13 @@ def test_an_internal_error_leaves_a_reproducer(run: Run, monkeypatch: pytest.Mon
     assert done.code == 70
     assert "Traceback" not in done.err
     report = Path(done.err.split()[-1])
-    text = report.read_text()
+    kept = json.loads(report.read_text())
+    assert "ZeroDivisionError: a fault of ours" in kept["traceback"] and kept["signature"].startswith("ZeroDivisionError")
+    assert kept["arguments"] == ["info", "{0}"] and "exponential" in kept["files"][0]["text"]
+    assert kept["settings"]["command"] == "info"
+    again = run("replay", str(report))  # in a process of its own, where nobody has planted the fault
     report.unlink()
-    assert "ZeroDivisionError: a fault of ours" in text
-    assert "exponential" in text
-    assert f"'info' {sea!r}" in text
+    assert (again.code, again.out) == (0, "it does not happen any more: exit code 0\n")
 
 
 def test_a_failing_pass_is_an_internal_error(run: Run, monkeypatch: pytest.MonkeyPatch, sea: str) -> None:

@@ -11,9 +11,13 @@ import jsonschema
 import numpy as np
 import pytest
 
+import deepx_graph as dx
 from deepx_graph.cli import main as cli
 from deepx_graph.cli.schemas import RECORDS, REPORTS, markdown, schema
 from deepx_graph.errors import UsageError
+from deepx_graph.session.diagnose.reproducer import recorded
+from deepx_graph.session.programs import Watch, optimise
+from deepx_graph.session.report.certificates import WriteCertificate
 from tests.support.cli_runner import SEA, Run, checked_report
 
 MLIR = """\
@@ -47,6 +51,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     dumps.mkdir()
     for stage, op in (("before_optimizations", "add"), ("0001.simplify.after_fold.before_end", "multiply")):
         (dumps / f"module_0000.m.{stage}.txt").write_text(HLO.replace("{op}", op))
+    certificate = WriteCertificate(dx.load("a.sea"))
+    Path("b.sea").write_text(dx.dumps(optimise(certificate.input, "clean", Watch(observers=(certificate,))).module, "sea"))
+    Path("c.jsonl").write_text(certificate.text)
+    recorded(["info", "a.sea"], "KeyError").write("crash.json")
     np.savez(tmp_path / "nan.npz", a=-np.ones((4, 8), np.float32), b=np.ones((8, 4), np.float32))
     return tmp_path
 
@@ -78,6 +86,8 @@ CALLS: dict[str, tuple[str, ...]] = {
     "network": ("calibrate", "--network", "--show"),
     "stages": ("stages", "dumps"),
     "bisect": ("bisect", "dumps", "--samples", "2"),
+    "replay": ("replay", "crash.json"),
+    "certify": ("certify", "a.sea", "b.sea", "c.jsonl"),
     "reduce": ("reduce", "m.mlir", "--while", "slow", "--slower-than", "0", "--seconds", "1"),
     "diff": ("diff", "a.sea", "m.mlir"),
     "ops": ("ops", "dot_general"),

@@ -234,8 +234,9 @@ WIDE = {
     ("deepx_graph/session/fuzzing/checks.py", "examine"): "a finding of the campaign; interrupts go on",
     ("deepx_graph/session/fuzzing/checks.py", "examine_by"): "a finding of the campaign; interrupts go on",
     ("deepx_graph/session/diagnose/xla_worker.py", "main"): "what XLA says goes to a file; it is a program of its own",
-    ("deepx_graph/session/diagnose/predicates.py", "holds"): "an internal error is what is looked for; interrupts go on",
     ("deepx_graph/session/show/views.py", "lines"): "the view tells the fault of the plugin; interrupts go on",
+    ("deepx_graph/session/diagnose/crash.py", "crash_of"): "kills the child and raises again",
+    ("deepx_graph/session/diagnose/crash.py", "_work"): "in a forked child, which ends: the parent is told",
     ("tui/document.py", "run"): "in a thread of its own: the browser raises it",
     ("tui/views/run.py", "take"): "puts the old index back and raises again",
 }

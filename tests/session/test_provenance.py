@@ -9,7 +9,7 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.session.programs import Watch, optimise
-from deepx_graph.session.provenance import Makers
+from deepx_graph.session.report.provenance import Makers
 from deepx_graph.session.session import Session
 from deepx_graph.session.show.inspect import inspect
 from tests.support.generate import random_module

@@ -22,7 +22,7 @@ from deepx_graph.rewrite.base import PassError, Rewrite
 from deepx_graph.rewrite.engine import InterningBuilder, Rule
 from deepx_graph.session import programs
 from deepx_graph.types import F32, tensor
-from deepx_graph.validation import rewrites
+from deepx_graph.validation import pairs
 from deepx_graph.validation.cones import common_cut
 from deepx_graph.validation.rewrites import ValidateRewrites
 from tests.support.generate import random_module
@@ -67,7 +67,7 @@ ENTRY main { x = f32[4] parameter(0)
 def nothing_known() -> Iterator[None]:
     """As in a new process."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rewrites, "KNOWN", {})
+        patch.setattr(pairs, "KNOWN", {})
         yield
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from deepx_graph.errors import DeepxGraphError, Diagnostic, UsageError, is_interrupt, suggest
+from deepx_graph.errors import Diagnostic, UsageError, suggest
 from deepx_graph.ir import Module
 from deepx_graph.literal import Array
-from deepx_graph.rewrite.base import PassError
 from deepx_graph.runtime.compile import compile
 from deepx_graph.session import programs
+from deepx_graph.session.diagnose.crash import crash_of
 from deepx_graph.session.diagnose.reduction import Predicate
 from deepx_graph.session.diagnose.xla import run_in_xla
 from deepx_graph.validation.stages import Reference
@@ -33,20 +33,14 @@ class How:
 
 
 def crashes(how: How) -> Predicate:
-    """Optimising, compiling or running ends in an internal error."""
+    """Optimising, compiling or running ends in an internal error, or in the death of the process: always in the same one."""
+    first: list[str] = []
 
     def holds(module: Module, inputs: Mapping[str, Array]) -> bool:
-        try:
-            _treated(module, inputs, how)
-        except PassError:
-            return True
-        except DeepxGraphError:
-            return False
-        except Exception as e:
-            if is_interrupt(e):
-                raise
-            return True
-        return False
+        found = crash_of(lambda: _treated(module, inputs, how))
+        if found and not first:
+            first.append(found)
+        return found in first
 
     return holds
 

@@ -1,0 +1,114 @@
+"""Crashes that are recorded, replayed in a process of their own, and reduced, whatever ends them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.passes.scalar.cse import Cse
+from deepx_graph.session.diagnose.crash import crash_of, signature_of
+from deepx_graph.session.diagnose.predicates import How, predicate
+from deepx_graph.session.diagnose.reproducer import Reproducer, recorded, replay
+
+PROGRAM = "HloModule m\nENTRY e {\n x = f32[4] parameter(0)\n ROOT y = f32[4] add(x, x)\n}\n"
+
+PLUGIN = """\
+import os, signal
+from dataclasses import dataclass
+import deepx_graph as dx
+from deepx_graph.rewrite.base import Pass
+
+@dx.register_pass
+@dataclass(frozen=True)
+class Fall(Pass):
+    "Falls."
+    name = "fall"
+    def run(self, module):
+        {fault}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("m.hlo").write_text(PROGRAM)
+    return tmp_path
+
+
+def planted(fault: str) -> list[str]:
+    Path("plugin.py").write_text(PLUGIN.format(fault=fault))
+    return ["opt", "m.hlo", "-p", "fall", "--plugin", "plugin.py"]
+
+
+@pytest.mark.parametrize(("fault", "outcome"), [
+    ("raise KeyError('lost')", "KeyError in deepx_graph.rewrite.base:run_under"),
+    ("os.kill(os.getpid(), signal.SIGSEGV)", "the process died of SIGSEGV"),
+    ("os.abort()", "the process died of SIGABRT"),
+])  # fmt: skip
+def test_a_crash_happens_again_from_its_file_alone(folder: Path, fault: str, outcome: str) -> None:
+    recorded(planted(fault), outcome).write("crash.json")
+    for name in ("m.hlo", "plugin.py"):
+        Path(name).unlink()
+    found = replay(Reproducer.read("crash.json"), trust=True)
+    assert (found.outcome, found.crashed, found.same) == (outcome, True, True)
+    other = replay(recorded(["info", "m.hlo"], outcome))
+    assert not other.crashed and other.outcome == "exit code 2", "the file is gone: an error of the user"
+
+
+def test_what_would_run_code_or_reach_outside_is_refused(folder: Path) -> None:
+    for arguments in (planted("pass"), ["info", "../m.hlo"], ["opt", "m.hlo", "-o/etc/x"], ["run", "m.hlo", "--on", "mpi"]):
+        with pytest.raises(dx.UsageError, match="would run code or reach outside"):
+            replay(recorded(arguments, ""))
+
+
+@pytest.mark.parametrize("text", [
+    "", "[]", "{}", '{"schema": "deepx-graph/reproducer/1"}',
+    json.dumps({"schema": "deepx-graph/reproducer/1", "files": [], "arguments": ["{3}"], "signature": ""})])
+def test_any_other_file_is_refused(folder: Path, text: str) -> None:
+    Path("x.json").write_text(text)
+    with pytest.raises(dx.UsageError, match=r"'x.json' is no reproducer"):
+        Reproducer.read("x.json")
+
+
+def test_folders_and_standard_input_are_taken_along(folder: Path) -> None:
+    (folder / "dumps").mkdir()
+    for k in range(2):
+        (folder / "dumps" / f"{k}_a.hlo").write_text(PROGRAM)
+    kept = recorded(["bisect", "dumps", "--samples=2"], "")
+    Path("dumps/0_a.hlo").unlink()
+    assert replay(kept).outcome == "exit code 0"
+    assert replay(recorded(["info", "-"], "", stdin=PROGRAM.encode())).outcome == "exit code 0"
+
+
+@pytest.mark.parametrize(("signal_", "told"), [(signal.SIGSEGV, "the process died of SIGSEGV"), (None, "ZeroDivisionError in ")])
+def test_the_death_of_a_process_is_a_crash_that_is_survived(monkeypatch: pytest.MonkeyPatch, signal_: int | None,
+                                                           told: str) -> None:
+    def fall(self: Cse, module: dx.Module, control: object) -> dx.Module:
+        if signal_ is not None:
+            os.kill(os.getpid(), signal_)
+        raise ZeroDivisionError
+
+    module = dx.loads(PROGRAM)
+    inputs = {"x": np.zeros(4, np.float32)}
+    assert not predicate("crash", How("cse"))(module, inputs)
+    monkeypatch.setattr(Cse, "run_under", fall)
+    assert crash_of(lambda: dx.optimize(module, "cse")).startswith(told)
+    assert predicate("crash", How("cse"))(module, inputs)
+    assert crash_of(lambda: dx.loads("no program")) == "", "an error of the user"
+
+
+def test_a_signature_is_the_first_cause_and_the_place() -> None:
+    with pytest.raises(dx.DeepxGraphError) as caught:
+        dx.optimize(dx.loads(PROGRAM), [_Falling()])  # type: ignore[list-item]
+    assert signature_of(caught.value).startswith("KeyError in deepx_graph.")
+
+
+class _Falling(Cse):
+    def run_under(self, module: dx.Module, control: object) -> dx.Module:
+        raise KeyError("lost")

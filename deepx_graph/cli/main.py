@@ -217,7 +217,7 @@ def _main(argv: Sequence[str] | None) -> int:
     except DeepxGraphError as e:
         say(str(e))
         if "--json" in arguments:
-            output.emit_errors(e, e.exit_code, args.output if hasattr(args, "emit") else False)
+            output.emit_errors(e, e.exit_code, args.output if args is not None and hasattr(args, "emit") else False)
         _drop_output()
         return e.exit_code if e.exit_code != INTERNAL else _reproducer(arguments, e, args)
     except KeyboardInterrupt:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         compile,
         custom_vjp,
         diff,
+        distribute,
         draw,
         dumps,
         equivalent,
@@ -78,8 +79,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "deepx_graph.api": (
-        "Builder", "Function", "Module", "Node", "bisect", "build", "check", "check_grad", "compile", "custom_vjp", "diff", "draw",
-        "dumps", "equivalent", "explain_error", "explain_nan", "from_jax", "grad", "hvp", "info",
+        "Builder", "Function", "Module", "Node", "bisect", "build", "check", "check_grad", "compile", "custom_vjp", "diff",
+        "distribute", "draw", "dumps", "equivalent", "explain_error", "explain_nan", "from_jax", "grad", "hvp", "info",
         "jit", "jvp", "load", "load_compiled", "loads", "memory", "optimize", "register_custom_call", "run", "to_jax",
         "trace", "why",
     ),
@@ -95,9 +96,9 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Builder", "CheckFailed", "DeepxGraphError", "Diagnostic", "Function", "LimitError", "Module", "Node", "ParseError",
-    "RunError", "UsageError", "VerifyError", "bisect", "build", "check", "check_grad", "compile", "custom_vjp", "diff", "draw",
-    "dumps", "equivalent", "explain_error", "explain_nan", "from_jax", "grad", "hvp", "info", "jit", "jvp", "load",
-    "load_compiled", "loads", "memory", "optimize", "register_custom_call",
+    "RunError", "UsageError", "VerifyError", "bisect", "build", "check", "check_grad", "compile", "custom_vjp", "diff",
+    "distribute", "draw", "dumps", "equivalent", "explain_error", "explain_nan", "from_jax", "grad", "hvp", "info", "jit", "jvp",
+    "load", "load_compiled", "loads", "memory", "optimize", "register_custom_call",
     "register_engine", "register_op", "register_pass", "register_printer", "register_reader", "register_rule", "register_view",
     "run", "to_jax", "trace", "why", "xp",
 ]  # fmt: skip

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from deepx_graph.session.report.info import ModuleInfo
     from deepx_graph.session.report.meaning import Meaning
     from deepx_graph.session.report.provenance import Provenance
+    from deepx_graph.session.sharded import OverMesh
     from deepx_graph.viz.draw import Drawing
 
 def _bundle(value: object) -> dict[str, str]:
@@ -410,6 +411,30 @@ def compile(module: Module, *, optimize: bool = True, engine: str = "auto", thre
                            vector_bits=vector_bits, deterministic=deterministic)
 
 
+@public
+def distribute(module: Module, mesh: Mapping[str, int] | None = None, *, plan: str | None = None, on: str = "lockstep",
+               engine: str = "auto", threads: int | None = None) -> OverMesh:
+    """A callable that runs a program on the devices of a mesh: whole numpy arrays in, a tuple of whole numpy arrays out.
+
+    `plan` is the text of a plan, which says how values lie. Without one the shardings count that the program states, of any
+    shapes and dtypes; where it states none over `mesh`, such as `{"data": 4, "model": 2}`, the plan of least predicted time is
+    chosen. `on` is where the devices run: `lockstep`, in this process; `mpi`, each in a process that mpiexec has started, of which
+    the first gets the results; `dask:ADDRESS`, each on a worker. `engine` and `threads` are as in `compile`. `.plan` is the plan.
+
+    Raises UsageError where nothing says how values lie, and for a place that there is not, ParseError for a plan that does not fit;
+    when called, as `compile`.
+
+    >>> f = dx.distribute(dx.trace(lambda x: dx.xp.sum(x * x), "f32[8]"), {"data": 4}, engine="numpy")
+    >>> f(np.ones(8, np.float32)), f.mesh.count
+    ((array(8., dtype=float32),), 4)
+    """
+    from deepx_graph.session.cluster.over_mesh import over_mesh
+
+    if engine == "auto":
+        _tell_of_native()
+    return over_mesh(module, mesh, plan, on, engine=engine, threads=threads)
+
+
 @functools.cache
 def _tell_of_native() -> None:
     """Once in a process: what the best engine lacks."""
@@ -720,7 +745,7 @@ def draw(module: Module, path: str | os.PathLike[str] | None = None, *, format: 
 
 
 __all__ = [
-    "bisect", "build", "check", "check_grad", "compile", "custom_vjp", "diff", "draw", "dumps", "equivalent", "explain_error",
-    "explain_nan", "from_jax", "grad", "hvp", "info", "jit", "jvp",
+    "bisect", "build", "check", "check_grad", "compile", "custom_vjp", "diff", "distribute", "draw", "dumps", "equivalent",
+    "explain_error", "explain_nan", "from_jax", "grad", "hvp", "info", "jit", "jvp",
     "load", "load_compiled", "loads", "memory", "optimize", "register_custom_call", "run", "to_jax", "trace", "why",
 ]  # fmt: skip

@@ -23,6 +23,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[str, ...]]] = 
     "compile": (dx.compile, (MODULE,), ("module", "engine", "threads", "entry", "seed", "data_root", "max_bytes", "infeed",
                                         "replicas", "partitions")),
     "custom_vjp": (dx.custom_vjp, (MODULE, "main", "main"), ()),
+    "distribute": (dx.distribute, (MODULE,), ("module", "mesh", "plan", "on", "engine", "threads")),
     "draw": (dx.draw, (MODULE,), ("path", "format")),
     "dumps": (dx.dumps, (MODULE,), ("format", "dialect")),
     "grad": (dx.grad, (MODULE,), ("wrt", "loop", "budget")),

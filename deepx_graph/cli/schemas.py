@@ -443,7 +443,7 @@ RECORDS: dict[str, Fields] = {
 }
 
 REPORTS: dict[str, Report] = {
-    "error": Report("any command that fails", "what went wrong, beside the text on standard error", {
+    "error": Report("COMMAND", "why a command has failed, beside the text on standard error", {
         "exit_code": ("int", "2 usage, 3 parse, 4 verify, 5 run time, 70 internal error"),
         "errors": ("[Fault]", "in order"),
     }),

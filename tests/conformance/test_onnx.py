@@ -3,7 +3,10 @@
     PYTHON tests/support/onnx_cases.py FOLDER             # in an environment with onnx and onnxruntime
     DEEPX_GRAPH_ONNX_CASES=FOLDER make conformance
 
-With DEEPX_GRAPH_ONNX_PYTHON=PYTHON too, every model is also written back, and onnxruntime runs what was written.
+With DEEPX_GRAPH_ONNX_PYTHON=PYTHON too, every model is also written back, and onnxruntime runs what was written. Gradients:
+
+    PYTHON tests/support/onnx_gradients.py FOLDER         # in an environment with torch
+    DEEPX_GRAPH_ONNX_GRADIENTS=FOLDER make conformance
 """
 
 from __future__ import annotations
@@ -14,11 +17,15 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import deepx_graph as dx
 from deepx_graph.session import programs
 from deepx_graph.text import ReadOptions
 from deepx_graph.text.onnx.merge import merged
+from deepx_graph.text.onnx.printer.model import original
+from deepx_graph.text.onnx.values import literal
 from tests.support.onnx_suite import cases, outcome, told_lengths
 
 PYTHON = os.environ.get("DEEPX_GRAPH_ONNX_PYTHON", "")
@@ -57,3 +64,29 @@ def test_what_is_written_back_passes_in_onnxruntime(tmp_path: Path) -> None:
     found = json.loads(done.stdout.splitlines()[-1])
     assert {r["name"]: found[r["file"]] for r in rows if found[r["file"]] != "passed"} == {}
     assert len(rows) > 1600
+
+
+GRADIENTS = os.environ.get("DEEPX_GRAPH_ONNX_GRADIENTS", "")
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("optimize", [False, True])
+def test_gradients_of_networks_are_those_of_torch(optimize: bool) -> None:
+    """The derivative of half the sum of squares of the result, by each parameter."""
+    models = sorted(Path(GRADIENTS).glob("*.onnx")) if GRADIENTS else []
+    if not models:
+        pytest.skip("DEEPX_GRAPH_ONNX_GRADIENTS names no folder of networks: tests/support/onnx_gradients.py writes them")
+    assert len(models) == 5
+    for path in models:
+        wanted = np.load(path.with_suffix(".npz"))
+        module = dx.load(path, weights="inputs")
+        model = original(module.source)
+        assert module.source is not None and model is not None and model.graph is not None
+        values = {w.name: literal(w, module.source, 1 << 30).array for w in model.graph.initializers} | {"x": wanted["in"]}
+        inputs = [values[p.name] for p in module.entry.params]
+        (out,) = dx.compile(module, optimize=optimize)(*inputs)
+        np.testing.assert_allclose(out, wanted["out"], rtol=1e-4, atol=1e-5, err_msg=path.stem)
+        names = [key.removeprefix("grad:") for key in wanted if key.startswith("grad:")]
+        found = dx.compile(dx.grad(module, names), optimize=optimize)(*inputs, out)
+        for name, value in zip(names, found, strict=True):
+            np.testing.assert_allclose(value, wanted[f"grad:{name}"], rtol=1e-3, atol=1e-5, err_msg=f"{path.stem} {name}")

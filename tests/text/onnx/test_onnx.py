@@ -229,3 +229,13 @@ def test_binary_formats_are_written_as_bytes() -> None:
     module = dx.loads(model(graph([node("Neg", ["x"], ["y"])], [info("x", (2, 3))], [info("y", (2, 3))])))
     for form in ("onnx", "mlirbc"):
         np.testing.assert_array_equal(dx.compile(dx.loads(dx.dumps(module, form)))(X)[0], -X)
+
+
+def test_the_size_of_a_scaled_picture_is_computed_in_single_precision() -> None:
+    """As tf2onnx writes a picture of 6 rows made into one of 10: the scale is a little less than 10 / 6."""
+    scales = tensor(np.array([1, 1, 10 / 6, 14 / 8], np.float32), "scales")
+    nodes = [node("Resize", ["x", "", "scales"], ["y"], mode="linear")]
+    x = np.arange(48, dtype=np.float32).reshape(1, 1, 6, 8)
+    (found,) = run(model(graph(nodes, [info("x", x.shape)], [info("y", (1, 1, 10, 14))], [scales]), opset=13), x)
+    rows = np.clip((np.arange(10) + 0.5) * 0.6 - 0.5, 0, 5)
+    np.testing.assert_allclose(found[0, 0, :, 0], 8 * rows, rtol=1e-5)

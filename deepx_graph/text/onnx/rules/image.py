@@ -48,7 +48,7 @@ def _resize(c: NodeContext) -> Node:
         for a, s in zip(axes, given, strict=True):
             scales[a] = float(s)
             span = regions[a][1] - regions[a][0] if mode.coordinates == "tf_crop_and_resize" else 1.0
-            sizes[a] = math.floor(shape[a] * span * float(s))
+            sizes[a] = _scaled(shape[a], float(s), span)
     elif sizes_at is not None and c.has(sizes_at):
         wanted = dict(zip(axes, c.ints_at(sizes_at), strict=True))
         policy = c.one_of("keep_aspect_ratio_policy", "stretch", "stretch", "not_larger", "not_smaller")
@@ -65,6 +65,11 @@ def _resize(c: NodeContext) -> Node:
     return resized(c, c.node(), mode, sizes, scales, regions)
 
 
+def _scaled(size: int, scale: float, span: float = 1.0) -> int:
+    """In single precision, as ONNX infers shapes: 6 times 1.6666666 is 10."""
+    return math.floor(np.float32(size) * np.float32(span) * np.float32(scale))
+
+
 def _upsample(c: NodeContext) -> Node:
     shape = c.shape()
     if c.version < 7:
@@ -75,7 +80,7 @@ def _upsample(c: NodeContext) -> Node:
         raise InferError(f"{len(scales)} scales of {c.type()}", expected=str(len(shape)))
     method = {"bilinear": "linear"}.get(c.text("mode", "nearest"), c.text("mode", "nearest"))
     mode = ResizeMode(interpolation=method)
-    sizes = [math.floor(d * s) for d, s in zip(shape, scales, strict=True)]
+    sizes = list(map(_scaled, shape, scales))
     return resized(c, c.node(), mode, sizes, scales, [(0.0, 1.0)] * len(shape))
 
 

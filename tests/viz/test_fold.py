@@ -231,3 +231,20 @@ def test_what_lies_between_two_parts_of_a_scope_is_of_it() -> None:
     folded = fold(view, 10)
     assert [n.title for n in folded.nodes if n.kind == "group"] == ["first", "second", "block_1 to block_5 ×5"]
     assert not has_cycle(folded)
+
+
+def test_the_results_of_two_functions_are_two_boxes() -> None:
+    b = Builder()
+
+    def body(x: Node) -> list[Node]:
+        results = []
+        for k in range(30):
+            b.origin = Origin(f"net/part_{k % 3}/tanh")
+            x = b(tanh, x)
+            results.append(x)
+        return results
+
+    twice = [b.function(name, [("x", programs.MATRIX)], body) for name in ("main", "other")]
+    folded = fold(build_view(dx.Module(tuple(twice))), 30)
+    assert [n.title for n in folded.nodes if n.title.endswith("results")] == ["30 results"] * 2
+    assert len({n.cluster for n in folded.nodes if n.title.endswith("results")}) == 2

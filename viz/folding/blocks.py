@@ -118,7 +118,9 @@ def telling(family: str) -> int:
 
 def op_of(node: ViewNode) -> str:
     """The operation that a box names; its kind where it is none."""
-    return _first_word(node.title) if node.kind in ("op", "call") and node.title else node.kind
+    if node.kind not in ("op", "call"):
+        return node.kind
+    return node.op or (_first_word(node.title) if node.title else node.kind)
 
 
 @lru_cache(maxsize=4096)

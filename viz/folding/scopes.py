@@ -213,7 +213,10 @@ class _Grouping:
             if key and key[3] and self.home[k] == k:
                 loose.setdefault(key, set()).add(self._unit(k))
         found: list[FoldGroup] = []
-        results = [k for k in keys if self.first[k].kind == "result"]
+        results: dict[int | None, list[int]] = {}
+        for k in keys:
+            if self.first[k].kind == "result" and self.q.items[k].title is None:
+                results.setdefault(self.q.items[k].cluster, []).append(k)
         for k, key in keys.items():
             if key and key[3] and len(loose.get(key, ())) <= LOOSE:
                 keys[k] = (*key[:3], f"rest {self._unit(self.home[k])}")
@@ -225,8 +228,7 @@ class _Grouping:
                 nodes = [self.q.view.nodes[m] for k in ops for m in self.q.items[k].members]
                 title = names[key[2]] if key[2] and not key[3] else _title(nodes)
                 found.append(FoldGroup(sorted(members, key=lambda k: self.home[k] != k), title, cluster.id if cluster else key[0]))
-        if len(results) > INPUTS:
-            found.append(FoldGroup(results, f"{len(results)} results", self.q.items[results[0]].cluster))
+        found += [FoldGroup(r, f"{len(r)} results", frame) for frame, r in results.items() if len(r) > INPUTS]
         return found
 
     def _unit(self, k: int) -> Hashable:

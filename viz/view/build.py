@@ -118,6 +118,9 @@ class _Painter:
         self.bound = dict(zip(function.params, caller[1].inputs, strict=True)) if caller else {}
         self.scopes = name_scopes(function)
         self.weights = _weights(function)
+        read = Counter(_operator(n) for n in function.nodes if n.op not in (PARAM, CONSTANT))
+        self.alone = {operator for operator, count in read.items() if operator is not None and operator.kind and count == 1}
+        """Operators of the source that are one operation: it is called as they are."""
         self.around = caller[0].scope(caller[1]) if caller else ROOT
         self.frames = frames(function, canvas, root)
         self.number = {n: k for k, n in enumerate(function.nodes)}
@@ -166,7 +169,7 @@ class _Painter:
         return self.canvas.node(
             kind, title, below, cluster=cluster, family=family_of(node.op), shape=type_text(node.type),
             tooltip=tooltip(node, address, extra) if self.choice.tooltips else "", name=node.name, address=address,
-            scope=scope.path,
+            scope=scope.path, op=node.op.name,
             weight=node.op is PARAM and node in self.weights, operator=_operator(node),
             line=node.span.line if node.span else 0, backward=is_backward(node) or scope.phase == "backward",
         )  # fmt: skip
@@ -211,7 +214,11 @@ class _Painter:
 
     def _op(self, node: Node) -> None:
         kind: NodeKind = "fusion" if family_of(node.op) == "fusion" else "op"
-        id = self._box(node, kind, op_title(node, list(map(self._seen, node.inputs))), subtitle(node))
+        title, below = op_title(node, list(map(self._seen, node.inputs))), subtitle(node)
+        operator = _operator(node)
+        if operator in self.alone and operator is not None and operator.kind.lower() != node.op.name:
+            title, below = short(operator.kind, 40), f"{title}\n{below}".strip()
+        id = self._box(node, kind, title, below)
         for i in node.inputs:
             self._edge(i, id)
 

@@ -63,6 +63,8 @@ class ViewNode:
     """The modules of the model around it, outermost first, as the names in its text tell."""
     weight: bool = False
     """Whether it is a parameter whose name is a path: a weight of the model, not data."""
+    op: str = ""
+    """The operation, where it is a node of the graph."""
     operator: SourceOperator | None = None
     """What of the source it was read from: one operator there may be several nodes."""
 

@@ -155,6 +155,75 @@ class MoETransformer(nn.Module):
         return nn.Dense(64, name="logits")(x)
 
 
+class EncoderDecoder(nn.Module):
+    """As for speech: convolutions and self attention on one side, cross attention on the other, tied embeddings."""
+
+    layers: int
+    width: int
+
+    @nn.compact
+    def __call__(self, frames: Any, tokens: Any) -> Any:
+        x = nn.gelu(nn.Conv(self.width, (3,), (2,), name="conv")(frames))
+        for i in range(self.layers):
+            x = x + nn.MultiHeadDotProductAttention(2, name=f"encoder_{i}_attention")(nn.LayerNorm(name=f"encoder_{i}_norm")(x))
+        embed = nn.Embed(64, self.width, name="embedding")
+        y = embed(tokens)
+        for i in range(self.layers):
+            attend = nn.MultiHeadDotProductAttention(2, name=f"decoder_{i}_self")
+            y = y + attend(nn.LayerNorm(name=f"decoder_{i}_norm_1")(y), mask=nn.make_causal_mask(tokens))
+            cross = nn.MultiHeadDotProductAttention(2, name=f"decoder_{i}_cross")
+            y = y + cross(nn.LayerNorm(name=f"decoder_{i}_norm_2")(y), x)
+        return embed.attend(nn.LayerNorm(name="norm")(y))
+
+
+class Autoencoder(nn.Module):
+    """A variational one: it draws random numbers."""
+
+    @nn.compact
+    def __call__(self, x: Any, key: Any) -> Any:
+        h = nn.relu(nn.Dense(32, name="encoder")(x))
+        mean, log_variance = nn.Dense(8, name="mean")(h), nn.Dense(8, name="log_variance")(h)
+        z = mean + jnp.exp(0.5 * log_variance) * jax.random.normal(key, mean.shape)
+        return nn.Dense(x.shape[-1], name="out")(nn.relu(nn.Dense(32, name="decoder")(z)))
+
+
+class GraphSAGE(nn.Module):
+    """Sums over the edges of a graph."""
+
+    @nn.compact
+    def __call__(self, x: Any, sources: Any, targets: Any) -> Any:
+        for i in range(3):
+            summed = jax.ops.segment_sum(x[sources], targets, x.shape[0])
+            x = nn.relu(nn.Dense(16, name=f"own_{i}")(x) + nn.Dense(16, name=f"neighbours_{i}")(summed))
+        return nn.log_softmax(nn.Dense(4, name="classes")(x))
+
+
+def decoding(layers: int, width: int) -> str:
+    """One step of a language model that keeps keys and values, without modules: scopes are named by hand."""
+    def step(params: Any, cache: Any, token: Any, place: Any) -> Any:
+        x = params["embedding"][token]
+        made = []
+        for i, (p, (keys, values)) in enumerate(zip(params["layers"], cache, strict=True)):
+            with jax.named_scope(f"layer_{i}"):
+                q, k, v = jnp.split(x @ p["qkv"], 3, -1)
+                keys = jax.lax.dynamic_update_slice(keys, k[None], (place, 0))
+                values = jax.lax.dynamic_update_slice(values, v[None], (place, 0))
+                scores = jnp.where(jnp.arange(keys.shape[0]) <= place, keys @ q, -1e9)
+                x = x + jax.nn.softmax(scores) @ values @ p["out"]
+                x = x + jax.nn.silu(x @ p["up"]) @ p["down"]
+            made.append((keys, values))
+        return (x @ params["embedding"].T).argmax(), made
+
+    def array(*dims: int) -> Any:
+        return jax.ShapeDtypeStruct(dims, jnp.float32)
+
+    sizes = {"qkv": (width, 3 * width), "out": (width, width), "up": (width, 4 * width), "down": (4 * width, width)}
+    layer = {name: array(*dims) for name, dims in sizes.items()}
+    whole = jax.ShapeDtypeStruct((), jnp.int32)
+    params = {"embedding": array(64, width), "layers": [layer] * layers}
+    return str(jax.jit(step).lower(params, [(array(32, width), array(32, width))] * layers, whole, whole).as_text(debug_info=True))
+
+
 def lowered(model: nn.Module, *shapes: Any) -> str:
     """The forward pass of a model."""
     variables = jax.eval_shape(model.init, jax.random.key(0), *shapes)
@@ -185,6 +254,8 @@ def models(small: bool) -> dict[str, Callable[[], str]]:
     layers, width = (3, 16) if small else (12, 64)
     tokens = jax.ShapeDtypeStruct((2, 16), jnp.int32)
     image = jax.ShapeDtypeStruct((1, 32, 32, 3), jnp.float32)
+    frames, points = (jax.ShapeDtypeStruct(dims, jnp.float32) for dims in ((2, 40, 8), (50, 16)))
+    edges = jax.ShapeDtypeStruct((200,), jnp.int32)
     gpt = GPT(layers, width, 4, 64)
     return {
         "resnet18": lambda: lowered(ResNet((1, 1) if small else (2, 2, 2, 2), 8), image),
@@ -193,6 +264,10 @@ def models(small: bool) -> dict[str, Callable[[], str]]:
         "gpt12_train": lambda: trained(gpt, tokens),
         "unet": lambda: lowered(UNet((8, 16) if small else (8, 16, 32, 64)), image),
         "lstm": lambda: lowered(LSTM(16, 1 if small else 2), tokens),
+        "encoder_decoder": lambda: lowered(EncoderDecoder(2 if small else 6, 16), frames, tokens),
+        "autoencoder": lambda: lowered(Autoencoder(), points, jax.ShapeDtypeStruct((2,), jnp.uint32)),
+        "graphsage": lambda: lowered(GraphSAGE(), points, edges, edges),
+        "decoding": lambda: decoding(layers, width),
         "moe": lambda: lowered(MoETransformer(1 if small else 4, 16, 2, 2 if small else 8), tokens),
     }
 

@@ -129,6 +129,21 @@ def why_collectives(args: Arguments, module: Module) -> int:
     return 0
 
 
+def why_dumped(args: Arguments) -> int:
+    """The collectives of XLA's partitioner, in a folder that it dumped."""
+    from pathlib import Path
+
+    from deepx_graph.session.report.collectives import chosen_rows
+    from deepx_graph.session.report.xla_collectives import dumped_collectives
+
+    found = [row for _, row in chosen_rows(dumped_collectives(Path(args.file)), args.collective)]
+    if args.json:
+        emit_report("collectives", {"collectives": [r.to_json() | {"instead": []} for r in found]})
+    else:
+        emit("".join(f"{printable(line)}\n" for r in found for line in r.lines()), None)
+    return 0
+
+
 def on_mesh(args: Arguments, module: Module) -> None:
     """What one device of the mesh has, and how devices meet."""
     from deepx_graph.session.report.collectives import mesh_figures, mesh_lines

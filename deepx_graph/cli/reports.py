@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deepx_graph.cli.meshes import on_mesh, why_collectives
+from deepx_graph.cli.meshes import on_mesh, why_collectives, why_dumped
 from deepx_graph.cli.options import Arguments, named_values, natural, percent, read_program, reading_options, watch
 from deepx_graph.cli.output import emit, emit_json, emit_report, say, say_notes
 from deepx_graph.cli.schemas import report
@@ -117,7 +118,7 @@ def add_why(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="without nodes: list all kernels and all pairs, however many")
     parser.add_argument("--measure", action="store_true", help="run the program on generated inputs, and say what the kernels took")
     parser.add_argument("--collective", metavar="NAME", nargs="?", const="",
-                        help="why devices meet: one collective on a mesh, such as all_gather.0, or all")
+                        help="why devices meet: one collective, such as all_gather.0, or all; FILE may be a folder that XLA dumped")
     parser.add_argument("--made", metavar="NODE",
                         help="which rewrites of the pipeline made this node: its name or #number after the passes")
     parser.add_argument("--plan", default="stated", metavar="FILE.plan",
@@ -128,6 +129,8 @@ def run_why(args: Arguments) -> int:
     from deepx_graph.session import programs
     from deepx_graph.session.report.kernels import Placing
 
+    if args.collective is not None and os.path.isdir(args.file):
+        return why_dumped(args)
     module = read_program(args).module
     if args.collective is not None:
         return why_collectives(args, module)

@@ -1,0 +1,141 @@
+"""Why XLA's partitioner made each collective: its module before and after `spmd-partitioning`, from a folder that it dumped.
+
+Instructions of both are matched by what the user's program calls them (`op_name`, which XLA copies). The reasons are those of our
+own partitioner, by the rule of the operation and by how XLA says that its operands and its result lie; which factors XLA has split
+is read off the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from deepx_graph.errors import ParseError, UsageError
+from deepx_graph.ir import Module, Node
+from deepx_graph.ir.factor_rule import FactorRule
+from deepx_graph.session.dumps import DumpedModule, dumped_modules
+from deepx_graph.session.programs import load
+from deepx_graph.session.report.collectives import CollectiveRow
+from deepx_graph.sharding.notation import read_tiles
+from deepx_graph.sharding.propagate import project
+from deepx_graph.sharding.reasons import MeetingReason, of_operand
+from deepx_graph.sharding.reshard import PERMUTE, REDUCE, SCATTER, TensorLayout
+from deepx_graph.sharding.rules import factor_rule
+from deepx_graph.text import ReadOptions
+from deepx_graph.types import TensorType, TupleType, nbytes
+
+PASS = "spmd-partitioning"
+
+
+def dumped_collectives(folder: Path, options: ReadOptions | None = None) -> list[CollectiveRow]:
+    """The collectives of all modules of a folder. Raises UsageError where no module has been partitioned there."""
+    modules = [m for m in dumped_modules(folder) if _pair(m) is not None]
+    if not modules:
+        hint = "XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_pass_re=spmd.*|shardy.*' dumps both sides of that pass"
+        raise UsageError(f"no module of {folder} has a stage after {PASS}: {hint}")
+    rows = []
+    for module in modules:
+        pair = _pair(module)
+        assert pair is not None
+        before, after = (load(path, None, options).module for path in pair)
+        rows += list(_rows(before, after))
+    return rows
+
+
+def _pair(module: DumpedModule) -> tuple[Path, Path] | None:
+    """The stages before and after partitioning."""
+    for earlier, stage in pairwise(module.stages):
+        if stage.title.endswith(PASS):
+            return earlier.path, stage.path
+    return None
+
+
+def _rows(before: Module, after: Module) -> Iterator[CollectiveRow]:
+    sources = {key: n for n in before.entry.nodes if n.inputs and _label(n) for key in (_label(n), _key(n))}
+    for node in after.entry.nodes:
+        if node.op.exchange is None or not node.inputs:
+            continue
+        source = sources.get(_key(node)) or sources.get(_label(node))
+        kind = node.op.name
+        groups = node.named_attrs.get("replica_groups") or ()
+        members = len(groups[0]) if groups else len({d for p in node.named_attrs.get("source_target_pairs") or () for d in p})
+        place = node.span.place if node.span else None
+        yield CollectiveRow(
+            node.name or kind, kind, _bytes(node), _shown(groups), members, f"'{_label(node)}'" if _label(node) else "a value",
+            f"'{source.name}' ({source.op.name})" if source else "", str(place) if place else "",
+            _reason(kind, source), "; ".join(_stated(i) for i in source.inputs) if source else "",
+            _stated(source) if source else "", ())
+
+
+def _label(node: Node) -> str:
+    return next((s.place.label for s in node.origin.spans if s.place is not None and s.place.label), "")
+
+
+def _key(node: Node) -> str:
+    """What tells an instruction from others that are called the same: its line."""
+    return f"{_label(node)} {node.span.place if node.span else ''}"
+
+
+def _bytes(node: Node) -> int:
+    items = node.type.items if isinstance(node.type, TupleType) else (node.type,)
+    return sum(nbytes(t) for t in items if isinstance(t, TensorType))
+
+
+def _shown(groups: tuple[tuple[int, ...], ...]) -> str:
+    return f"groups as {list(groups[0])}" if groups else "pairs"
+
+
+def _stated(node: Node) -> str:
+    return dict(node.origin.notes).get("sharding", "{replicated}")
+
+
+def _layout(node: Node) -> TensorLayout | None:
+    """How XLA says that a value lies, over a mesh of one axis; None for what is no tensor, or is said in another way."""
+    if not isinstance(node.type, TensorType) or node.type.dims is None:
+        return None
+    try:
+        found = read_tiles(_stated(node), len(node.type.dims)) if "devices" in _stated(node) else None
+    except ParseError:
+        return None
+    if found is None:
+        return TensorLayout(((),) * len(node.type.dims))
+    mesh, sharding = found
+    return TensorLayout(tuple(mesh.atoms(axes) for axes in sharding.axes))
+
+
+def _reason(kind: str, source: Node | None) -> MeetingReason:
+    """One of the closed list, by the operation in the program before."""
+    rule = None if source is None else factor_rule(source)
+    if source is None or rule is None:
+        return MeetingReason.RESULT if source is None else MeetingReason.WHOLE
+    if kind in (REDUCE, SCATTER) and rule.reduction:
+        return MeetingReason.REDUCTION
+    if kind == PERMUTE and rule.permuted:
+        return MeetingReason.NEIGHBOURS
+    if _splits_whole(source, rule):
+        return MeetingReason.WHOLE
+    return _of_operands(source, rule)
+
+
+def _splits_whole(source: Node, rule: FactorRule) -> bool:
+    """Whether an operand is split along a factor that has to be whole."""
+    whole = rule.replicated | rule.whole
+    for i, mapped in zip(source.inputs, rule.operands, strict=True):
+        layout = _layout(i)
+        if layout and any(axes and whole.intersection(factors) for axes, factors in zip(layout.dims, mapped, strict=True)):
+            return True
+    return False
+
+
+def _of_operands(source: Node, rule: FactorRule) -> MeetingReason:
+    result = _layout(source)
+    axes = project(rule.results[0], result.dims, rule.sizes) if result is not None else {}
+    for k, i in enumerate(source.inputs):
+        layout = _layout(i)
+        if layout is None or not any(layout.dims):
+            continue
+        reason = of_operand(source, rule, k, layout, axes)
+        if reason is not MeetingReason.RESULT:
+            return reason
+    return MeetingReason.RESULT

@@ -27,6 +27,7 @@ from deepx_graph.runtime.transport.dask import dask_client
 from deepx_graph.session.cluster.launch import find_mpiexec
 from deepx_graph.session.cluster.training import Saving
 from deepx_graph.session.sharded import Sharded, planned
+from tests.support.cli_runner import Run
 from tests.support.sharded_programs import LOOP, TRAINING, inputs
 
 needs_mpi = pytest.mark.skipif(find_mpiexec() is None or importlib.util.find_spec("mpi4py") is None,
@@ -206,6 +207,23 @@ def test_a_gang_starts_again_when_a_worker_dies(client, tmp_path: Path) -> None:
     thread.start()
     assert_close(OverDask(inlined, plan, client, engine="numpy", timeout=60, saving=Saving(tmp_path, 10))(*arrays), want)
     thread.join()
+
+
+@needs_dask
+def test_the_command_and_python_run_on_dask(run: Run, tmp_path: Path, client) -> None:
+    """The command line, and `dx.distribute`, over the workers of a cluster by the address of its scheduler."""
+    module, arrays, want = trained()
+    (tmp_path / "m.mlir").write_text(TRAINING)
+    (tmp_path / "m.plan").write_text(PLAN % (2, 1))
+    np.savez(tmp_path / "in.npz", **{p.name: a for p, a in zip(module.entry.params, arrays, strict=True)})
+    place = f"dask:{client.scheduler.address}"
+    done = run("run", str(tmp_path / "m.mlir"), "--plan", str(tmp_path / "m.plan"), "--inputs", str(tmp_path / "in.npz"),
+               "--engine", "numpy", "--on", place, "-o", str(tmp_path / "out.npz"))
+    assert done.code == 0, done.err
+    found = np.load(tmp_path / "out.npz")
+    assert_close(tuple(found[name] for name in found.files), want)
+    assert_close(dx.distribute(module, plan=PLAN % (2, 1), on=place, engine="numpy")(*arrays), want)
+    assert run("run", str(tmp_path / "m.mlir"), "--plan", "stated", "--on", "dask:").code == 2
 
 
 @needs_dask

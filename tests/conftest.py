@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from deepx_graph.passes.observer import STANDING
 from deepx_graph.runtime.native import vectors
 from tests.support import widths
 from tests.support.cli_runner import run, sea  # noqa: F401  fixtures are found here
@@ -24,6 +25,19 @@ def vector_bits(request: pytest.FixtureRequest) -> Iterator[int | None]:
     """The width of vectors that a test of machine code runs with; None for the widest."""
     with vectors(request.param):
         yield request.param
+
+
+@pytest.fixture(autouse=True)
+def _validated(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Random programs and those of corpora go through passes of which every rewrite is checked by values."""
+    if request.node.get_closest_marker("validated") is None:
+        yield
+        return
+    from deepx_graph.validation.rewrites import ValidateRewrites
+
+    STANDING.append(ValidateRewrites)
+    yield
+    STANDING.remove(ValidateRewrites)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

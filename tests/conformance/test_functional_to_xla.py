@@ -19,6 +19,8 @@ from tests.support import jax_oracle, paths
 from tests.support.paths import ROOT
 from tests.support.relay_programs import PROGRAMS
 
+pytestmark = pytest.mark.validated
+
 SHARED = paths.SHARED / "corpus"
 CORPUS = sorted([*SHARED.glob("relay/*.relay"), *SHARED.glob("mindir/*.mindir")])
 BEYOND = {8: "call_value|ref_create|partial"}

@@ -10,6 +10,8 @@ import pytest
 import deepx_graph as dx
 from tests.support.jax_corpus import JAX, case_of, cases, mismatches, needs_corpus, oracle
 
+pytestmark = pytest.mark.validated
+
 FORMATS = ("hlo", "stablehlo")
 
 

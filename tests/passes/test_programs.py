@@ -6,12 +6,16 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import pytest
+
 from deepx_graph.passes.pipeline import parse_pipeline, run_pipeline
 from deepx_graph.passes.scalar.simplify import settle
 from deepx_graph.rewrite.base import RewriteControl
 from deepx_graph.rewrite.engine import RuleSet
 from tests.support.generate import random_module
 from tests.support.judges import SETTLING
+
+pytestmark = pytest.mark.validated
 
 
 def test_simplify_settles_in_one_run_and_default_in_two() -> None:

@@ -34,6 +34,8 @@ from deepx_graph.runtime.engines import has_native
 from deepx_graph.types import type_of_array
 from tests.support import laws
 
+pytestmark = pytest.mark.validated
+
 Array = np.ndarray[Any, Any]
 ENGINES = ["numexpr", *(["native"] if has_native() else [])]
 every_engine = pytest.mark.parametrize("engine", ENGINES)

@@ -14,6 +14,8 @@ from tests.support.grad_functional import PROGRAMS
 from tests.support.paths import SHARED
 from tests.support.relay_programs import LIST
 
+pytestmark = pytest.mark.validated
+
 CORPUS = SHARED / "corpus" / "mindir"
 
 

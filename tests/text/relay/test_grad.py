@@ -10,6 +10,8 @@ from deepx_graph.errors import VerifyError
 from tests.support.relay_corpus import CORPUS, load
 from tests.support.relay_programs import LIST
 
+pytestmark = pytest.mark.validated
+
 FIRST_ORDER = ["let_chain", "tuple_nested", "if_scalar", "closure_capture", "meta_constants", "mlp", "ref_counter"]
 
 

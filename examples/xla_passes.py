@@ -57,17 +57,18 @@ def programs(arguments: argparse.Namespace) -> Iterator[tuple[str, dx.Module]]:
 def examined(batch: dict[str, dx.Module], inputs: Inputs) -> Iterator[tuple[str, dict[str, Any] | str]]:
     """What is found of each program of a batch, as plain data, or why it cannot be examined."""
     with tempfile.TemporaryDirectory(prefix="xla-passes-") as folder:
-        cases: dict[str, XlaCase] = {}
+        cases, drawn = dict[str, XlaCase](), dict[str, Inputs]()
         for name, module in batch.items():
             try:
-                cases[name] = XlaCase(module, inputs(module))
+                drawn[name] = inputs.that_end(module)
+                cases[name] = XlaCase(module, drawn[name](module))
             except DeepxGraphError as e:
                 yield name, str(e)
         places = {name: Path(folder, str(k)) for k, name in enumerate(cases)}
         run_cases({places[name]: case for name, case in cases.items()}, timeout=BATCH * 60)
         for name, case in cases.items():
             try:
-                yield name, bisect_case(case, places[name], inputs).to_json()
+                yield name, bisect_case(case, places[name], drawn[name]).to_json()
             except DeepxGraphError as e:
                 yield name, str(e)
 

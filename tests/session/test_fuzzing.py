@@ -99,6 +99,24 @@ def test_what_is_printed_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "prints something else: '4;'" in message
 
 
+ENDLESS = """sea 1
+entry @main
+func public @main(%n: i32[]) -> (%y: i32[]) {
+  %0 = constant dense<0> : i32[]
+  %1 = loop_begin %0 {loop = 0} : (i32[])
+  %2 = phi %1[0] : i32[]
+  %3 = compare LT, %2, %n : bool[]
+  %4 = loop_end %1, %3, %2 : (i32[])
+  %5 = proj %4[0] : i32[]
+  return %5
+}
+"""
+
+
+def test_a_program_without_end_is_left_out() -> None:
+    assert not list(examine(0, RandomProgram(dx.loads(ENDLESS), {"n": np.asarray(3, np.int32)})))
+
+
 def test_a_crash_is_a_finding_with_its_place() -> None:
     program = RandomProgram(dx.loads("sea 1\nentry @main\nfunc public @main(%x: f32[4]) -> (%y: f32[4]) {\n  return %x\n}\n"), {})
     (found,) = examine(7, program)

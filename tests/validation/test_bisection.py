@@ -151,6 +151,8 @@ ENTRY main { n = s32[] parameter(0)
 """
     found = bisect_stages("m", stages(text, text), Inputs())
     assert not found.found and 0 < len(found.search.reference.samples) < 20
+    ended = Inputs().that_end(dx.loads(text))
+    assert len(ended(dx.loads(text))) == len(found.search.reference.samples), "a machine is given those alone"
 
 
 def test_what_the_machine_gave_tells_passes_from_code_generation() -> None:

@@ -26,7 +26,7 @@ from deepx_graph.validation.culprit import Departure, departure
 from deepx_graph.validation.discrepancy import Discrepancy
 from deepx_graph.validation.samples import samples
 from deepx_graph.validation.stage_run import StageRun
-from deepx_graph.validation.stages import CompilerStage, Evaluated, StageSearch, search
+from deepx_graph.validation.stages import CompilerStage, Evaluated, Reference, StageSearch, search
 
 SAMPLES = 20
 
@@ -38,18 +38,28 @@ class Inputs:
     given: Mapping[str, Array] | None = None
     count: int = SAMPLES
     seed: int = 0
+    kept: tuple[int, ...] | None = None
+    """The numbers of the samples that are used; all where that is not said."""
 
     def __call__(self, module: Module) -> Sequence[Mapping[str, Array]]:
         """The inputs of a module. Raises UsageError where they do not fit it or cannot be drawn."""
         ports = input_ports(module.entry)
         if self.given is None:
-            return samples(ports, self.count if ports else 1, self.seed)
+            drawn = samples(ports, self.count if ports else 1, self.seed)
+            return drawn if self.kept is None else [drawn[k] for k in self.kept]
         if all(p.name in self.given for p in ports):
             return [{p.name: self.given[p.name] for p in ports}]
         if len(self.given) == len(ports):
             return [dict(zip((p.name for p in ports), self.given.values(), strict=True))]
         missing = next(p.name for p in ports if p.name not in self.given)
         raise UsageError(f"no array for input '{missing}'")
+
+    def that_end(self, module: Module) -> Inputs:
+        """Without the samples for which the program computes too long, which a machine would compute for ever. Raises LimitError
+        where there are no others, and what running raises."""
+        drawn = self(module)
+        short = {id(s) for s in Reference(module, drawn).samples}
+        return self if self.given is not None else replace(self, kept=tuple(k for k, s in enumerate(drawn) if id(s) in short))
 
 
 @dataclass(frozen=True)
@@ -215,6 +225,7 @@ def bisect_xla(module: Module, inputs: Inputs, *, text: str | None = None, max_b
 
     `text` is what XLA is given; by default the module is written. Raises as `run_in_xla` and `bisect_stages`.
     """
+    inputs = inputs.that_end(module)
     case = XlaCase(module, inputs(module), text)
     with tempfile.TemporaryDirectory(prefix="deepx-graph-") as folder:
         run_cases({Path(folder): case})

@@ -10,6 +10,7 @@ from deepx_graph.text.onnx.rules.attention import ATTENTION, PREVIEW
 from deepx_graph.text.onnx.rules.control import CONTROL
 from deepx_graph.text.onnx.rules.domains.fused import FUSED, UNLISTED
 from deepx_graph.text.onnx.rules.domains.learned import LEARNED
+from deepx_graph.text.onnx.rules.domains.trees import TREES
 from deepx_graph.text.onnx.rules.elementwise import ELEMENTWISE
 from deepx_graph.text.onnx.rules.image import IMAGE
 from deepx_graph.text.onnx.rules.index import INDEX
@@ -29,7 +30,7 @@ from deepx_graph.text.onnx.rules.window import WINDOW
 _TABLES: dict[str, tuple[Rules, ...]] = {
     "": (ELEMENTWISE, REDUCE, SHAPE, INDEX, LINEAR, WINDOW, NORM, CONTROL, SEQUENCE, ATTENTION, IMAGE, LOSS, QUANTIZE, RANDOM,
          RECURRENT, SIGNAL, STRINGS, UNLISTED),
-    "ai.onnx.ml": (LABELS, LEARNED), "com.microsoft": (FUSED,),
+    "ai.onnx.ml": (LABELS, LEARNED, TREES), "com.microsoft": (FUSED,),
     "ai.onnx.preview": (PREVIEW,), "ai.onnx.preview.training": (TRAINING,),
 }
 """The tables of each domain."""

@@ -1,20 +1,19 @@
-"""Operators of classical machine learning (`ai.onnx.ml`): features, linear models, trees."""
+"""Operators of classical machine learning (`ai.onnx.ml`): features, linear models."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from deepx_graph import ops
-from deepx_graph.errors import InferError
 from deepx_graph.ir import Node
 from deepx_graph.literal import Literal
-from deepx_graph.text.common.elements import part_of
+from deepx_graph.text.common.elements import extreme_index
+from deepx_graph.text.common.nn import back, softmax
 from deepx_graph.text.common.steps import Unsupported
 from deepx_graph.text.onnx.context import NodeContext, Rules
-from deepx_graph.types import BOOL, F32
+from deepx_graph.types import F32
 
 
 def _features(c: NodeContext) -> Node:
@@ -46,72 +45,49 @@ def _linear(c: NodeContext) -> Node:
     return c.each(ops.add, made, c.constant(np.asarray(c.reals("intercepts", (0.0,))), F32))
 
 
-# --- trees ----------------------------------------------------------------------------------------------------------
-
-_COMPARISONS = {0: "LE", 1: "LT", 2: "GE", 3: "GT", 4: "EQ", 5: "NE"}
-MEMBER = 6
-
-
-def _trees(c: NodeContext) -> Node:
-    """The weights of the leaves that a row reaches, added up for each target."""
-    x, targets = c.node(), c.number("n_targets")
-    aggregate = c.number("aggregate_function", 1)
-    if c.number("post_transform", 0) or aggregate not in (0, 1):
-        raise Unsupported("another aggregation of trees")
-    modes, splits, weights = (_array(c, name) for name in ("nodes_modes", "nodes_splits", "leaf_weights"))
-    features, roots, of = c.ints("nodes_featureids"), c.ints("tree_roots"), c.ints("leaf_targetids")
-    ways = [(c.ints(f"nodes_{side}nodeids"), c.ints(f"nodes_{side}leafs")) for side in ("true", "false")]
-    missing = c.ints("nodes_missing_value_tracks_true", (0,) * len(modes))
-    sets = _members(c, modes)
-    rows = c.shape()[0]
-    totals = [c.full(0, c.type().with_dims((rows,))) for _ in range(targets)]
-    visited = 0
-    for root in roots:
-        stack = [(root, bool(ways[0][0]) and len(modes) == 0, c.full(True, c.type().with_dtype(BOOL).with_dims((rows,))))]
-        while stack:
-            at, is_leaf, reached = stack.pop()
-            visited += 1
-            if visited > len(modes) * 2 + len(of) + len(roots):
-                raise InferError("the nodes of a tree form a cycle", expected="a tree")
-            if is_leaf:
-                weight = c(ops.select, reached, c.full(weights[at], c.type_of(totals[0])), c.full(0, c.type_of(totals[0])))
-                totals[of[at]] = c(ops.add, totals[of[at]], weight)
-                continue
-            value = c.shaped(part_of(c, x, 1, features[at], features[at] + 1), (rows,))
-            if modes[at] == MEMBER:
-                hit = c.full(False, c.type_of(reached))
-                for m in sets[at]:
-                    hit = c(ops.or_, hit, c(ops.compare, value, c.like(m, value), direction="EQ"))
-            else:
-                hit = c(ops.compare, value, c.like(splits[at], value), direction=_COMPARISONS[int(modes[at])])
-            if missing[at]:
-                hit = c(ops.or_, hit, c(ops.compare, value, value, direction="NE"))
-            for (nodes, leafs), taken in zip(ways, (hit, c(ops.not_, hit)), strict=True):
-                stack.append((nodes[at], bool(leafs[at]), c(ops.and_, reached, taken)))
-    made = c(ops.concatenate, *(c.add_axes(t, (1,)) for t in totals), dimension=1)
-    return made if aggregate == 1 else c(ops.divide, made, c.like(len(roots), made))
+def _normalizer(c: NodeContext) -> Node:
+    """Rows divided by their norm; rows of zeros stay."""
+    x = c.cast(c.node(), F32)
+    axis = c.rank() - 1
+    kind = c.one_of("norm", "MAX", "MAX", "L1", "L2")
+    held = x if kind == "MAX" else c(ops.abs_, x) if kind == "L1" else c(ops.multiply, x, x)
+    norm = back(c, ops.reduction(c.b, ops.maximum if kind == "MAX" else ops.add, held, (axis,)), x, (axis,))
+    norm = c(ops.sqrt, norm) if kind == "L2" else norm
+    zero = c(ops.compare, norm, c.like(0, norm), direction="EQ")
+    return c(ops.divide, x, c(ops.select, zero, c.full(1, c.type_of(norm)), norm))
 
 
-def _array(c: NodeContext, name: str) -> Any:
-    return c.literal(name).bounded().reshape(-1)
+def _classifier(c: NodeContext) -> list[Node]:
+    """Scores of classes, each a product and a sum, and the label of the greatest."""
+    intercepts = np.asarray(c.reals("intercepts", (0.0,)))
+    weights = np.asarray(c.reals("coefficients"))
+    if intercepts.size < 2 or weights.size % intercepts.size:
+        raise Unsupported("one score for two classes")
+    made = c(ops.dot_general, c.cast(c.node(), F32), c.constant(weights.reshape(intercepts.size, -1), F32),
+             lhs_contracting_dimensions=(1,), rhs_contracting_dimensions=(1,))
+    return labelled(c, c.each(ops.add, made, c.constant(intercepts, F32)), "classlabels_ints")
 
 
-def _members(c: NodeContext, modes: Any) -> dict[int, list[float]]:
-    """The sets of the nodes that ask for membership: one list, a NaN after each set."""
-    found: dict[int, list[float]] = {}
-    values = _array(c, "membership_values") if isinstance(c.attrs.get("membership_values"), Literal) else np.zeros(0)
-    rest = iter(values.tolist())
-    for k, mode in enumerate(modes):
-        if mode == MEMBER:
-            found[k] = []
-            for v in rest:
-                if math.isnan(v):
-                    break
-                found[k].append(v)
-    return found
+def labelled(c: NodeContext, scores: Node, ints: str) -> list[Node]:
+    """The label of the greatest score of each row, and the scores transformed."""
+    names = c.texts("classlabels_strings", ())
+    labels = np.asarray(names, object) if names else np.asarray(c.ints(ints), np.int64)
+    if len(labels) != (c.dims_of(scores)[1:] or (0,))[0]:
+        raise Unsupported("as many labels as scores are needed")
+    best = extreme_index(c, scores, 1, "GT", False)
+    return [c(ops.torch_index_select, c.b.literal(Literal(labels)), best, dim=0), _transformed(c, scores)]
+
+
+def _transformed(c: NodeContext, scores: Node) -> Node:
+    kind = c.one_of("post_transform", "NONE", "NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+    if kind in ("SOFTMAX_ZERO", "PROBIT"):
+        raise Unsupported("that transform of scores")
+    if kind == "LOGISTIC":
+        return c(ops.logistic, scores)
+    return scores if kind == "NONE" else softmax(c, scores, (1,))
 
 
 LEARNED: Rules = {
     "ArrayFeatureExtractor": _features, "Binarizer": _binarizer, "Scaler": _scaler, "LinearRegressor": _linear,
-    "TreeEnsemble": _trees,
+    "Normalizer": _normalizer, "LinearClassifier": _classifier,
 }  # fmt: skip

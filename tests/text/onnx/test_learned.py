@@ -1,0 +1,83 @@
+"""Operators of classical machine learning as scikit-learn's models are exported: what they give, and trees that are none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from tests.support.mindir_messages import field, many
+from tests.support.onnx_messages import INT64, attribute, graph, info, load, model, node, run
+
+X = np.array([[0.5, -2, 1], [0, 0, 0], [3, 1, -1], [np.nan, 4, 2]], np.float32)
+
+
+def reals(name: str, values: Any) -> bytes:
+    return field(1, name) + b"".join(field(7, float(v)) for v in values) + field(20, 6)
+
+
+def texts(name: str, values: Any) -> bytes:
+    return field(1, name) + many(9, values) + field(20, 8)
+
+
+def of_rows(name: str, outputs: Any, *attributes: bytes, **plain: Any) -> bytes:
+    made = node(name, ["x"], [o for o, _ in outputs], "ai.onnx.ml", **plain) + many(5, attributes)
+    told = [info(o, dims, INT64 if len(dims) == 1 else 1) for o, dims in outputs]
+    return model(graph([made], [info("x", ("n", 3))], told)) + field(8, field(1, "ai.onnx.ml") + field(2, 3))
+
+
+@pytest.mark.parametrize("kind", ["MAX", "L1", "L2"])
+def test_rows_are_divided_by_their_norm(kind: str) -> None:
+    x = X[:3]
+    norm = {"MAX": x.max(1), "L1": np.abs(x).sum(1), "L2": np.sqrt((x**2).sum(1))}[kind][:, None]
+    (found,) = run(of_rows("Normalizer", [("y", ("n", 3))], norm=kind), x)
+    np.testing.assert_allclose(found, x / np.where(norm == 0, 1, norm), rtol=1e-6)
+
+
+@pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC"])
+def test_a_linear_classifier_gives_labels_and_scores(transform: str) -> None:
+    weights, offsets = np.array([[1, 2, 3], [-1, 0, 2]]), np.array([0.25, -0.5])
+    labels, scores = run(of_rows("LinearClassifier", [("l", ("n",)), ("s", ("n", 2))], reals("coefficients", weights.reshape(-1)),
+                                 reals("intercepts", offsets), classlabels_ints=[7, 9], post_transform=transform), X[:3])
+    plain = X[:3] @ weights.T + offsets
+    wanted = {"NONE": plain, "LOGISTIC": 1 / (1 + np.exp(-plain)),
+              "SOFTMAX": np.exp(plain) / np.exp(plain).sum(1, keepdims=True)}[transform]
+    np.testing.assert_array_equal(labels, np.array([7, 9])[plain.argmax(1)])
+    np.testing.assert_allclose(scores, wanted, rtol=1e-5)
+
+
+def tree(kind: str, truths: Any = (1, 0, 0, 4, 0, 0), outputs: Any = (("y", ("n", 2)),), **more: Any) -> bytes:
+    """Tree 0: x0 <= 1 ? leaf 1 : leaf 2, NaN as if it were; tree 1 the same of x1 >= 1, whose leaf 1 adds to both targets."""
+    numbers: dict[str, list[int]] = {
+        "nodes_treeids": [0, 0, 0, 1, 1, 1], "nodes_nodeids": [0, 1, 2, 3, 4, 5], "nodes_featureids": [0, 0, 0, 1, 0, 0],
+        "nodes_truenodeids": list(truths), "nodes_falsenodeids": [2, 0, 0, 5, 0, 0],
+        "nodes_missing_value_tracks_true": [1, 0, 0, 0, 0, 0], f"{kind}_treeids": [0, 0, 1, 1, 1],
+        f"{kind}_nodeids": [1, 2, 4, 4, 5], f"{kind}_ids": [0, 1, 0, 1, 1],
+    }  # fmt: skip
+    modes = texts("nodes_modes", ["BRANCH_LEQ", "LEAF", "LEAF", "BRANCH_GTE", "LEAF", "LEAF"])
+    name = {"target": "TreeEnsembleRegressor", "class": "TreeEnsembleClassifier"}[kind]
+    return of_rows(name, outputs, modes, reals("nodes_values", [1, 0, 0, 1, 0, 0]), reals(f"{kind}_weights", [1, 2, 10, 20, 30]),
+                   reals("base_values", [0.5, 0]), *(attribute(k, v) for k, v in numbers.items()), **more)
+
+
+SUMS = np.array([[1.5, 30], [1.5, 30], [10.5, 22], [11.5, 20]], np.float32)
+
+
+def test_trees_add_up_what_their_leaves_weigh() -> None:
+    (found,) = run(tree("target", n_targets=2), X)
+    np.testing.assert_array_equal(found, SUMS)
+
+
+def test_trees_vote_for_classes() -> None:
+    labels, scores = run(tree("class", outputs=[("l", ("n",)), ("s", ("n", 2))], classlabels_int64s=[3, 5]), X)
+    np.testing.assert_array_equal(scores, SUMS)
+    np.testing.assert_array_equal(labels, np.array([3, 5])[SUMS.argmax(1)])
+
+
+@pytest.mark.parametrize("truths", [(0, 0, 0, 4, 0, 0), (9, 0, 0, 4, 0, 0)])
+def test_nodes_that_are_no_tree_are_refused(truths: Any) -> None:
+    module = load(tree("target", truths, n_targets=2))
+    with pytest.raises(dx.RunError, match="nodes of a tree form a cycle"):
+        dx.compile(module)(X)

@@ -232,22 +232,24 @@ def to_jax(module: Module) -> Callable[..., tuple[Any, ...]]:
 
 
 @public
-def jit(function: Callable[..., Any], *, static_argnames: str | Sequence[str] = (), engine: str = "auto",
-        threads: int | None = None) -> JitFunction:
+def jit(function: Callable[..., Any], *, static_argnames: str | Sequence[str] = (), static_argnums: int | Sequence[int] = (),
+        engine: str = "auto", threads: int | None = None) -> JitFunction:
     """The function of JAX, run as a compiled program of this library: the same trees in and out, numpy arrays for leaves.
 
     It is optimised and compiled when it is first called with arguments of some shapes and dtypes, and kept for those. Parameters in
-    `static_argnames` are Python values that the program is made for. `engine` and `threads` are as in `compile`. Inside
-    transformations of JAX it is the function itself.
+    `static_argnames`, or by number in `static_argnums`, are Python values that the program is made for. `engine` and `threads` are
+    as in `compile`. Inside transformations of JAX it is the function itself.
 
     Raises UsageError where JAX is not imported and for an unknown engine; when called, what `from_jax` and `compile` raise.
 
     >>> float(dx.jit(lambda x: {"y": x * 2})(np.float32(4))["y"])
     8.0
     """
-    from deepx_graph.interop.jax import JitFunction
+    from deepx_graph.interop.jax import JitFunction, names_at
 
-    return JitFunction(function, lambda module: compile(module, engine=engine, threads=threads), _names(static_argnames) or ())
+    places = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    static = (*(_names(static_argnames) or ()), *names_at(function, places))
+    return JitFunction(function, lambda module: compile(module, engine=engine, threads=threads), static)
 
 
 @public

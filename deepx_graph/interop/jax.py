@@ -114,6 +114,18 @@ def _parameters(function: Callable[..., Any], static: frozenset[str]) -> tuple[s
     return tuple(n for n, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
 
 
+def names_at(function: Callable[..., Any], places: Sequence[int]) -> tuple[str, ...]:
+    """The names of positional parameters by their numbers, from the end where negative. Raises UsageError where there is none."""
+    if not places:
+        return ()
+    parameters = inspect.signature(function).parameters.values()
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    for k in places:
+        if not -len(names) <= k < len(names):
+            raise UsageError(Diagnostic(f"the function has no parameter number {k}", expected=f"a number below {len(names)}"))
+    return tuple(names[k] for k in places)
+
+
 def _signature(leaf: Any) -> Any:
     """What a program is compiled for: shape and dtype of an array; the type alone of a Python number, whose dtype is weak."""
     dtype = getattr(leaf, "dtype", None)

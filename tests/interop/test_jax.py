@@ -93,6 +93,10 @@ def test_jit_static_arguments_keys_and_no_leaves() -> None:
     assert (jax.random.key_data(split) == jax.random.key_data(jax.random.split(key)[1])).all()
     with pytest.raises(dx.UsageError, match="no parameter 'm'"):
         dx.jit(f, static_argnames="m")
+    for numbers in ((1, 2), (-1, -2)):
+        close(dx.jit(f, static_argnums=numbers)(X, 2, "sum"), f(X, 2, "sum"))
+    with pytest.raises(dx.UsageError, match="no parameter number 3"):
+        dx.jit(f, static_argnums=3)
 
 
 def test_jit_inside_jax_is_the_function() -> None:

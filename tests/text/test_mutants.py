@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import random
 import struct
 import warnings
 import zipfile
@@ -24,6 +25,8 @@ from deepx_graph.text.mindir.lower import place_of
 from deepx_graph.text.mindir.schema import Attribute
 from tests.support.memory_bound import memory_of
 from tests.support.mutant_trials import WRITERS, run, written
+from tests.support.stablehlo_suite import ADD
+from tests.support.xla_texts import LOOP, REDUCE
 
 SAMPLED = 1000
 WHOLE = int(os.environ.get("DEEPX_GRAPH_MUTANTS", "20000"))
@@ -245,3 +248,64 @@ def test_locations_in_dumps_have_lines_of_some_length() -> None:
 def test_queries_take_numbers_of_some_length(word: str) -> None:
     with contextlib.suppress(DeepxGraphError):
         parse_query(word)
+
+
+# --- binary files -----------------------------------------------------------------------------------------------------
+
+
+def binaries() -> list[tuple[str, bytes]]:
+    """Programs as the bytes of files, small enough that most bytes mean something."""
+    found = [(f"{name} {form}", programs.encoded(dx.loads(text), form))
+             for name, text in (("loop", LOOP), ("add", ADD), ("reduce", REDUCE)) for form in ("mlirbc", "onnx")]
+    block = dx.trace(lambda x, w: dx.xp.exp(x @ w) / dx.xp.sum(dx.xp.abs(x), axis=1, keepdims=True), "f32[2,3]", "f32[3,2]")
+    return [*found, ("block onnx", programs.encoded(block, "onnx"))]
+
+
+def damaged(data: bytes, rng: random.Random) -> bytes:
+    """Cut off, with bits turned, bytes replaced, or a piece of itself put in."""
+    made, at = bytearray(data), rng.randrange(len(data))
+    match rng.randrange(4):
+        case 0:
+            return data[:at]
+        case 1:
+            for _ in range(rng.randint(1, 3)):
+                made[rng.randrange(len(made))] ^= 1 << rng.randrange(8)
+        case 2:
+            for _ in range(rng.randint(1, 4)):
+                made[rng.randrange(len(made))] = rng.choice((0, 1, 127, 128, 255))
+        case _:
+            start = rng.randrange(len(data))
+            made[at : at + rng.randint(0, 8)] = data[start : start + rng.randint(1, 8)]
+    return bytes(made)
+
+
+def read_damaged(count: int) -> None:
+    """Reads so many damaged files of each binary; whatever is wrong with them is a diagnostic."""
+    for name, data in binaries():
+        rng, read = random.Random(name), 0
+        for k in range(count):
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    dx.loads(damaged(data, rng))
+                read += 1
+            except DeepxGraphError:
+                pass
+            except Exception as e:
+                raise AssertionError(f"{name}, mutant {k}") from e
+        assert read < count
+
+
+def test_damaged_binaries_sampled() -> None:
+    read_damaged(40)
+
+
+@pytest.mark.conformance
+def test_damaged_binaries() -> None:
+    read_damaged(WHOLE // 10)
+
+
+def test_damaged_binaries_take_no_memory() -> None:
+    """A length that a file does not have is refused before anything of it is made."""
+    with memory_of(64 << 20):
+        read_damaged(10)

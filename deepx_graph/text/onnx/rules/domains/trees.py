@@ -26,7 +26,7 @@ Key = Hashable
 
 
 @dataclass(frozen=True)
-class Branch:
+class TreeSplit:
     """A question about one feature; `comparison` is empty where it is whether the feature is one of the `members`."""
 
     feature: int
@@ -43,7 +43,7 @@ Leaf = Sequence[tuple[int, float]]
 """Targets and what the leaf adds to them."""
 
 
-def _totals(c: NodeContext, roots: Sequence[Key], nodes: Mapping[Key, Branch | Leaf], targets: int) -> Node:
+def _totals(c: NodeContext, roots: Sequence[Key], nodes: Mapping[Key, TreeSplit | Leaf], targets: int) -> Node:
     """What the leaves add up to, [rows, targets]. Raises InferError for nodes that are no trees."""
     x, rows = c.node(), c.shape()[0]
     kind = c.type().with_dims((rows,)).with_dtype(F32)
@@ -57,7 +57,7 @@ def _totals(c: NodeContext, roots: Sequence[Key], nodes: Mapping[Key, Branch | L
             if visited > len(nodes) + len(roots) or at not in nodes:
                 raise InferError("the nodes of a tree form a cycle, or name one that there is not", expected="a tree")
             node = nodes[at]
-            if not isinstance(node, Branch):
+            if not isinstance(node, TreeSplit):
                 for target, weight in node:
                     if not 0 <= target < targets:
                         raise InferError(f"a leaf adds to target {target}", expected=f"0 to {targets - 1}")
@@ -70,7 +70,7 @@ def _totals(c: NodeContext, roots: Sequence[Key], nodes: Mapping[Key, Branch | L
     return c(ops.concatenate, *(c.add_axes(t, (1,)) for t in totals), dimension=1)
 
 
-def _answer(c: NodeContext, node: Branch, value: Node) -> Node:
+def _answer(c: NodeContext, node: TreeSplit, value: Node) -> Node:
     if node.comparison:
         hit = c(ops.compare, value, c.like(node.split, value), direction=node.comparison)
     else:
@@ -96,10 +96,10 @@ def _trees(c: NodeContext) -> Node:
     yes, no = ((c.ints(f"nodes_{side}nodeids"), c.ints(f"nodes_{side}leafs")) for side in ("true", "false"))
     missing = c.ints("nodes_missing_value_tracks_true", (0,) * len(modes))
     sets = _members(c, modes)
-    nodes: dict[Key, Branch | Leaf] = {(True, k): [(target, float(weights[k]))] for k, target in enumerate(of)}
+    nodes: dict[Key, TreeSplit | Leaf] = {(True, k): [(target, float(weights[k]))] for k, target in enumerate(of)}
     for k, mode in enumerate(modes):
         ways = (bool(yes[1][k]), yes[0][k]), (bool(no[1][k]), no[0][k])
-        nodes[False, k] = Branch(features[k], _COMPARISONS[int(mode)], float(splits[k]), sets.get(k, ()), bool(missing[k]), ways)
+        nodes[False, k] = TreeSplit(features[k], _COMPARISONS[int(mode)], float(splits[k]), sets.get(k, ()), bool(missing[k]), ways)
     roots = [(not len(modes), root) for root in c.ints("tree_roots")]
     made = c.cast(_totals(c, roots, nodes, targets), c.dtype())
     return made if aggregate == 1 else c(ops.divide, made, c.like(len(roots), made))
@@ -142,15 +142,15 @@ def _named_trees(c: NodeContext, kind: str, targets: int) -> Node:
     missing = c.ints("nodes_missing_value_tracks_true", (0,) * len(keys)) or (0,) * len(keys)
     rows = zip(keys, trees, c.texts("nodes_modes"), c.ints("nodes_featureids"), c.reals("nodes_values"),
                c.ints("nodes_truenodeids"), c.ints("nodes_falsenodeids"), missing, strict=True)
-    nodes: dict[Key, Branch | Leaf] = {}
+    nodes: dict[Key, TreeSplit | Leaf] = {}
     for key, tree, mode, feature, value, yes, no, tracks in rows:
         if mode == "LEAF":
             nodes[key] = leaves.get(key, [])
         elif mode in _WORDS:
-            nodes[key] = Branch(feature, _WORDS[mode], float(np.float32(value)), (), bool(tracks), ((tree, yes), (tree, no)))
+            nodes[key] = TreeSplit(feature, _WORDS[mode], float(np.float32(value)), (), bool(tracks), ((tree, yes), (tree, no)))
         else:
             raise InferError(f"a node of a tree asks '{mode:.40}'", expected=" | ".join(_WORDS))
-    inner = {way for n in nodes.values() if isinstance(n, Branch) for way in n.ways}
+    inner = {way for n in nodes.values() if isinstance(n, TreeSplit) for way in n.ways}
     roots = dict(zip(reversed(trees), reversed(keys), strict=True))  # the first node of each
     if any(key in inner for key in roots.values()):
         raise InferError("the nodes of a tree form a cycle", expected="a tree, whose first node is below no other")

@@ -246,18 +246,27 @@ def _own_times(profile: ForeignProfile, events: Sequence[Events]) -> list[float]
 
 
 def _by_name(profile: ForeignProfile, function: Function) -> tuple[list[Events], list[list[Node]]]:
-    """The nodes whose name, or name in the text, an event has; of a fusion of compiled HLO those of its computation."""
+    """The nodes whose name, or name in the text, an event has; of a fusion of compiled HLO those of its computation.
+
+    torch writes the modules around an operator before its name, onnxruntime what it fused behind it.
+    """
     called: dict[str, list[Node]] = defaultdict(list)
+    places: dict[str, set[str]] = defaultdict(set)
     lines: dict[int, list[Node]] = defaultdict(list)
     for n in function.nodes:
         if n.op is not PARAM and n.op is not CONSTANT:
             for name in {n.name, *(s.place.label for s in n.origin.spans if s.place is not None)}:
                 called[name].append(n)
+                places[name.rpartition("/")[2]].add(name)
             if n.span is not None:
                 lines[n.span.line].append(n)
     source = next((n.span.source for n in function.nodes if n.span is not None), None)
     ranges = _fusion_lines(source.text) if source is not None and not source.binary and profile.runtime == "XLA" else {}
-    nodes = [called.get(name) or [n for k in ranges.get(name, ()) for n in lines.get(k, ())] for name in profile.kernels]
+    for last, names in places.items():
+        if len(names) == 1 and last not in called:
+            called[last] = called[next(iter(names))]
+    nodes = [called.get(name) or called.get(name.rpartition("/")[0]) or
+             [n for k in ranges.get(name, ()) for n in lines.get(k, ())] for name in profile.kernels]  # fmt: skip
     return list(profile.kernels.values()), nodes
 
 

@@ -61,6 +61,16 @@ def test_onnxruntime_by_the_name_of_the_node(tmp_path: Path) -> None:
     assert rows["lost"].node is None and found.matched == pytest.approx(0.5)
 
 
+def test_onnxruntime_by_names_without_modules_and_with_what_was_fused(tmp_path: Path) -> None:
+    """As it names the nodes of a model by torch's exporter, whose scopes are metadata; a name that two nodes have tells nothing."""
+    names = ("exp", "tanh/SomeFusion", "jit(f)/Net/second/add/OtherFusion", "add")
+    events = [event(f"{name}_kernel_time", 2.0, cat="Node") for name in names for _ in range(2)]
+    twice = MODEL.replace("Net/first/exp", "Net/first/add")
+    found = {r.name: r.node and r.node.op.name for r in overlay(tmp_path, events).rows}
+    assert found == {"exp": "exponential", "tanh/SomeFusion": "tanh", "jit(f)/Net/second/add/OtherFusion": "add", "add": "add"}
+    assert {r.name: r.node for r in overlay(tmp_path, events, twice).rows}["add"] is None
+
+
 def test_xla_by_instructions_and_the_computations_that_they_call(tmp_path: Path) -> None:
     thunks = [event("thunk", dur, args={"hlo_op": name}) for dur, name in ((3.0, "exp_tanh_fusion"), (1.0, "n"))]
     found = overlay(tmp_path, thunks, COMPILED)

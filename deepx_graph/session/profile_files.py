@@ -323,10 +323,18 @@ def _by_scope(profile: ForeignProfile, function: Function) -> tuple[list[Events]
             same = [(inside[0][1], where)]
         elif not same and len(inside) == len(there):
             same = [(m, by_place) for (_, m), by_place in zip(inside, there.values(), strict=True)]
+        elif not same:  # what was folded away has no scope: those with modules in them can still be counted
+            same = _with_modules([m for _, m in inside], list(there.values()))
         for module, tree in same:
             found[module.path] = tree.nodes
             stack.append((module, tree))
     return list(profile.modules.values()), [found.get(path, []) for path in profile.modules]
+
+
+def _with_modules(modules: Sequence[_Tree], scopes: Sequence[_Tree]) -> list[tuple[_Tree, _Tree]]:
+    """In order, those that have modules inside, where there are as many of both."""
+    here, there = ([tree for tree in trees if tree.inside] for trees in (modules, scopes))
+    return list(zip(here, there, strict=True)) if len(here) == len(there) else []
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------

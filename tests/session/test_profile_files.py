@@ -92,6 +92,19 @@ def test_pytorch_by_modules_in_order_without_the_time_of_what_is_inside(tmp_path
         "Net_0": 20, "Net_0/Linear_0": 20, "Net_0/Block_0": 35, "Net_0/Block_0/Tanh_0": 25}
 
 
+def test_pytorch_where_a_module_was_folded_away(tmp_path: Path) -> None:
+    """What has modules in it is still found in order; which of the others is gone cannot be told."""
+    events = []
+    for run in range(3):
+        t = run * 1000.0
+        events += [event("nn.Module: Net_0", 100.0, t), event("nn.Module: Embedding_0", 5.0, t + 1),
+                   event("nn.Module: Linear_0", 20.0, t + 9), event("nn.Module: Block_0", 60.0, t + 30),
+                   event("nn.Module: Tanh_0", 25.0, t + 31)]  # fmt: skip
+    scopes = {r.name: r.scope for r in overlay(tmp_path, events).rows}
+    assert scopes == {"Net_0": "", "Net_0/Embedding_0": "", "Net_0/Linear_0": "", "Net_0/Block_0": "Net/second",
+                      "Net_0/Block_0/Tanh_0": "Net/second/inner"}  # fmt: skip
+
+
 def test_a_loop_counts_as_often_as_it_runs(tmp_path: Path) -> None:
     found = overlay(tmp_path, [event("k", 1.0, args={"hlo_op": name}) for name in ("n", "n", *["t"] * 8)], COMPILED)
     assert {r.name: (r.calls, r.seconds) for r in found.rows} == {"n": (1, 1e-6), "t": (4, 4e-6)}

@@ -20,7 +20,7 @@ from typing import Literal
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.ops.data.fusion import kernel_body
-from deepx_graph.types import TensorType, is_state
+from deepx_graph.types import is_state
 
 Phase = Literal["", "forward", "backward"]
 Path = tuple[str, ...]
@@ -164,17 +164,20 @@ def name_scopes(function: Function) -> Mapping[Node, NameScope]:
                 found[n] = users[0]
     for n in function.nodes:
         if n not in found and n.inputs:
-            found[n] = next((found.get(i, ROOT) for i in reversed(n.inputs) if i in found or _is_weight(i)), ROOT)
+            found[n] = next((found.get(i, ROOT) for i in reversed(n.inputs) if i in found or _of_the_model(i)), ROOT)
     for n in function.nodes:
         if n not in found:
             found[n] = next((found[u] for u in function.users[n]), ROOT)
     return found
 
 
-def _is_weight(node: Node) -> bool:
-    """Whether it is an array of the model's own, of a name that tells no scope: then what takes it has none either."""
-    part_of_operator = node.span is not None and node.span.place is not None and bool(node.span.place.kind)
-    return node.op is CONSTANT and isinstance(node.type, TensorType) and node.type.rank != 0 and not part_of_operator
+def _of_the_model(node: Node) -> bool:
+    """Whether it is a constant of the program's own, of a name that tells no scope: what takes it has none either.
+
+    One that an operator of the source was read with says nothing.
+    """
+    place = node.span.place if node.span is not None else None
+    return node.op is CONSTANT and not (place is not None and place.kind)
 
 
 def _told(node: Node) -> NameScope | None:

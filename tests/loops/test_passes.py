@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepx_graph.ir import Builder, Op
+from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.loops import Affine, LoopBuilder, LoopProgram, NotExpressible, Scalar, ScalarConst, accumulate
 from deepx_graph.loops.builder import memory
 from deepx_graph.loops.interpret import interpret
@@ -18,8 +18,9 @@ from deepx_graph.loops.passes import flatten_loops, split_folds, split_guards, v
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import Combine, Conditional, For, Let, Load, Store, walk
 from deepx_graph.loops.tensor import LazyTensor, in_memory
-from deepx_graph.ops import OPS
-from deepx_graph.types import BOOL, F64, I64, DType
+from deepx_graph.ops import OPS, add, broadcast_in_dim, divide, exponential, maximum, subtract
+from deepx_graph.ops.contract.reduce import reduction
+from deepx_graph.types import BOOL, F32, F64, I64, DType, TensorType
 from tests.support.laws import alone, constants, samples
 
 SIZES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13)
@@ -242,6 +243,20 @@ def test_columns_are_summed_side_by_side() -> None:
     assert all(s.high.constant == TILE for s in innermost)
     loads = [s for loop in innermost for s in walk(loop.body) if isinstance(s, Load) and s.buffer.role == "argument"]
     assert [s.index[-1].stride(loop.axis) for loop in innermost for s in walk(loop.body) if s in loads] == [1]
+
+
+@pytest.mark.parametrize("shape", [(70, 6), (8, 70, 6), (2, 3, 70, 6), (3, 4, 6), (2, 2, 3, 2, 6)], ids=str)
+def test_a_softmax_of_any_rank_is_one_nest(shape: tuple[int, ...]) -> None:
+    """However many axes number the rows: what is stored for a row stays with it."""
+    b, axis = Builder(), len(shape) - 1
+    x = b.param(0, TensorType(F32, shape))
+
+    def spread(row: Node) -> Node:
+        return b(broadcast_in_dim, row, shape=shape, broadcast_dimensions=tuple(range(axis)))
+
+    e = b(exponential, b(subtract, x, spread(reduction(b, maximum, x, (axis,)))))
+    program = lower(Function("softmax", (x,), (b(divide, e, spread(reduction(b, add, e, (axis,)))),)))
+    assert len(optimised(program).body) == 1 and not program.scratch
 
 
 def test_rows_are_summed_as_they_lie() -> None:

@@ -32,7 +32,7 @@ from deepx_graph.loops.program import (
     reads,
     walk,
 )
-from deepx_graph.loops.scalar import Affine, ScalarVar, affine
+from deepx_graph.loops.scalar import Affine, Scalar, ScalarVar, affine
 from deepx_graph.types import I64
 
 LONG_ROW = 256
@@ -141,6 +141,35 @@ def flattened(loop: For, fresh: Fresh, longest: int = LONG_ROW) -> For | None:
                 copy.index = (affine(copier.scalar(rest)) + affine(axis) * stride,)
         body.append(copy)
     return For(axis, Affine(), Affine((), n * m), body, loop.parallel)
+
+
+def collapsed(loop: For, fresh: Fresh) -> For | None:
+    """A nest over rows, which are loops themselves, with its two outer axes as one; None where accesses leave gaps."""
+    *lets, inner = loop.body
+    if not isinstance(inner, For) or not (loop.parallel and inner.parallel) or not all(isinstance(s, Let) for s in lets):
+        return None
+    if loop.low != Affine() or inner.low != Affine() or loop.high.terms or inner.high.terms or inner.high.constant < 1:
+        return None
+    size, gone = inner.high.constant, {loop.axis, inner.axis, *(s.target for s in lets if isinstance(s, Let))}
+    accesses: list[tuple[Load | Store, Affine]] = []
+    for s in walk(inner.body):
+        read: set[ScalarVar] = {x for x in reads(s) if isinstance(x, ScalarVar)}
+        if isinstance(s, (Load, Store)):
+            at = position_in(s.buffer, s.index)
+            rest = at - (affine(loop.axis) * size + affine(inner.axis)) * at.stride(inner.axis)
+            read = {v for v, _ in rest.terms} | (_variables(s.value) if isinstance(s, Store) else set())
+            accesses.append((s, rest + affine(inner.axis) * at.stride(inner.axis)))
+        if not gone.isdisjoint(read):
+            return None
+    for s, at in accesses:
+        s.index = (at,)
+    axis = fresh.var(I64, 0, loop.high.constant * size - 1)
+    body = Copier(fresh, {inner.axis: affine(axis)}).block(inner.body)
+    return For(axis, Affine(), Affine((), loop.high.constant * size), body, parallel=True)
+
+
+def _variables(x: Scalar) -> set[ScalarVar]:
+    return {v for v, _ in x.terms} if isinstance(x, Affine) else {x} if isinstance(x, ScalarVar) else set()
 
 
 def _goes_on(s: Statement, outer: ScalarVar, inner: ScalarVar, size: int) -> bool:

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from deepx_graph.loops.builder import LEAST_SHARE
+from deepx_graph.loops.passes.flatten_loops import collapsed
 from deepx_graph.loops.passes.forward_stores import forwarded
 from deepx_graph.loops.passes.rewrite import Copier, Fresh
 from deepx_graph.loops.program import (
@@ -44,9 +46,21 @@ MOST_LOCAL = 1 << 18
 
 def fuse_loops(program: LoopProgram) -> LoopProgram:
     """The program with loops that are fused, in place."""
-    program.body = _fused(program.body, Fresh(program), outermost=True)
+    fresh = Fresh(program)
+    program.body = _fused([_shared_out(s, fresh) for s in program.body], fresh, outermost=True)
     _contract(program)
     return program
+
+
+def _shared_out(s: Statement, fresh: Fresh) -> Statement:
+    """A loop whose rows are loops, with as many iterations as a nest of elements has in its outermost loop."""
+    while isinstance(s, For) and not s.high.terms and s.high.constant < LEAST_SHARE and any(
+            isinstance(row, For) for each in s.body if isinstance(each, For) for row in each.body):
+        found = collapsed(s, fresh)
+        if found is None:
+            break
+        s = found
+    return s
 
 
 def _fused(body: Sequence[Statement], fresh: Fresh, *, outermost: bool = False) -> list[Statement]:

@@ -102,6 +102,25 @@ def _scaled(number: float | None, base: int, units: Sequence[str]) -> str:
     return f"{number:.3g}{unit}" if abs(number) < 99.95 else f"{number:.0f}{unit}"
 
 
+class TextReport:
+    """A result that tells itself in lines: `print` shows them all, its `repr` the first."""
+
+    def lines(self) -> Iterable[str]:
+        """The report."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def __repr__(self) -> str:
+        first = next(iter(self.lines()), "nothing")
+        return f"<{type(self).__name__}: {first if len(first) <= REPR_LINE else first[: REPR_LINE - 1] + '…'}>"
+
+
+REPR_LINE = 80
+"""Characters of a report that its `repr` shows."""
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
     """A text that was read, with its display name (a path, or `<stdin>`); or a binary file, whose bytes may be mapped memory."""

@@ -18,7 +18,7 @@ import numpy as np
 from deepx_graph.analysis.liveness import liveness
 from deepx_graph.analysis.name_scopes import NameScope, name_scopes
 from deepx_graph.analysis.scopes import Loops
-from deepx_graph.errors import counted, printable
+from deepx_graph.errors import TextReport, counted, printable
 from deepx_graph.ir import Module, Node, describe
 from deepx_graph.ir.node import reachable
 from deepx_graph.ir.structure import CONSTANT, value_of
@@ -85,8 +85,8 @@ class NonfiniteOrigin:
             yield from (f"  {line}" for line in rest)
 
 
-@dataclass(frozen=True)
-class NonfiniteReport:
+@dataclass(frozen=True, repr=False)
+class NonfiniteReport(TextReport):
     """Which outputs are not finite, the sources that reach them, in the order of the run, and how many others reach none."""
 
     outputs: tuple[tuple[str, int, int], ...]

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import DeepxGraphError, UsageError, printable
+from deepx_graph.errors import DeepxGraphError, TextReport, UsageError, printable
 from deepx_graph.ir import Builder, Function, Module, Node, Origin, describe
 from deepx_graph.ir.evaluation import evaluation
 from deepx_graph.ir.node import reachable
@@ -71,8 +71,8 @@ class NodeError:
         return self.total / max(self.operands, _rounding(self.node)) if self.total else 0.0
 
 
-@dataclass(frozen=True)
-class RoundingReport:
+@dataclass(frozen=True, repr=False)
+class RoundingReport(TextReport):
     """The relative error of each output (name, error), every operation on floats, and how much of the error they explain."""
 
     outputs: tuple[tuple[str, float], ...]

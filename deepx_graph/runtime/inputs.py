@@ -26,6 +26,9 @@ class Port:
     name: str
     type: Type
 
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.type}>"
+
 
 def ports_of(named: Iterable[tuple[str, Type]]) -> tuple[Port, ...]:
     """The ports of named values: their leaves, states left out."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from deepx_graph.errors import printable, sized
+from deepx_graph.errors import counted, printable, sized
 from deepx_graph.ir import Node
 from deepx_graph.ir.function import InNotebook
 from deepx_graph.literal import Array
@@ -122,6 +122,9 @@ class Profile(InNotebook):
 
     def __init__(self) -> None:
         self._meters: dict[Node, _Meter] = {}
+
+    def __repr__(self) -> str:
+        return f"<profile of {counted(len(self._meters), 'kernel')}>"
 
     def measured(self, function: str, node: Node, kernel: KernelFn, engine: Engine | None = None) -> KernelFn:
         """The kernel, timed. The engine, which made it, is asked how it runs and how long it should take."""

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from deepx_graph.errors import DeepxGraphError, Diagnostic, LimitError, UsageError, counted, printable
+from deepx_graph.errors import DeepxGraphError, Diagnostic, LimitError, TextReport, UsageError, counted, printable
 from deepx_graph.ir import Module
 from deepx_graph.literal import Array
 from deepx_graph.numerics.double import widened
@@ -58,8 +58,8 @@ class Witness:
     """`double` where the difference shows in double precision only."""
 
 
-@dataclass(frozen=True)
-class Equivalence:
+@dataclass(frozen=True, repr=False)
+class Equivalence(TextReport):
     """The answer. True unless the programs are different; `evidence` says in a sentence what it rests on."""
 
     kind: Kind
@@ -89,10 +89,6 @@ class Equivalence:
             yield str(self.algebra)
         if self.departure is not None:
             yield from self.departure.lines()
-
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
-
 
 def equivalent(a: Module, b: Module, inputs: Mapping[str, Any] | None = None, *, count: int = 8, seed: int = 0,
                max_bytes: int | None = None) -> Equivalence:

@@ -48,6 +48,9 @@ PIECE = 1 << 24
 SAMPLE = 1 << 16
 """How many leading characters recognition looks at."""
 
+SURE = 0.9
+"""How likely a text is of a language that it is said to look like."""
+
 HEAD = 1024
 """How many leading bytes tell the kind of a binary file."""
 
@@ -189,11 +192,26 @@ def read(source: Source, format: str | None = None, options: ReadOptions | None 
     with no_collection():
         try:
             return (chosen or FORMATS[_recognise(source)]).read(source, options)
+        except (ParseError, VerifyError) as e:
+            other = chosen and _other_language(source, chosen)
+            if not other or isinstance(e, InferError):
+                raise
+            first, *more = e.diagnostics
+            noted = replace(first, notes=(*first.notes, f"this looks like {other}, and was read as {format}"))
+            raise type(e)(noted, *more) from None
         except ValueError as e:
             if "integer string conversion" not in str(e):
                 raise
             limit = sys.get_int_max_str_digits()
             raise LimitError(f"{source.name} holds a whole number of more than {limit} digits") from None
+
+
+def _other_language(source: Source, chosen: Format) -> str | None:
+    """The language that a text is surely in, where it does not look like that which was chosen."""
+    sample = source.text[:SAMPLE]
+    if source.data is not None or chosen.detect(sample) > 0:
+        return None
+    return next((name for name, f in FORMATS.items() if f.detect(sample) >= SURE), None)
 
 
 def _recognise(source: Source) -> str:

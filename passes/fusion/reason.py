@@ -107,6 +107,9 @@ class Reason:
     def __str__(self) -> str:
         return f"{self.kind.value}: {self.message}"
 
+    def __repr__(self) -> str:
+        return f"<Reason: {self.kind.value}>"
+
 
 def describe(node: Node, nameless: str) -> str:
     """`'name' (op, file:line:column (model.py:42))`; `nameless` instead of a name where there is none."""

@@ -14,6 +14,7 @@ import pytest
 import deepx_graph as dx
 from deepx_graph import api, ops
 from deepx_graph.errors import DeepxGraphError
+from tests.support.paths import ROOT
 
 MODULE = dx.loads("anf 1\n(entry @main)\n(define public (@main (%x : f32[2,n])) -> ((%y : f32[2,n]))\n"
                   "  (let (%y : f32[2,n] (sine %x))\n  (values %y)))\n", "anf")  # fmt: skip
@@ -128,3 +129,12 @@ def test_odd_inputs_of_a_program_are_reported() -> None:
         for arguments, named in (((odd,), {}), ((), {"x": odd}), ((odd, odd), {}), ((), {"nosuch": odd})):
             with pytest.raises(DeepxGraphError):
                 compiled(*arguments, **named)
+
+
+@pytest.mark.parametrize(("right", "wrong", "file"), [
+    ("hlo", "stablehlo", "resnet18.hlo"), ("stablehlo", "hlo", "black_scholes.mlir"), ("deepx", "relay", "transformer_block.dx"),
+])  # fmt: skip
+def test_a_text_that_is_read_in_the_wrong_language_is_told_what_it_looks_like(right: str, wrong: str, file: str) -> None:
+    text = (ROOT / "examples" / file).read_text()
+    with pytest.raises(DeepxGraphError, match=f"this looks like {right}, and was read as {wrong}"):
+        dx.loads(text, wrong)

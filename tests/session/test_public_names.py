@@ -17,6 +17,9 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
+from deepx_graph.errors import TextReport
+from deepx_graph.interop.jax import JitFunction
+from deepx_graph.runtime.aot.executable import Executable
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.types import F32, tensor
 from tests.support import viz_modules as programs
@@ -210,3 +213,25 @@ def test_what_the_command_line_knows_are_functions() -> None:
 def test_slips_are_reported(call: Any) -> None:
     with pytest.raises(dx.DeepxGraphError):
         call(programs.straight())
+
+
+def test_results_are_brief_at_the_prompt_and_print_as_their_reports(tmp_path: Path) -> None:
+    """For every class that a public function gives."""
+    m, n = (dx.trace(f, "f32[4,4]", "f32[4,4]") for f in (lambda x, y: dx.xp.exp(x @ y) - 1, lambda x, y: dx.xp.sin(x @ y)))
+    inputs = {"x": np.eye(4, dtype=np.float32), "y": np.ones((4, 4), np.float32)}
+    compiled = dx.compile(m, engine="numpy", optimize=False, profile=True)
+    compiled(**inputs)
+    first, last = m.entry.nodes[2], m.entry.results[0]
+    shown = [
+        dx.info(m), dx.diff(m, n), dx.diff(m, n, as_written=True), dx.why(m), dx.why(m, first, last, pipeline=""),
+        dx.check(m, ["ops<=1", "ops<=99"]), dx.equivalent(m, n, inputs), dx.explain_nan(m, inputs), dx.explain_error(m, inputs),
+        dx.bisect(m, samples=1), dx.memory(), compiled, compiled.profile, dx.draw(m, format="svg"), dx.check_grad(m, samples=1),
+        m, m.entry, first, compiled.inputs[0],
+    ]  # fmt: skip
+    if has_native():
+        shown.append(dx.build(m, tmp_path / "model.o"))
+    assert {type(value) for value in shown} >= set(results()) - {JitFunction, Executable}
+    for value in shown:
+        assert len(repr(value)) < 130 and "\n" not in repr(value), type(value)
+        if isinstance(value, TextReport):
+            assert str(value) == "\n".join(value.lines())

@@ -13,7 +13,7 @@ from typing import Any
 
 import llvmlite.binding
 
-from deepx_graph.errors import Diagnostic, RunError, UsageError, printable
+from deepx_graph.errors import Diagnostic, RunError, UsageError, printable, sized
 from deepx_graph.files import write_file
 from deepx_graph.runtime.aot.entry import BAD_POINTER, BAD_WORKSPACE
 from deepx_graph.runtime.inputs import Port
@@ -41,6 +41,9 @@ class BuiltProgram:
     """How many share the work; of several the function takes a fourth argument (`entry.POOL_WORDS`)."""
     symbols: tuple[str, ...] = ()
     """The functions of these libraries that it calls."""
+
+    def __repr__(self) -> str:
+        return f"<built {self.name}: {sized(len(self.code))} for {self.processor.cpu}>"
 
     @cached_property
     def header(self) -> str:

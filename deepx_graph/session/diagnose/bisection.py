@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from deepx_graph.errors import DeepxGraphError, UsageError, counted, printable
+from deepx_graph.errors import DeepxGraphError, TextReport, UsageError, counted, printable
 from deepx_graph.ir import Module
 from deepx_graph.literal import Array
 from deepx_graph.passes.pipeline import format_pass, parse_pipeline, run_pipeline
@@ -62,8 +62,8 @@ class Inputs:
         return self if self.given is not None else replace(self, kept=tuple(k for k, s in enumerate(drawn) if id(s) in short))
 
 
-@dataclass(frozen=True)
-class Bisection:
+@dataclass(frozen=True, repr=False)
+class Bisection(TextReport):
     """What was found: `search` over the stages, the place inside the pass, the rewrite where it is one of ours, and how the results
     of the machine differ from the last stage (`machine`) where these were given."""
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from deepx_graph.errors import printable
+from deepx_graph.errors import TextReport, counted, printable
 from deepx_graph.ir import Function, Module, Node, describe
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, PARAM
 
@@ -36,8 +36,8 @@ class Change:
         return f"{SIGNS[self.kind]} {self.text}"
 
 
-@dataclass(frozen=True)
-class Difference:
+@dataclass(frozen=True, repr=False)
+class Difference(TextReport):
     """All changes, and how many nodes differ only because one that they need does. False when there is nothing."""
 
     changes: tuple[Change, ...] = ()
@@ -48,6 +48,9 @@ class Difference:
 
     def __bool__(self) -> bool:
         return bool(self.changes)
+
+    def __repr__(self) -> str:
+        return f"<Difference: {counted(len(self.changes), 'change')}, {counted(self.same, 'node')} the same>"
 
     def folded(self) -> list[tuple[Change, int]]:
         """The first of changes that are alike, and how many there are: of one kind, operation and types, as in the equal layers of

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from deepx_graph.errors import Diagnostic, UsageError, printable, sized, suggest
+from deepx_graph.errors import Diagnostic, TextReport, UsageError, counted, printable, sized, suggest
 from deepx_graph.ir import Module
 from deepx_graph.ops import OPS
 from deepx_graph.runtime.program import callees
@@ -193,8 +193,8 @@ class Verdict:
                 "holds": self.holds}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Judgement:
+@dataclass(frozen=True, repr=False)
+class Judgement(TextReport):
     """The verdicts on all budgets; true when all hold."""
 
     verdicts: tuple[Verdict, ...]
@@ -202,9 +202,13 @@ class Judgement:
     def __bool__(self) -> bool:
         return all(v.holds for v in self.verdicts)
 
-    def __str__(self) -> str:
+    def lines(self) -> Iterator[str]:
+        """The verdict on each budget."""
         rows = (("ok" if v.holds else "EXCEEDED", v.budget.text, v.value) for v in self.verdicts)
-        return "\n".join(f"{word:<10}{printable(text):<32}{value:>16,}" for word, text, value in rows)
+        yield from (f"{word:<10}{printable(text):<32}{value:>16,}" for word, text, value in rows)
+
+    def __repr__(self) -> str:
+        return f"<Judgement: {sum(v.holds for v in self.verdicts)} of {counted(len(self.verdicts), 'budget')} hold>"
 
 
 def parse_budget(text: str) -> Budget:

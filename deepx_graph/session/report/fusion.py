@@ -13,7 +13,7 @@ from typing import Any
 
 from deepx_graph.analysis.name_scopes import name_scopes, shares
 from deepx_graph.analysis.work import NEVER, Times, bytes_moved, flops
-from deepx_graph.errors import counted, printable, sized
+from deepx_graph.errors import TextReport, counted, printable, sized
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ops.data.fusion import kernel_body
 from deepx_graph.passes.fusion.fuse import Fuse
@@ -93,8 +93,8 @@ class DeclinedPair:
         return f"{a} {'->' if self.reads else 'beside'} {b}{f' in {self.scope}' if self.scope else ''}: {self.kind}"
 
 
-@dataclass(frozen=True)
-class FusionReport:
+@dataclass(frozen=True, repr=False)
+class FusionReport(TextReport):
     """The kernels of a program, those of most cost first, and the pairs left apart, those that would save most first."""
 
     engine: str

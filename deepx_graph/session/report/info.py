@@ -11,7 +11,7 @@ from typing import Any
 from deepx_graph.analysis.name_scopes import parameter_name, parameter_path
 from deepx_graph.analysis.schedule import schedule
 from deepx_graph.analysis.work import NEVER, bytes_moved, flops, kernels, node_times, open_loops
-from deepx_graph.errors import DeepxGraphError, InferError, counted, human, printable, sized
+from deepx_graph.errors import DeepxGraphError, InferError, TextReport, counted, human, printable, sized
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM, value_of
 from deepx_graph.ops import FAMILY_OF
@@ -85,8 +85,8 @@ class FunctionInfo:
             yield f"  made from {listed}" + (f" and {counted(left, 'more line')}" if left > 0 else "")
 
 
-@dataclass(frozen=True)
-class ModuleInfo:
+@dataclass(frozen=True, repr=False)
+class ModuleInfo(TextReport):
     """What is true of a module: its functions, the entry first, and what one run of it costs with everything that it calls."""
 
     name: str
@@ -113,9 +113,6 @@ class ModuleInfo:
     def to_json(self) -> dict[str, Any]:
         """The same as plain data."""
         return asdict(self) | {"flops": self.flops, "bytes_moved": self.bytes_moved, "open": list(self.open)}
-
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
 
     def lines(self, most: int | None = SHOWN_PORTS) -> Iterator[str]:
         """The facts as text, with at most so many inputs and outputs of each function."""

@@ -79,6 +79,9 @@ class Meaning(InNotebook):
             yield "by module of the models (same, removed, added, changed):"
             yield from (f"  {row}" for row in _rows(differing))
 
+    def __repr__(self) -> str:
+        return f"<Meaning: {self.verdict.value}; {counted(len(self.difference.changes), 'change')}>"
+
     def __bool__(self) -> bool:
         """Whether they are different."""
         return bool(self.difference)

@@ -112,6 +112,9 @@ class OverMesh:
         self.compiled: Compiled | None = None
         """The program of one device, where it is one and runs here."""
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {counted(self.mesh.count, 'device')}>"
+
     def __call__(self, *arrays: Any, **named: Any) -> tuple[Array, ...]:
         """Runs it. Raises RunError for inputs that do not fit, and as the program does."""
         whole = bind(self.inputs, arrays, named)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from deepx_graph.errors import UsageError
+from deepx_graph.errors import TextReport, UsageError
 from deepx_graph.ir import Function, Module, Node, describe
 from deepx_graph.passes.fusion.why import find_node
 from deepx_graph.passes.observer import Record
@@ -20,8 +20,8 @@ from deepx_graph.session.programs import Watch, optimise
 from deepx_graph.session.timeline import reason_of
 
 
-@dataclass(frozen=True)
-class Provenance:
+@dataclass(frozen=True, repr=False)
+class Provenance(TextReport):
     """How a node came about: the rewrites, each of which made what the next one replaced; the last one made the node.
 
     `first` is what the chain begins with: a node as it was read, or one that the pass `pass_` made without numbering rewrites.

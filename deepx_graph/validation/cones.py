@@ -15,6 +15,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -239,6 +240,7 @@ def beyond_rounding(want: Value, got: Value, again: Callable[[], Value]) -> Disc
     return None if pair is None else pair[1]
 
 
+@lru_cache(maxsize=4096)
 def elements(type: Type) -> int:
     """How many elements a value of the type has; more than `LARGEST` where that is not known."""
     tensors = [t for t in leaf_types(type) if isinstance(t, TensorType)]

@@ -81,7 +81,9 @@ FAMILIES: tuple[Draw, ...] = (ordinary, positions, ties, extremes, special)
 
 def varied(dtype: DType, count: int, rng: np.random.Generator) -> Any:
     """Numbers of all families side by side."""
-    families = [np.asarray(draw(dtype, count, rng), object) for draw in FAMILIES]
+    families = [np.asarray(draw(dtype, count, rng)) for draw in FAMILIES]
+    if not dtype.is_differentiable and len({f.dtype.kind for f in families}) > 1:
+        families = [f.astype(object) for f in families]  # no type of numpy holds integers of both signs and of 64 bits
     return np.choose(rng.integers(0, len(families), count), families) if count else families[0]
 
 

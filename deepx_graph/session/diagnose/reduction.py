@@ -146,6 +146,25 @@ def _single_results(trial: Trial) -> Iterator[Trial]:
             yield _rebuilt(trial, {}, {}, [r])
 
 
+def _fewer_results(trial: Trial) -> Iterator[Trial]:
+    """All outputs but some: halves, quarters, and so on to single ones."""
+    results = trial.module.entry.results
+    length = len(results) // 2
+    while length:
+        for at in range(0, len(results), length):
+            yield _rebuilt(trial, {}, {}, results[:at] + results[at + length :])
+        length //= 2
+
+
+def _cleaned(trial: Trial) -> Iterator[Trial]:
+    """Without what nobody reads, columns of loops and branches among it, then simplified."""
+    for pipeline in ("dce", "canonicalize, dce", "clean"):
+        try:
+            yield Trial(run_pipeline(trial.module, parse_pipeline(pipeline)), trial.inputs)
+        except DeepxGraphError:
+            continue
+
+
 def _lower_results(trial: Trial) -> Iterator[Trial]:
     """An output moved down: to any node, those half way down first, then to operands of the outputs."""
     entry = trial.module.entry
@@ -313,5 +332,6 @@ def _ported(module: Module, results: tuple[Node, ...], given: Mapping[str, Array
     return Trial(module.with_functions(functions), {p.name: given[p.name] for p in needed if p.name in given})
 
 
-STEPS = (_single_results, _lower_results, _cut_off, _straightened, _operands_instead, _smaller_constants, _smaller_sizes)
+STEPS = (_single_results, _fewer_results, _cleaned, _lower_results, _cut_off, _straightened, _operands_instead, _smaller_constants,
+         _smaller_sizes)  # fmt: skip
 """The kinds of steps, those that take most away first."""

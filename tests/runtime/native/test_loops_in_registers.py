@@ -285,3 +285,19 @@ def test_a_loop_of_unknown_length_is_done_in_strips(start: int, strip: int, monk
     for _ in range(2):
         assert [int(r) for r in f(*arrays)] == [int(r) for r in wanted]
     assert made, "the loop is cut"
+
+
+@pytest.mark.parametrize("size", [8, 13, 24, 31, 64, 79])
+def test_what_is_added_up_and_then_overwritten_is_read_first(size: int) -> None:
+    """One loop does both: its last iterations, under a mask, must not write before they read."""
+    b = Builder()
+    x = b.param(0, type_of_array(np.zeros(size)))
+
+    def body(k: Node, y: Node, total: Node) -> Sequence[Node]:
+        return b.splat(0, y.type), b(add, total, reduction(b, add, y, (0,)))
+
+    _, zeros, total = counted(b, 3, (x, b.constant(np.float64(0))), body)
+    f = compile(Module((Function("main", (x,), (zeros, total)),), "main"), engine="native")
+    found = f(np.arange(1.0, size + 1))
+    assert float(found[1]) == size * (size + 1) / 2
+    assert not np.asarray(found[0]).any()

@@ -74,7 +74,7 @@ def plan(loop: For, machine: Target) -> VectorPlan | None:
         return None
     stores = [s for s in loop.body if isinstance(s, Store)]
     stored = {s.buffer: position_in(s.buffer, s.index) for s in stores}
-    if len(stored) < len(stores):
+    if len(stored) < len(stores) or _reads_what_it_stored(loop.body):
         return None
     varying = {loop.axis}
     before: list[Statement] = []
@@ -93,6 +93,16 @@ def plan(loop: For, machine: Target) -> VectorPlan | None:
         return None
     lanes = _lanes(inside, machine.register_bytes)
     return VectorPlan(tuple(before), tuple(inside), frozenset(varying), lanes, _side_by_side(inside, lanes, count))
+
+
+def _reads_what_it_stored(body: Sequence[Statement]) -> bool:
+    stored: set[Buffer] = set()
+    for s in body:
+        if isinstance(s, Load) and s.buffer in stored:
+            return True
+        if isinstance(s, Store):
+            stored.add(s.buffer)
+    return False
 
 
 def _fits(s: Statement, axis: ScalarVar, varying: set[ScalarVar], stored: dict[Buffer, Affine], machine: Target) -> bool:
@@ -245,8 +255,6 @@ class VectorLoop:
                     self.values[target] = t.loads(self._addresses(s, at), np_dtype(buffer.dtype), mask)
                 case Let(target):
                     self.values[target] = self._computed(s, at)
-                case Store(_, _, value):
-                    t.stores(self._vector(value, at), self._addresses(s, at), mask, s.buffer in self.past_caches)
         found = []
         for s, start, join, old in zip(combines, starts, joins, olds, strict=True):
             factors = None if mask else self._factors(s)
@@ -256,6 +264,10 @@ class VectorLoop:
             x = self._vector(s.value, at)
             x = x if x.more or len(at) == 1 else of_parts(x.parts * len(at), x.dtype)
             found.append(join(x if mask is None else t.select(VectorValue(mask, BOOL), x, start), old))
+        # Last, as LLVM 22 makes one masked load, at the select, of a masked load and a select: behind stores to what is loaded.
+        for s in self.plan.inside:
+            if isinstance(s, Store):
+                t.stores(self._vector(s.value, at), self._addresses(s, at), mask, s.buffer in self.past_caches)
         return found
 
     def _addresses(self, s: Load | Store, at: Sequence[str]) -> list[str]:

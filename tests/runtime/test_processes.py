@@ -301,9 +301,33 @@ def test_the_store_keeps_its_bounds(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert store.entries(folder)[-1].path == known[0].path
     os.utime(known[1].path, (time.time() - 61 * store.DAY,) * 2)
     assert store.prune(1 << 30)[0] == 1
-    monkeypatch.setenv("DEEPX_GRAPH_CACHE_LIMIT", "0")
+    store.save("e" * 64, b"code")
+    assert store.load("e" * 64) == b"code"
+    monkeypatch.setenv("DEEPX_GRAPH_CACHE_LIMIT", "0")  # off: what is there is not read either
+    assert store.load("e" * 64) is None
     store.save("f" * 64, b"code")
+    monkeypatch.delenv("DEEPX_GRAPH_CACHE_LIMIT")
     assert store.load("f" * 64) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_processes_that_write_one_entry_at_once_leave_a_whole_one(folder: Path) -> None:
+    codes = [bytes([k]) * (100_000 + k) for k in range(4)]
+
+    def writes(code: bytes) -> bool:
+        for _ in range(50):
+            store.save(DIGEST, code)
+        return store.load(DIGEST) in codes
+
+    results: list[int] = []
+    threads = [threading.Thread(target=lambda c=c: results.append(in_child(lambda: writes(c)))) for c in codes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [0] * len(codes)
+    assert store.load(DIGEST) in codes
+    assert [p.name for p in folder.iterdir()] == [f"{DIGEST}.o"]
 
 
 def test_the_command_shows_bounds_and_clears_it(entry: Path, run: Run) -> None:  # noqa: F811

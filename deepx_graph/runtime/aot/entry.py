@@ -37,6 +37,9 @@ OK, BAD_WORKSPACE, BAD_POINTER = range(3)
 ITERATE = "iterate"
 """The plan's own function."""
 
+PART = 256
+"""Lines of a function of the entry: LLVM's time for a function grows with the square of its stores."""
+
 UNLIMITED = 1 << 62
 """Jumps back in one call: it returns only when it is done."""
 
@@ -48,6 +51,27 @@ entry:
 }
 """
 """Work that several threads would share, done by one."""
+
+LACKS = """define internal i1 @lacks(ptr %arrays, i64 %count) {
+entry:
+  br label %head
+head:
+  %k = phi i64 [0, %entry], [%next, %body]
+  %more = icmp ult i64 %k, %count
+  br i1 %more, label %body, label %none
+body:
+  %at = getelementptr ptr, ptr %arrays, i64 %k
+  %data = load ptr, ptr %at
+  %next = add i64 %k, 1
+  %missing = icmp eq ptr %data, null
+  br i1 %missing, label %some, label %head
+some:
+  ret i1 true
+none:
+  ret i1 false
+}
+"""
+"""Whether one of so many pointers is null."""
 
 POOL_WORDS = {SHARE: 0, POOL: 8}
 """Where the entry finds what words hold, in what it is given to have work shared out."""
@@ -87,6 +111,10 @@ class EntryLayout:
                            threads)
 
 
+def _definition(head: str, lines: Sequence[str]) -> str:
+    return "\n".join([f"define {head} nounwind {{", "entry:", *lines, "}"])
+
+
 def entry_text(plan: LoopPlan, params: int, name: str, symbol: Callable[[int], str], layout: EntryLayout) -> str:
     """The IR of `name`, which takes so many arguments. `symbol` is the name of a machine function of a kernel, by its address."""
     return _Entry(plan, params, symbol, layout).text(name)
@@ -98,21 +126,33 @@ class _Entry:
         self.t = IRBuilder(1)
         self.data: dict[str, str] = {}
         """The names of constants, by how they are written."""
+        self.parts: list[list[str]] = []
+        """The lines of the functions that make what the plan's function reads."""
 
     def text(self, name: str) -> str:
-        self._check()
+        alone = self.layout.threads == 1
+        taken = f"ptr %in, ptr %out, ptr %workspace{'' if alone else ', ptr %pool'}"
         self._objects()
         self._words()
         self._storages()
         self._calls()
+        self._cut(0)
+        self._check()
+        for k in range(len(self.parts)):
+            self.t.line(f"call void @part{k}({taken})")
         self.t.line(f"call void @{ITERATE}(ptr {self._at(self.layout.table)}, ptr null)")
         self.t.line(f"ret i32 {OK}")
-        alone = self.layout.threads == 1
-        head = f"define i32 @{name}(ptr %in, ptr %out, ptr %workspace{'' if alone else ', ptr %pool'}) nounwind {{"
         constants = [f"{symbol} = internal constant {data}, align {ALIGNMENT}" for data, symbol in self.data.items()]
         own = f"declare void @{ITERATE}(ptr, ptr)"
-        share = [SHARE_ALONE] if alone else []
-        return "\n".join([*constants, *self.t.declarations, own, *share, head, "entry:", *self.t.lines, "}", ""])
+        parts = [_definition(f"internal void @part{k}({taken})", [*lines, "  ret void"]) for k, lines in enumerate(self.parts)]
+        return "\n".join([*constants, *self.t.declarations, own, LACKS, SHARE_ALONE if alone else "", *parts,
+                          _definition(f"i32 @{name}({taken})", self.t.lines), ""])
+
+    def _cut(self, most: int = PART) -> None:
+        """Begins another part, where the present one has more than so many lines. Names of values are of one part."""
+        if len(self.t.lines) > most:
+            self.parts.append(self.t.lines)
+            self.t.lines = []
 
     # --- what the caller gives
 
@@ -122,6 +162,9 @@ class _Entry:
         odd = self.t.let(f"icmp ne i64 {self.t.let(f'and i64 {address}, {ALIGNMENT - 1}')}, 0")
         wrong = self.t.let(f"or i1 {odd}, {self.t.let('icmp eq ptr %workspace, null')}")
         self._refuse(wrong, BAD_WORKSPACE)
+        lacks = [self.t.let(f"call i1 @lacks(ptr {array}, i64 {count})")
+                 for array, count in (("%in", self.params), ("%out", len(self.plan.results)))]
+        self._refuse(self.t.let(f"or i1 {lacks[0]}, {lacks[1]}"), BAD_POINTER)
 
     def _refuse(self, wrong: str, status: int) -> None:
         self.t.line(f"br i1 {wrong}, label %refused{status}, label %passed{status}")
@@ -131,16 +174,13 @@ class _Entry:
 
     def _objects(self) -> None:
         """The objects of arguments and results, and the table that has them first and then the words."""
-        wrong = "false"
-        results = len(self.plan.results)
-        given = [("%in", k) for k in range(self.params)] + [("%out", k) for k in range(results)]
+        given = [("%in", k) for k in range(self.params)] + [("%out", k) for k in range(len(self.plan.results))]
         for k, (array, number) in enumerate(given):
+            self._cut()
             data = self.t.let(f"load ptr, ptr {self.t.let(f'getelementptr ptr, ptr {array}, i64 {number}')}")
-            wrong = self.t.let(f"or i1 {wrong}, {self.t.let(f'icmp eq ptr {data}, null')}")
             self._store(data, self.layout.objects + CELL * k + DATA)
             self._store(self._at(self.layout.objects + CELL * k), self.layout.table + 8 * k)
         self._store("%workspace", self.layout.table + 8 * len(given))
-        self._refuse(wrong, BAD_POINTER)
 
     # --- what the plan's function reads
 
@@ -162,6 +202,7 @@ class _Entry:
 
     def _storages(self) -> None:
         for number, storage in enumerate(self.plan.storages):
+            self._cut()
             if storage.array is not None:
                 self._store(self._constant(storage.array), cell(number) + DATA)
             elif number in self.layout.buffers:
@@ -170,6 +211,7 @@ class _Entry:
     def _calls(self) -> None:
         at = calls_at(self.plan)
         for called, table in zip(kernels_of(self.plan), self.layout.tables, strict=True):
+            self._cut()
             kernel = called.kernel
             for k, storage in enumerate(called.objects):
                 self._store(self._at(cell(storage)), table + 8 * k)

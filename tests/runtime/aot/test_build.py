@@ -221,9 +221,11 @@ def test_a_bad_workspace_and_a_bad_pointer_are_told_from_success(library: tuple[
     inputs, results = INPUTS[LOOP], [np.full(3, 7.0), np.array(-1, "i4")]
     assert run(pointers(inputs), pointers(results), None) == 1
     assert run(pointers(inputs), pointers(results), aligned + 8) == 1
-    missing = pointers(results)
-    missing[1] = None
-    assert run(pointers(inputs), missing, aligned) == 2
+    for array in (0, 1):
+        for k in (0, 1):
+            given = [pointers(inputs), pointers(results)]
+            given[array][k] = None
+            assert run(*given, aligned) == 2
     assert (results[0] == 7).all()
 
 

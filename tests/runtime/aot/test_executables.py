@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,10 @@ import pytest
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
 import deepx_graph as dx
+from deepx_graph.runtime.aot.entry import PART
 from deepx_graph.runtime.aot.executable import DIGEST, HEAD, LENGTH
+from deepx_graph.runtime.native.llvm.target import Target
+from deepx_graph.runtime.native.loops import small_body_kernel
 from tests.support.generate import random_inputs, random_kernel, random_loop, random_module
 
 TEXT = """
@@ -112,6 +116,40 @@ def test_so_does_every_generated_program_that_is_one_machine_function(seed: int,
         return
     for got, wanted in zip(dx.load_compiled(tmp_path / "program")(*inputs), compiled(*inputs), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+def _layers(count: int) -> dx.Module:
+    """Products with a matrix of each layer's own, a `tanh` behind each: steps that do not become one kernel."""
+    params = ", ".join(f"%w{k}: tensor<12x12xf32>" for k in range(count))
+    lines = [f"%p{k} = stablehlo.dot_general %t{k}, %w{k}, contracting_dims = [1] x [0] "
+             f": (tensor<5x12xf32>, tensor<12x12xf32>) -> tensor<5x12xf32>\n%t{k + 1} = stablehlo.tanh %p{k} : tensor<5x12xf32>"
+             for k in range(count)]
+    return dx.loads(f"func.func @main(%t0: tensor<5x12xf32>, {params}) -> tensor<5x12xf32> {{\n" + "\n".join(lines)
+                    + f"\nreturn %t{count} : tensor<5x12xf32> }}", "stablehlo")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_long_program_is_many_short_functions_and_computes_the_same(threads: int, tmp_path: Path,
+                                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small_body_kernel, "LONG", 500)
+    texts: list[str] = []
+    parsed = Target.parsed
+    monkeypatch.setattr(Target, "parsed", lambda self, ir, **options: texts.append(ir) or parsed(self, ir, **options))
+    compiled = dx.compile(_layers(120), engine="native", threads=threads)
+    compiled.save(tmp_path / "program")
+    (entry,) = [t for t in texts if "@program_run" in t]
+    functions = [f[: f.index("\n}")] for f in re.split(r"^define ", entry, flags=re.MULTILINE)[1:]]
+    assert len(functions) > 10
+    assert max(f.count("\n") for f in functions) < 2 * PART
+    assert {"optnone" in t for t in texts if "define void @iterate" in t} == {True}
+    rng = np.random.default_rng(5)
+    arrays = [rng.standard_normal(shape).astype(np.float32) / 3 for shape in ((5, 12), *[(12, 12)] * 120)]
+    expected = arrays[0].astype(np.float64)
+    for w in arrays[1:]:
+        expected = np.tanh(expected @ w)
+    for f in (compiled, dx.load_compiled(tmp_path / "program")):
+        for _ in range(2):
+            np.testing.assert_allclose(f(*arrays)[0], expected, rtol=1e-3, atol=1e-4)
 
 
 def test_another_process_starts_it_without_optimising_planning_or_compiling(path: Path, tmp_path: Path) -> None:

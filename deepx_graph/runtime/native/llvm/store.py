@@ -3,7 +3,7 @@
 The folder is the user's own (`DEEPX_GRAPH_CACHE`, else under the user's cache folder) and is used only while nobody else can write
 to it or to a folder above it. An entry says what it is and carries a digest of its contents; one that is torn, of another owner,
 writable by others, or no regular file is a miss. Failing to read or write is never an error. What was not used for long goes:
-`DEEPX_GRAPH_CACHE_LIMIT` bounds the bytes (`64M`; 0 keeps nothing), `DEEPX_GRAPH_CACHE_DAYS` the days since the last use.
+`DEEPX_GRAPH_CACHE_LIMIT` bounds the bytes (`64M`; 0 switches the store off), `DEEPX_GRAPH_CACHE_DAYS` the days since the last use.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class StoredCode:
 def load(digest: str) -> bytes | None:
     """The code stored under that digest, or None."""
     folder = _folder()
-    if folder is None:
+    if folder is None or not limit():
         return None
     try:
         stored = _contents(folder / f"{digest}.o")

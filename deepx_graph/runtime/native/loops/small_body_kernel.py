@@ -74,6 +74,11 @@ def marks_of(loops: LoopPlan) -> dict[int, int]:
     return {mark: k for k, mark in enumerate(dict.fromkeys(found))}
 
 
+LONG = 2_000
+"""Lines of IR from which a function without loops is not optimised: LLVM takes 2 s for the 14 000 of a training step, 0.06 s so.
+The few instructions around each call of a kernel are not what such a program spends its time on."""
+
+
 def kernels_of(loops: LoopPlan) -> list[Called]:
     """The kernels that are called, in order."""
     return [a for actions in loops.actions for a in actions if isinstance(a, Called)]
@@ -122,7 +127,8 @@ class _Writer:
             for action in self.loops.actions[at]:
                 self._action(action, at)
             self._control(i, at)
-        head = "define void @iterate(ptr noalias %table, ptr %scratch) nounwind {"
+        as_it_stands = " noinline optnone" if len(self.t.lines) > LONG and not stops else ""
+        head = f"define void @iterate(ptr noalias %table, ptr %scratch) nounwind{as_it_stands} {{"
         copy = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
         smax, smin, umin = (f"declare i64 @llvm.{name}.i64(i64, i64)" for name in ("smax", "smin", "umin"))
         return "\n".join([head, "entry:", *self.t.lines, "}", copy, smax, smin, umin, ""])

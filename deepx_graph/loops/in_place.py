@@ -6,26 +6,11 @@ it is written: in the same iteration of the loops around both, whose iterations 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deepx_graph.loops.program import Buffer, Copy, For, Load, LoopProgram, Statement, Store, blocks_of, position_in, walk
+from deepx_graph.loops.program import Buffer, Copy, For, Load, LoopProgram, Statement, Store, blocks_of, position_in
 from deepx_graph.loops.scalar import Affine, ScalarVar
-
-
-def copied_only(program: LoopProgram, result: Buffer) -> list[int]:
-    """The arguments that are only copied into a result, before anything else: it may lie in their memory, with nothing copied."""
-    read = {s.buffer for s in walk(program.body) if isinstance(s, Load)}
-    copies = [s for s in walk(program.body) if isinstance(s, Copy)]
-    sources = [s.source for s in copies if s.target is result and s.source not in read]
-    return [k for k, a in enumerate(program.arguments) if a in sources and sum(s.source is a for s in copies) == 1]
-
-
-def written_over(program: LoopProgram, result: Buffer) -> list[int]:
-    """The arguments of a result's type whose elements are all read before those of the result are written."""
-    stores = list(_accesses(program.body, result))
-    fitting = [k for k, a in enumerate(program.arguments) if (a.dtype, a.shape) == (result.dtype, result.shape)]
-    return [k for k in fitting if stores and _is_read_first(list(_accesses(program.body, program.arguments[k])), stores)]
 
 
 @dataclass(frozen=True)
@@ -38,15 +23,39 @@ class _Access:
     places: tuple[int, ...]
 
 
-def _accesses(body: Sequence[Statement], buffer: Buffer, loops: tuple[Statement, ...] = (),
-              places: tuple[int, ...] = ()) -> Iterator[_Access]:
-    for k, s in enumerate(body):
-        if isinstance(s, (Load, Store)) and s.buffer is buffer:
-            yield _Access(position_in(buffer, s.index), loops, (*places, k))
-        elif isinstance(s, Copy) and buffer in (s.source, s.target):
-            yield _Access(None, loops, (*places, k))
-        for n, block in enumerate(blocks_of(s)):
-            yield from _accesses(block, buffer, (*loops, s), (*places, k, n))
+class Accesses:
+    """Where the buffers of a program are touched, found in one walk for all of them."""
+
+    def __init__(self, program: LoopProgram) -> None:
+        self.arguments = program.arguments
+        self._of: dict[Buffer, list[_Access]] = {}
+        self._read: set[Buffer] = set()
+        self._copies: list[Copy] = []
+        self._enter(program.body, (), ())
+
+    def _enter(self, body: Sequence[Statement], loops: tuple[Statement, ...], places: tuple[int, ...]) -> None:
+        for k, s in enumerate(body):
+            if isinstance(s, (Load, Store)):
+                self._of.setdefault(s.buffer, []).append(_Access(position_in(s.buffer, s.index), loops, (*places, k)))
+                if isinstance(s, Load):
+                    self._read.add(s.buffer)
+            elif isinstance(s, Copy):
+                self._copies.append(s)
+                for buffer in {s.source, s.target}:
+                    self._of.setdefault(buffer, []).append(_Access(None, loops, (*places, k)))
+            for n, block in enumerate(blocks_of(s)):
+                self._enter(block, (*loops, s), (*places, k, n))
+
+    def copied_only(self, result: Buffer) -> list[int]:
+        """The arguments that are only copied into a result, before anything else: it may lie in their memory, not copied."""
+        sources = [s.source for s in self._copies if s.target is result and s.source not in self._read]
+        return [k for k, a in enumerate(self.arguments) if a in sources and sum(s.source is a for s in self._copies) == 1]
+
+    def written_over(self, result: Buffer) -> list[int]:
+        """The arguments of a result's type whose elements are all read before those of the result are written."""
+        stores = self._of.get(result)
+        fitting = [k for k, a in enumerate(self.arguments) if (a.dtype, a.shape) == (result.dtype, result.shape)]
+        return [k for k in fitting if stores and _is_read_first(self._of.get(self.arguments[k], ()), stores)]
 
 
 def _is_read_first(loads: Sequence[_Access], stores: Sequence[_Access]) -> bool:

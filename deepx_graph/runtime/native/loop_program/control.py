@@ -25,7 +25,7 @@ from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PHI, PROJ, 
 from deepx_graph.loops.builder import LoopBuilder, memory, part_of
 from deepx_graph.loops.complex import joined, parts
 from deepx_graph.loops.elements import Value, has_element, settled, tensor_type, value
-from deepx_graph.loops.in_place import copied_only
+from deepx_graph.loops.in_place import Accesses
 from deepx_graph.loops.lower import filled, lower, write
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import Buffer, Cell, Copy, For, LoopProgram, Statement, While, blocks_of, walk
@@ -494,7 +494,8 @@ class _ControlLowering:
         if node not in self.copies:
             try:
                 program = lower(alone(node))
-                self.copies[node] = [copied_only(program, r) for r in program.results]
+                accesses = Accesses(program)
+                self.copies[node] = [accesses.copied_only(r) for r in program.results]
             except NotExpressible:
                 self.copies[node] = []
         return self.copies[node]

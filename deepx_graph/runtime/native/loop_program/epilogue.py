@@ -14,7 +14,7 @@ import numpy as np
 
 from deepx_graph.ir import Function
 from deepx_graph.loops.elements import tensor_type
-from deepx_graph.loops.in_place import written_over
+from deepx_graph.loops.in_place import Accesses
 from deepx_graph.loops.lower import lower
 from deepx_graph.loops.passes.flatten_loops import flattened
 from deepx_graph.loops.passes.forward_stores import forward_stores
@@ -48,7 +48,7 @@ def build(function: Function, apart: int) -> EpilogueKernel:
     loop, ends = program.body[0], (Affine(), Affine((), math.prod(shape[:outer])))
     if len(program.body) > 1 or not isinstance(loop, For) or not loop.parallel or (loop.low, loop.high) != ends:
         raise Declined("the epilogue is not one loop over rows")
-    if program.scratch or 0 not in written_over(program, program.results[0]):
+    if program.scratch or 0 not in Accesses(program).written_over(program.results[0]):
         raise Declined("the epilogue is not in place")
     if sum(1 for _ in walk(program.body)) > MOST_STATEMENTS:
         raise Declined(f"an epilogue of more than {MOST_STATEMENTS} statements")

@@ -11,7 +11,7 @@ import numpy as np
 
 from deepx_graph.ir import Function
 from deepx_graph.loops.elements import tensor_type
-from deepx_graph.loops.in_place import copied_only, written_over
+from deepx_graph.loops.in_place import Accesses
 from deepx_graph.loops.lower import lower
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import Buffer, Combine, For, Let, LoopProgram, Statement, Store, walk
@@ -65,8 +65,9 @@ class LoopKernel(MachineCode):
         self.params = tuple(range(len(program.arguments)))
         types = [tensor_type(t) for r in function.results for t in leaves(r.type)]
         self.results = tuple(ArrayType(array_dtype(t.dtype), t.shape) for t in types)
-        over = [_written_over(program, r) for r in program.results]
-        self.in_place = tuple(frozenset(copied_only(program, r)).union(o) for r, o in zip(program.results, over, strict=True))
+        accesses, scalar = Accesses(program), _stored_by_scalars(program)
+        over = [[] if r in scalar else accesses.written_over(r) for r in program.results]
+        self.in_place = tuple(frozenset(accesses.copied_only(r)).union(o) for r, o in zip(program.results, over, strict=True))
         near = {program.arguments[k] for o in over for k in o} | {r for r, o in zip(program.results, over, strict=True) if o}
         self.shares = [CodePart(tuple(p), self._chunks(p)) for p in parts(program)]
         self.nanoseconds = sum(nanoseconds(s.body) for s in self.shares)
@@ -97,11 +98,10 @@ class LoopKernel(MachineCode):
         return ForecastParts(0.0, self.nanoseconds / threads, cost.memory_ns(constants(), nbytes, threads))
 
 
-def _written_over(program: LoopProgram, result: Buffer) -> list[int]:
-    """The arguments that a result may lie over while it is computed: by vectors of our own, for which that costs nothing."""
+def _stored_by_scalars(program: LoopProgram) -> set[Buffer]:
+    """What other loops than vectors of our own fill: to lie over an argument costs nothing in those alone."""
     loops = [s for s in walk(program.body) if isinstance(s, For) and any(isinstance(x, Store) for x in s.body)]
-    loops = [s for s in loops if any(isinstance(x, Store) and x.buffer is result for x in s.body)]
-    return written_over(program, result) if all(plan(s, this_machine()) for s in loops) else []
+    return {x.buffer for s in loops if plan(s, this_machine()) is None for x in s.body if isinstance(x, Store)}
 
 
 def nanoseconds(body: Sequence[Statement], *, vectors: bool = True) -> float:

@@ -8,6 +8,8 @@ imported when they run, so that `--help` is quick.
 from __future__ import annotations
 
 import argparse
+import atexit
+import gc
 import os
 import signal
 import sys
@@ -193,6 +195,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         return _main(argv)
     signal.signal(signal.SIGTERM, _terminate)
+    atexit.register(gc.freeze)  # at the end of the process no cycle is looked for in a program that ends with it
     try:
         return _main(argv)
     finally:

@@ -22,6 +22,7 @@ from deepx_graph.cli.options import (
     watch,
 )
 from deepx_graph.cli.output import check_suffix, emit, emit_report, emit_report_beside, say, say_notes
+from deepx_graph.cycles import no_collection
 from deepx_graph.errors import DeepxGraphError, Diagnostic, UsageError, printable, sized, suggest
 from deepx_graph.progress import stage
 
@@ -63,6 +64,7 @@ def add_opt(parser: argparse.ArgumentParser) -> None:
                         help="a report as JSON: on standard output with -o FILE, else on standard error")
 
 
+@no_collection()
 def run_opt(args: Arguments) -> int:
     from deepx_graph.session import programs
 

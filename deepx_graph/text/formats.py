@@ -127,6 +127,8 @@ FORMATS: dict[str, Format] = {
         Format("sea", "our own form; reads back exactly what was written", (".sea",), "deepx_graph.text.sea"),
         Format("hlo", "XLA HLO as text or protocol buffer", (".hlo",), "deepx_graph.text.hlo", target="printer.ops",
                begins=is_protobuf),
+        Format("hlo-proto", "XLA HLO as a protocol buffer, written; read as hlo", (".pb",), "deepx_graph.text.hlo.proto.writer",
+               reads=False, binary=True),
         Format("stablehlo", "StableHLO as MLIR text or bytecode, alone or exported by JAX", (".stablehlo", ".mlir"),
                "deepx_graph.text.stablehlo", target="printer.legal", begins=is_binary),
         Format("mlirbc", "StableHLO as a portable artifact, written; read as stablehlo", (".mlirbc",),

@@ -156,6 +156,11 @@ def text(d: Decoder, f: Field, depth: int) -> list[str]:
         raise d.wire.fail(f.at, "a name is not UTF-8 text") from None
 
 
+def text_or_bytes(d: Decoder, f: Field, depth: int) -> list[str]:
+    """A string that need not be text."""
+    return [str(raw_bytes(d, f)[0], "utf-8", "replace")]
+
+
 def numbers(d: Decoder, f: Field, depth: int) -> list[int]:
     """Integers, one or packed, as int64."""
     if f.kind != BYTES:

@@ -25,10 +25,18 @@ from deepx_graph.text.common.protobuf import (
     numbers,
     raw_bytes,
     text,
+    text_or_bytes,
 )
 
 Chunks = list[bytes | memoryview]
 """Bytes in parts, one after the other."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Encoded:
+    """A message that is bytes already, where a message of the schema may stand."""
+
+    chunks: Chunks
 
 
 def varint(value: int) -> bytes:
@@ -56,13 +64,15 @@ def encode(message: Any, schema: Schema) -> Chunks:
 
 
 def _message(message: Any, schema: Schema) -> tuple[Chunks, int]:
+    if isinstance(message, Encoded):
+        return message.chunks, sum(map(len, message.chunks))
     chunks: Chunks = []
     defaults = _defaults(cast(Hashable, type(message)))
     for number, (name, values) in schema[type(message)].items():
         held = getattr(message, name)
         if name in defaults and held == defaults[name]:
             continue
-        chunks += _field(number, held, values, schema)
+        chunks += field_chunks(number, held, values, schema)
     return chunks, sum(map(len, chunks))
 
 
@@ -72,7 +82,7 @@ def _defaults(kind: Any) -> dict[str, Any]:
     return {f.name: f.default for f in dataclasses.fields(kind) if f.default is not dataclasses.MISSING}
 
 
-def _field(number: int, held: Any, values: Values, schema: Schema) -> Chunks:
+def field_chunks(number: int, held: Any, values: Values, schema: Schema) -> Chunks:
     """A field with its values, one after the other or packed."""
     items = held if isinstance(held, list) else [held]
     if isinstance(values, Messages):
@@ -95,7 +105,9 @@ def _field(number: int, held: Any, values: Values, schema: Schema) -> Chunks:
     return _delimited(number, [_PLAIN[values](item) for item in items])
 
 
-_PLAIN: dict[Values, Callable[[Any], bytes | memoryview]] = {text: str.encode, raw_bytes: lambda held: held}
+_PLAIN: dict[Values, Callable[[Any], bytes | memoryview]] = {
+    text: str.encode, text_or_bytes: str.encode, raw_bytes: lambda held: held,
+}  # fmt: skip
 
 
 def _elements(code: str, held: bytes) -> bytes:

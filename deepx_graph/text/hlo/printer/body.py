@@ -17,7 +17,6 @@ from deepx_graph.ir.node import NOWHERE, Origin
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, PARAM, PROJ, REGION, index_of, is_loop_variable, value_of
 from deepx_graph.literal import Literal
 from deepx_graph.ops.data.tape import tape_hint
-from deepx_graph.text.hlo.literals import literal_text
 from deepx_graph.text.hlo.notes import noted_shape, shape_text
 from deepx_graph.text.hlo.printer.place import REPEATED, ClosedComputation, Computations, is_item
 from deepx_graph.text.hlo.shapes import NoWord, legal, tuple_text, type_text
@@ -122,7 +121,7 @@ class ComputationWriter:
 
     def number(self, value: Any, dtype: DType, dims: Dims | None = ()) -> str:
         """A constant with the same value everywhere."""
-        text = literal_text(Literal(np.asarray(value).astype(dtype.np)))
+        text = self.printer.literal(Literal(np.asarray(value).astype(dtype.np)))
         name = self.helper("constant", scalar(dtype), text)
         return self.helper("broadcast", tensor(dtype, dims), name, attributes="dimensions={}") if dims else name
 
@@ -130,9 +129,9 @@ class ComputationWriter:
         """A constant in full, a large one of equal elements as the broadcast of one."""
         literal = value_of(node)
         if literal.array.size > REPEATED and literal.array.ndim and (one := literal.splat_value) is not None:
-            element = self.step("constant", scalar(literal.dtype), literal_text(Literal(np.asarray(one))))
+            element = self.step("constant", scalar(literal.dtype), self.printer.literal(Literal(np.asarray(one))))
             return self.write(node, "broadcast", [element], "dimensions={}")
-        return self.write(node, "constant", [literal_text(literal)])
+        return self.write(node, "constant", [self.printer.literal(literal)])
 
     def pack(self, base: str, values: Sequence[Node]) -> str:
         """A tuple of values."""

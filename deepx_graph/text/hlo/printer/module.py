@@ -13,8 +13,10 @@ from functools import partial
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir import Function, Module, Node, Op
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_END, REGION
+from deepx_graph.literal import Literal
 from deepx_graph.rewrite.legalise import Legaliser
 from deepx_graph.text.common.options import ReadOptions
+from deepx_graph.text.hlo.literals import literal_text
 from deepx_graph.text.hlo.notes import Notes, noted_names, shape_text
 from deepx_graph.text.hlo.printer.body import ComputationWriter, Emit, shown_results
 from deepx_graph.text.hlo.printer.ops import EMITTERS, TARGET
@@ -31,13 +33,13 @@ def write(module: Module) -> str:
 
 
 class HloPrinter:
-    """Writes the computations that the entry needs, outermost first, and puts them in order."""
+    """Writes the computations that the entry needs, outermost first, and puts them in order; `literal` says constants."""
 
     unnamed_items = (CALL, CALL_VALUE, LOOP_END, REGION)
     """Ops whose items get their names from the whole: names of their own do not outlive reading."""
 
-    def __init__(self, module: Module) -> None:
-        self.module = module
+    def __init__(self, module: Module, literal: Callable[[Literal], str] = literal_text) -> None:
+        self.module, self.literal = module, literal
         self.emitters: dict[Op, Emit] = EMITTERS
         self.legaliser = Legaliser(TARGET)
         self.blocks: dict[str, str] = {}

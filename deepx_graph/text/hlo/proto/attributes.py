@@ -164,7 +164,7 @@ def _comparison_type(i: Described) -> str:
     return "" if i.message.comparison_type == usual else i.message.comparison_type
 
 
-_DOT_ALGORITHMS = ("", "any_f8_any_f8_f32", "any_f8_any_f8_f32_fast_accum", "f16_f16_f16", "f16_f16_f32", "bf16_bf16_bf16",
+DOT_ALGORITHMS = ("", "any_f8_any_f8_f32", "any_f8_any_f8_f32_fast_accum", "f16_f16_f16", "f16_f16_f32", "bf16_bf16_bf16",
                    "bf16_bf16_f32", "bf16_bf16_f32_x3", "bf16_bf16_f32_x6", "tf32_tf32_f32", "tf32_tf32_f32_x3", "f32_f32_f32",
                    "f64_f64_f64", "bf16_bf16_f32_x9")  # fmt: skip
 
@@ -172,7 +172,7 @@ _DOT_ALGORITHMS = ("", "any_f8_any_f8_f32", "any_f8_any_f8_f32_fast_accum", "f16
 def _algorithm(i: Described) -> str:
     if i.message.opcode == "rng-bit-generator":
         return _pick(("rng_default", "rng_three_fry", "rng_philox"), i.message.rng_algorithm, "the algorithm")
-    word = _pick(_DOT_ALGORITHMS, i.message.precision.algorithm if i.message.precision is not None else 0, "the algorithm")
+    word = _pick(DOT_ALGORITHMS, i.message.precision.algorithm if i.message.precision is not None else 0, "the algorithm")
     return f"dot_{word}" if word else ""
 
 
@@ -343,7 +343,7 @@ def _metadata(i: Described) -> str:
     return "{" + " ".join(words) + "}" if words else ""
 
 
-_SHARDINGS = {0: "{replicated}", 4: "{manual}", 5: "{unknown}", 6: "{unreduced}"}
+SHARDINGS = {0: "{replicated}", 4: "{manual}", 5: "{unknown}", 6: "{unreduced}"}
 
 
 def sharding_text(s: Sharding) -> str:
@@ -353,7 +353,7 @@ def sharding_text(s: Sharding) -> str:
     if s.type == 1:
         return f"{{maximal device={s.devices[0] if s.devices else 0}}}"
     if s.type != 3:
-        return _SHARDINGS.get(s.type, "{unknown}")
+        return SHARDINGS.get(s.type, "{unknown}")
     order = f"T({_joined(s.iota_order)})" if s.iota_order != sorted(s.iota_order) else ""
     devices = f"<=[{_joined(s.iota_reshape)}]{order}" if s.iota_reshape else _joined(s.devices)
     last = " last_tile_dim_replicate" if s.replicate_last else ""

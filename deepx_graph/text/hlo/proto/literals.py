@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from deepx_graph.literal import Array, Literal
-from deepx_graph.text.hlo.proto.schema import LiteralMessage, Shape
+from deepx_graph.text.common.protobuf import Elements, raw_bytes
+from deepx_graph.text.common.protobuf_writer import Encoded, encode, field_chunks
+from deepx_graph.text.hlo.proto.schema import ELEMENTS, SCHEMA, LayoutMessage, LiteralMessage, Shape, TileMessage
 from deepx_graph.text.hlo.shapes import HLO_DTYPES, MAX_RANK, tuple_text
 from deepx_graph.text.xla.hlo_text import AttributeFault, ints_text
 from deepx_graph.types import DType, tensor
@@ -19,6 +24,8 @@ ELEMENT_TYPES: dict[int, str] = dict(enumerate((
     "u1", "f4e2m1fn", "f8e8m0fnu",
 ), 1))  # fmt: skip
 """The words of text for the numbers of PrimitiveType."""
+UNBOUNDED = -(1 << 63)
+"""The size of a dimension that is not known at all."""
 
 
 def shape_text(shape: Shape | None) -> str:
@@ -31,7 +38,8 @@ def shape_text(shape: Shape | None) -> str:
     if word is None:
         raise AttributeFault(f"element type {shape.element_type} is not known", ", ".join(HLO_DTYPES))
     bounds = [*map(bool, shape.dynamic), *[False] * len(shape.dimensions)]
-    dims = ",".join(f"<={d}" if bounded else str(d) for d, bounded in zip(shape.dimensions, bounds, strict=False))
+    dims = ",".join(("?" if d == UNBOUNDED else f"<={d}") if bounded else str(d)
+                    for d, bounded in zip(shape.dimensions, bounds, strict=False))
     return f"{word}[{dims}]{_layout(shape)}"
 
 
@@ -83,3 +91,77 @@ def _elements(raw: bytes | memoryview, count: int, dtype: DType) -> Array:
     if dtype.bits < 8 and dtype.is_integer:
         return np.frombuffer(raw, np.int8 if dtype.kind == "int" else np.uint8).astype(dtype.np)
     return np.frombuffer(raw, dtype.np)
+
+
+# --- written ------------------------------------------------------------------------------------------------------------
+
+_NUMBERS = {word: number for number, word in ELEMENT_TYPES.items()}
+_FIELDS: dict[str, int] = {
+    "pred": 2, "u8": 3, "s32": 4, "s64": 5, "u32": 6, "u64": 7, "f32": 8, "f64": 9, "f16": 11, "c64": 12, "bf16": 13, "s8": 15,
+    "u16": 16, "s16": 17, "c128": 18, "f8e5m2": 19, "f8e4m3fn": 20, "s4": 21, "u4": 22, "f8e4m3b11fnuz": 23, "f8e5m2fnuz": 24,
+    "f8e4m3fnuz": 25, "s2": 26, "u2": 27, "f8e4m3": 28, "f8e3m4": 29, "s1": 30, "u1": 31, "f4e2m1fn": 32, "f8e8m0fnu": 33,
+}  # fmt: skip
+"""The field of LiteralProto that the elements of each type stand in."""
+_ARRAY = re.compile(r"([a-z]\w*)\[([^\]]*)\](?:\{([\d,\s]*)(?::([^}]*))?\})?")
+_SAID = re.compile(r"([TES])?\(([\d,\s]*)\)")
+_MARK = re.compile(r"\(|\)|" + _ARRAY.pattern)
+
+
+def shape_message(text: str) -> Shape:
+    """The message of a shape that the parser of text has taken. Raises AttributeFault for a type that only text has."""
+    stack: list[Shape] = [Shape(TUPLE)]
+    for mark in _MARK.finditer(text):
+        if mark[0] == "(":
+            stack.append(Shape(TUPLE))
+            stack[-2].items.append(stack[-1])
+        elif mark[0] == ")":
+            stack.pop()
+        else:
+            stack[-1].items.append(_array_message(*mark.groups()))
+    return stack[0].items[0]
+
+
+def _array_message(word: str, dims: str, order: str | None, said: str | None) -> Shape:
+    if word == "token":
+        return Shape(TOKEN)
+    sizes = [d.strip() for d in dims.split(",")] if dims.strip() else []
+    bounded = [int(d.startswith(("<=", "?"))) for d in sizes]
+    numbers = [UNBOUNDED if d == "?" else int(d.removeprefix("<=")) for d in sizes]
+    layout = LayoutMessage(list(_ints(order)) if order else list(reversed(range(len(sizes)))))
+    letter = ""
+    for part in _SAID.finditer(said or ""):
+        letter = part[1] or letter  # tiles may follow one another
+        values = list(_ints(part[2]))
+        if letter == "T":
+            layout.tiles.append(TileMessage(values))
+        elif letter == "E":
+            layout.element_size = values[0]
+        else:
+            layout.memory_space = values[0]
+    if word not in _NUMBERS:
+        raise AttributeFault(f"XLA's messages have no elements of type {word}", ", ".join(_NUMBERS))
+    return Shape(_NUMBERS[word], numbers, [], layout, bounded if any(bounded) else [])
+
+
+def _ints(text: str) -> Iterator[int]:
+    return map(int, filter(str.strip, text.split(",")))
+
+
+def literal_message(shape: Shape, literal: Literal) -> Any:
+    """The message, already as bytes, of an array of a shape; its elements are row-major, whatever the layout."""
+    number = _FIELDS[ELEMENT_TYPES[shape.element_type]]
+    layout = LayoutMessage(list(reversed(range(len(shape.dimensions)))))
+    chunks = encode(LiteralMessage(Shape(shape.element_type, shape.dimensions, [], layout)), SCHEMA)
+    read = ELEMENTS[number]
+    return Encoded(chunks + field_chunks(number, [_bytes(literal)], read if isinstance(read, Elements) else raw_bytes, SCHEMA))
+
+
+def _bytes(literal: Literal) -> bytes:
+    """The elements, those of less than a byte as many in one as fit."""
+    flat = np.ascontiguousarray(literal.array).reshape(-1)
+    bits = literal.dtype.bits
+    if bits not in (1, 2, 4) or literal.dtype.kind == "bool":
+        return flat.tobytes()
+    raw = flat.astype(np.int8).view(np.uint8) if literal.dtype.is_integer else flat.view(np.uint8)
+    each = np.unpackbits(raw[:, None], axis=1, bitorder="little")[:, :bits]
+    return np.packbits(each.reshape(-1), bitorder="little").tobytes()

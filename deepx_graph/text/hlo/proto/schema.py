@@ -20,6 +20,7 @@ from deepx_graph.text.common.protobuf import (
     raw_bytes,
     reals,
     text,
+    text_or_bytes,
 )
 
 
@@ -51,17 +52,12 @@ def _fixed(d: Decoder, f: Field, depth: int) -> list[memoryview]:
     return [d.wire.data[f.start : f.end]]
 
 
-def _text_or_bytes(d: Decoder, f: Field, depth: int) -> list[str]:
-    """A string that need not be text."""
-    return [str(raw_bytes(d, f)[0], "utf-8", "replace")]
-
-
 @dataclass(slots=True)
 class MapEntry:
     """An entry of a map of strings."""
 
     key: str = _word(1)
-    value: str = _one(2, "", _text_or_bytes)
+    value: str = _one(2, "", text_or_bytes)
     at: int = 0
 
 
@@ -104,6 +100,16 @@ class Shape:
 
 
 @dataclass(slots=True)
+class ProgramShape:
+    """What a computation takes and gives; written for other readers, as the instructions say it too."""
+
+    parameters: list[Shape] = _messages(1, Shape)
+    result: Shape | None = _message(2, Shape)
+    names: list[str] = _many(3, text)
+    at: int = 0
+
+
+@dataclass(slots=True)
 class LiteralMessage:
     """A constant: the bytes of its elements in the order of its layout, in pieces, or its items where it is a tuple."""
 
@@ -113,7 +119,7 @@ class LiteralMessage:
     at: int = 0
 
 
-_ELEMENTS: dict[int, Values] = {
+ELEMENTS: dict[int, Values] = {
     2: elements("B"), 4: elements("i"), 5: elements("q"), 6: elements("I"), 7: elements("Q"), 8: _fixed, 9: _fixed, 12: _fixed,
     18: _fixed, **dict.fromkeys((3, 11, 13, 15, 16, 17, 19, 20, *range(21, 34)), raw_bytes),
 }  # fmt: skip
@@ -334,12 +340,12 @@ class InstructionMessage:
     mantissa_bits: int = _one(19)
     dynamic_slice_sizes: list[int] = _many(20)
     padding: Padding | None = _message(21, Padding)
-    outfeed_config: str = _one(22, "", _text_or_bytes)
+    outfeed_config: str = _one(22, "", text_or_bytes)
     distribution: int = _one(23)
     epsilon: float = _one(24, 0.0, reals("f"))
     feature_index: int = _one(25)
     channel_id: int = _one(26)
-    infeed_config: str = _one(27, "", _text_or_bytes)
+    infeed_config: str = _one(27, "", text_or_bytes)
     custom_call_target: str = _word(28)
     outfeed_shape: Shape | None = _message(29, Shape)
     dot: DotDimensions | None = _message(30, DotDimensions)
@@ -352,7 +358,7 @@ class InstructionMessage:
     predecessors: list[int] = _many(37)
     computations: list[int] = _many(38)
     sharding: Sharding | None = _message(40, Sharding)
-    backend_config: str = _one(43, "", _text_or_bytes)
+    backend_config: str = _one(43, "", text_or_bytes)
     is_host_transfer: int = _one(47)
     scatter: ScatterDimensions | None = _message(48, ScatterDimensions)
     replica_groups: list[ReplicaGroup] = _messages(49, ReplicaGroup)
@@ -395,6 +401,7 @@ class ComputationMessage:
 
     name: str = _word(1)
     instructions: list[InstructionMessage] = _messages(2, InstructionMessage)
+    program_shape: ProgramShape | None = _message(4, ProgramShape)
     id: int = _one(5)
     root: int = _one(6)
     at: int = 0
@@ -470,7 +477,9 @@ class ModuleMessage:
     """HloModuleProto."""
 
     name: str = _word(1)
+    entry_name: str = _word(2)
     computations: list[ComputationMessage] = _messages(3, ComputationMessage)
+    program_shape: ProgramShape | None = _message(4, ProgramShape)
     entry: int = _one(6)
     schedule: ScheduleMessage | None = _message(7, ScheduleMessage)
     aliases: BufferAliases | None = _message(8, BufferAliases)
@@ -521,7 +530,8 @@ def _of(kind: type) -> dict[int, tuple[str, Values]]:
 
 
 _KINDS: tuple[type, ...] = (
-    MapEntry, StringMap, TileMessage, LayoutMessage, Shape, LiteralMessage, WindowDimension, WindowMessage, ConvolutionDimensions,
+    MapEntry, StringMap, TileMessage, LayoutMessage, Shape, ProgramShape, LiteralMessage, WindowDimension, WindowMessage,
+    ConvolutionDimensions,
     SliceDimension, PaddingDimension, Padding, DotDimensions, RaggedDotDimensions, GatherDimensions, ScatterDimensions,
     Precision, ReplicaGroup, Pair, IotaGroups, DeviceList, TriangularSolve, Cholesky, OpMetadata, Sharding, Alias, Tolerance,
     Accuracy, InstructionMessage, ComputationMessage, FileLocation, StackFrame, StackFrames, BufferAlias, BufferAliases,
@@ -532,6 +542,6 @@ SCHEMA: Schema = {kind: _of(kind) for kind in _KINDS} | {
     Shape: _of(Shape) | {4: ("items", messages(Shape))},
     Sharding: _of(Sharding) | {5: ("items", messages(Sharding))},
     LiteralMessage: _of(LiteralMessage) | {10: ("items", messages(LiteralMessage)),
-                                           **{number: ("elements", read) for number, read in _ELEMENTS.items()}},
+                                           **{number: ("elements", read) for number, read in ELEMENTS.items()}},
 }
 """The fields of each message by number."""

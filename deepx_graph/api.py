@@ -163,8 +163,8 @@ def dumps(module: Module, format: str | None = None, **options: Any) -> str: ...
 @public
 def dumps(module: Module, format: str | None = None, **options: Any) -> str | bytes:
     """The module as text: `sea`, `hlo`, `stablehlo`, `relay`, `anf`, `cps`, or `deepx` with, of `options`, `dialect="seed"`,
-    `"wire"` or `"function"`; by default in the format that it was read from. `onnx`, `mlirbc` and
-    `hlo-proto` are bytes.
+    `"wire"` or `"function"`; by default in the format that it was read from. `onnx`, `mlirbc` and `hlo-proto` are
+    bytes.
 
     Raises UsageError for an unknown format, VerifyError, naming the node, for what the format cannot express.
 

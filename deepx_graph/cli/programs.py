@@ -39,8 +39,8 @@ DIALECTS = ("seed", "wire", "function")
 def add_opt(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help="where the result goes; - or nothing is standard output")
     parser.add_argument("--emit", metavar="FORM",
-                        help="deepx, hlo, hlo-proto, stablehlo, mlirbc, onnx, onnxtxt, relay, sea, anf, cps, json, dot, svg, png, html "
-                             "(default: what the output's name ends in, or as read)")
+                        help="deepx, hlo, hlo-proto, stablehlo, mlirbc, onnx, onnxtxt, relay, sea, anf, cps, json, dot, svg, png, "
+                             "html (default: what the output's name ends in, or as read)")
     parser.add_argument("--dialect", choices=DIALECTS, help="which dialect of deepx to write")
     parser.add_argument("--opset", type=count, metavar="N", help="the version of the operator set of ONNX to write (18)")
     parser.add_argument("--external-data", action="store_true",

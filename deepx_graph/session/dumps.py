@@ -19,7 +19,7 @@ from deepx_graph.session.programs import load
 from deepx_graph.session.report.diff import Difference, diff
 from deepx_graph.text import ReadOptions
 
-_FILE = re.compile(r"module_(\d+)\.(.+?)\.(?:(\d{4,})\.(.+?)\.after_(.+)\.before_(.+?)|(before_optimizations)|"
+_FILE = re.compile(r"module_(\d+)\.(.+?)\.(?:(\d{4,})\.(.+?)\.after_(.+?)(?:\.before_(.+?))?|(before_optimizations)|"
                    r"(\w+_after_optimizations))\.(hlo\.pb|txt|hlo)")
 _NUMBERED = re.compile(r"(\d+)[_.\- ]+(.+?)\.(\w+)")
 _FIRST, _LAST = -1, 1 << 60

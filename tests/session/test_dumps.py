@@ -33,6 +33,7 @@ def folder(tmp_path: Path) -> Path:
         "module_0003.jit_f.before_optimizations.txt": BEFORE,
         "module_0003.jit_f.0001.simplification.after_pipeline-start.before_dce.txt": BEFORE,
         "module_0003.jit_f.0002.simplification.after_algsimp.before_pipeline-end.txt": AFTER,
+        "module_0003.jit_f.0003.copy-insertion.after_adding_special-case_copies.txt": AFTER,
         "module_0003.jit_f.cpu_after_optimizations.txt": AFTER,
         "module_0003.jit_f.cpu_after_optimizations-buffer-assignment.txt": "no program",
         "module_0004.jit_g.before_optimizations.txt": AFTER,
@@ -45,15 +46,16 @@ def folder(tmp_path: Path) -> Path:
 def test_stages_are_in_the_order_of_passes(folder: Path) -> None:
     first, second = dumped_modules(folder)
     assert [s.title for s in first.stages] == [
-        "before optimizations", "simplification: pipeline-start", "simplification: algsimp", "cpu after optimizations",
+        "before optimizations", "simplification: pipeline-start", "simplification: algsimp",
+        "copy-insertion: adding_special-case_copies", "cpu after optimizations",
     ]  # fmt: skip
     assert (second.number, second.name, len(second.stages)) == (4, "jit_g", 1)
 
 
 def test_each_step_says_what_a_pass_changed(folder: Path) -> None:
     found = list(steps(dumped_modules(folder)[0]))
-    assert [s.nodes for s in found] == [4, 4, 2, 2]
-    assert [bool(s.difference) for s in found] == [False, False, True, False]
+    assert [s.nodes for s in found] == [4, 4, 2, 2, 2]
+    assert [bool(s.difference) for s in found] == [False, False, True, False, False]
     assert found[2].change == "-2 ~1"
 
 
@@ -69,7 +71,7 @@ def test_the_command_lists_passes_that_changed_something(folder: Path, capsys: p
     assert "- y = negate(x)" in out
     assert cli(["stages", str(folder), "3", "--json"]) == 0
     (module,) = json.loads(capsys.readouterr().out)["modules"]
-    assert [s["nodes"] for s in module["stages"]] == [4, 4, 2, 2]
+    assert [s["nodes"] for s in module["stages"]] == [4, 4, 2, 2, 2]
 
 
 def test_what_is_no_dump_is_refused(folder: Path, tmp_path: Path) -> None:

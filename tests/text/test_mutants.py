@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import random
 import struct
 import warnings
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +25,12 @@ from deepx_graph.text.formats import decode_source
 from deepx_graph.text.mindir import dump
 from deepx_graph.text.mindir.lower import place_of
 from deepx_graph.text.mindir.schema import Attribute
+from tests.support.flatbuffers import exported
 from tests.support.memory_bound import memory_of
+from tests.support.mindir_messages import field
 from tests.support.mutant_trials import WRITERS, run, written
 from tests.support.stablehlo_suite import ADD
+from tests.support.torch_archives import archive, call, meta, program, t
 from tests.support.xla_texts import LOOP, REDUCE
 
 SAMPLED = 1000
@@ -253,12 +258,27 @@ def test_queries_take_numbers_of_some_length(word: str) -> None:
 # --- binary files -----------------------------------------------------------------------------------------------------
 
 
-def binaries() -> list[tuple[str, bytes]]:
-    """Programs as the bytes of files, small enough that most bytes mean something."""
-    found = [(f"{name} {form}", programs.encoded(dx.loads(text), form))
-             for name, text in (("loop", LOOP), ("add", ADD), ("reduce", REDUCE)) for form in ("mlirbc", "onnx")]
+Wrap = Callable[[bytes], bytes]
+
+
+def binaries() -> list[tuple[str, bytes, Wrap]]:
+    """Programs as the bytes of files, small enough that most bytes mean something, and what is put around them once damaged."""
+    texts = {name: dx.loads(text) for name, text in (("loop", LOOP), ("add", ADD), ("reduce", REDUCE))}
+    found = {f"{name} {form}": programs.encoded(module, form)
+             for name, module in texts.items() for form in ("mlirbc", "onnx", "hlo-proto")}
     block = dx.trace(lambda x, w: dx.xp.exp(x @ w) / dx.xp.sum(dx.xp.abs(x), axis=1, keepdims=True), "f32[2,3]", "f32[3,2]")
-    return [*found, ("block onnx", programs.encoded(block, "onnx"))]
+    found["block onnx"] = programs.encoded(block, "onnx")
+    message = programs.encoded(block, "hlo-proto")
+    values = field(1, field(2, 11) + field(3, 6)) + field(8, np.arange(6, dtype=np.float32).tobytes())
+    found["snapshot hlo-proto"] = field(1, field(1, message)) + field(2, values) + field(3, values) + field(4, "cpu")
+    found["exported by jax"] = exported(found["add mlirbc"])
+    nodes = [call("aten.relu.default", "y", ("self", t("x")))]
+    tensors = {name: meta("float32", [2, 4]) for name in "xyw"}
+    told = json.dumps(program(nodes, tensors, ["x"], ["y"], {"w": "lin.w"})).encode()
+    weights = {"lin.w": np.zeros((2, 4), np.float32)}
+    found["archive pt2"] = archive(told, weights)
+    plain: list[tuple[str, bytes, Wrap]] = [(name, data, bytes) for name, data in found.items()]
+    return [*plain, ("program of pt2", told, lambda data: archive(data, weights))]
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:
@@ -281,13 +301,14 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
 
 def read_damaged(count: int) -> None:
     """Reads so many damaged files of each binary; whatever is wrong with them is a diagnostic."""
-    for name, data in binaries():
+    for name, data, wrap in binaries():
+        dx.loads(wrap(data))
         rng, read = random.Random(name), 0
         for k in range(count):
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    dx.loads(damaged(data, rng))
+                    dx.loads(wrap(damaged(data, rng)))
                 read += 1
             except DeepxGraphError:
                 pass

@@ -16,61 +16,17 @@ from deepx_graph.session.vjpcheck import check_against_vjp
 from deepx_graph.text import decode_source, read
 from deepx_graph.text.common.options import ReadResult
 from tests.support.binary_corpus import VARIABLE
+from tests.support.flatbuffers import exported
 from tests.support.paths import SHARED
 
 ARTIFACT = SHARED / "suites" / "vhlo" / "vhlo_emit_version_api.1_1_0.mlir.bc"
 needs_suite = pytest.mark.skipif(not ARTIFACT.is_file(), reason="the suite ../shared/suites/vhlo is not here")
 LIMIT = 1 << 28
-Part = int | bytes | list[bytes]
-
-
-def word(n: int, size: int = 4) -> bytes:
-    return n.to_bytes(size, "little")
-
-
-def text(of: str) -> bytes:
-    return word(len(of)) + of.encode() + b"\0"
-
-
-def table(slots: dict[int, Part]) -> tuple[bytes, int]:
-    """A table of a FlatBuffer and where in these bytes it begins: numbers stand in it, bytes behind it, a list of bytes as a vector
-    of offsets. A table within another is a pair of this kind, made bytes by `inner`.
-    """
-    last = max(slots)
-    vtable = word(4 + 2 * (last + 1), 2) + word(4 + 4 * len(slots), 2)
-    at = {slot: 4 + 4 * k for k, slot in enumerate(slots)}
-    vtable += b"".join(word(at.get(slot, 0), 2) for slot in range(last + 1))
-    start, body, behind = len(vtable), word(len(vtable)), b""
-    end = start + 4 + 4 * len(slots)
-    for slot, part in slots.items():
-        if isinstance(part, int):
-            body += word(part)
-            continue
-        place = end + len(behind)
-        if isinstance(part, list):
-            offsets, items = b"", b""
-            for k, item in enumerate(part):
-                offsets += word(4 * (len(part) - k) + len(items))
-                items += item
-            blob = word(len(part)) + offsets + items
-        else:
-            blob = part
-        body += word(place - (start + at[slot]))
-        behind += blob
-    return vtable + body + behind, start
-
 
 def test_bytes_that_are_no_table_are_not_taken_for_one() -> None:
     for head in (b"\x10\0\0\0" + bytes(300), b"\x40\0\0\0" + b"\xff" * 300, b"\x3c\0\0\0\x38\0\x64\0" + bytes(300)):
         with pytest.raises(ParseError, match=r"binary data|not read"):
             read(decode_source(head, "f", LIMIT))
-
-
-def exported(module: bytes, extra: dict[int, Part] | None = None) -> bytes:
-    slots: dict[int, Part] = {0: 3, 1: text("f"), 9: [text("cpu")], 13: word(len(module)) + module, 14: 10,
-                              15: word(2) + word(0, 2) + word(1, 2), **(extra or {})}  # fmt: skip
-    made, start = table(slots)
-    return word(start + 4) + made
 
 
 @needs_suite

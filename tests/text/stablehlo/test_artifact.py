@@ -56,6 +56,21 @@ def test_artifacts_of_the_corpus_sampled(name: str) -> None:
     assert places[0] == places[1]
 
 
+@needs_corpus
+@pytest.mark.conformance
+def test_artifacts_of_the_whole_corpus() -> None:
+    """Of both languages."""
+    for name in files("hlo", "stablehlo"):
+        module = read(open_source(JAX / name)).module
+        assert same(said(module), back(encode(module, "mlirbc"))), name
+
+
+def test_what_has_no_attribute_in_artifacts_is_kept_as_a_note() -> None:
+    text = "HloModule m\nENTRY e { x = f32[2] parameter(0)\n ROOT r = f32[2] copy(x) }\n"
+    again = back(encode(read(Source("t", text), "hlo").module, "mlirbc"))
+    assert [n.attr("role") for n in again.entry.nodes if n.inputs] == ["copy"]
+
+
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 16383, 16384, (1 << 56) - 1, 1 << 56, (1 << 64) - 1])
 def test_numbers_come_back(value: int) -> None:
     data = memoryview(varint(value))

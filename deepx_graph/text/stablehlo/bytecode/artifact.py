@@ -157,10 +157,13 @@ class _Writer:
 
     # --- operations
 
-    def operation_head(self, name: str, mask: int, op: Operation | None, properties: bytes) -> bytes:
-        """Up to the properties."""
+    def operation_head(self, name: str, mask: int, op: Operation | None, properties: bytes,
+                       notes: Mapping[str, str] | None = None) -> bytes:
+        """Up to the properties; `notes` are strings that VHLO has no attribute for, and readers keep."""
         place = self.locations.of(op.location) if op is not None and op.location else None
+        said = [varint(self.text(k)) + varint(self.vhlo(14, varint(self.strings(v)))) for k, v in sorted((notes or {}).items())]
         return (varint(self.operations(name)) + bytes([mask]) + self.location(place)
+                + (varint(self.builtin(varint(1) + listed(said))) if said else b"")
                 + (varint(self.properties(properties)) if mask & 64 else b""))
 
     def operation(self, op: Operation, scope: _Scope) -> bytes:
@@ -169,8 +172,9 @@ class _Writer:
         values = _Values(self, op)
         properties = b"".join(varint(values.attribute(word)) for word, _ in named)
         isolated = op.name == "func.func"
-        mask = 2 * bool(op.results) | 4 * bool(op.operands) | 16 * bool(op.regions) | 64 * bool(named)
-        data = self.operation_head(name, mask, op, properties)
+        notes = {k: v for k, v in op.attributes.items() if isinstance(v, str) and (k == "role" or "." in k)}
+        mask = bool(notes) | 2 * bool(op.results) | 4 * bool(op.operands) | 16 * bool(op.regions) | 64 * bool(named)
+        data = self.operation_head(name, mask, op, properties, notes)
         if op.results:
             data += listed([varint(self.type(t)) for t in op.result_types])
         if op.operands:

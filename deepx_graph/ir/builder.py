@@ -95,7 +95,7 @@ class Builder:
 
     def intern(self, op: Op, inputs: tuple[Node, ...], attrs: tuple[Any, ...], type: Type, origin: Origin) -> Node:
         """The node as it stands; an equal one made before when this builder interns."""
-        if self._interned is None or not op.total:
+        if self._interned is None or not peephole.mergeable(op, type):
             return Node(op, inputs, attrs, type, origin)
         key = (op, inputs, attrs, type)
         node = self._interned.get(key)

@@ -14,9 +14,9 @@ import numpy as np
 
 from deepx_graph.ir.evaluation import evaluation, scratch
 from deepx_graph.ir.scalar_expr import Apply, Variable
-from deepx_graph.ir.structure import CONSTANT, PROJ, TUPLE, value_of
+from deepx_graph.ir.structure import CONSTANT, PHI, PROJ, TUPLE, value_of
 from deepx_graph.literal import Literal
-from deepx_graph.types import TensorType, Type, is_static, nbytes
+from deepx_graph.types import TensorType, Type, is_state, is_static, nbytes
 
 if TYPE_CHECKING:
     from deepx_graph.ir.node import Node
@@ -94,6 +94,14 @@ def _is_exact_unit(value: np.generic, unit: Any) -> bool:
     if value.dtype.kind in "biu" or unit != 0:
         return True
     return bool(np.signbit(np.real(value)) == np.signbit(np.real(unit))) and value.dtype.kind != "c"
+
+
+def mergeable(op: Op, type: Type) -> bool:
+    """Whether equal nodes of the op may be one: it may be computed where the program would not have, and passes no state on.
+
+    The same effect after the same state is had in different branches only; one for both would happen before either is taken.
+    """
+    return op.total and (op is PROJ or op is PHI or not is_state(type))
 
 
 def commutes(op: Op, type: Type) -> bool:

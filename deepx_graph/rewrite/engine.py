@@ -18,7 +18,7 @@ from typing import Any
 
 from deepx_graph.errors import Diagnostic, is_interrupt
 from deepx_graph.ir import NOWHERE, Builder, Function, Module, Node, Op, Origin
-from deepx_graph.ir.peephole import commutes
+from deepx_graph.ir.peephole import commutes, mergeable
 from deepx_graph.ir.rebuild import replaced
 from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.rewrite.base import PassError, RewriteControl
@@ -149,9 +149,9 @@ class InterningBuilder(Builder):
         self.newest = None
 
     def intern(self, op: Op, inputs: tuple[Node, ...], attrs: tuple[Any, ...], type: Type, origin: Origin) -> Node:
-        """The node; an equal one made or adopted before, unless computing it may fail or not end (see `cse`)."""
+        """The node; an equal one made or adopted before, unless such nodes are never one (see `cse`)."""
         key = _key(op, inputs, attrs, type)
-        node = self._known.get(key) if op.total else None
+        node = self._known.get(key) if mergeable(op, type) else None
         if node is None:
             if origin is _CREDITED:
                 source, rule_name = self._credit
@@ -161,7 +161,7 @@ class InterningBuilder(Builder):
 
     def adopt(self, node: Node) -> Node:
         """The node itself, or the equal one known before."""
-        if node.op is PARAM or not node.op.total:
+        if node.op is PARAM or not mergeable(node.op, node.type):
             return node
         return self._known.setdefault(_key(node.op, node.inputs, node.attrs, node.type), node)
 

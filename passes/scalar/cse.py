@@ -2,7 +2,8 @@
 
 One walk numbers the nodes, a second builds one node for each number, with the origins of all that it stands for. Operands of a
 commutative op count as a set. Calls and what else may fail or not end are not merged: one node for two branches would be
-computed before either is taken. Loops are never merged: each has an identity of its own, and so have its phis.
+computed before either is taken. Nor are effects: equal ones after the same state stand in different branches, and one for both
+would happen whichever is taken. Loops are never merged: each has an identity of its own, and so have its phis.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from deepx_graph.ir import Function, Module, Node
-from deepx_graph.ir.peephole import commutes
+from deepx_graph.ir.peephole import commutes, mergeable
 from deepx_graph.ir.rebuild import rebuild, replaced
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.rewrite.base import Pass, RewriteControl
@@ -52,7 +53,7 @@ def _numbered(function: Function, control: RewriteControl) -> tuple[dict[Node, N
     extra: dict[Node, list[Node]] = {}
     known: dict[tuple[Any, ...], Node] = {}
     for node in function.nodes:
-        if node.op is PARAM or not node.op.total:
+        if node.op is PARAM or not mergeable(node.op, node.type):
             leaders[node] = node
             continue
         inputs = tuple([leaders[i] for i in node.inputs])

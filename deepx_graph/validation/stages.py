@@ -18,6 +18,7 @@ import numpy as np
 
 from deepx_graph.errors import DeepxGraphError, Diagnostic, LimitError, RunError, UsageError, counted
 from deepx_graph.ir import Module
+from deepx_graph.ir.scalar_expr import Apply, Expr
 from deepx_graph.literal import Array
 from deepx_graph.numerics.noise import slacks
 from deepx_graph.numerics.observed import OPERATIONS, ObservedEngine, OperationBudget
@@ -50,20 +51,10 @@ class Evaluated:
     module: Module | None = None
     outputs: list[tuple[Array, ...]] = field(default_factory=list)
     skipped: str = ""
-    zeros_open: bool = False
-    """Whether the first stage leaves the signs of zeros open."""
     found: tuple[int, int, Discrepancy] | None = None
     """The sample and the output that differ most from the first stage, and how."""
-
-    @property
-    def wrong(self) -> bool:
-        """Whether something differs by more than a compiler may change by its own rules."""
-        return self.found is not None and not self.harmless
-
-    @property
-    def harmless(self) -> bool:
-        """Whether what differs is left open by the language: rounding, and the sign of a zero that `maximum` or `minimum` chose."""
-        return self.found is None or self.found[2].harmless or (self.found[2].kind == "sign of zero" and self.zeros_open)
+    wrong: bool = False
+    """Whether something differs by more than a compiler may change by its own rules."""
 
 
 @dataclass
@@ -106,24 +97,29 @@ class Reference:
         floats = {t.dtype for t in types if isinstance(t, TensorType) and t.dtype.is_float}
         return min(floats, key=lambda d: d.bits).np if floats else None
 
+    def leaves_open(self, how: Discrepancy) -> bool:
+        """Whether the language does: rounding, and the sign of a zero that a maximum or minimum chose."""
+        return how.harmless or (how.kind == "sign of zero" and self.zeros_open)
+
     @cached_property
     def zeros_open(self) -> bool:
-        """Whether there is a maximum or minimum, which may give either of two zeros."""
+        """Whether there is a maximum or minimum, or what is made of them (`clamp`), which may give either of two zeros."""
         bodies = [*self.module.functions]
         for f in bodies:
-            if any(n.op.idempotent and n.op.monoid for n in f.nodes):
+            if any((n.op.idempotent and n.op.monoid) or (n.op.kernel and _chooses(n.op.kernel(*n.attrs))) for n in f.nodes):
                 return True
             bodies += [v for n in f.nodes for a, v in zip(n.op.attrs, n.attrs, strict=True) if a.kind == "function"]
         return False
 
     def evaluate(self, number: int, at: CompilerStage) -> Evaluated:
         """What a stage gives, compared."""
-        done = Evaluated(number, at, zeros_open=self.zeros_open)
+        done = Evaluated(number, at)
         try:
             done.module = at.load()
             run = StageRun(self, done.module)
             done.outputs = [run.outputs(k) for k in range(len(self.samples))]
             done.found = self.compare(done.outputs)
+            done.wrong = done.found is not None and not self.leaves_open(done.found[2])
         except DeepxGraphError as e:
             done.skipped = e.diagnostics[0].message if e.diagnostics else str(e)
         return done
@@ -156,6 +152,11 @@ class Reference:
             self._slacks[sample] = slacks(self.module, self.samples[sample], self.outputs[sample], seed=self.seed,
                                           max_bytes=self.max_bytes)
         return self._slacks[sample]
+
+
+def _chooses(tree: Expr | None) -> bool:
+    """Whether an element is one of two, as one is larger."""
+    return isinstance(tree, Apply) and (tree.primitive in ("max", "min") or any(map(_chooses, tree.args)))
 
 
 @dataclass(frozen=True)

@@ -96,6 +96,16 @@ def test_which_zero_a_maximum_gives_is_left_open() -> None:
     assert bisect_stages("m", stages(plus, gone), Inputs()).kind == "sign of zero"
 
 
+@pytest.mark.parametrize("call", ["maximum(x, y)", "minimum(x, y)", "clamp(x, y, y)"])
+def test_which_zero_the_machine_chose_is_left_open(call: str) -> None:
+    text = f"HloModule m\nENTRY main {{ x = f32[1] parameter(0)\n y = f32[1] parameter(1)\n ROOT m = f32[1] {call} }}"
+    inputs, zeros = {"x": np.float32([-0.0]), "y": np.float32([0.0])}, [np.float32([0.0]), np.float32([-0.0])]
+    found = [bisect_stages("m", stages(text, text), Inputs(inputs), machine=[(z,)]) for z in zeros]
+    assert not any(f.found for f in found) and any(f.machine for f in found)
+    sum_of = text.replace(call, "add(x, y)")
+    assert bisect_stages("m", stages(sum_of, sum_of), Inputs(inputs), machine=[(zeros[1],)]).kind == "code generation"
+
+
 def test_a_mistake_in_a_loop_is_found_in_its_body() -> None:
     text = """HloModule loop
 c { s = (s32[], f32[4]) parameter(0)

@@ -83,7 +83,8 @@ class Bisection(TextReport):
     @property
     def code_generation(self) -> bool:
         """Whether the results of the machine are wrong and those of the last stage are not."""
-        return self.compared and self.wrong is None and self.machine is not None and not self.machine[2].harmless
+        return self.compared and self.wrong is None and self.machine is not None \
+            and not self.search.reference.leaves_open(self.machine[2])
 
     @property
     def found(self) -> bool:

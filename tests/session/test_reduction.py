@@ -9,7 +9,7 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.cli.faults import CRITERIA
-from deepx_graph.errors import UsageError
+from deepx_graph.errors import LimitError, UsageError
 from deepx_graph.ir import Module, Node
 from deepx_graph.ops import minimum
 from deepx_graph.rewrite.engine import rule
@@ -54,6 +54,19 @@ def test_three_hundred_operations_become_a_few(wrong: Any, name: str) -> None:
         assert holds(found.module, found.inputs)
     assert found.before >= 280 and found.after <= 3
     assert all(a.size <= 2 for a in found.inputs.values())
+
+
+def test_a_loop_that_a_step_makes_endless_is_given_up() -> None:
+    def counted(step: int) -> Module:
+        return dx.loads(f"""HloModule m
+body {{ v = s32[] parameter(0)\n k = s32[] constant({step})\n ROOT n = s32[] add(v, k) }}
+go {{ v = s32[] parameter(0)\n k = s32[] constant(9)\n ROOT c = pred[] compare(v, k), direction=LT }}
+ENTRY main {{ i = s32[] parameter(0)\n ROOT w = s32[] while(i), condition=go, body=body }}""")
+
+    holds = predicate("differs", How("clean", "numpy"))
+    assert not holds(counted(1), {"i": np.asarray(0, np.int32)})
+    with pytest.raises(LimitError, match="more operations"):
+        holds(counted(0), {"i": np.asarray(0, np.int32)})
 
 
 def test_what_is_not_true_is_not_reduced() -> None:

@@ -77,7 +77,7 @@ def test_help_names_every_format_and_form(run: Run) -> None:
     def named(command: str, option: str) -> set[str]:
         commands = next(a for a in cli.make_parser()._actions if isinstance(a.choices, dict)).choices
         action = next(a for a in commands[command]._actions if option in a.option_strings)
-        return set(re.split(", | or ", re.match(r"[\w, ]+", action.help)[0].strip()))
+        return set(re.split(", | or ", re.match(r"[\w, -]+", action.help)[0].strip()))
 
     assert named("info", "--format") == {name for name, f in FORMATS.items() if f.reads}
     assert named("opt", "--emit") == {name for name, f in FORMATS.items() if f.writes} | {*PICTURES, "json"}

@@ -170,7 +170,7 @@ def test_standard_output_by_its_name_is_that() -> None:
 
 @pytest.mark.parametrize(("arguments", "known"), [
     (("run", "--random-inputs", "--output", "o.txt"), ".npz"), (("run", "--random-inputs", "--outfeed", "o.npy"), ".npz"),
-    (("opt", "-o", "x.xyz"), ".sea, .hlo, .stablehlo, .mlir"), (("grad", "-o", "x.ir"), ".sea, .hlo, .stablehlo, .mlir"),
+    (("opt", "-o", "x.xyz"), ".sea, .hlo, .pb"), (("grad", "-o", "x.ir"), ".sea, .hlo, .pb"),
     (("draw", "-o", "x.gif"), ""),
 ])
 def test_a_name_that_says_another_form_is_refused_before_anything_is_done(

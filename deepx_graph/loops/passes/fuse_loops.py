@@ -44,10 +44,11 @@ MOST_LOCAL = 1 << 18
 """The bytes of local memory that the buffers of one loop may become."""
 
 
-def fuse_loops(program: LoopProgram) -> LoopProgram:
-    """The program with loops that are fused, in place."""
+def fuse_loops(program: LoopProgram, *, keeps_rows: bool = False) -> LoopProgram:
+    """The program with loops that are fused, in place; `keeps_rows`: a caller numbers the iterations of outermost loops, which stay
+    so many."""
     fresh = Fresh(program)
-    program.body = _fused([_shared_out(s, fresh) for s in program.body], fresh, outermost=True)
+    program.body = _fused(program.body if keeps_rows else [_shared_out(s, fresh) for s in program.body], fresh, outermost=True)
     _contract(program)
     return program
 

@@ -42,7 +42,7 @@ def build(function: Function, apart: int) -> EpilogueKernel:
     shape = tensor_type(function.results[0].type).shape
     outer = next(k for k in range(len(shape) + 1) if sum(n != 1 for n in shape[:k]) == apart)
     try:
-        program = forward_stores(fuse_loops(lower(function, outer)))
+        program = forward_stores(fuse_loops(lower(function, outer), keeps_rows=True))
     except NotExpressible as e:
         raise Declined(str(e)) from None
     loop, ends = program.body[0], (Affine(), Affine((), math.prod(shape[:outer])))

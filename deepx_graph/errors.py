@@ -295,6 +295,10 @@ class Diagnostic:
         }
 
 
+INTERNAL = 70
+"""The exit code of a fault of this package, as EX_SOFTWARE of sysexits.h."""
+
+
 class DeepxGraphError(Exception):
     """Base of all errors this package raises for a user to read; holds one or more diagnostics.
 
@@ -303,7 +307,7 @@ class DeepxGraphError(Exception):
     2 did you mean 'hlo'?
     """
 
-    exit_code: ClassVar[int] = 70
+    exit_code: ClassVar[int] = INTERNAL
 
     def __init__(self, *diagnostics: Diagnostic | str) -> None:
         self.diagnostics = tuple(Diagnostic(d) if isinstance(d, str) else d for d in diagnostics)

@@ -33,11 +33,10 @@ from deepx_graph.cli.options import (
     add_running,
 )
 from deepx_graph.cli.output import say
-from deepx_graph.errors import DeepxGraphError
+from deepx_graph.errors import INTERNAL, DeepxGraphError
 from deepx_graph.interop import load_plugins
 from deepx_graph.runtime.native import vectors
 
-INTERNAL = 70
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 
 

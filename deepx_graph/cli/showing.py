@@ -28,6 +28,7 @@ from deepx_graph.cli.options import (
 )
 from deepx_graph.cli.output import emit, emit_report, say, say_notes
 from deepx_graph.cli.schemas import report
+from deepx_graph.cycles import no_collection
 from deepx_graph.errors import Diagnostic, UsageError, suggest
 
 if TYPE_CHECKING:
@@ -85,13 +86,8 @@ def run_draw(args: Arguments) -> int:
     if not is_page and (len(args.files) > 1 or args.timeline or args.profile or args.fusion or args.profile_from or
                         args.explain_error or args.explain_nan or args.plan):
         raise UsageError(Diagnostic("several programs, --timeline and what is laid over one need a page", expected="-o NAME.html"))
-    collects = gc.isenabled()
-    gc.disable()  # a fifth of the time of a large page would go to looking for cycles, and there are none
-    try:
+    with no_collection():  # a fifth of the time of a large page
         drawn = _page(args) if is_page else _picture(args)
-    finally:
-        if collects:
-            gc.enable()
     emit(drawn.data, args.output)
     if args.json:
         facts = {"file": args.output, "form": args.form or args.output.rpartition(".")[2].lower(), "bytes": len(drawn.data),

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from deepx_graph.errors import DeepxGraphError, Span
+from deepx_graph.errors import INTERNAL, DeepxGraphError, Span
 from deepx_graph.ir import Module, Node
 
 
 class PassError(DeepxGraphError):
     """A pass failed or made an invalid module: a fault of this package, not of the user's program."""
 
-    exit_code = 70
+    exit_code = INTERNAL
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,33 +16,13 @@ from deepx_graph.session.programs import Watch, optimise
 from deepx_graph.session.report.certificates import WriteCertificate
 from deepx_graph.validation.certificate import CertificateError, Certified, certify, chained, payloads_of
 from tests.support.generate import random_module
-from tests.support.wrong_rules import planted, with_rules
+from tests.support.wrong_rules import LOOP, planted, with_rules
 
 PROGRAM = """HloModule m
 ENTRY main { x = f32[4] parameter(0)
   n = f32[4] negate(x)
   m = f32[4] negate(n)
   ROOT y = f32[4] multiply(m, x) }
-"""
-
-LOOP = """HloModule m
-cond { s = (s32[], f32[4]) parameter(0)
-  i = s32[] get-tuple-element(s), index=0
-  n = s32[] constant(3)
-  ROOT lt = pred[] compare(i, n), direction=LT }
-body { s = (s32[], f32[4]) parameter(0)
-  i = s32[] get-tuple-element(s), index=0
-  x = f32[4] get-tuple-element(s), index=1
-  one = s32[] constant(1)
-  next = s32[] add(i, one)
-  y = f32[4] negate(x)
-  z = f32[4] subtract(y, x)
-  ROOT t = (s32[], f32[4]) tuple(next, z) }
-ENTRY main { x = f32[4] parameter(0)
-  zero = s32[] constant(0)
-  t = (s32[], f32[4]) tuple(zero, x)
-  w = (s32[], f32[4]) while(t), condition=cond, body=body
-  ROOT r = f32[4] get-tuple-element(w), index=1 }
 """
 
 

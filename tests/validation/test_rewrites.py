@@ -29,7 +29,7 @@ from tests.support.generate import random_module
 from tests.support.reference import evaluate, same
 from tests.support.rule_instances import CALLED, Draw, NoInstance, instance, values
 from tests.support.rule_mutants import RuleMutant, mutants
-from tests.support.wrong_rules import planted, with_rules
+from tests.support.wrong_rules import LOOP, planted, with_rules
 
 BRANCHES = """HloModule m
 yes { x = f32[4] parameter(0)
@@ -40,26 +40,6 @@ no { x = f32[4] parameter(0)
 ENTRY main { p = pred[] parameter(0)
   x = f32[4] parameter(1)
   ROOT r = f32[4] conditional(p, x, x), true_computation=yes, false_computation=no }
-"""
-
-LOOP = """HloModule m
-cond { s = (s32[], f32[4]) parameter(0)
-  i = s32[] get-tuple-element(s), index=0
-  n = s32[] constant(3)
-  ROOT lt = pred[] compare(i, n), direction=LT }
-body { s = (s32[], f32[4]) parameter(0)
-  i = s32[] get-tuple-element(s), index=0
-  x = f32[4] get-tuple-element(s), index=1
-  one = s32[] constant(1)
-  next = s32[] add(i, one)
-  y = f32[4] negate(x)
-  z = f32[4] subtract(y, x)
-  ROOT t = (s32[], f32[4]) tuple(next, z) }
-ENTRY main { x = f32[4] parameter(0)
-  zero = s32[] constant(0)
-  t = (s32[], f32[4]) tuple(zero, x)
-  w = (s32[], f32[4]) while(t), condition=cond, body=body
-  ROOT r = f32[4] get-tuple-element(w), index=1 }
 """
 
 

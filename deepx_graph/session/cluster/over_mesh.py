@@ -42,10 +42,11 @@ def over_mesh(module: Module, mesh: Mapping[str, int] | None, plan: str | None, 
 def _plan(module: Module, mesh: Mapping[str, int] | None, plan: str | None) -> tuple[Module, Plan]:
     """The plan that is given, or what the program states, or the one of least predicted time on a mesh."""
     axes = None if mesh is None else Mesh(tuple((str(name), int(size)) for name, size in mesh.items()))
-    stated = None if plan is not None else stated_plan(optimise(module, "inline").module)
-    if axes is not None and plan is None and (stated is None or stated.mesh.axes != axes.axes):
+    if axes is not None and plan is None:
         inlined = optimise(module, "inline").module
-        return inlined, chosen_plan(inlined, axes, network_here(), None).plan
+        stated = stated_plan(inlined)
+        if stated is None or stated.mesh.axes != axes.axes:
+            return inlined, chosen_plan(inlined, axes, network_here(), None).plan
     inlined, found = planned(module, plan)
     if axes is not None and found.mesh.axes != axes.axes:
         raise UsageError(f"the plan is for the mesh {found.mesh}, and not for {axes}")

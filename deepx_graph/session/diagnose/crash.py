@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
+import re
 import select
 import signal
 import time
+import traceback
 from collections.abc import Callable
 
-from deepx_graph.errors import DeepxGraphError, is_interrupt
+from deepx_graph.errors import INTERNAL, DeepxGraphError, is_interrupt
 
 PATIENCE = 60.0
 """Seconds that a child may take; one that takes longer has not crashed."""
@@ -18,20 +20,21 @@ PATIENCE = 60.0
 
 def is_fault(error: BaseException) -> bool:
     """Whether an exception is a fault of this package, and not of what it was given."""
-    return not isinstance(error, DeepxGraphError) or error.exit_code == 70
+    return not isinstance(error, DeepxGraphError) or error.exit_code == INTERNAL
 
 
 def signature_of(error: BaseException) -> str:
     """What one cause has in common: the kind of the exception that began it, and the innermost place in this package."""
     while error.__cause__ is not None:
         error = error.__cause__
-    at, place = error.__traceback__, ""
-    while at is not None:
-        module = str(at.tb_frame.f_globals.get("__name__", ""))
-        if module.partition(".")[0] == "deepx_graph":
-            place = f"{module}:{at.tb_frame.f_code.co_name}"
-        at = at.tb_next
-    return f"{type(error).__name__} in {place}" if place else type(error).__name__
+    ours = [p for p in places(error) if re.match(r"deepx_graph[.:]", p)]
+    return f"{type(error).__name__} in {ours[-1]}" if ours else type(error).__name__
+
+
+def places(error: BaseException) -> list[str]:
+    """The functions that an exception went through, as `module:function`, the innermost last."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return [f"{frame.f_globals.get('__name__', '')}:{frame.f_code.co_name}" for frame in frames]
 
 
 def death_of(code: int) -> str:

@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from deepx_graph import __version__
-from deepx_graph.errors import Diagnostic, UsageError, printable
+from deepx_graph.errors import INTERNAL, Diagnostic, UsageError, printable
 from deepx_graph.files import replacing
 from deepx_graph.session.diagnose.crash import death_of, signature_of
 
 SCHEMA = "deepx-graph/reproducer/1"
-INTERNAL = 70
 MAX_FILE_BYTES = 1 << 26
 """Bytes of a file that is taken along, and of a reproducer that is read."""
 

@@ -23,6 +23,7 @@ from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.inputs import input_ports
 from deepx_graph.session import programs
+from deepx_graph.session.diagnose.crash import places
 from deepx_graph.text.formats import FORMATS
 from deepx_graph.types import TensorType
 from deepx_graph.validation.discrepancy import Discrepancy, discrepancy
@@ -112,10 +113,7 @@ def examine_by(name: str, case: Case) -> Iterator[Finding]:
 
 def _crash(seed: int, check: str, error: Exception) -> Finding:
     """A failure: its kind, its first line, and the innermost place in the library."""
-    at, place = error.__traceback__, ""
-    while at is not None:
-        place = f"{at.tb_frame.f_globals.get('__name__', '')}:{at.tb_frame.f_code.co_name}"
-        at = at.tb_next
+    place = places(error)[-1]
     first = str(error).split("\n")[0][:200]
     return Finding(seed, check, f"{type(error).__name__}: {first} (in {place})", f"{check}: {type(error).__name__} in {place}")
 

@@ -648,7 +648,7 @@ def why(module: Module, a: str | Node | None = None, b: str | Node | None = None
     True
     """
     from deepx_graph.session.report.fusion import fusion_report
-    from deepx_graph.session.report.kernels import Placing
+    from deepx_graph.session.report.placing import Placing
 
     if made is not None:
         from deepx_graph.session.report.provenance import provenance

@@ -97,7 +97,7 @@ def add_loops(parser: argparse.ArgumentParser) -> None:
 
 def run_loops(args: Arguments) -> int:
     from deepx_graph.session import programs
-    from deepx_graph.session.report.kernels import loop_programs
+    from deepx_graph.session.report.loop_programs import loop_programs
 
     module = programs.optimise(read_program(args).module, args.pass_pipeline).module
     stage("kernels")
@@ -127,7 +127,7 @@ def add_why(parser: argparse.ArgumentParser) -> None:
 
 def run_why(args: Arguments) -> int:
     from deepx_graph.session import programs
-    from deepx_graph.session.report.kernels import Placing
+    from deepx_graph.session.report.placing import Placing
 
     if args.collective is not None and os.path.isdir(args.file):
         return why_dumped(args)

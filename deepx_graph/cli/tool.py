@@ -46,7 +46,7 @@ def add_calibrate(parser: argparse.ArgumentParser) -> None:
 
 
 def run_calibrate(args: Arguments) -> int:
-    from deepx_graph.session.report.kernels import calibrate, calibration_in_use, forget_calibration
+    from deepx_graph.session.report.calibration import calibrate, calibration_in_use, forget_calibration
 
     if args.network:
         return _calibrate_network(args)

@@ -204,7 +204,7 @@ class Session:
 
     def why(self, a: str | Node, b: str | Node) -> Reason:
         """Why two nodes are, or are not, in one kernel of the default engine. Raises UsageError for a name that is none."""
-        from deepx_graph.session.report.kernels import Placing
+        from deepx_graph.session.report.placing import Placing
 
         return Placing(self.module).why(a, b)
 

@@ -22,7 +22,8 @@ from deepx_graph.passes.fusion.iteration_space import dims
 from deepx_graph.passes.fusion.why import Kind, Reason, decision
 from deepx_graph.progress import stage
 from deepx_graph.session.query.facts import Apart
-from deepx_graph.session.report.kernels import PlacedKernel, Placing, is_sized, origins_inside, run_times
+from deepx_graph.session.report.kernels import run_times
+from deepx_graph.session.report.placing import PlacedKernel, Placing, is_sized, origins_inside
 from deepx_graph.types import is_state, is_static, nbytes
 
 SHOWN_KERNELS, SHOWN_PAIRS, SHOWN_OPERATIONS, SHOWN_SCOPES = 20, 12, 4, 3

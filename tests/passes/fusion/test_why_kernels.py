@@ -14,7 +14,7 @@ from deepx_graph.ops import add, dot_general, fusion, tanh, transpose
 from deepx_graph.passes.fusion.fuse import Fuse
 from deepx_graph.passes.fusion.reason import Kind
 from deepx_graph.runtime.compile import compile
-from deepx_graph.session.report.kernels import Placing
+from deepx_graph.session.report.placing import Placing
 from deepx_graph.text import sea
 from deepx_graph.types import F32, tensor
 from tests.support import jax_corpus

@@ -16,7 +16,9 @@ from deepx_graph.ops import tanh
 from deepx_graph.runtime.cost import file as cost_file
 from deepx_graph.runtime.cost.model import SHIPPED, Constants
 from deepx_graph.runtime.engines import has_native
-from deepx_graph.session.report.kernels import Calibration, Placing, kernels
+from deepx_graph.session.report.calibration import Calibration
+from deepx_graph.session.report.kernels import kernels
+from deepx_graph.session.report.placing import Placing
 from deepx_graph.types import F32, tensor
 from tests.support.cli_runner import Run
 

@@ -24,7 +24,8 @@ from deepx_graph.viz.picture.dot import to_dot
 from deepx_graph.viz.picture.layered import lay_out
 from deepx_graph.viz.picture.scene_svg import to_svg
 from deepx_graph.viz.picture.style import theme_named
-from deepx_graph.viz.view.build import build_view, in_halves
+from deepx_graph.viz.view.build import build_view
+from deepx_graph.viz.view.frames import in_halves
 from deepx_graph.viz.view.model import View, chosen
 from deepx_graph.viz.view.model import around as part_around
 

@@ -8,7 +8,8 @@ import deepx_graph as dx
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ops import add, floor, multiply, sine
 from deepx_graph.viz.draw import draw
-from deepx_graph.viz.view.build import build_view, in_halves
+from deepx_graph.viz.view.build import build_view
+from deepx_graph.viz.view.frames import in_halves
 from deepx_graph.viz.view.model import View
 from tests.support.grad_programs import PROGRAMS, M, counted, module
 

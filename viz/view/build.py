@@ -32,7 +32,7 @@ from deepx_graph.ir.structure import (
     value_of,
 )
 from deepx_graph.types import TensorType, is_state
-from deepx_graph.viz.view.frames import Frames, Head, Helpers, frames
+from deepx_graph.viz.view.frames import Head, Helpers, frames
 from deepx_graph.viz.view.labels import (
     constant_text,
     family_of,

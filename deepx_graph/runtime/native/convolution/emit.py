@@ -115,6 +115,9 @@ class _Emitter:
         first = t.let(f"mul i64 {group}, {p.outputs}")
         if plan.parts == 1:
             return first, str(p.outputs)
+        if self.method.lanes is Lanes.WINDOWS:
+            low, count = part_of_range(t, part, plan.parts, p.outputs)
+            return t.let(f"add i64 {first}, {low}"), count
         low, panels = part_of_range(t, part, plan.parts, plan.panels)
         begin = t.let(f"mul i64 {low}, {plan.span}")
         most, whole = t.let(f"sub i64 {p.outputs}, {begin}"), t.let(f"mul i64 {panels}, {plan.span}")
@@ -123,8 +126,11 @@ class _Emitter:
     def _epilogue(self, t: IRBuilder, share: dict[int, tuple[str, str]]) -> None:
         """Runs the epilogue over the rows of the share, whose results are still in a cache."""
         epilogue, table = self._slot(t, EPILOGUE), self._slot(t, EPILOGUE_TABLE)
-        cut = self.plan.extents[: self.plan.apart]
-        columns = math.prod(e.size for e in self.plan.extents[self.plan.apart :])
+        cut, row = self.plan.extents[: self.plan.apart], self.plan.extents[self.plan.apart :]
+        left, right = "0", str(math.prod(e.size for e in row))
+        if self.plan.cuts_rows:
+            left, count = share[row[0].axis]
+            right = t.let(f"add i64 {left}, {count}")
 
         def over(depth: int, before: str) -> None:
             first, count = share[cut[depth].axis] if cut else ("0", "1")
@@ -133,7 +139,7 @@ class _Emitter:
             if depth < len(cut) - 1:
                 t.rows(low, high, lambda index: over(depth + 1, index))
                 return
-            t.line(f"call void {epilogue}(ptr {table}, i64 {low}, i64 {high}, i64 0, i64 {columns})")
+            t.line(f"call void {epilogue}(ptr {table}, i64 {low}, i64 {high}, i64 {left}, i64 {right})")
 
         over(0, "0")
 
@@ -143,11 +149,15 @@ class _Emitter:
 
     def _tiles(self, t: IRBuilder, part: str, counts: Sequence[str], pointers: tuple[str, str, str]) -> None:
         plan, p = self.plan, self.problem
-        walks = self.tiles.row_walks(counts)
         if self.method.lanes is Lanes.WINDOWS:
+            first, outputs = part_of_range(t, part, plan.parts, p.outputs)
+            walks = self.tiles.row_walks(counts, outputs)
+            pointers = tuple(moved(t, pointer, self.dtype.itemsize, ((first, step),))  # type: ignore[assignment]
+                             for pointer, step in zip(pointers, walks[0].steps, strict=True))
             walks.append(Walk(counts[-1], plan.span, (1, 0, p.axes[-1].y)))
             self._interpret(t, walks, pointers, "@edge" if p.axes[-1].count < plan.span else "@tile")
             return
+        walks = self.tiles.row_walks(counts)
         x_step, y_step = (plan.span, p.y[1]) if self.method.lanes is Lanes.GROUPS else (0, p.y[2])
         low, high = part_of_range(t, part, plan.parts, plan.panels)
         end = t.let(f"add i64 {low}, {high}")

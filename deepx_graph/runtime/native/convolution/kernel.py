@@ -71,11 +71,12 @@ def _epilogue(parts: WithEpilogue, plans: Sequence[PartialPlan]) -> EpilogueKern
     if len(plans) > 1:
         raise Declined("the results of a share are no rows")
     plan = plans[0].plan
-    if plan.apart == len(plan.extents):
-        raise Declined("the epilogue has no whole rows in a share")
     if parts.epilogue.results[0].type != parts.node.type:
         raise Declined("the epilogue is not in place")
-    return epilogue.build(parts.epilogue, plan.apart)
+    built = epilogue.build(parts.epilogue, plan.apart)
+    if plan.cuts_rows and built.needs_rows:
+        raise Declined("the epilogue has no whole rows in a share")
+    return built
 
 
 @dataclass(frozen=True)

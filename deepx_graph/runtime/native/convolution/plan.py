@@ -37,6 +37,11 @@ class SpatialAxis:
     w: int
     y: int
 
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether a result is of the element at its own place alone."""
+        return self.window == self.stride == 1 and self.low == 0 and self.size == self.count
+
     def reach(self, windows: int) -> int:
         """How many elements of the padded input so many neighbouring windows see."""
         return (windows - 1) * self.stride + (self.window - 1) * self.dilation + 1
@@ -110,11 +115,26 @@ def _problems(node: Node, dtype: DType, x: tuple[int, ...], w: tuple[int, ...], 
     def part(each: Sequence[ResidueClass]) -> PartialProblem:
         seen = 1 if any(r.is_zero for r in each) else inputs
         return PartialProblem(
-            Problem(dtype, images, groups, seen, outputs, tuple(r.axis for r in each), (xs[n], group_step, xs[f]),
+            Problem(dtype, images, groups, seen, outputs, merged([r.axis for r in each]), (xs[n], group_step, xs[f]),
                     (outputs * ws[o], ws[o], ws[c]), (ys[yn], outputs * ys[yf], ys[yf])),
             sum(r.w for r in each), sum(r.y for r in each))
 
     return [part(each) for each in itertools.product(*classes)]
+
+
+def merged(axes: Sequence[SpatialAxis]) -> tuple[SpatialAxis, ...]:
+    """The axes with neighbours made one where every result is of the element at its own place and both arrays run on.
+
+    Rows of a few elements are then no longer what tiles and vectors are cut from.
+    """
+    found: list[SpatialAxis] = []
+    for axis in axes:
+        last = found[-1] if found else None
+        if last and last.is_pointwise and axis.is_pointwise and (last.x, last.y) == (axis.size * axis.x, axis.size * axis.y):
+            found[-1] = replace(axis, size=last.size * axis.size, count=last.size * axis.size)
+        else:
+            found.append(axis)
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -161,11 +181,14 @@ MOST_SCRATCH = 4 << 20
 SHARES, SHARE_STEPS = 64, 200_000
 """So many shares, or fewer where each would have fewer vector products than this: they must cost more than handing them out."""
 
-STORE_STEPS, TRANSPOSE_STEPS, SCATTER_STEPS = 1, 6, 24
-"""What a vector of results costs, in vector products: stored as it is, transposed with its neighbours, or element by element."""
+STORE_STEPS, TRANSPOSE_STEPS, SCATTER_STEPS = 1, 150, 24
+"""What storing costs, in vector products: a vector as it is, a square of vectors transposed, or a vector element by element."""
+
+NEAR_BYTES, NEAR_STEPS = 20 << 10, 2.8
+"""The vectors of a tile's sums beyond so many bytes do not stay in a first-level cache: reading one takes so many products."""
 
 PANEL_BYTES, FAR_STEPS = 400 << 10, 3
-"""Weights of a tile beyond so many bytes do not stay in a second-level cache: each vector of them costs so many products more."""
+"""Beyond so many bytes they do not stay in a second-level cache either: each costs so many products more."""
 
 MOST_CLASSES = 16
 """Residue classes of results, each with code of its own, of a convolution whose input has gaps between its elements."""
@@ -221,7 +244,7 @@ class ConvolutionPlan:
     blocks: tuple[int, ...]
     """How many parts each spatial axis is cut into."""
     parts: int
-    """How many parts the panels are cut into."""
+    """How many parts the output features of a group are cut into: whole panels where they are in the lanes."""
 
     @property
     def shares(self) -> int:
@@ -244,6 +267,12 @@ class ConvolutionPlan:
         return -(-self.in_lanes // self.span)
 
     @property
+    def most_parts(self) -> int:
+        """How many parts there can be."""
+        of = {Lanes.OUTPUTS: self.panels, Lanes.WINDOWS: self.problem.outputs // self.method.outputs, Lanes.GROUPS: 1}
+        return of[self.method.lanes]
+
+    @property
     def extents(self) -> tuple[Extent, ...]:
         """The output's axes in the order of its memory."""
         p, grouped = self.problem, self.method.lanes is not Lanes.GROUPS and self.problem.groups > 1
@@ -254,8 +283,14 @@ class ConvolutionPlan:
 
     @property
     def apart(self) -> int:
-        """How many of the extents there are up to the last one that is cut: a share has the others whole."""
-        return max((k + 1 for k, extent in enumerate(self.extents) if extent.is_cut), default=0)
+        """How many of the extents number rows: those up to the last one that is cut, of which a share has the others whole; but a
+        row is never less than along the last one."""
+        return min(max((k + 1 for k, extent in enumerate(self.extents) if extent.is_cut), default=0), max(0, len(self.extents) - 1))
+
+    @property
+    def cuts_rows(self) -> bool:
+        """Whether a share has only a part of each row."""
+        return any(extent.is_cut for extent in self.extents[-1:])
 
     @property
     def longest(self) -> tuple[int, ...]:
@@ -337,14 +372,17 @@ def _price(problem: Problem, method: Method, width: int) -> float:
     else:
         tiles *= -(-problem.axes[-1].count // method.box[-1])
     tiles *= problem.images * (1 if lanes is Lanes.GROUPS else problem.groups)
-    loads = {Lanes.OUTPUTS: tile.rows / 2 + tile.vectors, Lanes.GROUPS: (tile.rows + 1) * tile.vectors,
-             Lanes.WINDOWS: method.outputs / 2 + tile.rows // method.outputs * tile.vectors}[lanes]
-    step = max(tile.rows * tile.vectors, loads, 6) + 1 + loads / 32
-    panel = tile.vectors * width * problem.depth * problem.dtype.itemsize
+    loads = {Lanes.OUTPUTS: tile.rows + tile.vectors, Lanes.GROUPS: (tile.rows + 1) * tile.vectors,
+             Lanes.WINDOWS: method.outputs + tile.rows // method.outputs * tile.vectors}[lanes]
+    read = tile.vectors * (tile.rows // method.outputs if lanes is Lanes.WINDOWS else 1)
+    panel = read * width * problem.depth * problem.dtype.itemsize
+    step = max(tile.rows * tile.vectors, loads, 8, read * NEAR_STEPS if panel > NEAR_BYTES else 0) + 0.5 + loads / 32
     if lanes is Lanes.OUTPUTS and panel > PANEL_BYTES:
         step += tile.vectors * FAR_STEPS
-    store = STORE_STEPS if lane_step(problem, lanes) == 1 else TRANSPOSE_STEPS if method.is_contiguous else SCATTER_STEPS
-    return tiles * (problem.depth * step + 16 + tile.rows * tile.vectors * store)
+    vectors = tile.rows * tile.vectors
+    store = (STORE_STEPS * vectors if lane_step(problem, lanes) == 1 else SCATTER_STEPS * vectors if not method.is_contiguous else
+             TRANSPOSE_STEPS * tile.vectors * -(-tile.rows // width))
+    return tiles * (problem.depth * step + 16 + store)
 
 
 # --- shares
@@ -358,18 +396,20 @@ def _shared(plan: ConvolutionPlan, steps: float) -> ConvolutionPlan:
     wanted = max(1, min(SHARES, int(steps / SHARE_STEPS)))
     axes = plan.problem.axes
     weights = plan.problem.outputs * plan.problem.depth * np.dtype(plan.problem.dtype).itemsize
-    if plan.method.lanes is Lanes.OUTPUTS and weights > scratch_bytes(plan):
-        plan = replace(plan, parts=min(plan.panels, -(-wanted // plan.shares)))
+    if weights > scratch_bytes(plan):
+        plan = replace(plan, parts=min(plan.most_parts, -(-wanted // plan.shares)))
     for k, axis in enumerate(axes):
-        is_last = k == len(axes) - 1
-        tile = plan.span if plan.method.lanes is Lanes.WINDOWS and is_last else plan.method.box[k]
+        in_vectors = plan.method.lanes is Lanes.WINDOWS and k == len(axes) - 1
+        tile = plan.span if in_vectors else plan.method.box[k]
         most = max(1, axis.count // tile)
         while plan.blocks[k] < most and scratch_bytes(plan) > SCRATCH_BYTES:
             plan = _cut(plan, k, plan.blocks[k] + 1)
-        if not is_last and plan.shares < wanted:
-            plan = _cut(plan, k, _even(axis.count, -(-wanted * plan.blocks[k] // plan.shares), most, plan.blocks[k]))
-    if plan.method.lanes is Lanes.OUTPUTS and plan.parts == 1 and plan.shares < wanted:
-        plan = replace(plan, parts=min(plan.panels, -(-wanted // plan.shares)))
+        least = blocks = plan.blocks[k]
+        if (k < len(axes) - 1 or in_vectors) and plan.shares < wanted:
+            blocks = -(-wanted * blocks // plan.shares)
+        plan = _cut(plan, k, _even(axis.count, blocks, most, least, tile))
+    if plan.parts == 1 and plan.shares < wanted:
+        plan = replace(plan, parts=min(plan.most_parts, -(-wanted // plan.shares)))
     return plan
 
 
@@ -377,10 +417,10 @@ def _cut(plan: ConvolutionPlan, axis: int, blocks: int) -> ConvolutionPlan:
     return replace(plan, blocks=tuple(blocks if k == axis else b for k, b in enumerate(plan.blocks)))
 
 
-def _even(count: int, wanted: int, most: int, least: int) -> int:
-    """About so many blocks, at most `most`: such as leave blocks of one size, if there are."""
-    found = range(max(least, wanted * 2 // 3), min(most, wanted * 3 // 2) + 1)
-    return min(found, key=lambda b: (-(-count // b) * b, abs(b - wanted)), default=min(most, max(least, wanted)))
+def _even(count: int, wanted: int, most: int, least: int, tile: int) -> int:
+    """About so many blocks, at most `most`: such as leave blocks of whole tiles of one size, if there are."""
+    found = range(max(least, min(wanted, most) * 2 // 3), min(most, wanted * 3 // 2) + 1)
+    return min(found, key=lambda b: (b * math.ceil(math.ceil(count / b) / tile), abs(b - wanted)), default=least)
 
 
 def scratch_steps(plan: ConvolutionPlan) -> dict[int, int]:

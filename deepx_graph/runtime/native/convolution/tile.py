@@ -74,11 +74,12 @@ class TileCode:
                     for row in rows for k in range(walk.tile)]
         return rows
 
-    def row_walks(self, counts: Sequence[str]) -> list[Walk]:
-        """The axes along the rows of tiles, outermost first; `counts` are the windows of the block along each axis."""
+    def row_walks(self, counts: Sequence[str], outputs: str = "") -> list[Walk]:
+        """The axes along the rows of tiles, outermost first; `counts` are the windows of the block along each axis, `outputs` the
+        features of the share."""
         p, m, walks = self.problem, self.method, []
         if m.lanes is Lanes.WINDOWS:
-            walks.append(Walk(str(p.outputs), m.outputs, (0, self.weights.output, p.y[2])))
+            walks.append(Walk(outputs or str(p.outputs), m.outputs, (0, self.weights.output, p.y[2])))
         for k, a in enumerate(p.axes):
             if m.lanes is not Lanes.WINDOWS or k < len(p.axes) - 1:
                 walks.append(Walk(counts[k], m.box[k], (a.stride * self.scratch[k], 0, a.y)))

@@ -16,6 +16,7 @@ A matrix product of panels packed as `a[k][rows]` and `b[k][vectors * lanes]`, `
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -116,7 +117,10 @@ def _repeated(t: IRBuilder, dtype: DType, loop: PointerLoop, pointers: tuple[str
 def _products(t: IRBuilder, dtype: DType, operands: tuple[TileOperand, TileOperand], pointers: tuple[str, str],
               step: tuple[int, int],
               sums: Tiles) -> Tiles:
-    """One product added to each sum; what several positions share is loaded once."""
+    """One product added to each sum; what several positions share is loaded once.
+
+    The shorter side of the tile is the inner one, as all of its elements stay in registers from one of the other side to the next.
+    """
     loaded: tuple[dict[int, VectorValue], dict[int, VectorValue]] = ({}, {})
 
     def read(side: int, row: int, vector: int) -> VectorValue:
@@ -127,7 +131,12 @@ def _products(t: IRBuilder, dtype: DType, operands: tuple[TileOperand, TileOpera
             loaded[side][offset] = t.load_one(at, dtype) if operand.spread else t.load(at, dtype, None)
         return loaded[side][offset]
 
-    return [[_multiplied(t, read(0, r, v), read(1, r, v), total) for v, total in enumerate(row)] for r, row in enumerate(sums)]
+    made = [list(row) for row in sums]
+    rows, vectors = range(len(sums)), range(len(sums[0]))
+    upright = len(rows) < len(vectors)
+    for r, v in ((r, v) for v in vectors for r in rows) if upright else itertools.product(rows, vectors):
+        made[r][v] = _multiplied(t, read(0, r, v), read(1, r, v), sums[r][v])
+    return made
 
 
 def _multiplied(t: IRBuilder, x: VectorValue, y: VectorValue, total: VectorValue) -> VectorValue:

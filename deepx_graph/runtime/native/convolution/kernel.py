@@ -46,15 +46,12 @@ from deepx_graph.runtime.native.prepared import (
 from deepx_graph.runtime.native.transpose import contiguous
 from deepx_graph.runtime.straightline import ArrayType
 
-_BESIDE = 4
-"""Registers that are not for sums: a row of weights and an element of the input."""
-
 
 def planned(node: Node) -> list[PartialPlan]:
     """The plans of a convolution node for this machine: one for each residue class of results. Raises Declined."""
     machine = this_machine()
-    sums = microkernel.registers(machine.register_bytes, machine.triple) - _BESIDE
-    return [PartialPlan(plan(p.problem, machine.register_bytes, sums), p.w, p.y) for p in problems_of(node)]
+    registers = microkernel.registers(machine.register_bytes, machine.triple)
+    return [PartialPlan(plan(p.problem, machine.register_bytes, registers), p.w, p.y) for p in problems_of(node)]
 
 
 def build(function: Function, threads: int) -> ConvolutionKernel:

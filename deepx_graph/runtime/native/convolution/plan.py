@@ -190,6 +190,12 @@ NEAR_BYTES, NEAR_STEPS = 20 << 10, 2.8
 PANEL_BYTES, FAR_STEPS = 400 << 10, 3
 """Beyond so many bytes they do not stay in a second-level cache either: each costs so many products more."""
 
+BESIDE = 4
+"""Registers that are not for sums, at least."""
+
+MOST_PLANS = 8
+"""Methods that are cut into shares before one is chosen."""
+
 MOST_CLASSES = 16
 """Residue classes of results, each with code of its own, of a convolution whose input has gaps between its elements."""
 
@@ -218,6 +224,16 @@ class Method:
     box: tuple[int, ...]
     is_contiguous: bool
     """The rows are neighbours in the output: with output features in the lanes, the tile can be transposed and stored."""
+
+    @property
+    def spread(self) -> int:
+        """Elements that are spread over the lanes for one product of each sum."""
+        return self.outputs if self.lanes is Lanes.WINDOWS else self.tile.rows
+
+    @property
+    def read(self) -> int:
+        """Vectors that are read for one product of each sum; with groups in the lanes, of weights."""
+        return self.tile.vectors * (self.tile.rows // self.outputs if self.lanes is Lanes.WINDOWS else 1)
 
 
 IMAGES, FEATURES = -1, -2
@@ -309,17 +325,18 @@ def lane_step(problem: Problem, lanes: Lanes) -> int:
     return {Lanes.OUTPUTS: problem.y[2], Lanes.GROUPS: problem.y[1], Lanes.WINDOWS: problem.axes[-1].y}[lanes]
 
 
-def plan(problem: Problem, register_bytes: int, sums: int) -> ConvolutionPlan:
-    """The cheapest plan for tiles of at most so many sums. Raises Declined."""
+def plan(problem: Problem, register_bytes: int, registers: int) -> ConvolutionPlan:
+    """The cheapest plan for so many registers. Raises Declined."""
     width = register_bytes // problem.dtype.itemsize
-    found = [(_price(problem, m, width), k, m) for k, m in enumerate(_methods(problem, width, sums))]
+    whole = (1,) * len(problem.axes)
+    found = sorted((_price(problem, m, width, whole), k, m) for k, m in enumerate(_methods(problem, width, registers)))
     if not found:
         raise Declined("no direct kernel for this layout")
-    steps, _, method = min(found)
+    plans = [_shared(ConvolutionPlan(problem, width, method, whole, 1), steps) for steps, _, method in found[:MOST_PLANS]]
+    steps, _, shared = min((_price(problem, p.method, width, p.blocks), k, p) for k, p in enumerate(plans))
     useful = problem.depth * math.prod(a.count for a in problem.axes) * problem.outputs * problem.images * problem.groups / width
     if useful < LEAST_USE * steps:
         raise Declined("too few features for the lanes")
-    shared = _shared(ConvolutionPlan(problem, width, method, (1,) * len(problem.axes), 1), steps)
     if scratch_bytes(shared) > MOST_SCRATCH:
         raise Declined("windows too large for a cache")
     return shared
@@ -328,7 +345,14 @@ def plan(problem: Problem, register_bytes: int, sums: int) -> ConvolutionPlan:
 # --- methods
 
 
-def _methods(problem: Problem, width: int, sums: int) -> Iterator[Method]:
+def _methods(problem: Problem, width: int, registers: int) -> Iterator[Method]:
+    """The ways whose sums have room in registers, beside the elements that stay there and one of the other operand."""
+    for method in _all_methods(problem, width, registers - BESIDE):
+        if method.tile.rows * method.tile.vectors + min(method.spread, method.read) < registers or method.lanes is Lanes.GROUPS:
+            yield method
+
+
+def _all_methods(problem: Problem, width: int, sums: int) -> Iterator[Method]:
     last = problem.axes[-1]
     if problem.groups > 1 and problem.inputs == problem.outputs == 1:
         if problem.y[1] == 1:
@@ -362,21 +386,17 @@ def _boxes(problem: Problem, lanes: Lanes, vectors: int, sums: int) -> Iterator[
             yield Method(lanes, Tile(rows * columns, vectors), 1, box, neighbours)
 
 
-def _price(problem: Problem, method: Method, width: int) -> float:
-    """Vector products, and what takes as long, of the whole convolution."""
+def _price(problem: Problem, method: Method, width: int, blocks: Sequence[int]) -> float:
+    """Vector products, and what takes as long, of the whole convolution, with each axis in so many blocks."""
     tile, lanes = method.tile, method.lanes
-    tiles = -(-in_lanes(problem, lanes) // (tile.vectors * width)) * math.prod(
-        -(-a.count // b) for a, b in zip(problem.axes[:-1], method.box, strict=False))
-    if lanes is Lanes.WINDOWS:
-        tiles *= -(-problem.outputs // method.outputs)
-    else:
-        tiles *= -(-problem.axes[-1].count // method.box[-1])
+    span = tile.vectors * width
+    box = (*method.box[:-1], span) if lanes is Lanes.WINDOWS else method.box
+    tiles = math.prod(n * math.ceil(math.ceil(a.count / n) / b) for a, n, b in zip(problem.axes, blocks, box, strict=True))
+    tiles *= math.ceil(problem.outputs / method.outputs) if lanes is Lanes.WINDOWS else math.ceil(in_lanes(problem, lanes) / span)
     tiles *= problem.images * (1 if lanes is Lanes.GROUPS else problem.groups)
-    loads = {Lanes.OUTPUTS: tile.rows + tile.vectors, Lanes.GROUPS: (tile.rows + 1) * tile.vectors,
-             Lanes.WINDOWS: method.outputs + tile.rows // method.outputs * tile.vectors}[lanes]
-    read = tile.vectors * (tile.rows // method.outputs if lanes is Lanes.WINDOWS else 1)
-    panel = read * width * problem.depth * problem.dtype.itemsize
-    step = max(tile.rows * tile.vectors, loads, 8, read * NEAR_STEPS if panel > NEAR_BYTES else 0) + 0.5 + loads / 32
+    loads = (tile.rows + 1) * tile.vectors if lanes is Lanes.GROUPS else method.spread + method.read
+    panel = method.read * width * problem.depth * problem.dtype.itemsize
+    step = max(tile.rows * tile.vectors, loads, 8, method.read * NEAR_STEPS if panel > NEAR_BYTES else 0) + 0.5 + loads / 32
     if lanes is Lanes.OUTPUTS and panel > PANEL_BYTES:
         step += tile.vectors * FAR_STEPS
     vectors = tile.rows * tile.vectors
@@ -405,7 +425,7 @@ def _shared(plan: ConvolutionPlan, steps: float) -> ConvolutionPlan:
         while plan.blocks[k] < most and scratch_bytes(plan) > SCRATCH_BYTES:
             plan = _cut(plan, k, plan.blocks[k] + 1)
         least = blocks = plan.blocks[k]
-        if (k < len(axes) - 1 or in_vectors) and plan.shares < wanted:
+        if plan.shares < wanted and (k < len(axes) - 1 or (in_vectors and weights <= scratch_bytes(plan))):
             blocks = -(-wanted * blocks // plan.shares)
         plan = _cut(plan, k, _even(axis.count, blocks, most, least, tile))
     if plan.parts == 1 and plan.shares < wanted:

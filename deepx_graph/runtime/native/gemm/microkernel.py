@@ -119,7 +119,7 @@ def _products(t: IRBuilder, dtype: DType, operands: tuple[TileOperand, TileOpera
               sums: Tiles) -> Tiles:
     """One product added to each sum; what several positions share is loaded once.
 
-    The shorter side of the tile is the inner one, as all of its elements stay in registers from one of the other side to the next.
+    The elements of the operand that has fewer stay in registers, from one element of the other to the next.
     """
     loaded: tuple[dict[int, VectorValue], dict[int, VectorValue]] = ({}, {})
 
@@ -132,9 +132,9 @@ def _products(t: IRBuilder, dtype: DType, operands: tuple[TileOperand, TileOpera
         return loaded[side][offset]
 
     made = [list(row) for row in sums]
-    rows, vectors = range(len(sums)), range(len(sums[0]))
-    upright = len(rows) < len(vectors)
-    for r, v in ((r, v) for v in vectors for r in rows) if upright else itertools.product(rows, vectors):
+    positions = list(itertools.product(range(len(sums)), range(len(sums[0]))))
+    outer = max(operands, key=lambda operand: len({operand.at(r, v) for r, v in positions}))
+    for r, v in sorted(positions, key=lambda position: outer.at(*position)):
         made[r][v] = _multiplied(t, read(0, r, v), read(1, r, v), sums[r][v])
     return made
 

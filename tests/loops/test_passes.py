@@ -18,7 +18,7 @@ from deepx_graph.loops.passes import flatten_loops, split_folds, split_guards, v
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import Combine, Conditional, For, Let, Load, Store, walk
 from deepx_graph.loops.tensor import LazyTensor, in_memory
-from deepx_graph.ops import OPS, add, broadcast_in_dim, divide, exponential, maximum, subtract
+from deepx_graph.ops import OPS, add, broadcast_in_dim, cosine, divide, exponential, floor_mod, maximum, minimum, sine, subtract
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.types import BOOL, F32, F64, I64, DType, TensorType
 from tests.support.laws import alone, constants, samples
@@ -92,14 +92,17 @@ class Generator:
         held = in_memory(self.b.buffer(self.dtype, shape), self.dtype)
         with self.b.nest(shape) as at:
             self.b.put(held, at, self.value(list(at), 1))
-        whole, totals = self.result(shape), self.result(shape[:-1])
-        with self.b.nest(shape[:-1]) as at:
-            row = accumulate(self.b, self.pick(("add", "max")), self.number(0), shape[-1:], lambda k: held.at(self.b, [*at, *k]))
+        kept = max(0, len(shape) - self.pick((1, 1, 2)))
+        whole, totals = self.result(shape), self.result(shape[:kept])
+        with self.b.nest(shape[:kept]) as at:
+            row = accumulate(self.b, self.pick(("add", "max")), self.number(0), shape[kept:], lambda k: held.at(self.b, [*at, *k]))
             self.b.put(totals, at, row)
+            if self.rng.random() < 0.5:
+                self.b.put(self.result(shape[:kept]), at, self.b.apply("sub", row, self.number(3)))
         with self.b.nest(shape) as at:
             there = [self.b.clamped(self.subscript([a]), 0, n - 1) for a, n in zip(at, shape, strict=True)]
             other = held.at(self.b, self.pick((at, at, there))) if math.prod(shape) else self.number(1)
-            self.b.put(whole, at, self.b.apply("sub", other, totals.at(self.b, at[:-1])))
+            self.b.put(whole, at, self.b.apply("sub", other, totals.at(self.b, at[:kept])))
         if self.rng.random() < 0.5:
             self.total(shape, held)
 
@@ -257,6 +260,20 @@ def test_a_softmax_of_any_rank_is_one_nest(shape: tuple[int, ...]) -> None:
     e = b(exponential, b(subtract, x, spread(reduction(b, maximum, x, (axis,)))))
     program = lower(Function("softmax", (x,), (b(divide, e, spread(reduction(b, add, e, (axis,)))),)))
     assert len(optimised(program).body) == 1 and not program.scratch
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 3), (3, 1, 4), (4, 2, 3), (6, 1, 1, 5), (2, 3, 1, 2)], ids=str)
+def test_what_is_made_of_totals_stays_behind_them(shape: tuple[int, ...]) -> None:
+    """The rows of loops that are cut alike are counted before them; nothing else of their bodies is."""
+    b = Builder()
+    x = b.param(0, TensorType(F32, shape))
+    wave = b(sine, x)
+    for first in range(1, len(shape)):
+        least = reduction(b, minimum, b(floor_mod, wave, b(add, wave, b.constant(np.float32(3)))), tuple(range(first, len(shape))))
+        function = Function("f", (x,), (least, b(cosine, least)))
+        given = [np.linspace(-2, 2, math.prod(shape), dtype=np.float32).reshape(shape)]
+        for got, want in zip(interpret(optimised(lower(function)), given), interpret(lower(function), given), strict=True):
+            np.testing.assert_array_equal(got, want)
 
 
 def test_rows_are_summed_as_they_lie() -> None:

@@ -159,7 +159,8 @@ class _Splitting:
             if strips.high.constant == -(-n // size) and n > size and not touched.isdisjoint(buffers):
                 axis, row = self.fresh.var(I64, 0, strips.high.constant - 1), self.fresh.var(I64, 0, size - 1)
                 copier = Copier(self.fresh, {strips.axis: affine(axis)})
-                ends = copier.block([e for e in strips.body if isinstance(e, Let)])  # how many rows there are
+                counts = {x for x, _ in rows.high.terms}
+                ends = copier.block([e for e in strips.body if isinstance(e, Let) and e.target in counts])
                 copier.scalars[s.axis] = affine(axis) * size + affine(row)
                 body = [*ends, For(row, Affine(), affine(copier.scalar(rows.high)), copier.block(s.body), s.parallel)]
                 return For(axis, Affine(), strips.high, body, parallel=True)

@@ -7,6 +7,7 @@ import numpy as np
 import deepx_graph as dx
 from deepx_graph.ir import Module
 from deepx_graph.sharding.partition import partition
+from deepx_graph.sharding.pieces import Partitioned
 from deepx_graph.sharding.plan import Plan
 
 MLP = """sdy.mesh @mesh = <["data"=4, "model"=2]>
@@ -83,9 +84,13 @@ def inputs(module: Module, seed: int = 0) -> list[np.ndarray]:
 
 def on_devices(module: Module, plan: Plan, arrays) -> list[np.ndarray]:
     """The results of the partitioned program, run in lock step, put together."""
-    local = partition(module, plan)
-    parts = [local.cut([np.asarray(a) for a in arrays], d) for d in range(plan.mesh.count)]
-    return local.joined(dx.compile(local.module, engine="numpy", partitions=plan.mesh.count, optimize=False)(
+    return results_on_devices(partition(module, plan), arrays)
+
+
+def results_on_devices(local: Partitioned, arrays) -> list[np.ndarray]:
+    """The results of a program of one device, run on all of them."""
+    parts = [local.cut([np.asarray(a) for a in arrays], d) for d in range(local.mesh.count)]
+    return local.joined(dx.compile(local.module, engine="numpy", partitions=local.mesh.count, optimize=False)(
         *map(list, zip(*parts, strict=True))))
 
 

@@ -18,7 +18,7 @@ from deepx_graph.numerics.observed import ObservedEngine, RunObserver
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.inputs import flatten
 
-RUNS = 4
+RUNS = 8
 MARGIN = 16
 """What is allowed, in spreads of so many runs."""
 
@@ -42,7 +42,8 @@ def moved(value: Any, rng: np.random.Generator) -> Any:
 
 
 def nudged(value: Any, rng: np.random.Generator) -> Any:
-    """A float array with each element one unit in the last place up or down, or as it was; any other as it is."""
+    """A float array with each element one unit in the last place up or down, or as it was; any other as it is. The sign of a NaN,
+    which no document says, is either."""
     if value.dtype.kind == "c":
         return np.asarray(nudged(value.real, rng) + 1j * nudged(value.imag, rng)).astype(value.dtype)
     if value.dtype.kind not in "fV" or value.dtype.itemsize < 2:
@@ -51,7 +52,8 @@ def nudged(value: Any, rng: np.random.Generator) -> Any:
     limit = np.asarray(np.inf, value.dtype)
     with np.errstate(all="ignore"):
         up, down = np.nextafter(value, limit), np.nextafter(value, -limit)
-    return np.asarray(np.where(np.isfinite(value) & (value != 0) & (towards != 0), np.where(towards > 0, up, down), value))
+        other = np.where(np.isfinite(value), np.where(towards > 0, up, down), np.where(np.isnan(value), -value, value))
+    return np.asarray(np.where((value != 0) & (towards != 0), other, value))
 
 
 def slacks(module: Module, inputs: Mapping[str, Any], outputs: Sequence[Array] | None = None, *, replicas: int = 1,

@@ -108,13 +108,8 @@ class Reference:
 
     @cached_property
     def zeros_open(self) -> bool:
-        """Whether there is a maximum or minimum, or what is made of them (`clamp`), which may give either of two zeros."""
-        bodies = [*self.module.functions]
-        for f in bodies:
-            if any((n.op.idempotent and n.op.monoid) or (n.op.kernel and _chooses(n.op.kernel(*n.attrs))) for n in f.nodes):
-                return True
-            bodies += [v for n in f.nodes for a, v in zip(n.op.attrs, n.attrs, strict=True) if a.kind == "function"]
-        return False
+        """Whether the sign of a zero may be either in the first stage."""
+        return zeros_open(self.module)
 
     def evaluate(self, number: int, at: CompilerStage) -> Evaluated:
         """What a stage gives, compared."""
@@ -157,6 +152,16 @@ class Reference:
             self._slacks[sample] = slacks(self.module, self.samples[sample], self.outputs[sample], seed=self.seed,
                                           max_bytes=self.max_bytes)
         return self._slacks[sample]
+
+
+def zeros_open(module: Module) -> bool:
+    """Whether there is a maximum or minimum, or what is made of them (`clamp`), which may give either of two zeros."""
+    bodies = [*module.functions]
+    for f in bodies:
+        if any((n.op.idempotent and n.op.monoid) or (n.op.kernel and _chooses(n.op.kernel(*n.attrs))) for n in f.nodes):
+            return True
+        bodies += [v for n in f.nodes for a, v in zip(n.op.attrs, n.attrs, strict=True) if a.kind == "function"]
+    return False
 
 
 def _chooses(tree: Expr | None) -> bool:

@@ -14,6 +14,7 @@ import pytest
 
 from deepx_graph.ir import Op
 from deepx_graph.ops import (
+    clamp,
     maximum,
     minimum,
     multiply,
@@ -72,6 +73,17 @@ def test_products_with_zeros_agree_with_finite_differences(case: Case) -> None:
     cts = [drawn(rng, y) for y in run(function, arrays)]
     for k, g in zip(by, run(gradient(function, cts, by), arrays), strict=True):
         v = drawn(rng, arrays[k])
+        assert paired([g], [v]) == pytest.approx(slope(function, arrays, [k], [v], cts), rel=1e-7, abs=1e-8)
+
+
+@pytest.mark.parametrize("x", [0.2, 0.7, 1.5])
+def test_clamp_between_bounds_that_cross_agrees_with_finite_differences(x: float) -> None:
+    """Where the lower bound is above the higher one the result is the higher one, and so is the derivative."""
+    arrays, by = [np.float64(1), np.array([x]), np.float64(0.5)], [0, 1, 2]
+    function = function_of(clamp, arrays, {}, by)
+    cts = [drawn(np.random.default_rng(1), y) for y in run(function, arrays)]
+    for k, g in zip(by, run(gradient(function, cts, by), arrays), strict=True):
+        v = np.ones_like(arrays[k])
         assert paired([g], [v]) == pytest.approx(slope(function, arrays, [k], [v], cts), rel=1e-7, abs=1e-8)
 
 

@@ -72,6 +72,44 @@ def test_mutants_are_other_programs() -> None:
     assert sum(mutated(module, seed).entry != module.entry for seed in range(20)) > 15
 
 
+REDUCED = """func.func @main(%x: tensor<{shape}xf32>) -> tensor<{left}xf32> {{
+  %init = stablehlo.constant dense<{init}> : tensor<f32>
+  %y = stablehlo.reduce(%x init: %init) applies stablehlo.{op} across dimensions = [1] :
+    (tensor<{shape}xf32>, tensor<f32>) -> tensor<{left}xf32>
+  return %y : tensor<{left}xf32>
+}}"""
+WINDOW = """HloModule m
+most { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] maximum(a, b) }
+ENTRY main { x = f32[8,9] parameter(0)
+  init = f32[] constant(0.25)
+  ROOT y = f32[7,8] reduce-window(x, init), window={size=2x2}, to_apply=most }
+"""
+
+
+SEA = "sea 1\nentry @main\nfunc public @main(%x: f32[3]) -> (%y: {kind}[3]) {{\n  {line}\n  return %y\n}}\n"
+
+
+@pytest.mark.parametrize(("text", "x"), [
+    (REDUCED.format(shape="3x4", left="3", init="0x7F800000", op="minimum"), np.array([[-0.0, 0, 0, 0]] * 3, np.float32)),
+    (REDUCED.format(shape="3x0", left="3", init="0.0", op="add"), np.zeros((3, 0), np.float32)),
+    (WINDOW, np.random.default_rng(0).choice(np.array([0, 0.5, 1, 2], np.float32), (8, 9))),
+    (SEA.format(kind="f32", line="%y = stop_gradient %x : f32[3]"), np.ones(3, np.float32)),
+    (SEA.format(kind="bool", line="""%i = erf_inv %x : f32[3]
+  %y = compare GT, %x, %i {compare_type = "TOTALORDER"} : bool[3]"""), np.array([1.5, -2, 0.25], np.float32)),
+    (SEA.format(kind="f32", line="""%c = constant dense<0.5> : f32[]
+  %y = power %x, %c : f32[3]"""), np.array([-0.0, -np.inf, 2], np.float32)),
+], ids=["zeros of a minimum", "a sum of nothing", "ties in windows", "where gradients stop", "signs of NaN", "powers of a half"])
+def test_what_a_language_leaves_open_is_no_finding(text: str, x: np.ndarray) -> None:
+    """ONNX has other operations for most of them."""
+    module = dx.loads(text)
+    program = RandomProgram(module, {module.entry.params[0].name: x})
+    assert not [f for number in (checks.CROSSED.index(("onnx", "numpy")), checks.OTHERS.index("onnx")) for f in
+                (*checks.examine_by("languages", Case(program, number)), *checks.examine_by("crossed", Case(program, number)))]
+    assert not list(checks.examine_by("engines", Case(program))) and not list(checks.examine_by("passes", Case(program)))
+
+
 def test_a_wrong_engine_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "sea 1\nentry @main\nfunc public @main(%x: f32[4]) -> (%y: f32[4]) {\n  %y = negate %x : f32[4]\n  return %y\n}\n"
     module = dx.loads(text)

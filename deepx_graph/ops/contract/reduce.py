@@ -251,9 +251,14 @@ def reduced_axes(node: Node) -> tuple[int, ...] | None:
 
 
 def reduction(b: Builder, op: Op, x: Node, dimensions: Sequence[int]) -> Node:
-    """`x` reduced along axes by a monoid op, from the op's identity. Raises VerifyError for an op that is no monoid."""
+    """`x` reduced along axes by a monoid op, from the op's identity. Raises VerifyError for an op that is no monoid.
+
+    The sum of nothing is 0, not the -0 that sums of negative zeros begin with (numpy.sum, ReduceSum of ONNX).
+    """
     assert isinstance(x.type, TensorType)
     identity = op.identity_for(x.type.dtype)
+    if identity == 0 and x.type.dims is not None and any(x.type.dims[k] == 0 for k in dimensions):
+        identity = abs(identity)
     if op.monoid is None or identity is None:
         raise VerifyError(f"{op.name} does not reduce {x.type}")
     return b(reduce, x, b.like(identity, x), dimensions=tuple(dimensions), body=monoid_body(op, x.type.dtype))

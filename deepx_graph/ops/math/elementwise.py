@@ -142,10 +142,19 @@ floor_mod: Op = binary(
 )  # fmt: skip
 
 
+def float_power(x: Array, y: Array, out: Array | None = None) -> Array:
+    """x to the y as in C99. Where y is one half numpy may take a root, which is -0 of -0 and NaN of -inf."""
+    apart = (y == 0.5) & ((x == 0) | np.isinf(x))
+    power = np.asarray(np.power(x, y, out=out))
+    if apart.any():
+        np.copyto(power, np.where(np.isnan(power), np.inf, np.abs(power)), where=apart, casting="same_kind")
+    return power
+
+
 def _power(xs: Sequence[Array]) -> Array:
     x, y = xs
     if not is_int(x):
-        return like(np.power(x, y), x.dtype)
+        return like((np.power if x.dtype.kind == "c" else float_power)(x, y), x.dtype)
     negative = y < 0
     power = np.power(x, np.where(negative, np.zeros((), y.dtype), y))
     odd = (y & np.ones((), y.dtype)) == 1
@@ -461,8 +470,8 @@ def _clamp_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
     zero = b.like(0, g)
     inside = b(and_, above, below)
     at_low = b(and_, b(compare, x, low, direction="LT"), b(compare, low, high, direction="LT"))
-    return (b(select, at_low, g, zero), b(select, inside, g, zero),
-            b(select, b(compare, x, high, direction="GT"), g, zero))
+    at_high = b(or_, b(compare, x, high, direction="GT"), b(compare, low, high, direction="GT"))
+    return b(select, at_low, g, zero), b(select, inside, g, zero), b(select, at_high, g, zero)
 
 
 clamp: Op = Op(

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph.ops.math.elementwise import float_power
 from deepx_graph.runtime.kernels.costs import MASK_ELEMENTS
 from deepx_graph.runtime.kernels.program import Array, Call
 
@@ -45,7 +46,7 @@ def _minimum(x: Array, y: Array, out: Array | None = None) -> Any:
 _ARITHMETIC: dict[str, Call] = {"add": np.add, "mul": np.multiply, "max": _maximum, "min": _minimum}
 _NUMERIC: dict[str, Call] = {"sub": np.subtract, "neg": np.negative, "abs": np.absolute}
 _FLOATING: dict[str, Call] = {
-    "div": np.divide, "floor": np.floor, "ceil": np.ceil, "pow": np.power, "floor_mod": np.mod, "exp": np.exp, "expm1": np.expm1,
+    "div": np.divide, "floor": np.floor, "ceil": np.ceil, "pow": float_power, "floor_mod": np.mod, "exp": np.exp, "expm1": np.expm1,
     "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan, "tanh": np.tanh,
 }  # fmt: skip
 _BITWISE: dict[str, Call] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert}

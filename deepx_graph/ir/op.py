@@ -256,7 +256,7 @@ class Op:
     def shown_operands(self) -> str:
         return ", ".join(o.shown for o in self.operands)
 
-    def _portions(self, count: int, attrs: Sequence[Any]) -> tuple[int, ...]:
+    def _portions(self, count: int, attrs: Sequence[Any] = ()) -> tuple[int, ...]:
         at = self.attr_index.get(SEGMENTS)
         if at is not None and at < len(attrs):
             return portions(self.operands, count, attrs[at])
@@ -338,7 +338,7 @@ class Op:
         if SEGMENTS in self.attr_index:
             return
         try:
-            portions(self.operands, count)
+            self._portions(count)
         except InferError as e:
             raise InferError(f"{self.name} {e.message}", expected=f"{self.name}{e.expected}") from None
 

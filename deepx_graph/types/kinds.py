@@ -46,10 +46,23 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class TensorType(Type):
-    """An array of `dtype`; `dims=None` means that not even the rank is known."""
+    """An array of `dtype`; `dims=None` means that not even the rank is known.
+
+    Its hash is worked out once: every node is looked up by the types of its operands. Hashes differ between processes.
+    """
 
     dtype: DType
     dims: Dims | None
+    _hash: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.dtype, self.dims)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TensorType, (self.dtype, self.dims)
 
     @property
     def rank(self) -> int | None:

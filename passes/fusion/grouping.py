@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from deepx_graph.analysis.liveness import liveness
 from deepx_graph.analysis.scopes import Placement, Scope
@@ -19,7 +19,7 @@ from deepx_graph.ir import Function, Node
 from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.ops.contract.reduce import reduced_axes
-from deepx_graph.passes.fusion.iteration_space import Link, Links, Space, Vocabulary, dims, joined, misfit, space_of
+from deepx_graph.passes.fusion.iteration_space import Link, Links, Space, Vocabulary, dims, full_shape, joined, misfit, space_of
 from deepx_graph.passes.fusion.reason import Kind, Reason
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ REACH = 100
 """How many units a search visits before it gives up."""
 
 U = TypeVar("U")
+Neighbours = Callable[[U], Iterable[U]]
 
 
 class Blocked(Exception):
@@ -42,32 +43,32 @@ class Blocked(Exception):
 class Order(Generic[U]):
     """`position[unit]` increases along every edge. Units are compared by identity."""
 
-    def __init__(self, before: Callable[[U], Iterable[U]], after: Callable[[U], Iterable[U]]) -> None:
+    def __init__(self) -> None:
         self.position: dict[U, int] = {}
-        self._before, self._after = before, after
 
     def append(self, unit: U) -> None:
         """Puts a unit last."""
         self.position[unit] = len(self.position)
 
-    def merge(self, first: U, second: U) -> int:
-        """The position for the union of two units, `first` standing before `second`; others may move.
+    def merge(self, first: U, second: U, before: Neighbours[U], after: Neighbours[U]) -> int:
+        """The position for the union of two units, `first` standing before `second`; others may move. `before` and `after` give
+        those at the other end of a unit's edges.
 
         The caller puts the union there and removes the two. Raises Blocked when a path leads from the one to the other
         through a third, and then nothing has changed.
         """
         low, high = self.position[first], self.position[second]
-        if all(u is first or self.position[u] < low for u in self._before(second)):
+        if all(u is first or self.position[u] < low for u in before(second)):
             return low
-        if all(u is second or self.position[u] > high for u in self._after(first)):
+        if all(u is second or self.position[u] > high for u in after(first)):
             return high
-        behind = self._between(second, first, self._before)
-        ahead = self._between(first, second, self._after)
+        behind = self._between(second, first, before)
+        ahead = self._between(first, second, after)
         if behind is None or ahead is None:
             raise Blocked(None)
         return self._arrange(behind, ahead, first, second)
 
-    def _between(self, start: U, goal: U, step: Callable[[U], Iterable[U]]) -> list[U] | None:
+    def _between(self, start: U, goal: U, step: Neighbours[U]) -> list[U] | None:
         """The units reached from `start` on this side of `goal`, which may be met at the first step only; None for too many."""
         low, high = sorted((self.position[start], self.position[goal]))
         found = {u: None for u in step(start) if u is not goal and low < self.position[u] < high}
@@ -137,6 +138,13 @@ class Group:
 Unit = Group | Node
 
 
+class Joint(NamedTuple):
+    """What the kernel of two groups goes through, and what it is given."""
+
+    space: Space
+    inputs: dict[Node, Node]
+
+
 class Grouping:
     """The units of a function in their order, joined to groups. `group_of[node]` for every node that a kernel may hold, at first
     one each; `declined` when `record` is on. The bounds of a kernel are those of the pass."""
@@ -148,7 +156,7 @@ class Grouping:
         self.group_of: dict[Node, Group] = {}
         self.roots: dict[Node, tuple[Node, ...]] = {}
         self.users: dict[Node, list[Node]] = {}
-        self.order: Order[Unit] = Order(self.before, self._after)
+        self.order: Order[Unit] = Order()
         self.declined: dict[tuple[Node, Node], Reason] | None = {} if record else None
         self._latest: dict[Node, Node] = {}
         for node in function.nodes:
@@ -201,9 +209,10 @@ class Grouping:
         if isinstance(unit, Node):
             yield from map(self.unit, self.roots[unit])
             return
-        for node in (*unit.members, *unit.copies):
-            for root in self.roots[node]:
-                if root not in unit.copies and (other := self.unit(root)) is not unit:
+        group_of, roots, copies = self.group_of, self.roots, unit.copies
+        for node in (*unit.members, *copies):
+            for root in roots[node]:
+                if root not in copies and (other := group_of.get(root, root)) is not unit:
                     yield other
 
     def _after(self, unit: Unit) -> Iterator[Unit]:
@@ -212,9 +221,10 @@ class Grouping:
 
     def readers(self, node: Node) -> Iterator[Unit]:
         """The other units that need the value of the node."""
-        mine = self.unit(node)
+        group_of = self.group_of
+        mine = group_of.get(node, node)
         for user in self.users.get(node, ()):
-            other = self.unit(user)
+            other = group_of.get(user, user)
             if other is not mine and not (isinstance(other, Group) and node in other.copies):
                 yield other
 
@@ -259,7 +269,7 @@ class Grouping:
 
     def _shared_keys(self, node: Node) -> list[Node]:
         """Inputs of full size, worth being read once for several users."""
-        full = space_of(node).full
+        full = full_shape(node)
         return [k.key for k in self.links.of(node) if k.root.op is not CONSTANT and dims(k.key) == full]
 
     def _record(self, a: Node, b: Node, reason: Reason | None) -> None:
@@ -271,37 +281,42 @@ class Grouping:
         g, h = self.group_of[a], self.group_of[b]
         if g is h:
             return None
-        reason = self.obstacle(g, h, a, b)
-        if reason is not None:
-            return self._told(a, b, reason)
+        joint = self.joint(g, h, a, b)
+        if isinstance(joint, Reason):
+            return joint if self.declined is None else self._told(a, b, joint)
         first, second = (g, h) if self.order.position[g] < self.order.position[h] else (h, g)
         try:
-            position = self.order.merge(first, second)
+            position = self.order.merge(first, second, self.before, self._after)
         except Blocked as e:
             if e.through is None:
                 return Reason(Kind.TOO_FAR, (a, b), f"more than {REACH} nodes")
             through = e.through.members[-1] if isinstance(e.through, Group) else e.through
             assert isinstance(through, Node)
             return Reason(Kind.CYCLE, (a, b, through) if first is g else (b, a, through))
-        self._merge(g, h, position)
+        self._merge(g, h, joint, position)
         return None
 
-    def obstacle(self, g: Group, h: Group, a: Node, b: Node) -> Reason | None:
-        """What, apart from order, keeps the work of `g` (with `a` in it) and `h` (with `b`) out of one kernel."""
+    def joint(self, g: Group, h: Group, a: Node, b: Node) -> Joint | Reason:
+        """The kernel that does the work of `g` (with `a` in it) and of `h` (with `b`); or what, apart from order, keeps them apart."""
         if g.scope is not h.scope:
             return Reason(Kind.CONTROL, (a, b), f"{describe_scope(g.scope)}, and {b.name or b.op.name} {describe_scope(h.scope)}")
-        space = self._joint(g, h)
+        space = self._space(g, h)
         if isinstance(space, Kind):
             return Reason(space, (a, b), f"{g.space} and {h.space}")
         ops = g.ops + h.ops
         if ops > self.bounds.max_ops:
             return Reason(Kind.OPS, (a, b), f"{ops} operations of at most {self.bounds.max_ops}")
-        inputs = len(self.union(g, h))
-        if inputs > self.bounds.max_inputs:
-            return Reason(Kind.INPUTS, (a, b), f"{inputs} inputs of at most {self.bounds.max_inputs}")
-        return self._misfit(g, h, space)
+        inputs = self.union(g, h)
+        if len(inputs) > self.bounds.max_inputs:
+            return Reason(Kind.INPUTS, (a, b), f"{len(inputs)} inputs of at most {self.bounds.max_inputs}")
+        return self._misfit(g, h, space) or Joint(space, inputs)
 
-    def _joint(self, g: Group, h: Group) -> Space | Kind:
+    def obstacle(self, g: Group, h: Group, a: Node, b: Node) -> Reason | None:
+        """Why `joint` finds no kernel; None where it does."""
+        found = self.joint(g, h, a, b)
+        return found if isinstance(found, Reason) else None
+
+    def _space(self, g: Group, h: Group) -> Space | Kind:
         """The space of both; a reduction over other axes may join when nothing would read it there."""
         space = joined(g.space, h.space)
         if space is Kind.AXES and g.space.full == h.space.full:
@@ -362,11 +377,9 @@ class Grouping:
         group.views |= alone.views
         return True
 
-    def _merge(self, g: Group, h: Group, position: int) -> None:
+    def _merge(self, g: Group, h: Group, joint: Joint, position: int) -> None:
         small, large = (g, h) if len(g.members) < len(h.members) else (h, g)
-        space = self._joint(g, h)
-        assert isinstance(space, Space)
-        large.inputs, large.space = self.union(g, h), space
+        large.space, large.inputs = joint
         large.members += small.members
         large.copies = (g.copies | h.copies).difference(large.members) if g.copies or h.copies else large.copies
         large.views |= small.views

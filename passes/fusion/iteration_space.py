@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from deepx_graph.errors import an
@@ -220,15 +220,23 @@ class Space:
         return f"[{','.join(map(str, self.full))}]{over}{also}"
 
 
+def full_shape(node: Node) -> Dims:
+    """The shape that a member goes through: its own, or that of what it reduces."""
+    return dims(node) if reduced_axes(node) is None else dims(node.inputs[0])
+
+
 def space_of(node: Node) -> Space:
     """The space of a kernel with this member alone."""
-    axes = reduced_axes(node)
-    return Space(dims(node)) if axes is None else Space(dims(node.inputs[0]), axes)
+    return _space(full_shape(node), reduced_axes(node))
+
+
+_space = lru_cache(maxsize=4096)(Space)
+"""Programs have few shapes; spaces that are one object are equal at a glance."""
 
 
 def joined(a: Space, b: Space) -> Space | Kind:
     """The space of a kernel that does the work of both."""
-    if a == b:
+    if a is b or a == b:
         return a
     if a.full == b.full and (a.axes == b.axes or a.axes is None or b.axes is None):
         return Space(a.full, b.axes if a.axes is None else a.axes, a.ends | b.ends)

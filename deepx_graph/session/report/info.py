@@ -143,7 +143,7 @@ def module_info(module: Module) -> ModuleInfo:
     """The facts of all functions."""
     times = function_times(module)
     peaks = _peaks(module)
-    found = (replace(function_info(f), runs=t.count, runs_known=t.is_known, peak_bytes=peaks.get(f.name))
+    found = (replace(_facts(f), runs=t.count, runs_known=t.is_known, peak_bytes=peaks.get(f.name))
              for f in module.entry_first for t in [times.get(f.name, NEVER)])  # fmt: skip
     return ModuleInfo(module.source.name if module.source else "", module.format, module.entry_name, tuple(found))
 
@@ -153,6 +153,12 @@ def function_info(function: Function) -> FunctionInfo:
 
     Where it calls others, its peak is not known, as they are not.
     """
+    alone = None if callees(function) else _peaks(Module((function,), function.name)).get(function.name)
+    return replace(_facts(function), peak_bytes=alone)
+
+
+def _facts(function: Function) -> FunctionInfo:
+    """What is true of one function whatever calls it; its peak is left out."""
     body = [n for n in function.nodes if n.op is not PARAM]
     work, times = kernels(function), node_times(function)
     known = all(is_static(n.type) for n in function.nodes)
@@ -176,7 +182,7 @@ def function_info(function: Function) -> FunctionInfo:
         len(work),
         sum(flops(n) * times.get(n, NEVER).count for n in work) if known else None,
         sum(bytes_moved(n) * times.get(n, NEVER).count for n in work) if known else None,
-        None if callees(function) else _peaks(Module((function,), function.name)).get(function.name),
+        None,
         sum(getattr(p.type, "size", 0) for p in weights),
         sum(nbytes(p.type) for p in weights),
         dict(Counter(f"{p.file}:{p.line}" for n in body if n.span and (p := n.span.place) and p.file).most_common()),
@@ -195,15 +201,19 @@ def loop_title(end: Node) -> str:
 
 
 def critical_path(function: Function) -> list[Node]:
-    """The longest chain of operations, found by networkx on the function's graph."""
-    import networkx
-
-    graph = function.to_networkx()
-    back: list[tuple[Any, Any]] = [e[:2] for e in graph.edges(data=True) if e[2]["kind"] == "back"]
-    graph.remove_edges_from(back)
-    path = networkx.dag_longest_path(graph, weight=None, default_weight=1)
-    nodes = [graph.nodes[k]["node"] for k in path]
-    return [n for n in nodes if n.op is not PARAM and n.op is not CONSTANT]
+    """The longest chain of operations; parameters and constants are none."""
+    length: dict[Node, int] = {}
+    before: dict[Node, Node] = {}
+    for n in function.nodes:
+        longest = max(n.inputs, key=length.__getitem__, default=None)
+        length[n] = int(n.op is not PARAM and n.op is not CONSTANT)
+        if longest is not None:
+            before[n] = longest
+            length[n] += length[longest]
+    path = [max(function.nodes, key=length.__getitem__)] if function.nodes else []
+    while path and (earlier := before.get(path[-1])) is not None:
+        path.append(earlier)
+    return [n for n in reversed(path) if n.op is not PARAM and n.op is not CONSTANT]
 
 
 def _peaks(module: Module) -> dict[str, int]:

@@ -10,10 +10,16 @@ from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+import numpy as np
+
 from deepx_graph.analysis.work import NEVER, Times, bytes_moved, flops, is_open, node_times
 from deepx_graph.errors import DeepxGraphError, InferError, counted, printable, sized
 from deepx_graph.ir import Function, Module, Node
-from deepx_graph.ir.structure import STRUCTURAL
+from deepx_graph.ir.peephole import splat_of
+from deepx_graph.ir.rebuild import rebuilt, with_inputs
+from deepx_graph.ir.structure import CONSTANT, STRUCTURAL, value_of
+from deepx_graph.literal import Literal
+from deepx_graph.ops.data.fusion import kernel_body
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.cost import file as cost_file
@@ -23,7 +29,7 @@ from deepx_graph.runtime.memory.alias import makes_memory
 from deepx_graph.runtime.memory.assignment import in_words
 from deepx_graph.runtime.program import engine_plans, is_kernel
 from deepx_graph.runtime.python_steps import PythonStep
-from deepx_graph.types import is_static
+from deepx_graph.types import Type, is_static
 
 MOST = 200
 """Kernels that are made for a report: those of most bytes and operations."""
@@ -149,7 +155,8 @@ def kernels(module: Module, engine: str = "auto", threads: int | None = None) ->
     if not all(is_static(n.type) for f in module.functions for n in f.nodes):
         return None
     if isinstance(chosen, Canonicalizes):
-        module = module.with_functions(map(chosen.canonicalize, module.functions))
+        arranged = alike(module) if sum(map(computes, (n for f in module.functions for n in f.nodes))) > MOST else module
+        module = module.with_functions(map(chosen.canonicalize, arranged.functions))
     times = run_times(module)
     nodes = [(f, n) for f in module.functions for n in f.nodes if computes(n) and times.get(n, NEVER).count]
     nodes.sort(key=lambda item: -(bytes_moved(item[1]) + flops(item[1])) * times[item[1]].count)
@@ -162,6 +169,29 @@ def kernels(module: Module, engine: str = "auto", threads: int | None = None) ->
     steps = _step_rows(original, chosen)
     rows = found.rows if steps is None else _joined(found.rows, {s.kind for s in steps})
     return replace(found, rows=rows, value_bytes=plan.value_bytes, peak_bytes=plan.peak_bytes, python_steps=steps)
+
+
+def alike(module: Module) -> Module:
+    """The module with one number of each type in place of all, in the bodies of kernels too, but for 0, 1 and infinities.
+
+    Kernels that differ in numbers alone run alike. An engine makes each of them to arrange a function, which takes milliseconds: of
+    an unrolled network with a constant in each layer, minutes.
+    """
+    numbers: dict[tuple[Type, float | None], Literal] = {}
+    bodies: dict[Function, Function] = {}
+
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+        attrs = node.attrs
+        if node.op is CONSTANT and (number := splat_of(node)) is not None and isinstance(number, np.floating):
+            special = float(number) if number in (0, 1) or not np.isfinite(number) else None
+            attrs = (numbers.setdefault((node.type, special), value_of(node)),)
+        elif (body := kernel_body(node)) is not None:
+            if body not in bodies:
+                bodies[body] = rebuilt(body, step)
+            attrs = (bodies[body],)
+        return with_inputs(node, inputs) if attrs == node.attrs else Node(node.op, inputs, attrs, node.type, node.origin)
+
+    return module.with_functions(rebuilt(f, step) for f in module.functions)
 
 
 def _joined(rows: Sequence[KernelRow], kinds: set[str]) -> tuple[KernelRow, ...]:

@@ -138,6 +138,12 @@ class Browser:
         features = {"prefers-color-scheme": theme, "prefers-reduced-motion": motion}
         self._call("Emulation.setEmulatedMedia", features=[{"name": k, "value": v} for k, v in features.items()])
 
+    def processor_time(self) -> float:
+        """Seconds that the page's main thread has computed since its first call, which begins the count."""
+        self._call("Performance.enable", timeDomain="threadTicks")
+        found = {m["name"]: m["value"] for m in self._call("Performance.getMetrics")["metrics"]}
+        return float(found["TaskDuration"])
+
     def screenshot(self, path: Path) -> None:
         """The page as a PNG."""
         path.write_bytes(base64.b64decode(self._call("Page.captureScreenshot")["data"]))

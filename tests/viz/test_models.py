@@ -17,6 +17,7 @@ from deepx_graph.viz import View, fold
 from deepx_graph.viz.draw import view_of
 from deepx_graph.viz.folding.blocks import WORDS, op_of
 from deepx_graph.viz.folding.fold import OVERVIEW, bound
+from deepx_graph.viz.folding.parallel import UPDATE
 from deepx_graph.viz.page.folds import folds_of
 from deepx_graph.viz.view.model import ViewNode
 from tests.support.viz_shapes import has_cycle
@@ -33,7 +34,7 @@ def named(box: ViewNode, members: list[ViewNode]) -> bool:
     """Whether a box is called by scopes, functions or operations of what is in it."""
     words = {part for n in members for part in n.scope} | {op_of(n) for n in members} | {w.word for w in WORDS}
     words |= {n.operator.kind for n in members if n.operator}
-    words |= {"parameters", "variables", "constants", "fusion", "results"}
+    words |= {"parameters", "variables", "constants", "fusion", "results", UPDATE}
     words |= {re.sub(r"[._]?\d+$", "", n.address.rpartition("#")[0]).lstrip("_") for n in members}
     said = re.split(r" \+ | to | ×| \(|, |: |^[\d,]+ ", box.title)
     return any(w and (w == s or s.startswith(w) or w.endswith(s)) for w in words for s in said if s)

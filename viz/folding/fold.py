@@ -13,7 +13,8 @@ from dataclasses import replace
 from itertools import groupby, pairwise
 
 from deepx_graph.viz.folding.blocks import best_period, contents
-from deepx_graph.viz.folding.quotient import FoldGroup, Quotient
+from deepx_graph.viz.folding.parallel import by_part, open_first
+from deepx_graph.viz.folding.quotient import FoldGroup, Quotient, UnionFind
 from deepx_graph.viz.folding.runs import between_joins, cut_in_runs
 from deepx_graph.viz.folding.scopes import INPUTS, by_scope, next_level
 from deepx_graph.viz.view.labels import short
@@ -51,8 +52,9 @@ def fold(view: View, max_nodes: int = MAX_NODES, *, apart: bool = False) -> View
         return view
     q = Quotient(view, apart)
     done = [name for name, step in STEPS if len(q) > max_nodes and step(q, max_nodes)]
-    if done != ["scopes"]:
+    if not {*done} <= {"parts alike", "scopes"}:
         _show_one(q, max_nodes)
+    open_first(q, max_nodes)
     _condense(q)
     folded = q.to_view()
     total = sum(n.size for n in view.nodes)
@@ -96,27 +98,20 @@ def _kernel_title(frame: str, inside: Sequence[ViewNode]) -> str:
 def _operators(q: Quotient, limit: int) -> bool:
     """One box for what an operator of the source was read as, with the constants and weights that only it takes."""
     inputs, outputs = q.neighbours()
-    root = list(range(len(q)))
-
-    def find(k: int) -> int:
-        while root[k] != k:
-            root[k] = root[root[k]]
-            k = root[k]
-        return k
-
+    same = UnionFind(len(q))
     node = [_outer(q, k) for k in range(len(q))]
     for k, n in enumerate(node):
         if n.kind == "op" and q.items[k].title is None and n.operator is not None:
             for i in inputs[k]:
                 if (q.items[i].title is None and node[i].kind == "op" and (node[i].operator, node[i].cluster, node[i].backward) ==
                         (n.operator, n.cluster, n.backward)):
-                    root[find(i)] = find(k)
+                    same.join(i, k)
     groups: dict[int, list[int]] = {}
     for k, n in enumerate(node):
         if n.kind == "op" and q.items[k].title is None:
-            groups.setdefault(find(k), []).append(k)
+            groups.setdefault(same.root(k), []).append(k)
     for k, n in enumerate(node):
-        users = {find(u) for u in outputs[k]} if n.kind == "constant" or n.weight else set()
+        users = {same.root(u) for u in outputs[k]} if n.kind == "constant" or n.weight else set()
         if len(users) == 1 and (user := users.pop()) in groups and n.cluster == node[user].cluster:
             groups[user].append(k)
     nodes = q.view.nodes
@@ -353,8 +348,9 @@ def _name(q: Quotient, k: int) -> str:
 
 
 STEPS: tuple[tuple[str, Callable[[Quotient, int], bool]], ...] = (
-    ("fusions", _fusions), ("scopes", by_scope), ("operators", _operators), ("repeated blocks", _repeats), ("chains", _chains),
-    ("weights with their users", _weights), ("frames", _frames), ("runs in source order", cut_in_runs),
+    ("fusions", _fusions), ("parts alike", by_part), ("scopes", by_scope), ("operators", _operators),
+    ("repeated blocks", _repeats), ("chains", _chains), ("weights with their users", _weights), ("frames", _frames),
+    ("runs in source order", cut_in_runs),
 )  # fmt: skip
 
 

@@ -34,6 +34,8 @@ class FoldItem:
     elementwise: bool
     structural: bool
     title: str | None = None
+    one: tuple[int, ...] = ()
+    """Of parts alike: the members of the first of them."""
 
 
 class FoldGroup(NamedTuple):
@@ -42,6 +44,26 @@ class FoldGroup(NamedTuple):
     numbers: Sequence[int]
     title: str
     cluster: int | None
+    one: Sequence[int] = ()
+    """Of a box of parts alike, which no step but the last merges with anything else: the items of the first of them."""
+
+
+class UnionFind:
+    """Disjoint sets of the numbers from 0."""
+
+    def __init__(self, size: int) -> None:
+        self._root = list(range(size))
+
+    def root(self, k: int) -> int:
+        """The number that stands for the set of k."""
+        while self._root[k] != k:
+            self._root[k] = self._root[self._root[k]]
+            k = self._root[k]
+        return k
+
+    def join(self, a: int, b: int) -> None:
+        """Makes one set of the two."""
+        self._root[self.root(a)] = self.root(b)
 
 
 Neighbours = tuple[list[list[int]], list[list[int]]]
@@ -72,13 +94,14 @@ class Quotient:
     def merge(self, parts: Iterable[FoldGroup]) -> None:
         """Makes one item of each part."""
         items: list[FoldItem | None] = list(self.items)
-        for numbers, title, cluster in parts:
+        for numbers, title, cluster, one in parts:
             merged = [self.items[k] for k in numbers]
             for k in numbers:
                 items[k] = None
             members = tuple(m for i in merged for m in i.members)
             token = ("group", len(members), hash(tuple(i.token for i in merged)))
-            items[numbers[0]] = FoldItem(members, cluster, token, all(i.elementwise for i in merged), False, title)
+            items[numbers[0]] = FoldItem(members, cluster, token, all(i.elementwise for i in merged), bool(one), title,
+                                        tuple(m for k in one for m in self.items[k].members))  # fmt: skip
         self.items = [i for i in items if i is not None]
 
     def open(self, number: int) -> None:
@@ -88,6 +111,13 @@ class Quotient:
         self.clusters.append(Cluster(id, item.title or "", "block", item.cluster))
         opened = [replace(_single(m, self.view.nodes[m]), cluster=id) for m in item.members]
         self.items = [*self.items[:number], *opened, *self.items[number + 1 :]]
+
+    def open_one(self, number: int, title: str, rest: str) -> None:
+        """Draws the first of parts alike in a frame of its own, and the others as one box."""
+        item = self.items[number]
+        others = replace(item, members=tuple(m for m in item.members if m not in set(item.one)), title=rest, one=())
+        self.items[number : number + 1] = [replace(item, members=item.one, title=title), others]
+        self.open(number)
 
     def sequences(self) -> list[list[int]]:
         """The numbers of the items of each cluster, in order."""

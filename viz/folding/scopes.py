@@ -164,7 +164,7 @@ class _Grouping:
         self.inputs, self.outputs = q.neighbours()
         self.order = q.order(self.inputs, self.outputs)
         self.first = [q.view.nodes[i.members[0]] for i in q.items]
-        self.fixed = [i.title is None and n.kind in FIXED | FOLLOWERS for i, n in zip(q.items, self.first, strict=True)]
+        self.fixed = [i.structural if i.title else n.kind in FIXED | FOLLOWERS for i, n in zip(q.items, self.first, strict=True)]
         self.home = self._homes()
         self.around = {p[:k] for p in scopes.values() for k in range(len(p))}
 

@@ -197,7 +197,8 @@ def in_halves(view: View) -> View:
 
 
 def _after_backward(view: View) -> set[int]:
-    """Boxes right in a function's frame that take from the backward part and are no part of it: the update of the weights."""
+    """Boxes right in a function's frame that take from the backward part and are no part of it, with what only these take: the
+    update of the weights."""
     tops = {c.id for c in view.clusters if c.parent is None}
     backward = {n.id for n in view.nodes if n.backward}
     found: set[int] = set()
@@ -206,6 +207,13 @@ def _after_backward(view: View) -> set[int]:
         node = by_id[e.target]
         if (e.source in backward or e.source in found) and not node.backward and node.cluster in tops:
             found.add(e.target)
+    users: dict[int, set[int]] = {}
+    for e in view.edges:
+        if by_id[e.target].kind != "result":
+            users.setdefault(e.source, set()).add(e.target)
+    for node in reversed(view.nodes):
+        if not node.backward and node.cluster in tops and node.id in users and users[node.id] <= found:
+            found.add(node.id)
     return found
 
 

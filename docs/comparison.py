@@ -4,9 +4,9 @@
 
 With `--side-by-side` it is one picture of each file, of what the tools open by themselves (ImageMagick's `montage` joins them).
 
-Files are StableHLO with debug information, as `lowered.as_text(debug_info=True)` writes it, or ONNX, of which Model Explorer shows
-none without an adapter. Needs chromium, and the two other tools (`pip install netron ai-edge-model-explorer`) in an environment of
-their own; both are served on this machine only.
+Files are StableHLO with debug information, as `lowered.as_text(debug_info=True)` writes it, or ONNX, which Model Explorer reads
+by an adapter. Needs chromium, and the two other tools (`pip install netron ai-edge-model-explorer model-explorer-onnx`) in an
+environment of their own; both are served on this machine only.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -32,7 +33,10 @@ from tests.support.browser import Browser  # noqa: E402
 IMAGES = ROOT / "docs" / "images"
 SIZE = 1000, 760
 WAIT = 45.0
-"""Seconds that a tool has to show a picture."""
+"""Seconds that a tool has to show a picture, unless told otherwise."""
+
+START = 120.0
+"""Seconds that a server has to start."""
 
 ACCEPT = "[...document.querySelectorAll('button')].find(b => /accept/i.test(b.textContent))?.click()"
 TOOLS = ("deepx_graph", "deepx_graph-open", "netron", "model_explorer", "model_explorer-open")
@@ -41,10 +45,19 @@ EXPAND_ALL = 380, 76
 
 
 @contextmanager
-def served(*command: str) -> Iterator[None]:
+def served(port: int, *command: str) -> Iterator[None]:
+    """A server, while it is needed. Raises OSError when it does not answer within `START` seconds."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        time.sleep(12)
+        begin = time.monotonic()
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                if time.monotonic() - begin > START:
+                    raise
+                time.sleep(0.5)
         yield
     finally:
         process.terminate()
@@ -63,23 +76,24 @@ def ours(browser: Browser, file: Path, folder: Path, *, opened: bool = True) -> 
         picture(browser, folder, "deepx_graph-open")
 
 
-def netron(browser: Browser, file: Path, folder: Path, program: str) -> None:
-    with served(program, "--host", "127.0.0.1", "-p", "9821", str(file)):
+def netron(browser: Browser, file: Path, folder: Path, program: str, wait: float) -> None:
+    with served(9821, program, "--host", "127.0.0.1", "-p", "9821", str(file)):
         browser.visit("http://127.0.0.1:9821/")
         time.sleep(5)
         browser.run(ACCEPT)  # the consent that it asks for at first
-        time.sleep(WAIT)
+        time.sleep(wait)
         picture(browser, folder, "netron")
 
 
-def model_explorer(browser: Browser, file: Path, folder: Path, program: str, *, opened: bool = True) -> None:
-    with served(program, "--no_open_in_browser", "--host", "127.0.0.1", "--port", "9831", "--skip_health_check", str(file)):
+def model_explorer(browser: Browser, file: Path, folder: Path, program: str, wait: float, *, opened: bool = True) -> None:
+    with served(9831, program, "--no_open_in_browser", "--host", "127.0.0.1", "--port", "9831", "--skip_health_check",
+                "--extensions", "model_explorer_onnx", str(file)):  # fmt: skip
         browser.visit("http://127.0.0.1:9831/?data=" + quote(json.dumps({"models": [{"url": str(file.resolve())}]})))
-        time.sleep(WAIT)
+        time.sleep(wait)
         picture(browser, folder, "model_explorer")
         if opened:
             browser.click_at(*EXPAND_ALL)
-            time.sleep(WAIT)
+            time.sleep(wait)
             picture(browser, folder, "model_explorer-open")
 
 
@@ -107,6 +121,7 @@ def main() -> None:
     parser.add_argument("--netron", help="its program; without it only the other pictures")
     parser.add_argument("--model-explorer", help="its program")
     parser.add_argument("--side-by-side", action="store_true", help="one picture of each file")
+    parser.add_argument("--wait", type=float, default=WAIT, metavar="S", help="seconds that a tool has to show a picture")
     args = parser.parse_args()
     opened = not args.side_by_side
     with tempfile.TemporaryDirectory() as scratch, Browser(Path(scratch) / "profile", *SIZE) as browser:
@@ -114,9 +129,9 @@ def main() -> None:
         for file in args.files:
             ours(browser, file, Path(scratch), opened=opened)
             if args.netron:
-                netron(browser, file, Path(scratch), args.netron)
-            if args.model_explorer and file.suffix != ".onnx":
-                model_explorer(browser, file, Path(scratch), args.model_explorer, opened=opened)
+                netron(browser, file, Path(scratch), args.netron, args.wait)
+            if args.model_explorer:
+                model_explorer(browser, file, Path(scratch), args.model_explorer, args.wait, opened=opened)
             name = f"{file.parent.name}-{file.stem}" if args.side_by_side else file.stem
             kept(Path(scratch), name, side_by_side=args.side_by_side)
 

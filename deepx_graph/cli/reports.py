@@ -228,7 +228,7 @@ def add_diff(parser: argparse.ArgumentParser) -> None:
 def run_diff(args: Arguments) -> int:
     from deepx_graph.session.equivalence import equivalent
     from deepx_graph.session.report.diff import diff
-    from deepx_graph.session.report.meaning import Sameness, compare_meaning
+    from deepx_graph.session.report.meaning import PROVED, compare_meaning
 
     (first, a), (second, b) = _sides(args)
     meaning = compare_meaning(a, b)
@@ -244,6 +244,8 @@ def run_diff(args: Arguments) -> int:
         changes = [{"kind": c.kind, "function": c.function, "text": c.text} for c in found.changes]
         report = {"equal": not found, "verdict": meaning.verdict.name.lower(), "changes": changes, "affected": found.affected,
                   "same": found.same, "operations": found.operations, "scopes": [asdict(s) for s in meaning.scopes]}  # fmt: skip
+        told = meaning.landmarks if by_meaning else None
+        report |= {} if told is None else {"landmarks": asdict(told)}
         emit_report("diff", report | ({} if values is None else {"values": values.to_json()}))
     else:
         lines = [*(meaning.lines() if by_meaning else found.lines()), f"verdict: {meaning}"]
@@ -253,7 +255,7 @@ def run_diff(args: Arguments) -> int:
             say("no difference")
     if values is not None:
         return 0 if values else 1
-    return 1 if found and not (by_meaning and meaning.verdict is not Sameness.UNKNOWN) else 0
+    return 1 if found and not (by_meaning and meaning.verdict in PROVED) else 0
 
 
 def _sides(args: Arguments) -> list[tuple[str, Module]]:

@@ -242,6 +242,16 @@ RECORDS: dict[str, Fields] = {
         "added": ("int", "only in the second"),
         "changed": ("int", "not the same"),
     },
+    "Landmarks": {
+        "outputs": ("bool", "they agree on generated inputs"),
+        "first": ("[ModuleValues]", "the modules of the first program"),
+        "second": ("[ModuleValues]", "of the second"),
+    },
+    "ModuleValues": {
+        "scope": ("str", "a module of the model"),
+        "found": ("int", "values that leave it and occur in the other program"),
+        "values": ("int", "all that leave it"),
+    },
     "Witness": {
         "output": ("str", "the output that differs"),
         "difference": ("str", "how"),
@@ -602,6 +612,7 @@ REPORTS: dict[str, Report] = {
         "same": ("int", "nodes in both"),
         "operations": ("{[int]}", "each operation, in both"),
         "scopes": ("[ScopeDifference]", "by scope"),
+        "landmarks?": ("Landmarks", "what values tell, where forms do not"),
         "values?": ("Equivalence", "with --values"),
     }),
     "ops": Report("ops", "the operations", {"operations": ("[Operation]", "all, or the one that was named")}),

@@ -62,7 +62,7 @@ class Browser:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.process.terminate()
-        self.process.wait(10)
+        self.process.wait(30)
         self._in.close()
         self._out.close()
 

@@ -3,14 +3,15 @@
 Both are brought to one form before `diff` compares them. First exactly: calls inlined, kernels taken apart, simplified. Where that
 leaves differences, up to rounding too: laws of real numbers are applied, every elementwise operation is spelt by its kernel
 expression, products contract the last axis with the first, operands of commutative operations stand in any order. Inputs are
-matched by their names as paths, then by type. Equal forms are a proof of equal mathematics; different forms prove nothing.
+matched by their names as paths, then by type. Equal forms are a proof of equal mathematics; different forms prove nothing, so then
+the values of small programs are looked at (`landmarks.py`).
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -24,6 +25,7 @@ from deepx_graph.ops import transpose
 from deepx_graph.progress import stage
 from deepx_graph.session.programs import optimise
 from deepx_graph.session.report.diff import Difference, diff, pairs
+from deepx_graph.session.report.landmarks import Landmarks, landmarks
 from deepx_graph.types import TensorType, Type, as_tensor
 
 EXACT = "inline,unfuse,inline,simplify,cse,dce,internalize,dce"
@@ -38,7 +40,12 @@ class Sameness(Enum):
 
     EXACT = "same mathematics: operation by operation, with calls inlined and kernels taken apart"
     CLOSE = "same mathematics up to rounding: equal by laws of real numbers, with operations spelt by their primitives"
+    VALUES = "same mathematics as far as values tell: equal outputs on generated inputs, in double precision"
     UNKNOWN = "not shown to be the same"
+
+
+PROVED = (Sameness.EXACT, Sameness.CLOSE)
+"""Verdicts that rest on more than values."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,8 @@ class Meaning(InNotebook):
     """The second program as it was given, but with the inputs in the order of the first one's, and transposed where they are."""
     forms: tuple[Module, Module]
     """The two programs as they were compared."""
+    landmarks: Landmarks | None = None
+    """What values tell, where forms do not and looking at values costs little."""
 
     def lines(self) -> Iterator[str]:
         """A report, without the verdict."""
@@ -78,6 +87,8 @@ class Meaning(InNotebook):
         if differing:
             yield "by module of the models (same, removed, added, changed):"
             yield from (f"  {row}" for row in _rows(differing))
+        if self.landmarks is not None:
+            yield from self.landmarks.lines()
 
     def __repr__(self) -> str:
         return f"<Meaning: {self.verdict.value}; {counted(len(self.difference.changes), 'change')}>"
@@ -112,7 +123,7 @@ def _rows(scopes: Sequence[ScopeDifference]) -> Iterator[str]:
 
 def compare_meaning(a: Module, b: Module) -> Meaning:
     """Compares what two programs compute. Raises what passes raise."""
-    aligned = _aligned(a, b)
+    original, aligned = a, _aligned(a, b)
     stage("canonicalise", 0, 2)
     a, b = (optimise(m, EXACT).module for m in (a, aligned))
     found = diff(a, b)
@@ -126,34 +137,44 @@ def compare_meaning(a: Module, b: Module) -> Meaning:
     if len(close.changes) <= len(found.changes):
         a, b, found = c, d, close
     stage("pair")
-    return Meaning(Sameness.UNKNOWN, found, _by_scope(a, b, found), aligned, (a, b))
+    told = landmarks(original, aligned)
+    verdict = Sameness.VALUES if told is not None and told.outputs else Sameness.UNKNOWN
+    return Meaning(verdict, found, _by_scope(a, b, found), aligned, (a, b), told)
 
 
 # --- which input is which --------------------------------------------------------------------------------------------
 
 
 def _aligned(a: Module, b: Module) -> Module:
-    """`b` with the parameters of its entry in the order of those of `a`'s that they stand for, and of their types."""
+    """`b` with the parameters of its entry in the order of those of `a`'s that they stand for, and of their types; with those that
+    `a` does not use, without those that `b` does not use."""
     f, g = a.entry, b.entry
     partner = _partners(f, g)
-    known = {id(p) for p in partner.values()}
-    order = [partner.get(p) for p in f.params]
-    rest = (q for q in g.params if id(q) not in known)
-    new: list[Node] = [q if q is not None else next(rest, None) for q in order]  # type: ignore[misc]
-    params = [q for q in new if q is not None] + list(rest)
+    known, used_by_f, used_by_g = set(partner.values()), _used(f), _used(g)
+    rest = (q for q in g.params if q not in known and q in used_by_g)
+    given_to_f = [partner.get(p) or (next(rest, None) if p in used_by_f else p) for p in f.params]
+    params = [q for q in given_to_f if q is not None] + list(rest)
     if params == list(g.params) and all(p.type == q.type for p, q in partner.items()):
         return b
     fresh = Builder()
     turned = {q: as_tensor(p.type) for p, q in partner.items() if p.type != q.type}
     made = {q: fresh.param(k, turned.get(q, q.type), q.name) for k, q in enumerate(params)}
-    given = [_transposed(fresh, made[q], _permutation(turned[q], q)) if q in turned else made[q] for q in g.params]
+    given = [_transposed(fresh, made[q], _permutation(turned[q], q)) if q in turned else made.get(q, q) for q in g.params]
     moved = g.with_(params=tuple(made.values()), results=tuple(inlined(g, given)))
     return b.with_functions(moved if h is g else h for h in b.functions)
 
 
+def _used(f: Function) -> set[Node]:
+    """What something is computed from, or is a result."""
+    return {i for n in f.nodes for i in n.inputs} | set(f.results)
+
+
 def _partners(f: Function, g: Function) -> dict[Node, Node]:
-    """The parameters that stand for each other: of the same path, as they are or transposed; else of the same place where all types
-    agree; else of a type that only they have."""
+    """The parameters that stand for each other, as they are or in another layout: of the same path; else of the same place where
+    all types agree; else of a type that only they have; else, of those of one size, in the order in which the programs use them.
+
+    The last is a guess, which the comparison proves or does not.
+    """
     there = {_path(q): q for q in g.params}
     if [p.type for p in f.params] == [q.type for q in g.params] and not any(_path(p) in there for p in f.params):
         return dict(zip(f.params, g.params, strict=True))
@@ -162,26 +183,80 @@ def _partners(f: Function, g: Function) -> dict[Node, Node]:
         q = there.get(_path(p))
         if q is not None and (p.type == q.type or _permutation(p.type, q)):
             found[p] = there.pop(_path(p))
-    left, right = ([p for p in params if p not in known] for params, known in ((f.params, found), (g.params, set(found.values()))))
-    for p in left:
-        alike = [q for q in right if q.type == p.type]
-        if len(alike) == 1 and sum(o.type == p.type for o in left) == 1:
-            found[p] = alike[0]
+    used_by_f, used_by_g = _used(f), _used(g)
+    for kind in (_same_type, _same_role, _same_size):
+        known = set(found.values())
+        left = _by_kind([p for p in f.params if p not in found and p in used_by_f], kind)
+        right = _by_kind([q for q in g.params if q not in known and q in used_by_g], kind)
+        first_f, first_g = _first_uses(f), _first_uses(g)
+        for key, some in left.items():
+            others = right.get(key, [])
+            if len(some) == len(others) and (len(some) == 1 or kind is not _same_type):
+                pairs_ = zip(sorted(some, key=first_f.__getitem__), sorted(others, key=first_g.__getitem__), strict=True)
+                found |= {p: q for p, q in pairs_ if p.type == q.type or _permutation(p.type, q)}
     return found
 
 
+def _by_kind(params: Sequence[Node], kind: Callable[[Node], Hashable]) -> dict[Hashable, list[Node]]:
+    found: dict[Hashable, list[Node]] = {}
+    for p in params:
+        found.setdefault(kind(p), []).append(p)
+    return found
+
+
+def _same_type(p: Node) -> Hashable:
+    return p.type
+
+
+def _same_role(p: Node) -> Hashable:
+    """Size, and what the last part of the path says that it is, where it says so."""
+    role = _path(p)[-1:]
+    return (_same_size(p), role if role and role[0] in ROLES else ())
+
+
+def _same_size(p: Node) -> Hashable:
+    """The element type and the sizes in any order."""
+    return (p.type.dtype, *sorted(map(str, p.type.dims))) if isinstance(p.type, TensorType) and p.type.dims else p.type
+
+
+def _first_uses(f: Function) -> dict[Node, int]:
+    """Where in the order of the program each parameter is first computed with; what only moves its elements does not count."""
+    found = dict.fromkeys(f.params, len(f.nodes))
+    place = {n: k for k, n in enumerate(f.nodes)}
+    stands: dict[Node, frozenset[Node]] = {p: frozenset((p,)) for p in f.params}
+    for n in f.nodes:
+        given = frozenset().union(*(stands.get(i, frozenset()) for i in n.inputs))
+        if given and n.op is not PARAM:
+            if n.op.place is not None and len(given) == 1:
+                stands[n] = given
+            else:
+                for p in given:
+                    found[p] = min(found[p], place[n])
+    return found
+
+
+LAYOUTS = ((1, 0), (3, 2, 0, 1), (2, 3, 1, 0), (0, 3, 1, 2), (0, 2, 3, 1), (2, 1, 0), (0, 2, 1))
+"""How values are turned between frameworks, where their sizes do not tell: weights of products and of convolutions (HWIO and OIHW),
+images (NHWC and NCHW), the same of one dimension."""
+
+
 def _permutation(type: Type, node: Node) -> tuple[int, ...]:
-    """The one way to transpose a value of a type to what a node is; empty where there is none, or several."""
+    """The one way to transpose a value of a type to what a node is, or the usual one of several; empty where there is none."""
     if not (isinstance(type, TensorType) and isinstance(node.type, TensorType) and type.dtype is node.type.dtype):
         return ()
     have, want = type.dims or (), node.type.dims or ()
-    if len(set(have)) != len(have) or len(have) != len(want) or set(have) != set(want):
+    if len(have) != len(want) or sorted(map(str, have)) != sorted(map(str, want)):
         return ()
+    if len(set(have)) != len(have):
+        return next((p for p in LAYOUTS if len(p) == len(have) and tuple(have[k] for k in p) == tuple(want)), ())
     return tuple(have.index(d) for d in want)
 
 
 COLLECTIONS = frozenset(("params", "batch_stats"))
 """What Flax calls the trees that all its variables are in."""
+
+ROLES = frozenset(("weight", "bias", "mean", "var"))
+"""What the last part of a parameter's path may say of it, in PyTorch's words."""
 
 SYNONYMS = {"kernel": "weight", "scale": "weight", "gamma": "weight", "embedding": "weight", "beta": "bias",
             "running_mean": "mean", "running_var": "var"}  # fmt: skip

@@ -14,7 +14,7 @@ from deepx_graph.text.onnx.messages import model_in
 from deepx_graph.text.onnx.schema import TypeProto, ValueInfoProto
 from deepx_graph.text.onnx.scope import UNKNOWN, domain_of, versions
 from deepx_graph.text.onnx.values import literal, tensor_type
-from deepx_graph.types import TupleType, Type
+from deepx_graph.types import TensorType, TupleType, Type
 
 NEWEST = 28
 """The newest version of the operator set that the rules know."""
@@ -73,7 +73,10 @@ class OnnxLowering:
         return Module((entry,), name, source=self.source, format="onnx")
 
     def _params(self, b: Builder, lowering: OnnxGraphLowering) -> list[Node]:
-        """The inputs of the graph, without those that are initialised; and these where weights are inputs."""
+        """The inputs of the graph, without those that are initialised; and these where weights are inputs.
+
+        Integers stay constants: sizes and axes, of which the program is made.
+        """
         weights = {w.name: w for w in self.graph.initializers}
         params: list[Node] = []
         for info in self.graph.inputs:
@@ -85,6 +88,8 @@ class OnnxLowering:
         if self.options.weights == "inputs":
             for w in weights.values():
                 value = literal(w, self.source, self.options.max_file_bytes)
+                if isinstance(value.type, TensorType) and value.type.dtype.is_integer:
+                    continue
                 b.origin = Origin("", (self.span(w.at),))
                 params.append(b.param(len(params), value.type, w.name))
                 lowering.scope.define(w.name, params[-1])

@@ -1,0 +1,69 @@
+"""One model as torch exports it and as JAX lowers it: `diff` tells that they compute the same, and which modules do; and that a
+twin with another weight does not."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.ir import Module
+from deepx_graph.session.report.landmarks import landmarks
+from deepx_graph.session.report.meaning import Meaning, Sameness, compare_meaning
+from tests.support.cli_runner import Run
+
+TWINS = zipfile.ZipFile(Path(__file__).parent / "twins.zip")
+SAME = (Sameness.EXACT, Sameness.CLOSE, Sameness.VALUES)
+
+
+def twin(name: str, weights: str = "constants") -> Module:
+    return dx.loads(TWINS.read(name), weights=weights)
+
+
+def compared(a: str, b: str, weights: str = "constants") -> Meaning:
+    return compare_meaning(twin(a, weights), twin(b, weights))
+
+
+@pytest.mark.parametrize("model", ["mlp", "conv", "attention"])
+@pytest.mark.parametrize("pair", [
+    ("{}.onnx", "{}_const.mlir"), ("{}.pt2", "{}_const.mlir"), ("{}_script.onnx", "{}_const.mlir"), ("{}.onnx", "{}.pt2"),
+], ids=["onnx-jax", "pt2-jax", "script-jax", "onnx-pt2"])  # fmt: skip
+def test_twins_are_the_same_whatever_the_framework(model: str, pair: tuple[str, str]) -> None:
+    found = compared(*(name.format(model) for name in pair))
+    assert found.verdict in SAME, found
+    assert str(found).startswith("same mathematics")
+
+
+@pytest.mark.parametrize("model", ["mlp", "conv", "attention"])
+def test_weights_that_are_inputs_are_matched(model: str) -> None:
+    found = compared(f"{model}.pt2", f"{model}_args.mlir", "inputs")
+    assert found.verdict in SAME, found
+
+
+@pytest.mark.parametrize("model", ["mlp", "conv", "attention"])
+def test_another_weight_is_another_program(model: str) -> None:
+    text = TWINS.read(f"{model}_const.mlir").decode()
+    line = next(line for line in text.splitlines() if "stablehlo.constant dense<[" in line)
+    first = line.split("dense<[", 1)[1].lstrip("[").split(",")[0]
+    changed = dx.loads(text.replace(line, line.replace(first, "0.03125", 1)))
+    found = compare_meaning(twin(f"{model}.pt2"), changed)
+    assert found.verdict is Sameness.UNKNOWN
+    assert found.landmarks is not None and not found.landmarks.outputs
+    assert any("outputs differ" in line for line in found.lines())
+
+
+def test_modules_that_compute_the_same_are_named() -> None:
+    found = landmarks(twin("attention.onnx"), twin("attention_const.mlir"))
+    assert found is not None and found.outputs
+    same = {m.scope for m in found.first if m.same}
+    assert {"ln1", "q", "k", "v", "ln2", "up", "down"} <= same
+
+
+def test_what_values_tell_is_evidence_and_no_proof(tmp_path: Path, run: Run) -> None:
+    for name in ("attention.onnx", "attention_const.mlir"):
+        (tmp_path / name).write_bytes(TWINS.read(name))
+    done = run("diff", str(tmp_path / "attention.onnx"), str(tmp_path / "attention_const.mlir"), "--json")
+    assert done.json["verdict"] == "values" and done.code == 1, "only a proof, or --values, is success"
+    assert [done.json["landmarks"]["outputs"], len(done.json["landmarks"]["first"])] == [True, 8]

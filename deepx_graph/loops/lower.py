@@ -76,10 +76,9 @@ def lower(function: Function, outer: int | None = None) -> LoopProgram:
     return _Lowering(function, b=LoopBuilder(outer=outer)).program()
 
 
-def write(b: LoopBuilder, function: Function, operands: Sequence[Value]) -> list[LazyTensor]:
-    """Writes the nests of a function over values of a program; its results are in scratch memory of their own. Raises
-    NotExpressible."""
-    lowering = _Lowering(function, b=b, result_role="scratch")
+def write(b: LoopBuilder, function: Function, operands: Sequence[Value], role: Role = "scratch") -> list[LazyTensor]:
+    """Writes the nests of a function over values of a program; its results are in memory of their own. Raises NotExpressible."""
+    lowering = _Lowering(function, b=b, result_role=role)
     for param, operand in zip(function.params, operands, strict=True):
         lowering.values[param], lowering.needs[param] = operand, frozenset()
     return [in_memory(buffer, t.dtype) for buffer, t in lowering.filled_results()]

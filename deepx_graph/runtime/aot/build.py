@@ -20,7 +20,6 @@ from deepx_graph.runtime.aot.entry import EntryLayout, entry_text
 from deepx_graph.runtime.aot.program import BuiltProgram
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.numexpr_engine import alone
-from deepx_graph.runtime.engines.outline import outlined
 from deepx_graph.runtime.inputs import input_ports, output_ports
 from deepx_graph.runtime.native.llvm.machine_code import Collection, collected
 from deepx_graph.runtime.native.llvm.target import LEVELS, Processor, Target, externals
@@ -104,13 +103,8 @@ def built(module: Module, *, name: str = "model", cpu: str = NATIVE, triple: str
 def _planned(function: Function, threads: int = 1) -> LoopPlan:
     """What one machine function does for a function. Raises RunError, with the place, where it is not one."""
     from deepx_graph.runtime.engines.native_engine import NativeEngine
-    from deepx_graph.runtime.native.loops.per_element_kernel import build as build_per_element
 
     engine = NativeEngine(threads)
-
-    def joins(loop: Function) -> bool:
-        kernel = engine.tried(build_per_element, loop)
-        return isinstance(kernel, MachineCode) and kernel.is_kept
 
     def made(node: Node) -> MachineCode | None:
         """What the engine has, or else plain loops: there is no library here that does large products better."""
@@ -120,7 +114,7 @@ def _planned(function: Function, threads: int = 1) -> LoopPlan:
             return None
 
     try:
-        function = outlined(engine.with_epilogues(function), joins)
+        function = engine.with_masked_loops(engine.with_epilogues(function))
         return planned(engine.with_loop_programs(function), made, MOST_BYTES)
     except Declined as e:
         span = function.span if e.node is None else e.node.span

@@ -33,11 +33,12 @@ from deepx_graph.runtime.kernels.program import KernelProgram
 from deepx_graph.runtime.native import asked, vectors
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program.control import build as build_control
-from deepx_graph.runtime.native.loop_program.control import in_strips, with_loops_in_registers
+from deepx_graph.runtime.native.loop_program.control import in_short_strips, with_loops_in_registers
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
 from deepx_graph.runtime.native.loop_program.kernel import build as build_loops
+from deepx_graph.runtime.native.loop_program.masked_lower import build as build_masked
+from deepx_graph.runtime.native.loop_program.masked_lower import with_masked_loops
 from deepx_graph.runtime.native.loops.calls import CalledFunctions, CallLimits
-from deepx_graph.runtime.native.loops.per_element_kernel import build as build_per_element
 from deepx_graph.runtime.native.loops.small_body_kernel import build as build_small_body
 from deepx_graph.runtime.native.machine_kernel import MachineCode, MachineKernel
 from deepx_graph.runtime.native.trampoline import entry, quick
@@ -103,9 +104,9 @@ class NativeEngine(KernelEngine):
         if not has_control(function) and not is_program(function):
             raise Declined
         with suppress(Declined):
-            return build_per_element(function, self.threads)
+            return build_masked(function, self.threads)
         with suppress(Declined):
-            function = in_strips(function, lambda body: self.tried(partial(_in_registers, bounded=True), body))
+            function = in_short_strips(function, lambda body: self.tried(partial(_in_registers, bounded=True), body))
         return build_small_body(function, self.made, self._kept, self._called)
 
     @_in_its_width
@@ -169,7 +170,11 @@ class NativeEngine(KernelEngine):
             return found
 
     def _arranged(self, function: Function) -> Function:
-        return self.with_loop_programs(outlined(self.with_epilogues(function), lambda f: bool(self.tried(build_per_element, f))))
+        return self.with_loop_programs(self.with_masked_loops(self.with_epilogues(function)))
+
+    def with_masked_loops(self, function: Function) -> Function:
+        """The function with each loop whose elements are independent as kernels."""
+        return with_masked_loops(function, self.threads, lambda body, bound: self.tried(partial(build_masked, bound=bound), body))
 
     def with_loop_programs(self, function: Function) -> Function:
         """The function with loops in registers, and with operations that move elements computed where they are read."""

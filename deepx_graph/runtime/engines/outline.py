@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from deepx_graph.analysis.liveness import Live, liveness
 from deepx_graph.analysis.scopes import Placement, Scope
 from deepx_graph.ir import Builder, Function, Node, fresh_loop
-from deepx_graph.ir.rebuild import replaced, with_inputs
+from deepx_graph.ir.rebuild import Step, inlined, new_item, rebuilt, replaced, with_inputs
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, TUPLE, index_of, is_loop_variable
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.runtime.engines.base import Declined
@@ -64,6 +64,21 @@ def outlined(function: Function, accepts: Accepts) -> Function:
         return function
     found = {loop.end: loop for loop in _Loops(function, live).accepted(accepts)}
     return _without(function, found) if found else function
+
+
+def opened(function: Function, inside: Callable[[Node], Function | None], step: Step = with_inputs) -> Function:
+    """The function with nodes as the operations of the functions that `inside` gives for them; `step` makes all other nodes."""
+
+    def each(node: Node, inputs: tuple[Node, ...]) -> Node:
+        if node.op is PARAM:
+            return node
+        item, body = new_item(node, inputs), inside(node)
+        if item is not None or body is None:
+            return item or step(node, inputs)
+        results = inlined(body, inputs, step)
+        return results[0] if len(results) == 1 else Builder().pack(*results)
+
+    return rebuilt(function, each)
 
 
 class _Loops:

@@ -34,8 +34,7 @@ from deepx_graph.ops import (
 )
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.runtime.compile import compile
-from deepx_graph.runtime.engines import native_engine
-from deepx_graph.runtime.native.loop_program import control
+from deepx_graph.runtime.native.loop_program import control, strips
 from deepx_graph.runtime.native.loop_program.control import MOST_CARRIED, lower_control
 from deepx_graph.types import I32, type_of_array
 
@@ -267,7 +266,7 @@ def test_a_loop_of_unknown_length_is_done_in_strips(start: int, strip: int, monk
     """Collatz: a branch decides the next value, and a value from outside how far it goes."""
     monkeypatch.setattr(control, "STRIP", strip)
     made: list[Function] = []
-    monkeypatch.setattr(native_engine, "in_strips", lambda *args: made.append(control.in_strips(*args)) or made[-1])
+    monkeypatch.setattr(control, "in_strips", lambda *args: made.append(strips.in_strips(*args)) or made[-1])
     b = Builder()
     x, least = b.param(0, type_of_array(np.int32(0))), b.param(1, type_of_array(np.int32(0)))
 

@@ -14,14 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from deepx_graph.analysis.liveness import liveness
 from deepx_graph.analysis.schedule import Block, Eval, IfStep, LoopStep, Once, Schedule, schedule
 from deepx_graph.analysis.trip_count import Counter, counters, trip_count
-from deepx_graph.ir import Builder, Function, Node
-from deepx_graph.ir.rebuild import copied, inlined, new_item, rebuilt, with_inputs, with_results
-from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, TUPLE, index_of
+from deepx_graph.ir import Function, Node
+from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, TUPLE, index_of
 from deepx_graph.loops.builder import LoopBuilder, memory, part_of
 from deepx_graph.loops.complex import joined, parts
 from deepx_graph.loops.elements import Value, has_element, settled, tensor_type, value
@@ -32,12 +28,12 @@ from deepx_graph.loops.program import Buffer, Cell, Copy, For, LoopProgram, Stat
 from deepx_graph.loops.scalar import Affine, Index, NotExpressible, Scalar
 from deepx_graph.loops.storage import wide
 from deepx_graph.loops.tensor import LazyTensor, in_memory
-from deepx_graph.ops.data.fusion import fused_body, fusion
-from deepx_graph.ops.math.elementwise import add, and_, compare
+from deepx_graph.ops.data.fusion import fused_body
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.numexpr_engine import alone
-from deepx_graph.runtime.engines.outline import as_kernel, outlined
+from deepx_graph.runtime.engines.outline import as_kernel, opened, outlined
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel, nanoseconds
+from deepx_graph.runtime.native.loop_program.strips import in_strips
 from deepx_graph.types import BOOL, I64, DType, TensorType, TupleType
 
 SMALL = 9
@@ -58,6 +54,10 @@ MOST_NANOSECONDS = 20_000
 
 CALL_NANOSECONDS = 20_000_000
 """About how long one call takes at most, since nothing interrupts it."""
+
+
+STRIP = 20_000
+"""Iterations of a loop of unknown length that are done before others have the floor."""
 
 
 def build(function: Function, threads: int, *, bounded: bool = False) -> LoopKernel:
@@ -92,86 +92,10 @@ def with_loops_in_registers(function: Function, made: Callable[[Function], bool]
         return outlined(function, made)
 
 
-STRIP = 20_000
-"""Iterations of a loop of unknown length that are done before others have the floor."""
-
-
-def in_strips(function: Function, make: Callable[[Function], object]) -> Function:
-    """A function that is one loop of unknown length as a loop over kernels that do up to so many iterations each (strip-mining), so
-    that it can be interrupted; `make` gives the kernel of such a strip, or None. Raises Declined."""
-    ends = [n for n in function.nodes if n.op is LOOP_END]
-    if len(ends) != 1 or not all(r.op is PROJ and r.inputs[0] is ends[0] for r in function.results):
-        raise Declined("not one loop")
-    loop = _Loop.of(function, ends[0])
-    b = Builder()
-    types = [(f"x{k}", n.type) for k, n in enumerate((*loop.outside, *loop.inits))]
-    strip = b.function("strip", types, lambda *params: loop.strip(b, params))
-    if make(strip) is None:
-        raise Declined("iterations that are not short")
-
-    def whole(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
-        found = b(fusion, *loop.outside, *v[:-1], body=strip)
-        return v[-1], [b.proj(found, k) for k in range(len(v))]
-
-    last = b.loop((*loop.inits, loop.condition(loop.outside, loop.inits)), whole)
-    return with_results(function, tuple(last[loop.columns.index(index_of(r))] for r in function.results))
-
-
-@dataclass(frozen=True)
-class _Loop:
-    """What a loop is made of: values from outside, and what is computed anew in each iteration, in order."""
-
-    end: Node
-    columns: tuple[int, ...]
-    inits: tuple[Node, ...]
-    outside: tuple[Node, ...]
-    inside: tuple[Node, ...]
-
-    @staticmethod
-    def of(function: Function, end: Node) -> _Loop:
-        begin, columns = end.inputs[0], liveness(function).columns[end]
-        wanted, varying, stack = set[Node](), {begin}, [end.inputs[1], *(end.inputs[2 + k] for k in columns)]
-        while stack:
-            node = stack.pop()
-            if node not in wanted:
-                wanted.add(node)
-                stack += node.inputs if node is not begin else ()
-        for node in function.nodes:
-            if not varying.isdisjoint(node.inputs):
-                varying.add(node)
-        inside = tuple(n for n in function.nodes if n in wanted and n in varying and n is not begin)
-        read = {i for n in (*inside, end) for i in n.inputs} - set(inside) - {begin}
-        outside = tuple(n for n in function.nodes if n in read and n in wanted and n.op is not CONSTANT)
-        return _Loop(end, columns, tuple(begin.inputs[k] for k in columns), outside, inside)
-
-    def _copy(self, outside: Sequence[Node], variables: Sequence[Node]) -> dict[Node, Node]:
-        """What the nodes are in an iteration of these variables."""
-        new = dict(zip(self.outside, outside, strict=True))
-
-        for node in self.inside:
-            if node.op is PHI and node.inputs[0] is self.end.inputs[0]:
-                new[node] = variables[self.columns.index(index_of(node))]
-            else:
-                new[node] = copied(node, tuple(new.get(i, i) for i in node.inputs))
-        return new
-
-    def condition(self, outside: Sequence[Node], variables: Sequence[Node]) -> Node:
-        """Whether another iteration follows."""
-        return self._copy(outside, variables).get(self.end.inputs[1], self.end.inputs[1])
-
-    def strip(self, b: Builder, params: Sequence[Node]) -> Sequence[Node]:
-        """The variables after up to so many iterations, and whether others follow."""
-        outside, inits = params[: len(self.outside)], params[len(self.outside) :]
-
-        def whole(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
-            new, count = self._copy(outside, v[:-1]), v[-1]
-            nexts = [new.get(self.end.inputs[2 + k], self.end.inputs[2 + k]) for k in self.columns]
-            some = b(compare, count, b.like(STRIP, count), direction="LT")
-            condition = new.get(self.end.inputs[1], self.end.inputs[1])
-            return b(and_, condition, some), [*nexts, b(add, count, b.like(1, count))]
-
-        last = b.loop((*inits, b.constant(np.int32(0))), whole)[:-1]
-        return [*last, self.condition(outside, last)]
+def in_short_strips(function: Function, make: Callable[[Function], object]) -> Function:
+    """A function that is one loop of unknown length as a loop over kernels of short iterations; `make` gives that of a strip, or
+    None. Raises Declined."""
+    return in_strips(function, make, STRIP)
 
 
 def _iterations(program: LoopProgram) -> Iterator[list[Statement]]:
@@ -187,22 +111,15 @@ def _iterations(program: LoopProgram) -> Iterator[list[Statement]]:
 
 def lower_control(function: Function) -> LoopProgram:
     """The loop program of a function with loops. Raises NotExpressible where operations have no loops, for large values."""
-    opened = _opened(function)
-    steps = schedule(opened)
-    return _ControlLowering(opened, steps, _Memory(opened, frozenset(steps.order))).program()
+    function = opened(function, _small_fusion)
+    steps = schedule(function)
+    return _ControlLowering(function, steps, _Memory(function, frozenset(steps.order))).program()
 
 
-def _opened(function: Function) -> Function:
-    """The function with fusions of small results as the operations that they consist of."""
-
-    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
-        item, body = new_item(node, inputs), fused_body(node)
-        if item is not None or body is None or any(tensor_type(r.type).size > SMALL for r in body.results):
-            return item or with_inputs(node, inputs)
-        results = inlined(body, inputs)
-        return results[0] if len(results) == 1 else Builder()(TUPLE, *results)
-
-    return rebuilt(function, step)
+def _small_fusion(node: Node) -> Function | None:
+    """The body of a fusion of small results."""
+    body = fused_body(node)
+    return body if body is not None and all(tensor_type(r.type).size <= SMALL for r in body.results) else None
 
 
 def in_registers(dtype: DType, shape: tuple[int, ...], scalars: Sequence[Any]) -> LazyTensor:

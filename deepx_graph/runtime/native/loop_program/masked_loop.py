@@ -1,4 +1,4 @@
-"""Per-element loops: which loops may run all iterations of one element, or of one vector of them, before those of the next.
+"""Masked loops: which loops may run all iterations of one element, or of a group of them, before those of the next.
 
 The loop's variables are arrays of one shape and scalars; an iteration computes each element from the same elements and from
 scalars, and scalars from scalars. It goes on while a test of the scalars holds and, where it has one, while any element is `live`.
@@ -23,12 +23,13 @@ import numpy as np
 from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ir.peephole import primitive_of, splat_of
-from deepx_graph.ir.rebuild import inlined, made_by, new_item, rebuilt
+from deepx_graph.ir.rebuild import made_by
 from deepx_graph.ir.scalar_expr import Expr, Immediate, Variable
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, index_of
 from deepx_graph.ops.contract.reduce import reducer_of
 from deepx_graph.ops.data.fusion import fused_body
 from deepx_graph.runtime.engines.base import Declined
+from deepx_graph.runtime.engines.outline import opened
 from deepx_graph.types import BOOL, TensorType
 
 
@@ -37,6 +38,9 @@ class MaskedLoop:
     """A loop by its iteration. Parameters of `iteration`: the `arrays` variables, the `scalars` variables, then the `given`
     values of outside. Its results: the next arrays and scalars, whether the scalars' test holds, and whether an element is live."""
 
+    body: Function
+    """The function that consists of the loop, and of what is computed before and behind it."""
+    end: Node
     iteration: Function
     arrays: tuple[int, ...]
     """Numbers of the variables that are arrays."""
@@ -47,38 +51,26 @@ class MaskedLoop:
     """Whether elements may end before the scalars' test does."""
     asks_all: bool
     """Whether the last result of `iteration` says that an element is dead, and the flag that all are; else live, and any."""
-    inits: tuple[Node, ...]
-    """The first values of all variables: parameters or constants of the body."""
     given: tuple[Node, ...]
-    columns: tuple[int, ...]
-    """The variables that the body gives, in order."""
     shape: tuple[int, ...]
     bound: int | None
     """How many iterations there are at most, where a scalar counts them from one constant to another."""
 
+    @property
+    def inits(self) -> tuple[Node, ...]:
+        """The first values of all variables."""
+        return self.end.inputs[0].inputs
+
 
 def recognise(body: Function) -> MaskedLoop:
-    """The loop of a body that consists of one. Raises Declined, with the reason."""
-    return _Recogniser(_flat(body)).found()
+    """The loop of a body that has one. Raises Declined, with the reason."""
+    return _Recogniser(opened(body, _straight_body, made_by(Builder(intern=True)))).found()
 
 
-def _flat(body: Function) -> Function:
-    """The body with fusions dissolved and equal nodes made one."""
-    b = Builder(intern=True)
-    make = made_by(b)
-
-    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
-        inner = fused_body(node)
-        if inner is not None and _is_straight(inner):
-            made = inlined(inner, inputs, make)
-            return made[0] if len(made) == 1 else b.pack(*made)
-        return node if node.op is PARAM else new_item(node, inputs) or make(node, inputs)
-
-    return rebuilt(body, step)
-
-
-def _is_straight(body: Function) -> bool:
-    return all(n.op is not LOOP_BEGIN and n.op is not REGION for n in body.nodes)
+def _straight_body(node: Node) -> Function | None:
+    """The body of a fusion without loops and branches."""
+    body = fused_body(node)
+    return None if body is None or any(n.op is LOOP_BEGIN or n.op is REGION for n in body.nodes) else body
 
 
 class _Recogniser:
@@ -91,7 +83,8 @@ class _Recogniser:
         self.begin = self.end.inputs[0]
         self.nexts = self.end.inputs[2:]
         self.phis = {index_of(n): n for n in body.nodes if n.op is PHI}
-        self.reductions = [n for n in body.nodes if reducer_of(n) is not None]
+        self.inside = self._dependent()
+        self.reductions = [n for n in self.inside if reducer_of(n) is not None]
         self.flag: int | None = None
         self.tests: list[Node] = []
 
@@ -108,13 +101,8 @@ class _Recogniser:
         for t in self.tests[1:]:
             test = _both(b, test, t, self.end.inputs[1])
         iteration, given = self._iteration(b, arrays, scalars, test, live)
-        if any(r.op is not PROJ or r.inputs[0] is not self.end for r in self.body.results):
-            raise Declined("something after the loop")
-        inits = self.begin.inputs
-        if not all(n.op is PARAM or n.op is CONSTANT for n in (*inits, *given)):
-            raise Declined("something before the loop")
-        return MaskedLoop(iteration, arrays, scalars, self.flag, live is not None, self._is_all(), inits, given,
-                           tuple(index_of(r) for r in self.body.results), self.shape, self._bound())
+        return MaskedLoop(self.body, self.end, iteration, arrays, scalars, self.flag, live is not None, self._is_all(), given,
+                          self.shape, self._bound())
 
     # --- the condition: scalars' tests, and at most one question whether any element is live
 
@@ -167,8 +155,7 @@ class _Recogniser:
     # --- variables and their values
 
     def _variables(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        inside = self._dependent()
-        users = [n for n in inside if n.op is not LOOP_END]
+        users = [n for n in self.inside if n.op is not LOOP_END]
         if self.reductions and any(i in self.reductions for n in users if n not in self._test_nodes() for i in n.inputs):
             raise Declined("a reduction that an iteration uses")
         flag = self.phis.get(self.flag) if self.flag is not None else None
@@ -193,7 +180,7 @@ class _Recogniser:
         return arrays, tuple(k for k in rest if k not in arrays)
 
     def _dependent(self) -> list[Node]:
-        """The nodes that change from iteration to iteration."""
+        """The nodes that change from iteration to iteration, the loop's end included."""
         found: set[Node] = set()
         for n in self.body.nodes:
             variable = n.op is PHI
@@ -243,10 +230,11 @@ class _Recogniser:
     # --- one iteration as a function
 
     def _iteration(self, b: Builder, arrays: Sequence[int], scalars: Sequence[int], test: Node,
-              live: Node | None) -> tuple[Function, tuple[Node, ...]]:
-        wanted = [*(self.nexts[k] for k in (*arrays, *scalars)), test, *([live] if live is not None else [])]
+                   live: Node | None) -> tuple[Function, tuple[Node, ...]]:
+        wanted = (*(self.nexts[k] for k in (*arrays, *scalars)), test, *([live] if live is not None else []))
         new: dict[Node, Node] = {}
         params: list[Node] = []
+        given: list[Node] = []
 
         def param(node: Node) -> Node:
             params.append(Node(PARAM, (), (len(params), node.type), node.type))
@@ -256,28 +244,21 @@ class _Recogniser:
             made = param(self.begin.inputs[k])
             if k in self.phis:
                 new[self.phis[k]] = made
-        given: list[Node] = []
-        order = Function("order", self.body.params, tuple(wanted)).nodes
-        inside = {n for n in order if n.op is PHI} | set(self._dependent())
+        order = Function("order", self.body.params, wanted).nodes
+        outside = set(self.body.nodes).difference(self.inside)
+        read = set(wanted).union(*(n.inputs for n in order if n not in outside and n.op is not PHI))
         for node in order:
-            if node in new or node.op is LOOP_BEGIN:
-                continue
-            if node.op is CONSTANT:
-                new[node] = node
-            elif node.op is PHI:
-                raise Declined("a flag that an iteration uses")
-            elif node.op is PARAM:
-                if node in self.body.params and self._is_read(node, order, wanted):
+            if node in outside:
+                if node in read and node.op is CONSTANT and splat_of(node) is not None:
+                    new[node] = node
+                elif node in read:
                     new[node] = param(node)
                     given.append(node)
-            elif node in inside or node.op.elementwise:
+            elif node not in new:
+                if node.op is PHI:
+                    raise Declined("a flag that an iteration uses")
                 new[node] = b.make(node.op, tuple(new[i] for i in node.inputs), node.attrs, node.type)
-            else:
-                raise Declined(f"{node.op.name} before the loop")
         return Function("iteration", tuple(params), tuple(new[n] for n in wanted)), tuple(given)
-
-    def _is_read(self, param: Node, order: Sequence[Node], wanted: Sequence[Node]) -> bool:
-        return param in wanted or any(param in n.inputs for n in order if n.op is not LOOP_BEGIN)
 
 
 def _both(b: Builder, x: Node, y: Node, like: Node) -> Node:

@@ -19,14 +19,14 @@ from deepx_graph import blas
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ir.rebuild import rebuilt, with_inputs
 from deepx_graph.literal import Array
-from deepx_graph.ops import convert, dot_general, transpose
+from deepx_graph.ops import convert, convolution, dot_general, transpose
 from deepx_graph.ops.contract.linear import is_copied, transposed
 from deepx_graph.ops.helpers import wider
 from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.memory.pool import RESULTS, Allowance
-from deepx_graph.types import BF16, F16, F32, TensorType, is_static
+from deepx_graph.types import BF16, F16, F32, F64, DType, TensorType, is_static
 
 MatrixView = tuple[tuple[int, ...], tuple[int, ...]]
 """The axis order and the shape by which an operand becomes a batch of matrices: batch, rows, columns."""
@@ -234,21 +234,60 @@ def canonicalized(function: Function) -> Function:
 
 
 def widened(function: Function, pays: Callable[[Node], bool]) -> Function:
-    """The function with products and convolutions of narrow floats as those of f32, rounded once, where that pays; itself where
-    there is none."""
-    found = {n for n in function.nodes if isinstance(n.type, TensorType) and n.type.dtype in (BF16, F16) and pays(n)}
+    """The function with products and convolutions of narrow floats as those of f32, rounded once, and with those of integers as
+    those of floats which hold every sum exactly, where that pays; itself where there is none."""
+    found = {n: wide for n in function.nodes if (wide := _wide(n)) is not None and pays(n)}
     if not found:
         return function
     b = Builder()
 
     def step(node: Node, inputs: tuple[Node, ...]) -> Node:
-        if node not in found:
+        wide = found.get(node)
+        if wide is None:
             return with_inputs(node, inputs)
         assert isinstance(node.type, TensorType)
-        wide = (b(convert, i, dtype=F32) for i in inputs)
-        return b(convert, Node(node.op, tuple(wide), node.attrs, node.type.with_dtype(F32), node.origin), dtype=node.type.dtype)
+        operands = tuple(b(convert, _unconverted(i) if node.type.dtype.is_integer else i, dtype=wide) for i in inputs)
+        product = Node(node.op, operands, node.attrs, node.type.with_dtype(wide), node.origin)
+        return b(convert, product, dtype=node.type.dtype)
 
     return rebuilt(function, step)
+
+
+def _wide(node: Node) -> DType | None:
+    """The floats that compute a product or a convolution as well or better; None where it is best as it is."""
+    if node.op not in (dot_general, convolution) or not isinstance(node.type, TensorType):
+        return None
+    if node.type.dtype in (BF16, F16):
+        return F32
+    if not node.type.dtype.is_integer or not node.type.size:
+        return None
+    assert node.op.flops is not None
+    terms = node.op.flops([i.type for i in node.inputs], node.type, *node.attrs) // (2 * node.type.size) + 1
+    largest = terms * math.prod(_largest(i) for i in node.inputs)
+    if largest not in _range(node.type.dtype):
+        return None  # it may wrap around
+    return next((dtype for dtype, digits in ((F32, 24), (F64, 53)) if largest <= 1 << digits), None)
+
+
+def _range(dtype: DType) -> range:
+    """The values of an integer type."""
+    return range(1 << dtype.bits) if dtype.kind == "uint" else range(-1 << dtype.bits - 1, 1 << dtype.bits - 1)
+
+
+def _unconverted(node: Node) -> Node:
+    """Of integers converted to wider ones those before."""
+    type, before = node.type, node.inputs[0].type if node.op is convert else None
+    if isinstance(type, TensorType) and isinstance(before, TensorType) and before.dtype.is_integer:
+        wide, narrow = _range(type.dtype), _range(before.dtype)
+        return node.inputs[0] if narrow[0] in wide and narrow[-1] in wide else node
+    return node
+
+
+def _largest(node: Node) -> int:
+    """The largest magnitude that an integer of such a type has, also of the type that it was converted from."""
+    type = _unconverted(node).type
+    assert isinstance(type, TensorType)
+    return max(-_range(type.dtype)[0], _range(type.dtype)[-1])
 
 
 def _is_transposable(function: Function, node: Node) -> bool:

@@ -339,13 +339,22 @@ def _is_better_elsewhere(node: Node) -> bool:
     if node.op not in (dot_general, convolution) or not isinstance(type, TensorType) or node.op.flops is None:
         return False
     limit = _MOST_WORK.get((node.op, type.dtype.kind), _MOST_EXACT_WORK)
-    work = node.op.flops([i.type for i in node.inputs], type, *node.attrs) // 2
+    work = _work(node)
     is_short = node.op is dot_general and type.dtype.kind == "float" and work <= MOST_TERMS * type.size
     return work > limit and not is_short
 
 
+def _work(node: Node) -> int:
+    """Multiplications of a product or a convolution."""
+    assert node.op.flops is not None
+    return node.op.flops([i.type for i in node.inputs], node.type, *node.attrs) // 2
+
+
 def _is_widened(node: Node) -> bool:
-    """Whether the node is a product or a convolution of narrow floats that pays for conversions."""
+    """Whether the node is a product or a convolution of narrow floats or of integers that pays for conversions."""
+    type = node.type
+    if isinstance(type, TensorType) and type.dtype.is_integer:
+        return _work(node) > _MOST_WORK[node.op, "float"]
     return _is_better_elsewhere(node) or node.op is convolution
 
 

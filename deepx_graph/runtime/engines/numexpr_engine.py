@@ -222,7 +222,7 @@ class NumexprEngine(KernelEngine):
 
     def canonicalize(self, function: Function) -> Function:
         """Matrix products of narrow floats as those of f32, which BLAS knows."""
-        return widened(super().canonicalize(function), lambda node: node.op is dot_general)
+        return widened(super().canonicalize(function), _is_float_product)
 
     def staged(self, node: Node) -> Callable[..., Any] | None:
         """The node's kernel as a function of its operands alone; None for one of large tensors, or of an op that stages nothing."""
@@ -310,6 +310,10 @@ def alone(node: Node) -> Function:
 
 def is_tensor(node: Node) -> bool:
     return isinstance(node.type, TensorType) and is_static(node.type)
+
+
+def _is_float_product(node: Node) -> bool:
+    return node.op is dot_general and isinstance(node.type, TensorType) and node.type.dtype.is_float
 
 
 def is_alike(function: Function) -> bool:

@@ -149,12 +149,20 @@ class _Candidates:
         if node.op is scatter or any(r is not None and self._reads_what_is_written(node, r) for r in readers):
             return frozenset({node})
         if node.op.view and node.op is not PROJ and node not in self.roots and (node.op is reshape or node not in self.given):
-            return readers
+            return frozenset({node}) if None in readers and self._is_part_of_made(node) else readers
         if len(readers) == 1 and node not in self.roots:
             (root,) = readers
             if root is not None and self._may_join(node, members[root]):
                 return readers
         return frozenset({None if node.op is PROJ else node})
+
+    def _is_part_of_made(self, node: Node) -> bool:
+        """Whether a view is all that is read of a value which is computed: then no more of that than the view shows needs to be."""
+        if len(node.inputs) != 1:
+            return False
+        (made,) = node.inputs
+        return (node not in self.given and made in self.fitting and not made.op.view and len(self.function.users[made]) == 1
+                and made not in self.results and _size(node) < _size(made))
 
     def _reads_what_is_written(self, node: Node, root: Node) -> bool:
         """Whether a node is made of the array that a scatter may write over, which it could not if both were one kernel."""

@@ -214,3 +214,19 @@ def test_a_scatter_computes_what_it_reads_once() -> None:
     order = np.random.default_rng(0).permutation(50000).astype(np.int32)
     (found,) = dx.compile(dx.loads(text), engine="native")(np.where(order % 3, order, order - 50000).astype(np.int32))
     np.testing.assert_array_equal(found, np.argsort(order))
+
+
+def test_of_a_value_of_which_a_part_is_read_only_that_is_computed() -> None:
+    """The product that reads the slice is a kernel of its own, and the outer product is nowhere in memory."""
+    text = function_text("%x: tensor<2000x1xf32>, %y: tensor<1x2000xf32>, %w: tensor<500x40xf32>", """
+  %a = stablehlo.broadcast_in_dim %x, dims = [0, 1] : (tensor<2000x1xf32>) -> tensor<2000x2000xf32>
+  %b = stablehlo.broadcast_in_dim %y, dims = [0, 1] : (tensor<1x2000xf32>) -> tensor<2000x2000xf32>
+  %c = stablehlo.multiply %a, %b : tensor<2000x2000xf32>
+  %d = stablehlo.slice %c [0:40, 0:2000:4] : (tensor<2000x2000xf32>) -> tensor<40x500xf32>
+  %e = stablehlo.dot_general %d, %w, contracting_dims = [1] x [0] : (tensor<40x500xf32>, tensor<500x40xf32>) -> tensor<40x40xf32>
+  return %e : tensor<40x40xf32>""", "tensor<40x40xf32>")
+    compiled = dx.compile(dx.loads(text), engine="native")
+    assert compiled.plan.peak_bytes < 1 << 20
+    rng = np.random.default_rng(0)
+    x, y, w = (rng.standard_normal(s).astype(np.float32) for s in ((2000, 1), (1, 2000), (500, 40)))
+    np.testing.assert_allclose(compiled(x, y, w)[0], (x * y)[:40, ::4] @ w, rtol=1e-4, atol=1e-4)

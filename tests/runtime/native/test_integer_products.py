@@ -1,0 +1,83 @@
+"""Products and convolutions of integers by floats that hold every sum: the bits that integers give, at the ends of their ranges."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.ops import convolution, dot_general
+from deepx_graph.runtime.engines.gemm import widened
+from deepx_graph.types import F32, F64, DType, TensorType
+
+pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
+
+BITS: dict[str, Any] = {"si8": np.int8, "ui8": np.uint8, "si16": np.int16, "ui16": np.uint16, "si32": np.int32}
+MLIR = {"si8": "i8", "ui8": "ui8", "si16": "i16", "ui16": "ui16", "si32": "i32", "ui32": "ui32", "si64": "i64"}
+
+
+def product(left: str, right: str, result: str, depth: int, rows: int = 9, columns: int = 7) -> dx.Module:
+    """A product of narrow integers whose sums are of a wider type."""
+    x, y, z = MLIR[left], MLIR[right], MLIR[result]
+    a, b, c = f"tensor<{rows}x{depth}x{x}>", f"tensor<{depth}x{columns}x{y}>", f"tensor<{rows}x{columns}x{z}>"
+    return dx.loads(f"""func.func @main(%x: {a}, %y: {b}) -> {c} {{
+  %0 = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0] : ({a}, {b}) -> {c}
+  return %0 : {c}
+}}""")
+
+
+def computed_in(module: dx.Module) -> DType:
+    """The type of what is multiplied, where every product that can be widened is."""
+    function = widened(module.entry, lambda _: True)
+    (node,) = (n for n in function.nodes if n.op in (dot_general, convolution))
+    type = node.inputs[0].type
+    assert isinstance(type, TensorType)
+    return type.dtype
+
+
+@pytest.mark.parametrize(("left", "right", "result", "depth", "dtype"), [
+    ("si8", "si8", "si32", 1000, F32), ("si8", "si8", "si32", 1030, F64), ("ui8", "ui8", "si32", 250, F32),
+    ("ui8", "si8", "si32", 500, F32), ("si16", "si8", "si32", 400, F64), ("si16", "si16", "si64", 4000, F64),
+])  # fmt: skip
+def test_the_floats_are_the_narrowest_that_hold_every_sum(left: str, right: str, result: str, depth: int, dtype: DType) -> None:
+    assert computed_in(product(left, right, result, depth)) is dtype
+
+
+@pytest.mark.parametrize(("left", "right", "result", "depth"), [
+    ("si8", "si8", "si8", 4), ("si16", "si16", "si32", 4), ("si32", "si32", "si64", 4), ("ui16", "ui16", "ui32", 2),
+])  # fmt: skip
+def test_a_product_that_may_wrap_around_or_round_stays_one_of_integers(left: str, right: str, result: str, depth: int) -> None:
+    assert not computed_in(product(left, right, result, depth)).is_float
+
+
+@pytest.mark.parametrize("left", ["si8", "ui8", "si16"])
+@pytest.mark.parametrize("right", ["si8", "ui8"])
+def test_sums_at_the_ends_of_the_ranges_are_exact(left: str, right: str) -> None:
+    """Rows and columns of the least, the greatest, and both in turns, against sums of 64 bits, which wrap around."""
+    depth = 1025
+    ends = [[(np.iinfo(BITS[t]).min, np.iinfo(BITS[t]).max) for _ in range(depth)] for t in (left, right)]
+    choices = list(itertools.product((0, 1), (0, 1)))
+    patterns = [[[pair[(k + s) % 2 if turns else s] for k, pair in enumerate(pairs)] for s, turns in choices] for pairs in ends]
+    rows, columns = (np.array(p, BITS[t]) for p, t in zip(patterns, (left, right), strict=True))
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rows, rng.choice(rows[:2, 0], (12, depth))])
+    module = product(left, right, "si32", depth, len(x), len(columns))
+    (found,) = dx.compile(module, engine="native")(x, np.ascontiguousarray(columns.T))
+    np.testing.assert_array_equal(found, (x.astype(np.int64) @ columns.T.astype(np.int64)).astype(np.int32))
+
+
+def test_a_convolution_of_bytes_is_exact() -> None:
+    x, w, y = "tensor<2x12x12x20xi8>", "tensor<3x3x20x16xi8>", "tensor<2x10x10x16xi32>"
+    module = dx.loads(f"""func.func @main(%x: {x}, %w: {w}) -> {y} {{
+  %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {{}}
+     {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}} : ({x}, {w}) -> {y}
+  return %0 : {y}
+}}""")
+    assert computed_in(module) is F32
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(-128, 128, shape).astype(np.int8) for shape in ((2, 12, 12, 20), (3, 3, 20, 16))]
+    found, wanted = (dx.compile(module, engine=engine)(*arrays)[0] for engine in ("native", "numpy"))
+    np.testing.assert_array_equal(found, wanted)

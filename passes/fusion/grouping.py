@@ -297,7 +297,7 @@ class Grouping:
         return None
 
     def joint(self, g: Group, h: Group, a: Node, b: Node) -> Joint | Reason:
-        """The kernel that does the work of `g` (with `a` in it) and of `h` (with `b`); or what, apart from order, keeps them apart."""
+        """The kernel of `g` (with `a` in it) and `h` (with `b`), or what, apart from order, keeps their work apart."""
         if g.scope is not h.scope:
             return Reason(Kind.CONTROL, (a, b), f"{describe_scope(g.scope)}, and {b.name or b.op.name} {describe_scope(h.scope)}")
         space = self._space(g, h)

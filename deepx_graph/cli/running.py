@@ -97,13 +97,17 @@ WARM_RUNS = 5
 CHECKPOINT_EVERY = 100
 """Iterations between checkpoints."""
 
+SNAPSHOT = ".pb"
+"""How files end that a run is recorded in."""
+
 SHOWN = 64
 """Elements of an output up to which the JSON report has its values."""
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE.npz",
-                        help="write the outputs, by name, instead of printing them; - is standard output")
+                        help="write the outputs, by name, instead of printing them; FILE.pb: a snapshot of program, inputs and "
+                             "outputs, as XLA writes them; - is standard output")
     parser.add_argument("--profile", action="store_true", help="say what every kernel took")
     parser.add_argument("--trace", metavar="FILE.json", help="write the calls of kernels for Perfetto or chrome://tracing")
     parser.add_argument("--node-data", metavar="FILE.json", help="write the times of kernels as node data of Model Explorer")
@@ -155,8 +159,9 @@ def _run(args: Arguments) -> int:
     from deepx_graph.session.inputs import unique_names
     from deepx_graph.session.replay import recorded_inputs
 
-    for path in filter(None, (args.output, args.outfeed)):
-        check_suffix(path, (".npz",))
+    for path, known in ((args.output, (".npz", SNAPSHOT)), (args.outfeed, (".npz",))):
+        if path:
+            check_suffix(path, known)
     for path in filter(None, (args.trace, args.node_data)):
         check_suffix(path, (".json",))
     _tell_of_native(args.engine)
@@ -190,7 +195,9 @@ def _run(args: Arguments) -> int:
         stage("run", k, again)
         outputs = f(**inputs)
     named = spread(outputs, unique_names([p.name for p in f.outputs]), f.grid.count)
-    if args.output:
+    if args.output and args.output.endswith(SNAPSHOT):
+        _write_snapshot(args.output, program, f, inputs, outputs)
+    elif args.output:
         _write(args.output, named)
     if args.outfeed:
         _write(args.outfeed, outfeed_arrays(f.outfeed, f.grid.count))
@@ -331,6 +338,15 @@ def _write(path: str, arrays: dict[str, Any]) -> None:
     stream = io.BytesIO()
     pack_npz(stream, arrays)
     emit(stream.getvalue(), path)
+
+
+def _write_snapshot(path: str, program: Loaded, f: Compiled, inputs: dict[str, Any], outputs: Sequence[Any]) -> None:
+    """The program as it was read, with what it was run on and what came out."""
+    from deepx_graph.session.replay import snapshot
+
+    if f.grid.count > 1:
+        raise UsageError("a snapshot is of a run on one device")
+    emit(snapshot(program.module, [inputs[p.name] for p in f.inputs], outputs), path)
 
 
 def _inputs(args: Arguments, ports: Sequence[Port], devices: int) -> dict[str, Any]:

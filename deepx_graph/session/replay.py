@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import Diagnostic, RunError, counted
+from deepx_graph.ir import Module
 from deepx_graph.literal import Array
 from deepx_graph.session.agreement import Comparison, compared_all
 from deepx_graph.text.common.options import Recorded
@@ -26,6 +27,13 @@ def recorded_inputs(recorded: Recorded, names: Sequence[str], devices: int) -> d
     if len(arrays) == 1:
         return dict(zip(names, arrays[0], strict=True))
     return {name: [p[k] for p in arrays] for k, name in enumerate(names)}
+
+
+def snapshot(module: Module, inputs: Sequence[Array], outputs: Sequence[Array]) -> bytes:
+    """A run as XLA records one: the program, what it was run on and what came out. Raises VerifyError for what HLO cannot say."""
+    from deepx_graph.text.hlo.proto.writer import write_snapshot
+
+    return write_snapshot(module, inputs, outputs)
 
 
 def compare(recorded: Recorded, names: Sequence[str], outputs: Sequence[Array],

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 
-from deepx_graph.errors import Diagnostic, ParseError, Source, Span
+from deepx_graph.errors import Source
 from deepx_graph.ir import Module
 from deepx_graph.text.common.options import ReadOptions, ReadResult
 
 __all__ = ["detect", "is_protobuf", "read", "write"]
 
 _COMPUTATION = re.compile(r"^\s*(ENTRY\s+)?%?[\w.\-]+\s*(\([^)]*\)\s*->\s*[^{]+)?\{\s*$", re.MULTILINE)
-_MESSAGE = re.compile(r"\s*(hlo_module|hlo)\s*\{\s*(?:hlo_module\s*\{\s*)?name:")
-"""The text form of a snapshot's protocol buffer."""
 _INSTRUCTION = re.compile(r"^\s*(ROOT\s+)?%?[\w.\-]+\s*=\s*\(?\s*[a-z]\w*\[[\d,<=\s?]*\]", re.MULTILINE)
 
 
@@ -25,7 +23,9 @@ def is_protobuf(head: bytes) -> bool:
 
 def detect(text: str) -> float:
     """How likely the text is HLO: 0 to 1."""
-    if re.search(r"^\s*HloModule\s", text, re.MULTILINE) or _MESSAGE.match(text):
+    from deepx_graph.text.hlo.proto.level import text_kind
+
+    if re.search(r"^\s*HloModule\s", text, re.MULTILINE) or text_kind(text):
         return 1.0
     return 0.7 if _COMPUTATION.search(text) and _INSTRUCTION.search(text) else 0.0
 
@@ -34,10 +34,6 @@ def read(source: Source, options: ReadOptions) -> ReadResult:
     """The program. Raises ParseError or VerifyError with spans, LimitError where a bound is exceeded."""
     from deepx_graph.text.hlo.reader.lower import HloLowering, parsed
 
-    if not source.binary and (found := _MESSAGE.match(source.text)):
-        raise ParseError(Diagnostic("a snapshot that was dumped as text", Span(source, found.start(1), found.end(1)),
-                                    expected="HLO as text, or a protocol buffer",
-                                    hint="dump it as a protocol buffer: --xla_dump_hlo_as_proto without --xla_dump_hlo_as_text"))
     program, recorded = parsed(source, options)
     lowering = HloLowering(program)
     return ReadResult(lowering.module(), tuple(lowering.warnings), recorded)

@@ -197,11 +197,3 @@ def test_an_unoptimised_snapshot_has_its_arguments_behind_it() -> None:
     assert recorded.arguments[0][0].array.tolist() == SCALE.tolist()
     with pytest.raises(ParseError, match="does not fit here"):
         load(whole[:-1])
-
-
-@pytest.mark.parametrize("text", ['hlo_module {\n  name: "jit_f"\n', 'hlo {\n  hlo_module {\n    name: "jit_f"\n'])
-def test_a_snapshot_in_the_text_form_of_messages_is_refused_with_the_way_to_another(text: str) -> None:
-    """XLA writes those where it is told to dump text too."""
-    with pytest.raises(ParseError, match="dumped as text") as e:
-        read(Source("x.hlo_unoptimized_snapshot.txt", text))
-    assert "xla_dump_hlo_as_proto" in (e.value.diagnostics[0].hint or "")

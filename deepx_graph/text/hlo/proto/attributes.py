@@ -13,6 +13,7 @@ import numpy as np
 
 from deepx_graph.text.hlo.proto.literals import shape_text
 from deepx_graph.text.hlo.proto.schema import (
+    DOT_ALGORITHMS,
     BufferAlias,
     InstructionMessage,
     IotaGroups,
@@ -162,11 +163,6 @@ def _comparison_type(i: Described) -> str:
     dtype = HLO_DTYPES.get(word)
     usual = "" if dtype is None else {"int": "SIGNED", "uint": "UNSIGNED", "bool": "UNSIGNED"}.get(dtype.kind, "FLOAT")
     return "" if i.message.comparison_type == usual else i.message.comparison_type
-
-
-DOT_ALGORITHMS = ("", "any_f8_any_f8_f32", "any_f8_any_f8_f32_fast_accum", "f16_f16_f16", "f16_f16_f32", "bf16_bf16_bf16",
-                   "bf16_bf16_f32", "bf16_bf16_f32_x3", "bf16_bf16_f32_x6", "tf32_tf32_f32", "tf32_tf32_f32_x3", "f32_f32_f32",
-                   "f64_f64_f64", "bf16_bf16_f32_x9")  # fmt: skip
 
 
 def _algorithm(i: Described) -> str:

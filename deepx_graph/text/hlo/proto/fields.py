@@ -9,9 +9,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from deepx_graph.text.hlo.proto.attributes import DOT_ALGORITHMS, SHARDINGS
+from deepx_graph.text.hlo.proto.attributes import SHARDINGS
 from deepx_graph.text.hlo.proto.literals import shape_message
 from deepx_graph.text.hlo.proto.schema import (
+    DOT_ALGORITHMS,
     Accuracy,
     Alias,
     BufferAlias,

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 _PATH = (0x0A, 0x12, 0x1A, 0x0A, 0x12, 0x0A, 0x12)
 """The keys at the beginning of a module: its name, its entry's; a computation, its name; an instruction, its name and opcode."""
 _STRINGS = (0, 1, 3, 5, 6)
 
 
 DELIMITED = 3
+
+_TEXT = re.compile(r"(?:\s|#[^\n]*)*(?:(hlo_module|hlo)\s*:?\s*[{<]|(name)\s*:\s*\"[^\"\n]*\"\s*entry_computation_name\s*:)")
+
+
+def text_kind(text: str) -> str | None:
+    """The field that the text form of a message with a module begins with: `name` of a module itself, `hlo_module` of a dump or an
+    unoptimised snapshot, `hlo` of a snapshot; None for another text."""
+    found = _TEXT.match(text)
+    return None if found is None else found[1] or found[2]
 
 
 def level(head: bytes) -> int | None:

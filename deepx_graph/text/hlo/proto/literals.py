@@ -12,18 +12,21 @@ import numpy as np
 from deepx_graph.literal import Array, Literal
 from deepx_graph.text.common.protobuf import Elements, raw_bytes
 from deepx_graph.text.common.protobuf_writer import Encoded, encode, field_chunks
-from deepx_graph.text.hlo.proto.schema import ELEMENTS, SCHEMA, LayoutMessage, LiteralMessage, Shape, TileMessage
+from deepx_graph.text.hlo.proto.schema import (
+    ELEMENT_FIELDS,
+    ELEMENT_TYPES,
+    ELEMENTS,
+    SCHEMA,
+    LayoutMessage,
+    LiteralMessage,
+    Shape,
+    TileMessage,
+)
 from deepx_graph.text.hlo.shapes import HLO_DTYPES, MAX_RANK, tuple_text
 from deepx_graph.text.xla.hlo_text import AttributeFault, ints_text
 from deepx_graph.types import DType, tensor
 
 TUPLE, TOKEN = 13, 17
-ELEMENT_TYPES: dict[int, str] = dict(enumerate((
-    "pred", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f16", "f32", "f64", "tuple", "opaque", "c64", "bf16", "token",
-    "c128", "f8e5m2", "f8e4m3fn", "s4", "u4", "f8e4m3b11fnuz", "f8e5m2fnuz", "f8e4m3fnuz", "s2", "u2", "f8e4m3", "f8e3m4", "s1",
-    "u1", "f4e2m1fn", "f8e8m0fnu",
-), 1))  # fmt: skip
-"""The words of text for the numbers of PrimitiveType."""
 UNBOUNDED = -(1 << 63)
 """The size of a dimension that is not known at all."""
 
@@ -96,12 +99,6 @@ def _elements(raw: bytes | memoryview, count: int, dtype: DType) -> Array:
 # --- written ------------------------------------------------------------------------------------------------------------
 
 _NUMBERS = {word: number for number, word in ELEMENT_TYPES.items()}
-_FIELDS: dict[str, int] = {
-    "pred": 2, "u8": 3, "s32": 4, "s64": 5, "u32": 6, "u64": 7, "f32": 8, "f64": 9, "f16": 11, "c64": 12, "bf16": 13, "s8": 15,
-    "u16": 16, "s16": 17, "c128": 18, "f8e5m2": 19, "f8e4m3fn": 20, "s4": 21, "u4": 22, "f8e4m3b11fnuz": 23, "f8e5m2fnuz": 24,
-    "f8e4m3fnuz": 25, "s2": 26, "u2": 27, "f8e4m3": 28, "f8e3m4": 29, "s1": 30, "u1": 31, "f4e2m1fn": 32, "f8e8m0fnu": 33,
-}  # fmt: skip
-"""The field of LiteralProto that the elements of each type stand in."""
 _ARRAY = re.compile(r"([a-z]\w*)\[([^\]]*)\](?:\{([\d,\s]*)(?::([^}]*))?\})?")
 _SAID = re.compile(r"([TES])?\(([\d,\s]*)\)")
 _MARK = re.compile(r"\(|\)|" + _ARRAY.pattern)
@@ -149,7 +146,7 @@ def _ints(text: str) -> Iterator[int]:
 
 def literal_message(shape: Shape, literal: Literal) -> Any:
     """The message, already as bytes, of an array of a shape; its elements are row-major, whatever the layout."""
-    number = _FIELDS[ELEMENT_TYPES[shape.element_type]]
+    number = ELEMENT_FIELDS[ELEMENT_TYPES[shape.element_type]]
     layout = LayoutMessage(list(reversed(range(len(shape.dimensions)))))
     chunks = encode(LiteralMessage(Shape(shape.element_type, shape.dimensions, [], layout)), SCHEMA)
     read = ELEMENTS[number]

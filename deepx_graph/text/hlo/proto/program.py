@@ -10,10 +10,12 @@ from deepx_graph.errors import Diagnostic, LimitError, ParseError, Source, Span
 from deepx_graph.literal import Literal
 from deepx_graph.text.common.options import ReadOptions, Recorded
 from deepx_graph.text.common.protobuf import Decoder
+from deepx_graph.text.common.protobuf_text import TextDecoder
 from deepx_graph.text.hlo.proto.attributes import ATTRIBUTES, COMMON, Described, aliases_text, map_text, tables_of
-from deepx_graph.text.hlo.proto.level import DELIMITED, level
+from deepx_graph.text.hlo.proto.level import DELIMITED, level, text_kind
 from deepx_graph.text.hlo.proto.literals import literals_of, shape_text
 from deepx_graph.text.hlo.proto.schema import (
+    NAMES,
     SCHEMA,
     Arguments,
     ComputationMessage,
@@ -30,32 +32,48 @@ from deepx_graph.text.hlo.syntax import Computation, HloInstruction, HloProgram,
 from deepx_graph.text.xla.hlo_text import AttributeFault
 
 _UNFIT = re.compile(r"[^\w.\-]")
+KINDS: tuple[type[ModuleMessage | Dump | Snapshot], ...] = (ModuleMessage, Dump, Snapshot)
+"""The messages by how deep the module is within them."""
+TEXT_KINDS = dict(zip(("name", "hlo_module", "hlo"), KINDS, strict=True))
+"""The same by the field that their text begins with."""
 HEAD = 1024
 """How many leading bytes tell which message a file is."""
 
 
 def parse(source: Source, options: ReadOptions) -> tuple[HloProgram, Recorded | None]:
-    """The program in a binary source, and what was recorded of a run. Raises ParseError, LimitError."""
+    """The program in a binary source, or in the text form of one, and what was recorded of a run. Raises ParseError, LimitError."""
+    if not source.binary:
+        message = TextDecoder(source, SCHEMA, NAMES, options).whole(TEXT_KINDS[text_kind(source.text) or ""])
+        module, recorded = _parts(source, message)
+        if module is None or not module.computations:
+            raise _error(source, 0, "the message holds no module with a computation")
+        return _Reader(source, module, options).program(), recorded
     decoder = Decoder(source, SCHEMA, options)
     depth = level(bytes(decoder.wire.data[:HEAD]))
-    recorded: Recorded | None = None
-    if depth == 0:
-        module: ModuleMessage | None = decoder.whole(ModuleMessage)
-    elif depth in (1, DELIMITED):
-        start, end = decoder.delimited(0) if depth == DELIMITED else (0, len(decoder.wire.data))
-        dump = decoder.message(Dump, start, end, 0, 0)
-        module = dump.module
-        if dump.partitions:
-            _append(decoder, dump.partitions, end)
-            recorded = Recorded(tuple(_values(source, p.values) for p in dump.partitions))
+    if depth == DELIMITED:
+        start, end = decoder.delimited(0)
+        message = decoder.message(Dump, start, end, 0, 0)
     else:
-        snapshot = decoder.whole(Snapshot)
-        module = snapshot.dump.module if snapshot.dump is not None else None
-        results = _values(source, [snapshot.result] if snapshot.result is not None else [])
-        recorded = Recorded((_values(source, snapshot.arguments),), results, snapshot.platform)
+        end = len(decoder.wire.data)
+        message = decoder.whole(KINDS[depth or 0])
+    if isinstance(message, Dump):
+        _append(decoder, message.partitions, end)
+    module, recorded = _parts(source, message)
     if module is None or not module.computations:
         raise decoder.wire.fail(0, "the message holds no module with a computation")
     return _Reader(source, module, options).program(), recorded
+
+
+def _parts(source: Source, message: ModuleMessage | Dump | Snapshot) -> tuple[ModuleMessage | None, Recorded | None]:
+    """The module in a message, and what was recorded of a run."""
+    if isinstance(message, ModuleMessage):
+        return message, None
+    if isinstance(message, Dump):
+        partitions = tuple(_values(source, p.values) for p in message.partitions)
+        return message.module, Recorded(partitions) if partitions else None
+    results = _values(source, [message.result] if message.result is not None else [])
+    recorded = Recorded((_values(source, message.arguments),), results, message.platform)
+    return message.dump.module if message.dump is not None else None, recorded
 
 
 def _append(decoder: Decoder, partitions: list[Arguments], at: int) -> None:

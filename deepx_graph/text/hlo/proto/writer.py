@@ -6,26 +6,32 @@ without becoming text. What the notes of an instruction say beyond the schema, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from deepx_graph.errors import Diagnostic, Source, VerifyError
 from deepx_graph.ir import Module
-from deepx_graph.literal import Literal
+from deepx_graph.literal import Array, Literal
 from deepx_graph.text.common.protobuf_writer import encode
 from deepx_graph.text.hlo.notes import NOTED
 from deepx_graph.text.hlo.printer.module import HloPrinter
 from deepx_graph.text.hlo.proto.fields import CALLED, PUT, REQUIRED, aliases_message, frames_message, map_message
-from deepx_graph.text.hlo.proto.literals import literal_message, shape_message
+from deepx_graph.text.hlo.proto.literals import TOKEN, TUPLE, literal_message, shape_message
 from deepx_graph.text.hlo.proto.schema import (
     SCHEMA,
     ComputationMessage,
+    Dump,
     InstructionMessage,
+    LiteralMessage,
     ModuleMessage,
     ProgramShape,
     ScheduleEntry,
     ScheduleMessage,
-    Sequence,
+    Snapshot,
 )
+from deepx_graph.text.hlo.proto.schema import Sequence as Order
 from deepx_graph.text.hlo.reader.parser import HloParser
 from deepx_graph.text.hlo.shapes import type_text
 from deepx_graph.text.hlo.syntax import Computation, HloInstruction, HloProgram
@@ -37,6 +43,36 @@ _SPACE = 32
 
 def write(module: Module) -> bytes:
     """The bytes of the message. Raises VerifyError for what HLO cannot express."""
+    return _bytes(_message(module))
+
+
+def write_snapshot(module: Module, arguments: Sequence[Array], results: Sequence[Array]) -> bytes:
+    """The bytes of an HloSnapshot: a module, the arrays that it was run on, leaf by leaf, and those that came out.
+
+    Raises VerifyError for what HLO cannot express.
+    """
+    whole = _message(module)
+    root = whole.program_shape.result if whole.program_shape is not None else None
+    shapes = root.items if root is not None and root.element_type == TUPLE else [root]
+    leaves = [_value(r) for r, s in zip(results, [s for s in shapes if s is None or s.element_type != TOKEN], strict=True)]
+    result = LiteralMessage(root, leaves) if root is not None and root.element_type == TUPLE else leaves[0]
+    return _bytes(Snapshot(Dump(whole), [_value(a) for a in arguments], result, "deepx_graph"))
+
+
+def _value(array: Array) -> Any:
+    """The message of an array."""
+    literal = Literal(np.asarray(array))
+    return literal_message(shape_message(type_text(literal.type)), literal)
+
+
+def _bytes(message: ModuleMessage | Snapshot) -> bytes:
+    try:
+        return b"".join(encode(message, SCHEMA))
+    except ValueError as e:
+        raise VerifyError(Diagnostic(f"a protocol buffer holds less than 2 GiB: {e}")) from None
+
+
+def _message(module: Module) -> ModuleMessage:
     literals: list[Literal] = []
 
     def keep(literal: Literal) -> str:
@@ -44,10 +80,7 @@ def write(module: Module) -> bytes:
         return f"#{len(literals) - 1}"
 
     program = HloParser(Source("protocol buffer", HloPrinter(module, keep).text()), 1 << 62).program()
-    try:
-        return b"".join(encode(_Writer(program, literals).module(), SCHEMA))
-    except ValueError as e:
-        raise VerifyError(Diagnostic(f"a protocol buffer holds less than 2 GiB: {e}")) from None
+    return _Writer(program, literals).module()
 
 
 class _Writer:
@@ -68,7 +101,7 @@ class _Writer:
         entry = made.computations[-1]  # the printer puts it last
         made.entry_name, made.entry, made.program_shape = entry.name, entry.id, entry.program_shape
         if "is_scheduled" in p.attributes:
-            made.schedule = ScheduleMessage([ScheduleEntry(c.id, Sequence([i.id for i in c.instructions]))
+            made.schedule = ScheduleMessage([ScheduleEntry(c.id, Order([i.id for i in c.instructions]))
                                              for c in made.computations])
         if said := p.attributes.get("input_output_alias"):
             made.aliases = aliases_message(said.text)

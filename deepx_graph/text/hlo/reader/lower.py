@@ -15,6 +15,7 @@ from deepx_graph.ir.node import NOWHERE
 from deepx_graph.text.common.cursor import whole
 from deepx_graph.text.common.options import ReadOptions, Recorded
 from deepx_graph.text.hlo.notes import COMMON_ATTRIBUTES, KEPT
+from deepx_graph.text.hlo.proto.level import text_kind
 from deepx_graph.text.hlo.reader.context import InstructionContext
 from deepx_graph.text.hlo.reader.rules import RULES, OpcodeRule, opaque
 from deepx_graph.text.hlo.syntax import (
@@ -35,7 +36,7 @@ from deepx_graph.types import STATE, TupleType, Type, merge_types
 
 def parsed(source: Source, options: ReadOptions) -> tuple[HloProgram, Recorded | None]:
     """The syntax tree of a text or of a protocol buffer, and what was recorded of a run. Raises ParseError, LimitError."""
-    if source.binary:
+    if source.binary or text_kind(source.text):
         from deepx_graph.text.hlo.proto.program import parse
 
         return parse(source, options)

@@ -20,7 +20,7 @@ Message = TypeVar("Message")
 
 
 @dataclass(frozen=True, slots=True)
-class TextField:
+class NamedField:
     """A field by its number; the words of its enumeration, from 0 on; how numbers stand in bytes, as in `struct`, where they do."""
 
     number: int
@@ -28,7 +28,7 @@ class TextField:
     code: str = ""
 
 
-TextNames = Mapping[type, Mapping[str, TextField]]
+TextNames = Mapping[type, Mapping[str, NamedField]]
 """For each message its fields by their names in the definition."""
 
 _SPACE = re.compile(r"(?:\s|#[^\n]*)*")
@@ -122,7 +122,7 @@ class TextDecoder:
             raise self._fail(f"found {self.token[:40]!r}" if self.token else "the text ends here", "the name of a field")
         return self._take()
 
-    def _values(self, field: TextField, read: Any, depth: int) -> list[Any]:
+    def _values(self, field: NamedField, read: Any, depth: int) -> list[Any]:
         """What stands behind the name of a field: a value, or several in brackets."""
         has_colon = self._accept(":")
         if self._accept("["):
@@ -136,7 +136,7 @@ class TextDecoder:
             self._expect(":")
         return [self._value(field, read, depth)]
 
-    def _value(self, field: TextField, read: Any, depth: int) -> Any:
+    def _value(self, field: NamedField, read: Any, depth: int) -> Any:
         if isinstance(read, Messages):
             if self.token not in _CLOSE:
                 raise self._fail(f"found {self.token[:40]!r}", "a message in braces")
@@ -183,7 +183,7 @@ class TextDecoder:
         self._take()
         return value
 
-    def _integer(self, field: TextField) -> int:
+    def _integer(self, field: NamedField) -> int:
         sign, word = self._sign(), self.token
         if word in ("true", "True", "t"):
             value = 1

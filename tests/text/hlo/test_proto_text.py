@@ -19,6 +19,7 @@ from deepx_graph.text import decode_source, read
 from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.common.protobuf import Decoder, Elements, Messages, raw_bytes
 from deepx_graph.text.hlo.proto.schema import ELEMENT_FIELDS, ELEMENT_TYPES, NAMES, SCHEMA, LiteralMessage, ModuleMessage, Snapshot
+from deepx_graph.types import as_tensor
 
 CORPUS = Path(__file__).resolve().parents[4] / "shared" / "corpus" / "jax"
 LIMIT = 1 << 28
@@ -111,7 +112,7 @@ def test_a_run_is_recorded_and_replayed(tmp_path: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().err.count("as recorded") == 10
     module = read(Source("m.hlo", source.read_text())).module
     x, n = np.ones((2, 3), np.float32), np.ones(4, np.int8)
-    wrong = [np.zeros(r.type.shape, r.type.dtype.np) for r in programs.load(source).module.entry.results]
+    wrong = [np.zeros(t.shape, t.dtype.np) for t in (as_tensor(r.type) for r in module.entry.results)]
     kept.write_bytes(snapshot(module, [x, n], wrong))
     assert cli(["run", str(kept)]) == 1
     assert "not as recorded" in capsys.readouterr().err
@@ -122,7 +123,8 @@ def test_what_xla_writes_in_other_ways_is_read() -> None:
     text = """# a dump
 hlo_module: < name: 'm', entry_computation_name: "ma" 'in' computations { name: "main"
   instructions { name: "x" opcode: "parameter" shape { element_type: F32 dimensions: [2, 0x3];
-    layout { minor_to_major: [1, 0] } } id: 1 unknown { a: [1, { b: "}" }] c: -inf } other: "a" 'b' [type.googleapis.com/some.Thing] { v: 1 } }
+    layout { minor_to_major: [1, 0] } } id: 1 unknown { a: [1, { b: "}" }] c: -inf } other: "a" 'b'
+    [type.googleapis.com/some.Thing] { v: 1 } }
   instructions { name: "r" opcode: "negate" shape { element_type: F32 dimensions: 2 dimensions: 3 } operand_ids: 01 id: 2 }
   id: 5 root_id: 2 } entry_computation_id: 5 >
 """

@@ -22,7 +22,7 @@ from deepx_graph.text.common.protobuf import (
     text,
     text_or_bytes,
 )
-from deepx_graph.text.common.protobuf_text import TextField, TextNames
+from deepx_graph.text.common.protobuf_text import NamedField, TextNames
 
 ELEMENT_TYPES: dict[int, str] = dict(enumerate((
     "pred", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f16", "f32", "f64", "tuple", "opaque", "c64", "bf16", "token",
@@ -583,15 +583,15 @@ ELEMENT_FIELDS: dict[str, int] = {
 """The field of LiteralProto that the elements of each type stand in; its name is that of the type with an `s` behind it."""
 
 
-def _names(kind: type) -> dict[str, TextField]:
-    return {f.metadata["name"] or f.name: TextField(f.metadata["number"], f.metadata["words"]) for f in fields(kind) if f.metadata}
+def _names(kind: type) -> dict[str, NamedField]:
+    return {f.metadata["name"] or f.name: NamedField(f.metadata["number"], f.metadata["words"]) for f in fields(kind) if f.metadata}
 
 
 NAMES: TextNames = {kind: _names(kind) for kind in _KINDS} | {
-    Shape: _names(Shape) | {"tuple_shapes": TextField(4)},
-    Sharding: _names(Sharding) | {"tuple_shardings": TextField(5)},
-    LiteralMessage: _names(LiteralMessage) | {"tuple_literals": TextField(10)} | {
-        f"{word}s": TextField(number, code={"f32": "f", "c64": "f", "f64": "d", "c128": "d"}.get(word, ""))
+    Shape: _names(Shape) | {"tuple_shapes": NamedField(4)},
+    Sharding: _names(Sharding) | {"tuple_shardings": NamedField(5)},
+    LiteralMessage: _names(LiteralMessage) | {"tuple_literals": NamedField(10)} | {
+        f"{word}s": NamedField(number, code={"f32": "f", "c64": "f", "f64": "d", "c128": "d"}.get(word, ""))
         for word, number in ELEMENT_FIELDS.items()},
 }
 """The fields of each message by their names in the definition, as the text form of a message has them."""

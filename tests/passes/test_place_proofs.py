@@ -1,7 +1,8 @@
 """Every rule about places, proved: whatever the sizes, offsets and paddings, each element is the one that it was.
 
-For ranks 1 and 2 here, up to 4 among the long suites. Where products of symbols would come in, which z3 does not decide, strides
-and gaps are given numbers, and reshapes whole shapes; each such case says so by its steps or shapes.
+For ranks 1 and 2 here, 3 and 4 among the long suites. Bounded, where products of symbols would come in, which z3 does not decide:
+strides and gaps are given numbers, windows have 2 positions along each axis, reshapes have whole shapes; each such case says so by
+its steps or shapes.
 """
 
 from __future__ import annotations
@@ -111,10 +112,10 @@ def _gathered(start: tuple[int, ...]) -> Callable[[Scene], Node]:
     def build(s: Scene) -> Node:
         import numpy as np
 
-        x = s.tensor(tuple(s.number(3) for _ in range(2)))
-        return s.b(gather, x, s.b.constant(np.array(start, np.int32)), offset_dims=(0, 1), collapsed_slice_dims=(),
-                   operand_batching_dims=(), start_indices_batching_dims=(), start_index_map=(1, 0), index_vector_dim=0,
-                   slice_sizes=(2, 3))  # fmt: skip
+        x, axes = s.tensor(tuple(s.number(3) for _ in range(s.rank))), _axes(s)
+        return s.b(gather, x, s.b.constant(np.array(start[: s.rank], np.int32)), offset_dims=axes, collapsed_slice_dims=(),
+                   operand_batching_dims=(), start_indices_batching_dims=(), start_index_map=axes[::-1], index_vector_dim=0,
+                   slice_sizes=(2, 3, 1, 2)[: s.rank])  # fmt: skip
 
     return build
 
@@ -186,13 +187,13 @@ CASES = [
     Case(data_movement.reverse_of_repeated, lambda s: s.b(reverse, _repeated(s), dimensions=tuple(range(s.rank + 1)))),
     Case(data_movement.slice_of_some_parts, _some, ((1,), (3,))),
     Case(data_movement.concatenate_of_neighbours, _neighbours),
-    Case(data_movement.pad_twice, _padded_twice, ((1,), (2, 1)), ranks=(1,), most=2),
-    Case(data_movement.slice_of_padded, lambda s: s.slice(s.pad(s.tensor(), s.value())), ((1,), (1, 2)), ranks=(1,), most=2),
+    Case(data_movement.pad_twice, _padded_twice, ((1,), (2, 1))),
+    Case(data_movement.slice_of_padded, lambda s: s.slice(s.pad(s.tensor(), s.value())), ((1,), (1, 2))),
     Case(data_movement.dynamic_slice_at_known, lambda s: s.dynamic_slice(s.tensor())),
     *(Case(data_movement.dynamic_slice_at_known, _known_start(k)) for k in (-2, 0, 1, 5)),
     Case(data_movement.update_everything, lambda s: s.dynamic_update_slice(s.tensor())),
-    Case(windows.window_of_padded, _window, ((1,), (2, 1), (1, 3)), ranks=(1,), most=2),
-    *(Case(windows.gather_at_known, _gathered(k), ranks=(2,), most=2) for k in ((0, 1), (-3, 9))),
+    Case(windows.window_of_padded, _window, ((1,), (2, 1), (1, 3))),
+    *(Case(windows.gather_at_known, _gathered(k)) for k in ((0, 1, 2, 0), (-3, 9, 1, -1))),
     Case(windows.gather_of_one, _gathered_one, ranks=(2,), most=2),
 ]
 

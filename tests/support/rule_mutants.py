@@ -107,11 +107,15 @@ def _mutated(r: Rule, kind: str, number: int) -> Rule | None:
     if number >= len(places):
         return None
     places[number]()
+    params = r.params
+    if "node" not in params and any(isinstance(n, ast.Name) and n.id == "node" for n in ast.walk(function)):
+        function.args.args.append(ast.arg("node"))
+        params = (*params, "node")
     ast.fix_missing_locations(tree)
     free = inspect.getclosurevars(action)
     names = {**action.__globals__, **free.nonlocals}
     exec(compile(tree, "<mutant>", "exec"), names)
-    return replace(r, action=names[function.name])
+    return replace(r, action=names[function.name], params=params)
 
 
 Fault = Callable[[], Any]
@@ -129,6 +133,17 @@ def _operands(n: ast.AST) -> Iterator[Fault]:
         yield lambda: n.args.__setitem__(1, ast.parse("node.inputs[::-1]", mode="eval").body)
     if isinstance(n, ast.Return) and isinstance(n.value, ast.IfExp):
         yield lambda: setattr(n, "value", _exchanged(n.value))  # type: ignore[arg-type]
+    if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "b":
+        for k, arg in enumerate(n.args[1:], 1):
+            if isinstance(arg, ast.Name):
+                yield from (lambda k=k, other=other: n.args.__setitem__(k, _operand(other)) for other in (0, -1))  # type: ignore[misc]
+    if isinstance(n, ast.Return) and isinstance(n.value, ast.Name):
+        yield from (lambda other=other: setattr(n, "value", _operand(other)) for other in (0, -1))  # type: ignore[misc]
+
+
+def _operand(number: int) -> ast.expr:
+    """The first or last operand of the node that a rule is applied to."""
+    return ast.parse(f"node.inputs[{number}]", mode="eval").body
 
 
 def _exchanged(choice: ast.IfExp) -> ast.IfExp:

@@ -12,11 +12,14 @@ given, and not proved for all; neither are strides and gaps, by which there woul
 
 from __future__ import annotations
 
+import builtins
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import z3
 
 from deepx_graph.errors import DeepxGraphError
@@ -81,35 +84,94 @@ class Sym(int):
     def __neg__(self) -> Any:
         return Sym(-int(self), -self.term)
 
-    def _decide(self, outcome: bool, term: Any) -> bool:
-        term = z3.simplify(term)
-        if not (z3.is_true(term) or z3.is_false(term)):
-            _PATH.append((term, outcome))
-        return outcome
-
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, int) and self._decide(int(self) == int(other), self.term == raw(other))
+        return isinstance(other, int) and Truth(int(self) == int(other), self.term == raw(other))
 
     def __ne__(self, other: object) -> bool:
-        return not self == other
+        return not isinstance(other, int) or Truth(int(self) != int(other), self.term != raw(other))
 
     def __lt__(self, other: int) -> bool:
-        return self._decide(int(self) < int(other), self.term < raw(other))
+        return Truth(int(self) < int(other), self.term < raw(other))
 
     def __le__(self, other: int) -> bool:
-        return self._decide(int(self) <= int(other), self.term <= raw(other))
+        return Truth(int(self) <= int(other), self.term <= raw(other))
 
     def __gt__(self, other: int) -> bool:
-        return self._decide(int(self) > int(other), self.term > raw(other))
+        return Truth(int(self) > int(other), self.term > raw(other))
 
     def __ge__(self, other: int) -> bool:
-        return self._decide(int(self) >= int(other), self.term >= raw(other))
+        return Truth(int(self) >= int(other), self.term >= raw(other))
 
     def __bool__(self) -> bool:
-        return self != 0
+        return bool(self != 0)
 
     def __hash__(self) -> int:
         return hash(self.term)
+
+
+class Truth(int):
+    """What a comparison gives: it is noted as a decision when somebody asks which it is."""
+
+    term: Any
+
+    def __new__(cls, outcome: bool, term: Any) -> Any:
+        term = z3.simplify(term)
+        if z3.is_true(term) or z3.is_false(term):
+            return outcome
+        made = super().__new__(cls, outcome)
+        made.term = term
+        return made
+
+    def __bool__(self) -> bool:
+        outcome = int(self) == 1
+        _PATH.append((self.term, outcome))
+        return outcome
+
+
+def _any(values: Iterable[Any]) -> bool:
+    """As `any`, but one decision for all comparisons, where it is one for each otherwise, and ways multiply with the axes."""
+    open_ = []
+    for v in values:
+        if isinstance(v, Truth):
+            open_.append(v)
+        elif v:
+            return True
+    return bool(Truth(1 in map(int, open_), z3.Or(*(v.term for v in open_)))) if open_ else False
+
+
+def _all(values: Iterable[Any]) -> bool:
+    open_ = []
+    for v in values:
+        if isinstance(v, Truth):
+            open_.append(v)
+        elif not v:
+            return False
+    return bool(Truth(0 not in map(int, open_), z3.And(*(v.term for v in open_)))) if open_ else True
+
+
+def _extreme(ordinary: Callable[..., Any], is_better: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """As `min` and `max`, without a decision: which it is goes into the term."""
+
+    def chosen(*values: Any, **options: Any) -> Any:
+        given = values if len(values) > 1 else tuple(values[0])
+        if options or not any(isinstance(v, Sym) for v in given):
+            return ordinary(given, **options)
+        term = raw(given[0])
+        for v in given[1:]:
+            term = z3.If(is_better(raw(v), term), raw(v), term)
+        return Sym(ordinary(map(int, given)), z3.simplify(term))
+
+    return chosen
+
+
+@contextmanager
+def few_ways() -> Iterator[None]:
+    """Within it, `any`, `all`, `min` and `max` of symbols are one decision, or none."""
+    names = {"any": _any, "all": _all, "min": _extreme(min, lambda a, b: a < b), "max": _extreme(max, lambda a, b: a > b)}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, function in names.items():
+            patch.setattr(builtins, name, function)
+        yield
 
 
 def raw(x: Any) -> Any:
@@ -314,8 +376,9 @@ def prove(rule: Rule | Callable[[Node, Builder], Node | None], case: Callable[[S
         assert proof.ways <= ways, f"more than {ways} ways"
         now = Scene(rank, steps, solver.model())
         _PATH.clear()
-        before = _built(case, now)
-        after = apply(before, now.b) if before is not None else None
+        with few_ways():
+            before = _built(case, now)
+            after = apply(before, now.b) if before is not None else None
         same = after is not None and before is not None and after.type == before.type
         path = list(_PATH)
         if same and after is not None and before is not None:

@@ -127,7 +127,7 @@ def run(module: Module, inputs: Mapping[str, Array], engine: str | ObservedEngin
     return Ran(tuple(map(np.asarray, f(*(inputs[p.name] for p in f.inputs)))), out.getvalue())
 
 
-def _differences(case: Case, found: Ran, *, exact: bool, what: str) -> Iterator[str]:
+def differences(case: Case, found: Ran, *, exact: bool, what: str) -> Iterator[str]:
     """A line for each output that is not what it should be, and one for what is printed."""
     wanted = case.reference.outputs
     pairs = enumerate(zip(wanted, found.outputs, strict=True))
@@ -161,16 +161,16 @@ def _beyond(want: Array, got: Array, slack: Array | None) -> Discrepancy | None:
 def engines_agree(case: Case) -> Iterator[str]:
     """As it stands on every engine."""
     for engine in ENGINES:
-        yield from _differences(case, run(case.module, case.program.inputs, engine), exact=False, what=engine)
+        yield from differences(case, run(case.module, case.program.inputs, engine), exact=False, what=engine)
 
 
 def passes_keep_the_meaning(case: Case) -> Iterator[str]:
     """Cleaned to the bit on the reference; optimised within rounding on every engine, with several threads."""
     clean = programs.optimise(case.module, "clean").module
-    yield from _differences(case, run(clean, case.program.inputs, "numpy"), exact=True, what="clean")
+    yield from differences(case, run(clean, case.program.inputs, "numpy"), exact=True, what="clean")
     after = programs.optimise(case.module, "default").module
     for engine in ENGINES:
-        yield from _differences(case, run(after, case.program.inputs, engine, 2), exact=False, what=f"default, {engine}")
+        yield from differences(case, run(after, case.program.inputs, engine, 2), exact=False, what=f"default, {engine}")
 
 
 def languages_keep_the_program(case: Case) -> Iterator[str]:
@@ -179,7 +179,7 @@ def languages_keep_the_program(case: Case) -> Iterator[str]:
     for form in (*ALWAYS, OTHERS[case.number % len(OTHERS)]):
         if (trip := _round_trip(case, form)) is not None:
             written, again = trip
-            yield from _differences(written, run(again.module, again.program.inputs, "numpy"), exact=form in ALWAYS, what=form)
+            yield from differences(written, run(again.module, again.program.inputs, "numpy"), exact=form in ALWAYS, what=form)
 
 
 def _round_trip(case: Case, form: str) -> tuple[Case, Case] | None:
@@ -202,7 +202,7 @@ def gradients_run_alike(case: Case) -> Iterator[str]:
         return
     after = programs.optimise(second.module, "default").module
     for engine in ENGINES:
-        yield from _differences(second, run(after, second.program.inputs, engine), exact=False, what=f"gradient, {engine}")
+        yield from differences(second, run(after, second.program.inputs, engine), exact=False, what=f"gradient, {engine}")
 
 
 def gradients_survive_a_language(case: Case) -> Iterator[str]:
@@ -216,7 +216,7 @@ def gradients_survive_a_language(case: Case) -> Iterator[str]:
         return
     inputs = dict(zip((p.name for p in input_ports(got.module.entry)), want.program.inputs.values(), strict=True))
     after = programs.optimise(got.module, "default").module
-    yield from _differences(want, run(after, inputs, engine), exact=False, what=f"gradient of {form}, {engine}")
+    yield from differences(want, run(after, inputs, engine), exact=False, what=f"gradient of {form}, {engine}")
 
 
 def _finite(x: Array) -> Array:

@@ -546,6 +546,7 @@ REPORTS: dict[str, Report] = {
     "certify": Report("certify", "what a certificate shows", {
         "rewrites": ("int", "rewrites that were compared"),
         "explained": ("[str]", "passes that their rewrites explain"),
+        "unfolded": ("[str]", "passes that leave the same program once calls and kernels are opened"),
         "compared": ("[str]", "passes before and after which whole programs were compared"),
         "unchecked": ("[str]", "what could not be checked, and why"),
         "written": ("str", "how the second program stands beside that of the certificate"),

@@ -30,6 +30,7 @@ from deepx_graph.progress import stage
 from deepx_graph.text import sea
 from deepx_graph.validation.cones import NoValueError, common_cut, opens
 from deepx_graph.validation.pairs import compare_pair
+from deepx_graph.validation.unfolding import same_once_unfolded
 from deepx_graph.validation.whole import Difference, WholeProgram
 
 SCHEMA = "deepx-graph/certificate/1"
@@ -77,10 +78,12 @@ def payloads_of(data: bytes) -> list[dict[str, Any]]:
 
 @dataclass
 class Certified:
-    """What was checked: passes whose rewrites explain them, those compared as a whole, and what could not be checked."""
+    """What was checked: passes that their rewrites explain, others by how they were checked, and what could not be."""
 
     rewrites: int = 0
     explained: list[str] = field(default_factory=list)
+    unfolded: list[str] = field(default_factory=list)
+    """Passes that leave the same program, once calls and kernels are opened."""
     compared: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
     written: str = ""
@@ -94,7 +97,8 @@ class Certified:
     def lines(self) -> Iterator[str]:
         """What `certify` prints."""
         yield f"{counted(self.rewrites, 'rewrite')} checked on samples of the checker's own"
-        for title, passes in (("explained by their rewrites", self.explained), ("compared as a whole", self.compared)):
+        for title, passes in (("explained by their rewrites", self.explained), ("the same once unfolded", self.unfolded),
+                              ("compared as a whole", self.compared)):
             if passes:
                 yield f"passes {title}: {', '.join(passes)}"
         yield f"the program after is {self.written}"
@@ -103,8 +107,8 @@ class Certified:
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain data."""
-        return {"rewrites": self.rewrites, "explained": self.explained, "compared": self.compared, "unchecked": self.unchecked,
-                "written": self.written, "holds": self.holds}  # fmt: skip
+        return {"rewrites": self.rewrites, "explained": self.explained, "unfolded": self.unfolded, "compared": self.compared,
+                "unchecked": self.unchecked, "written": self.written, "holds": self.holds}  # fmt: skip
 
 
 def certify(before: Module, after: Module, data: bytes) -> Certified:
@@ -176,6 +180,10 @@ class _Step:
             self._replay(name, rows)
         if self._is_explained():
             self.done.explained.append(self.name)
+            return self.after
+        self.equal |= same_once_unfolded(self.before, self.after)
+        if self._is_explained():
+            self.done.unfolded.append(self.name)
             return self.after
         try:
             found = _compared(self.before, self.after)

@@ -12,10 +12,14 @@ from typing import Any
 import pytest
 
 import deepx_graph as dx
+from deepx_graph.passes.interprocedural import inline
+from deepx_graph.session.fuzzing.mutation import mutated
 from deepx_graph.session.programs import Watch, optimise
 from deepx_graph.session.report.certificates import WriteCertificate
 from deepx_graph.validation.certificate import CertificateError, Certified, certify, chained, payloads_of
-from tests.support.generate import random_module
+from deepx_graph.validation.unfolding import same_once_unfolded
+from tests.support.generate import random_inputs, random_module
+from tests.support.reference import evaluate, same
 from tests.support.wrong_rules import LOOP, planted, with_rules
 
 PROGRAM = """HloModule m
@@ -42,6 +46,49 @@ def test_a_certificate_holds_and_its_rewrites_explain_it(text: str) -> None:
     found = checked(*certificate(text, "simplify,cse"))
     assert found.holds and found.rewrites and "simplify" in found.explained and not found.compared
     assert found.written == "that of the certificate"
+
+
+CALLS = """HloModule m
+f { x = f32[4] parameter(0)
+  y = f32[4] parameter(1)
+  ROOT z = f32[4] subtract(x, y) }
+g { x = f32[4] parameter(0)
+  y = f32[4] parameter(1)
+  n = f32[4] call(y, x), to_apply=f
+  ROOT z = f32[4] multiply(n, x) }
+ENTRY main { x = f32[4] parameter(0)
+  y = f32[4] parameter(1)
+  m = f32[4] call(x, y), to_apply=g
+  ROOT r = f32[4] call(m, y), to_apply=g }
+"""
+
+
+def test_inlining_and_fusion_are_checked_without_numbers() -> None:
+    found = checked(*certificate(CALLS, "inline,fuse"))
+    assert found.holds and not found.compared and any(name.startswith("inline") for name in found.unfolded)
+
+
+def test_arguments_in_another_order_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = inline.inlined
+    monkeypatch.setattr(inline, "inlined", lambda body, inputs, step: right(body, inputs[::-1], step))
+    written = certificate(CALLS, "inline")
+    assert "main" not in same_once_unfolded(*written[:2])
+    with pytest.raises(CertificateError, match=r"pass 'inline.*changes output"):
+        checked(*written)
+
+
+@pytest.mark.parametrize("first", [0, *(pytest.param(k, marks=pytest.mark.conformance) for k in range(20, 1000, 20))])
+def test_random_programs_are_the_same_once_unfolded(first: int) -> None:
+    """Inlined and fused; and another program is not, where an operation or two operands are exchanged."""
+    for seed in range(first, first + 20):
+        module = random_module(random.Random(seed))
+        after = optimise(module, "inline,fuse").module
+        assert same_once_unfolded(module, after) == {f.name for f in after.functions}, seed
+        for k in range(3):
+            other = mutated(after, 100 * seed + k)
+            if "main" in same_once_unfolded(module, other):
+                arguments = random_inputs(random.Random(seed), module)
+                assert all(map(same, evaluate(module, arguments), evaluate(other, arguments))), (seed, k)
 
 
 def test_any_byte_that_is_another_is_refused() -> None:

@@ -44,6 +44,9 @@ DEEPEST = 32
 MOST_NODES = 400
 """A function of more nodes is not lowered as one kernel."""
 
+MOST_OPERANDS = 1000
+"""A node of more operands is not lowered: an element would be found in code as long as they are many."""
+
 
 Write = Callable[[LoopBuilder, Index], None]
 """Writes what is done for the element at a subscript."""
@@ -73,15 +76,23 @@ def lower(function: Function, outer: int | None = None) -> LoopProgram:
     NotExpressible where a declaration says neither an element nor loops."""
     if len(function.nodes) > MOST_NODES:
         raise NotExpressible(f"more than {MOST_NODES} operations")
+    _check_operands(function)
     return _Lowering(function, b=LoopBuilder(outer=outer)).program()
 
 
 def write(b: LoopBuilder, function: Function, operands: Sequence[Value], role: Role = "scratch") -> list[LazyTensor]:
     """Writes the nests of a function over values of a program; its results are in memory of their own. Raises NotExpressible."""
+    _check_operands(function)
     lowering = _Lowering(function, b=b, result_role=role)
     for param, operand in zip(function.params, operands, strict=True):
         lowering.values[param], lowering.needs[param] = operand, frozenset()
     return [in_memory(buffer, t.dtype) for buffer, t in lowering.filled_results()]
+
+
+def _check_operands(function: Function) -> None:
+    """Raises NotExpressible for a node of so many operands that choosing among them is a program of its own."""
+    if any(len(n.inputs) > MOST_OPERANDS for n in function.nodes):
+        raise NotExpressible(f"more than {MOST_OPERANDS} operands")
 
 
 def stored_values(function: Function) -> list[Node]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from deepx_graph.errors import Diagnostic, InferError, LimitError, ParseError, Source, VerifyError, an, suggest
-from deepx_graph.ir import Function, Module, Node, Origin
+from deepx_graph.ir import Function, Module, Node, Op, Origin
 from deepx_graph.ir.node import NOWHERE
 from deepx_graph.text.common.cursor import whole
 from deepx_graph.text.common.options import ReadOptions, Recorded
@@ -45,6 +46,11 @@ def parsed(source: Source, options: ReadOptions) -> tuple[HloProgram, Recorded |
     return HloParser(source, options.max_nodes).program(), None
 
 
+Form = tuple[Any, ...]
+"""What decides what an instruction becomes, where its rule is a row of the table: opcode, attributes, types."""
+Made = tuple[Op, tuple[Any, ...], Type]
+
+
 class HloLowering(DialectLowering):
     """One program as a module. `functions` are those that `call` names, by computation."""
 
@@ -58,6 +64,7 @@ class HloLowering(DialectLowering):
         self.shapes: dict[str, str] = {}
         """Of the computation at hand: shapes whose layouts are not row-major, by instruction."""
         self.warnings: list[Diagnostic] = []
+        self._made: dict[Form, Made] = {}
         runs = {c.name: [n for i in c.instructions for n in named(i)] for c in program.computations}
         self.acting = acting(runs, (c.name for c in program.computations if any(map(acts_itself, c.instructions))))
 
@@ -199,11 +206,22 @@ class HloLowering(DialectLowering):
         if rule is None:
             at = Raw(i.opcode, max(i.start, self.program.source.text.find(i.opcode, i.start)))
             raise self.program.error(f"unknown operation '{i.opcode}'", at, hint=suggest(i.opcode, RULES))
+        self._check_operand_types(i, operands)
+        form = _form(i, operands) if rule.is_row else None
+        if form is not None and (made := self._made.get(form)) is not None:
+            op, attrs, type = made
+            return Node(op, tuple(operands), attrs, type, self.origin(i))
         self._check_attributes(i, rule)
         if rule.operands is not None and len(operands) not in rule.operands:
             raise self.program.error(f"{i.opcode} takes {' or '.join(map(str, rule.operands))} operands and has {len(operands)}", i)
-        self._check_operand_types(i, operands)
         self.b.origin = self.origin(i)
+        node = self._built(i, rule, operands)
+        if form is not None and node.origin is self.b.origin and node.inputs == tuple(operands):
+            self._made[form] = node.op, node.attrs, node.type  # programs repeat themselves: a few hundred forms in 100 000
+        return node
+
+    def _built(self, i: HloInstruction, rule: OpcodeRule, operands: list[Node]) -> Node:
+        """What the rule makes of the instruction, of the type that the text states; opaque where that is believed and cannot be."""
         context = InstructionContext(self, i, operands)
         try:
             return self._checked(i, self._applied(rule, context))
@@ -272,6 +290,11 @@ class HloLowering(DialectLowering):
         if type == STATE and self.state is not None:
             return self.state
         return next(rest)
+
+
+def _form(i: HloInstruction, operands: Sequence[Node]) -> Form:
+    said = tuple([(name, raw.text) for name, raw in i.attributes.items() if name != "metadata"]) if i.attributes else ()
+    return i.opcode, said, i.type, *[x.type for x in operands]
 
 
 def _before(i: HloInstruction) -> list[Raw]:

@@ -120,6 +120,8 @@ class OpcodeRule:
     operands: tuple[int, ...] | None = None
     trusted: bool = False
     """XLA's parser believes the shape that the text states; where it cannot be right the instruction is kept, with a warning."""
+    is_row: bool = False
+    """A row of the dialect's table: all but names and places follows from attributes, stated type and types of operands."""
 
 
 # --- leaves, tuples, types ----------------------------------------------------------------------------------------
@@ -226,7 +228,7 @@ _KEPT: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Operations that are kept as they stand, with the attributes that each may have."""
 _TRUSTED = (ops.pad, ops.reduce, ops.dot_general, ops.convolution)
-_OF_ROWS = {row.hlo: OpcodeRule(row.node, row.hlo_attributes, row.arity, row.op in _TRUSTED) for row in TABLE if row.hlo}
+_OF_ROWS = {row.hlo: OpcodeRule(row.node, row.hlo_attributes, row.arity, row.op in _TRUSTED, not row.acts) for row in TABLE if row.hlo}
 _OWN: dict[str, Lower] = {
     "broadcast": _broadcast, "dynamic-slice": _with_starts(ROWS[ops.dynamic_slice], 1),
     "dynamic-update-slice": _with_starts(ROWS[ops.dynamic_update_slice], 2), "topk": _top_k, "rng-bit-generator": _rng_bits,

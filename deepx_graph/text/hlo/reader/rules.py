@@ -228,7 +228,9 @@ _KEPT: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Operations that are kept as they stand, with the attributes that each may have."""
 _TRUSTED = (ops.pad, ops.reduce, ops.dot_general, ops.convolution)
-_OF_ROWS = {row.hlo: OpcodeRule(row.node, row.hlo_attributes, row.arity, row.op in _TRUSTED, not row.acts) for row in TABLE if row.hlo}
+_OF_ROWS = {
+    row.hlo: OpcodeRule(row.node, row.hlo_attributes, row.arity, row.op in _TRUSTED, not row.acts) for row in TABLE if row.hlo
+}
 _OWN: dict[str, Lower] = {
     "broadcast": _broadcast, "dynamic-slice": _with_starts(ROWS[ops.dynamic_slice], 1),
     "dynamic-update-slice": _with_starts(ROWS[ops.dynamic_update_slice], 2), "topk": _top_k, "rng-bit-generator": _rng_bits,

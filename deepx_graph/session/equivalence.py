@@ -33,15 +33,16 @@ from deepx_graph.runtime.inputs import input_ports, output_ports
 from deepx_graph.session.report.meaning import Sameness, compare_meaning
 from deepx_graph.types import F64, TensorType
 from deepx_graph.validation.algebra import AlgebraicEvidence, compare_algebra
-from deepx_graph.validation.constants import MARGIN, float_constants, moved_constants, samples_around
+from deepx_graph.validation.constants import MARGIN, float_constants, moved_constants
 from deepx_graph.validation.culprit import Departure, departure
 from deepx_graph.validation.discrepancy import Discrepancy, discrepancy, worst
+from deepx_graph.validation.landmarks import landmarks, repetitions
 from deepx_graph.validation.samples import FAMILIES, samples
 
 Kind = Literal["identical", "same mathematics", "equal", "equal within rounding", "different"]
 
-AROUND_CONSTANTS = 6
-"""Sets of inputs around the programs' own constants."""
+AROUND_LANDMARKS = 8
+"""Sets of inputs around the programs' own constants and sizes."""
 
 CONSTANT_RUNS = 4
 """How often constants that only one of the programs has are moved at random."""
@@ -94,7 +95,8 @@ def equivalent(a: Module, b: Module, inputs: Mapping[str, Any] | None = None, *,
                max_bytes: int | None = None) -> Equivalence:
     """Whether `b` computes what `a` does, by forms, then by numbers.
 
-    `inputs`, by the names of `a`, are run first; `count` samples are drawn beside them, of ordinary numbers and of edges in turn.
+    `inputs`, by the names of `a`, are run first; `count` samples are drawn beside them, of ordinary numbers and of edges in turn,
+    several times as many for an input of few elements, and some around the programs' own constants and sizes.
     Raises UsageError where inputs or outputs are not of the same number and types, and what passes and running raise.
     """
     meaning = compare_meaning(a, b)
@@ -104,9 +106,10 @@ def equivalent(a: Module, b: Module, inputs: Mapping[str, Any] | None = None, *,
         return Equivalence("identical", str(Sameness.EXACT.value))
     given = [{name: np.asarray(v) for name, v in inputs.items()}] if inputs is not None else []
     ports = input_ports(a.entry)
-    around = samples_around(np.union1d(float_constants(a), float_constants(b)), ports, AROUND_CONSTANTS, seed)
-    drawn = [*samples(ports, count, seed), *around]
-    ordinary = [*given, *drawn[: count : len(FAMILIES)], *around]
+    times = repetitions(ports)
+    around = landmarks(a, b).samples(ports, AROUND_LANDMARKS * times, seed)
+    drawn = [*samples(ports, count * times, seed), *around]
+    ordinary = [*given, *drawn[: count : len(FAMILIES)], *around[:AROUND_LANDMARKS]]
     seen = _Seen()
     for k, each in enumerate([*given, *drawn]):
         stage("compare values", k, len(given) + len(drawn))

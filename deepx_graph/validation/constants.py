@@ -1,4 +1,4 @@
-"""The constants of two programs: what their rounding may make of results, and inputs that lie around them.
+"""The constants of two programs, and what their rounding may make of results.
 
 Whoever folds `0.1 * 0.2` gives a constant that the other program has not.
 The numbers that only one of two programs has are moved by their last place, in their own type, and the programs run again in double
@@ -7,8 +7,7 @@ precision: the spread of each output is what so small a change can make of it. A
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -16,8 +15,6 @@ from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.rebuild import rebuilt
 from deepx_graph.ir.structure import CONSTANT, value_of
 from deepx_graph.literal import Array, Literal
-from deepx_graph.runtime.inputs import Port
-from deepx_graph.validation.samples import samples
 
 MARGIN = 4
 """Folding a formula of a few operations rounds a few times; in units in the last place, of which 1e-6 is eight or more in f32."""
@@ -50,26 +47,19 @@ def map_literals(module: Module, change: Callable[[Literal], Literal]) -> Module
     return module.with_functions(rebuilt(f, step) for f in module.functions)
 
 
-def samples_around(numbers: Array, ports: Sequence[Port], count: int, seed: int = 0) -> list[dict[str, Array]]:
-    """Sets of inputs whose floats are one of the numbers each, those of one set all above, below or at it: so that what is compared
-    with a constant is found on both sides. All else is ordinary. Raises UsageError for an input whose type is not known."""
-    found = [samples(ports, 1, seed + k)[0] for k in range(count)]
-    for k, (chosen, port) in enumerate(itertools.product(found, ports)):
-        array, rng = chosen[port.name], np.random.default_rng([seed, k])
-        if array.dtype.kind == "f" and numbers.size:
-            drawn = rng.choice(numbers, array.shape) + (1, -1, 0)[k // len(ports) % 3]
-            with np.errstate(over="ignore"):
-                chosen[port.name] = np.asarray(drawn).astype(array.dtype)
-    return found
-
-
 def _literals(module: Module) -> Iterator[Literal]:
+    for node in every_node(module):
+        if node.op is CONSTANT and value_of(node).dtype.is_differentiable:
+            yield value_of(node)
+
+
+def every_node(module: Module) -> Iterator[Node]:
+    """The nodes of all functions, and of the bodies that are attributes."""
     waiting = list(module.functions)
     while waiting:
         for node in waiting.pop().nodes:
             waiting += [a for a in node.attrs if isinstance(a, Function)]
-            if node.op is CONSTANT and value_of(node).dtype.is_differentiable:
-                yield value_of(node)
+            yield node
 
 
 def _numbers(literal: Literal) -> Array:

@@ -105,6 +105,38 @@ def test_mutants_with_other_values_are_told_from_their_programs(wanted: int) -> 
     assert len(missed) <= wanted // 200, missed
 
 
+@pytest.mark.parametrize(("one", "other"), [
+    ("compare GT, %x, %c", "compare GE, %x, %c"),  # differ at 37 alone
+    ("clamp %z, %x, %c", "clamp %z, %x, %x"),  # beyond it
+])
+def test_what_only_differs_at_the_programs_own_numbers_is_seen(one: str, other: str) -> None:
+    def program(body: str) -> Module:
+        type = "bool[]" if "compare" in body else "i32[]"
+        return dx.loads(f"""sea 1
+entry @main
+func public @main(%x: i32[]) -> (%y: {type}) {{
+  %c = constant dense<37> : i32[]
+  %z = constant dense<-1000000000> : i32[]
+  %y = {body} : {type}
+  return %y
+}}""")
+
+    assert not equivalent(program(one), program(other))
+
+
+def test_where_an_index_is_clamped_is_seen() -> None:
+    def program(size: int) -> Module:
+        return dx.loads(f"""sea 1
+entry @main
+func public @main(%x: f32[61], %i: i32[]) -> (%y: f32[4]) {{
+  %0 = dynamic_slice %x, %i, sizes = [{size}] : f32[{size}]
+  %1 = slice %0, from [0] to [4] by [1] : f32[4]
+  return %1
+}}""")
+
+    assert not equivalent(program(4), program(5)), "they differ for the last start alone"
+
+
 def test_programs_that_do_not_correspond_are_refused() -> None:
     one = dx.loads(GELU)
     with pytest.raises(UsageError, match="not comparable"):

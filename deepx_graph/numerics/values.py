@@ -14,6 +14,7 @@ import numpy as np
 
 from deepx_graph.ir import Module, Node
 from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.literal import Array
 from deepx_graph.numerics.observed import RunObserver, Value, observe, tensors
 
 RUNS = 16
@@ -33,6 +34,12 @@ class ValueTable(RunObserver):
     known: set[Node] = field(default_factory=set)
     """The nodes that an `eval` computed; of others, such as variables of loops, the values are those that users read."""
     kept_bytes: int = 0
+    module: Module | None = None
+    """The module as it runs."""
+
+    def begin(self, module: Module, inputs: Mapping[str, Array]) -> None:
+        """Notes the module."""
+        self.module = module
 
     def __contains__(self, node: Node) -> bool:
         return bool(self.values.get(node))

@@ -235,8 +235,9 @@ WIDE = {
     ("deepx_graph/session/fuzzing/checks.py", "examine_by"): "a finding of the campaign; interrupts go on",
     ("deepx_graph/session/diagnose/xla_worker.py", "main"): "what XLA says goes to a file; it is a program of its own",
     ("deepx_graph/session/show/views.py", "lines"): "the view tells the fault of the plugin; interrupts go on",
-    ("deepx_graph/session/diagnose/crash.py", "crash_of"): "kills the child and raises again",
-    ("deepx_graph/session/diagnose/crash.py", "_work"): "in a forked child, which ends: the parent is told",
+    ("deepx_graph/session/diagnose/children.py", "in_child"): "kills the child and raises again",
+    ("deepx_graph/session/diagnose/children.py", "_work"): "in a forked child, which ends: the parent is told",
+    ("deepx_graph/session/diagnose/crash.py", "fault_of"): "what it is called for is told; interrupts go on",
     ("tui/document.py", "run"): "in a thread of its own: the browser raises it",
     ("tui/views/run.py", "take"): "puts the old index back and raises again",
 }

@@ -12,7 +12,8 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.passes.scalar.cse import Cse
-from deepx_graph.session.diagnose.crash import crash_of, signature_of
+from deepx_graph.session.diagnose.children import in_child
+from deepx_graph.session.diagnose.crash import fault_of, signature_of
 from deepx_graph.session.diagnose.predicates import How, predicate
 from deepx_graph.session.diagnose.reproducer import Reproducer, recorded, replay
 
@@ -98,14 +99,28 @@ def test_the_death_of_a_process_is_a_crash_that_is_survived(monkeypatch: pytest.
     inputs = {"x": np.zeros(4, np.float32)}
     assert not predicate("crash", How("cse"))(module, inputs)
     monkeypatch.setattr(Cse, "run_under", fall)
-    assert crash_of(lambda: dx.optimize(module, "cse")).startswith(told)
-    assert predicate("crash", How("cse"))(module, inputs)
-    assert crash_of(lambda: dx.loads("no program")) == "", "an error of the user"
+    assert predicate("crash", How("cse"))(module, inputs).startswith(told)
+    assert fault_of(lambda: dx.loads("no program")) == "", "an error of the user"
+
+
+def test_what_a_child_does_is_said_and_bounded() -> None:
+    def user_error() -> str:
+        raise dx.UsageError("not so")
+
+    def endless() -> str:
+        while True:
+            pass
+
+    assert in_child(lambda: "words", 60).said == "words"
+    assert "not so" in in_child(user_error, 60).error
+    for ended in (in_child(endless, 60, processor_seconds=0.05), in_child(endless, 0.05)):
+        assert ended.late and not ended.said and not ended.death
+    assert in_child(os.abort, 60).death == "the process died of SIGABRT"
 
 
 def test_a_signature_is_the_first_cause_and_the_place() -> None:
     with pytest.raises(dx.DeepxGraphError) as caught:
-        dx.optimize(dx.loads(PROGRAM), [_Falling()])  # type: ignore[list-item]
+        dx.optimize(dx.loads(PROGRAM), [_Falling()])
     assert signature_of(caught.value).startswith("KeyError in deepx_graph.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,12 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.cli.faults import CRITERIA
-from deepx_graph.errors import LimitError, UsageError
+from deepx_graph.errors import UsageError
 from deepx_graph.ir import Module, Node
 from deepx_graph.ops import minimum
 from deepx_graph.rewrite.engine import rule
 from deepx_graph.rewrite.pattern import X, Y, op_of
+from deepx_graph.runtime.engines.numpy_engine import NumpyEngine
 from deepx_graph.session.diagnose.predicates import PREDICATES, How, predicate
 from deepx_graph.session.diagnose.reduction import reduce_program
 from tests.support.wrong_rules import with_rules
@@ -64,15 +66,17 @@ go {{ v = s32[] parameter(0)\n k = s32[] constant(9)\n ROOT c = pred[] compare(v
 ENTRY main {{ i = s32[] parameter(0)\n ROOT w = s32[] while(i), condition=go, body=body }}""")
 
     holds = predicate("differs", How("clean", "numpy"))
-    assert not holds(counted(1), {"i": np.asarray(0, np.int32)})
-    with pytest.raises(LimitError, match="more operations"):
-        holds(counted(0), {"i": np.asarray(0, np.int32)})
+    inputs = {"i": np.asarray(0, np.int32)}
+    assert not holds(counted(1), inputs)
+    assert holds.ended(counted(0), inputs, 60, processor_seconds=0.2).late
+    with pytest.raises(UsageError, match="longer than it may"):
+        reduce_program(counted(0), inputs, holds, seconds=0.5)
 
 
 def test_what_is_not_true_is_not_reduced() -> None:
     module = dx.trace(lambda x: x + 1, "f32[2]")
     with pytest.raises(UsageError, match="not true"):
-        reduce_program(module, {"x": np.float32([1, 2])}, predicate("differs", How()))
+        reduce_program(module, {"x": np.ones(2, np.float32)}, predicate("differs", How()))
 
 
 def test_the_command_writes_a_program_that_shows_it(tmp_path: Any, run: Any) -> None:
@@ -87,3 +91,16 @@ def test_the_command_writes_a_program_that_shows_it(tmp_path: Any, run: Any) -> 
 def test_the_command_offers_every_predicate() -> None:
     """It names them itself, as predicates import engines."""
     assert tuple(PREDICATES) == CRITERIA
+
+
+def test_an_operation_of_which_the_reference_dies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No values can be recorded then; inputs are zeros."""
+    module, kernel = long_program(), NumpyEngine.kernel
+    inputs = {p.name: np.ones((4, 6), np.float32) for p in module.entry.params}
+
+    def planted(self: NumpyEngine, node: Node) -> Any:
+        return (lambda operands, out: os.abort()) if node.op is minimum else kernel(self, node)
+
+    monkeypatch.setattr(NumpyEngine, "kernel", planted)
+    found = reduce_program(module, inputs, predicate("crash", How("dce", "numpy")), seconds=600)
+    assert found.before >= 280 and found.after == 1

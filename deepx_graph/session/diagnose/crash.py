@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import faulthandler
-import os
 import re
-import select
-import signal
-import time
 import traceback
 from collections.abc import Callable
 
 from deepx_graph.errors import INTERNAL, DeepxGraphError, is_interrupt
-
-PATIENCE = 60.0
-"""Seconds that a child may take; one that takes longer has not crashed."""
 
 
 def is_fault(error: BaseException) -> bool:
@@ -37,52 +28,12 @@ def places(error: BaseException) -> list[str]:
     return [f"{frame.f_globals.get('__name__', '')}:{frame.f_code.co_name}" for frame in frames]
 
 
-def death_of(code: int) -> str:
-    """What is said of a process that a signal ended; `code` is its exit code as `subprocess` gives it. Empty for any other."""
-    if code >= 0:
-        return ""
+def fault_of(work: Callable[[], object]) -> str:
+    """Does the work; the signature of the exception in which it ends, where that is a fault of this package, else empty."""
     try:
-        return f"the process died of {signal.Signals(-code).name}"
-    except ValueError:
-        return f"the process died of signal {-code}"
-
-
-def crash_of(work: Callable[[], object]) -> str:
-    """The signature of the crash in which work ends; empty where it ends otherwise. A forked child does the work, so that its death
-    is survived.
-    """
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        _work(work, writing)
-    os.close(writing)
-    said, until = b"", time.monotonic() + PATIENCE
-    try:
-        while select.select([reading], [], [], max(0.0, until - time.monotonic()))[0] and (more := os.read(reading, 1 << 16)):
-            said += more
-        if time.monotonic() >= until:
-            os.kill(child, signal.SIGKILL)
-            return ""
-    except BaseException:
-        os.kill(child, signal.SIGKILL)
-        raise
-    finally:
-        os.close(reading)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return death_of(code) or said.decode(errors="replace")
-
-
-def _work(work: Callable[[], object], writing: int) -> None:
-    """What the child does, which ends with it."""
-    code = 1
-    with contextlib.suppress(BaseException):
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        faulthandler.disable()
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what dies says so to nobody
-        try:
-            work()
-        except Exception as e:  # whatever it is, that it came is the answer
-            if is_fault(e) and not is_interrupt(e):
-                os.write(writing, signature_of(e).encode())
-        code = 0
-    os._exit(code)
+        work()
+    except Exception as e:  # whatever it is, that it came is the answer
+        if is_interrupt(e):
+            raise
+        return signature_of(e) if is_fault(e) else ""
+    return ""

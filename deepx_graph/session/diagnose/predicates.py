@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import io
-import sys
-import tempfile
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from deepx_graph.errors import Diagnostic, UsageError, suggest
-from deepx_graph.ir import Module
+from deepx_graph.errors import DeepxGraphError, Diagnostic, UsageError, suggest
+from deepx_graph.ir import Builder, Function, Module
 from deepx_graph.literal import Array
+from deepx_graph.ops import add
 from deepx_graph.runtime.compile import compile
 from deepx_graph.session import programs
-from deepx_graph.session.diagnose.crash import crash_of
+from deepx_graph.session.diagnose.children import in_child
+from deepx_graph.session.diagnose.crash import fault_of
 from deepx_graph.session.diagnose.reduction import Predicate
-from deepx_graph.session.diagnose.xla import run_in_xla
+from deepx_graph.session.diagnose.xla import XlaServer
+from deepx_graph.types import F32, scalar
 from deepx_graph.validation.stages import Reference
+
+WARMING = 60.0
+"""Seconds that a first small program may take."""
 
 
 @dataclass(frozen=True)
@@ -35,52 +37,37 @@ class How:
 
 def crashes(how: How) -> Predicate:
     """Optimising, compiling or running ends in an internal error, or in the death of the process: always in the same one."""
-    first: list[str] = []
-
-    def holds(module: Module, inputs: Mapping[str, Array]) -> bool:
-        found = crash_of(lambda: _treated(module, inputs, how))
-        if found and not first:
-            first.append(found)
-        return found in first
-
-    return holds
+    return Predicate(lambda module, inputs: fault_of(lambda: _treated(module, inputs, how)), ready=_Warm(how))
 
 
 def differs(how: How) -> Predicate:
-    """The results are not those of the reference, by more than rounding makes of them.
+    """The results are not those of the reference, by more than rounding makes of them, or there are none."""
 
-    A program may compute twice the operations of the first one: a loop that a step made endless shows nothing.
-    """
-    most: list[int] = []
+    def work(module: Module, inputs: Mapping[str, Array]) -> str:
+        reference = Reference(module, [inputs])
+        try:
+            outputs = _treated(module, inputs, how)
+        except DeepxGraphError as e:
+            return f"no results: {type(e).__name__}"
+        return _differing(reference, outputs)
 
-    def holds(module: Module, inputs: Mapping[str, Array]) -> bool:
-        reference = Reference(module, [inputs], operations=2 * most[0] if most else sys.maxsize)
-        most.append(reference.spent)
-        return _is_wrong(reference, _treated(module, inputs, how))
-
-    return holds
+    return Predicate(work, ready=_Warm(how))
 
 
 def slow(how: How) -> Predicate:
     """It takes longer than it should."""
 
-    def holds(module: Module, inputs: Mapping[str, Array]) -> bool:
-        begin = time.process_time()
+    def work(module: Module, inputs: Mapping[str, Array]) -> str:
         _treated(module, inputs, how)
-        return time.process_time() - begin > how.slower_than
+        return ""
 
-    return holds
+    return Predicate(work, how.slower_than, _Warm(how))
 
 
 def wrong_in_xla(how: How) -> Predicate:
     """XLA, in a child process, gives something else than the reference."""
-
-    def holds(module: Module, inputs: Mapping[str, Array]) -> bool:
-        reference = Reference(module, [inputs])
-        with tempfile.TemporaryDirectory(prefix="deepx-graph-") as folder:
-            return _is_wrong(reference, run_in_xla(module, [inputs], Path(folder))[0])
-
-    return holds
+    server = XlaServer()
+    return Predicate(lambda module, inputs: _differing(Reference(module, [inputs]), server.run(module, inputs)), ready=server.ready)
 
 
 PREDICATES: dict[str, Callable[[How], Predicate]] = {
@@ -95,12 +82,33 @@ def predicate(name: str, how: How) -> Predicate:
     return PREDICATES[name](how)
 
 
+@dataclass
+class _Warm:
+    """Has modules imported once, before children would import them each for itself, where a child has survived that."""
+
+    how: How
+    done: bool = False
+
+    def __call__(self) -> None:
+        if not self.done:
+            self.done = True
+            if in_child(lambda: _small_run(self.how), WARMING).said:
+                _small_run(self.how)
+
+
+def _small_run(how: How) -> str:
+    b = Builder()
+    x = b.param(0, scalar(F32), "x")
+    _treated(Module((Function("main", (x,), (b(add, x, x),)),)), {"x": np.ones((), np.float32)}, how)
+    return "done"
+
+
 def _treated(module: Module, inputs: Mapping[str, Array], how: How) -> tuple[Array, ...]:
     done = programs.optimise(module, how.pipeline).module
     f = compile(done, engine=how.engine, out=io.StringIO())
     return tuple(map(np.asarray, f(*(inputs[p.name] for p in f.inputs))))
 
 
-def _is_wrong(reference: Reference, outputs: tuple[Array, ...]) -> bool:
+def _differing(reference: Reference, outputs: tuple[Array, ...]) -> str:
     found = reference.compare([outputs])
-    return found is not None and not reference.leaves_open(found[2])
+    return "" if found is None or reference.leaves_open(found[2]) else "different results"

@@ -23,7 +23,8 @@ from typing import Any
 from deepx_graph import __version__
 from deepx_graph.errors import INTERNAL, Diagnostic, UsageError, printable
 from deepx_graph.files import replacing
-from deepx_graph.session.diagnose.crash import death_of, signature_of
+from deepx_graph.session.diagnose.children import death_of
+from deepx_graph.session.diagnose.crash import signature_of
 
 SCHEMA = "deepx-graph/reproducer/1"
 MAX_FILE_BYTES = 1 << 26

@@ -5,9 +5,11 @@ The interpreter that has jaxlib is named by the environment variable DEEPX_GRAPH
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,15 +71,70 @@ class XlaCase:
             return [tuple(_seen(archive[f"{s}:{k}"], d) for k, d in enumerate(results)) for s in range(len(self.samples))]
 
 
-def run_in_xla(module: Module, samples: Sequence[Mapping[str, Array]], folder: Path, *, text: str | None = None,
-               timeout: float = SECONDS) -> list[tuple[Array, ...]]:
-    """The results of the module, compiled by XLA, for every sample; XLA dumps its stages into `folder`.
+class XlaServer:
+    """A process that has XLA and stays, for one program after another.
 
-    Raises UsageError where there is no jaxlib, RunError, with what XLA says, where it refuses the program.
+    `ready` is called before each, in the process that made this; `run` may then be in a forked child, which may end at any time.
     """
-    case = XlaCase(module, samples, text)
-    run_cases({folder: case}, timeout=timeout)
-    return case.outputs(folder)
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder = tempfile.TemporaryDirectory(prefix="deepx-graph-")
+        self._number = 0
+
+    def ready(self) -> None:
+        """Starts the process, anew where it has not answered. Raises UsageError where it cannot be started."""
+        if self._process is not None and self._number and not self._answered:
+            self.close()
+        if self._process is None:
+            self._process = _started([python(), str(WORKER), "--serve"], os.environ.get("XLA_FLAGS", ""))
+        self._number += 1
+
+    def run(self, module: Module, inputs: Mapping[str, Array]) -> tuple[Array, ...]:
+        """The results of the module. Raises RunError, with what XLA says, where it refuses the program, and where it ended."""
+        process, case = self._process, XlaCase(module, [inputs])
+        assert process is not None and process.stdin is not None and process.stdout is not None
+        case.write(self._place)
+        said = b""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(process.stdin.fileno(), f"{self._place}\n".encode())
+        while str(self._place).encode() not in said and (more := os.read(process.stdout.fileno(), 1 << 16)):
+            said += more
+        if not self._answered:
+            raise RunError(Diagnostic("XLA ended, or was never there", hint=f"{VARIABLE} names a Python that has jaxlib"))
+        return case.outputs(self._place)[0]
+
+    def close(self) -> None:
+        """Ends the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    @property
+    def _place(self) -> Path:
+        return Path(self._folder.name, f"program{self._number}")
+
+    @property
+    def _answered(self) -> bool:
+        return any((self._place / name).exists() for name in ("outputs.npz", "error.txt"))
+
+
+def _started(command: Sequence[str], flags: str) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(command, env=_environment(flags), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                stderr=subprocess.DEVNULL)
+    except OSError as e:
+        raise _not_started(e) from None
+
+
+def _not_started(error: OSError) -> UsageError:
+    message = f"cannot start '{printable(python())}': {error.strerror}"
+    return UsageError(Diagnostic(message, hint=f"{VARIABLE} names a Python"))
+
+
+def _environment(flags: str) -> dict[str, str]:
+    return {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu")}
 
 
 def run_cases(cases: Mapping[Path, XlaCase], *, timeout: float = SECONDS) -> None:
@@ -86,13 +143,11 @@ def run_cases(cases: Mapping[Path, XlaCase], *, timeout: float = SECONDS) -> Non
     for folder, case in cases.items():
         case.write(folder)
     flags = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
-    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu")}
     try:
-        done = subprocess.run([python(), str(WORKER), *map(str, cases)], env=environment, capture_output=True, text=True,
+        done = subprocess.run([python(), str(WORKER), *map(str, cases)], env=_environment(flags), capture_output=True, text=True,
                               timeout=timeout, check=False)
     except OSError as e:
-        message = f"cannot start '{printable(python())}': {e.strerror}"
-        raise UsageError(Diagnostic(message, hint=f"{VARIABLE} names a Python")) from None
+        raise _not_started(e) from None
     except subprocess.TimeoutExpired:
         raise RunError(f"XLA did not end within {timeout:g} seconds") from None
     said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]

@@ -3,6 +3,7 @@
 `python xla_worker.py FOLDER ...`: each folder has `program.txt`, which is StableHLO or HLO, and `inputs.npz` with the arrays of
 sample s as `s:k` for input k, as raw bytes where numpy lacks the element type (`dtypes` has the names). It gets `outputs.npz`, or
 `error.txt` with what XLA says, and what XLA dumps; what that is, is said by XLA_FLAGS.
+`python xla_worker.py --serve` reads the names of folders line by line, and writes each when it is done; nothing is dumped.
 """
 
 from __future__ import annotations
@@ -18,21 +19,22 @@ from jax._src.lib import xla_client  # type: ignore[import-not-found]
 from jaxlib import _hlo, _jax  # type: ignore[import-not-found]
 
 
-def compiled(text: str, folder: Path) -> Any:
-    """The executable of a text, of which XLA dumps the stages into the folder."""
+def compiled(text: str, folder: Path | None) -> Any:
+    """The executable of a text, of which XLA dumps the stages into the folder, where there is one."""
     program: Any = text
     if text.lstrip().startswith("HloModule"):
         proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
         program = _jax.mlir.xla_computation_to_mlir_module(xla_client.XlaComputation(proto))
     devices = tuple(jax.devices()[:1])
     options = xla_client.CompileOptions()
-    options.executable_build_options.debug_options.xla_dump_to = str(folder)
+    if folder is not None:
+        options.executable_build_options.debug_options.xla_dump_to = str(folder)
     return devices[0].client.compile_and_load(program, xla_client.DeviceList(devices), options)
 
 
-def run(folder: Path) -> None:
+def run(folder: Path, dump: bool) -> None:
     """What the program of a folder gives for all samples, written there."""
-    executable = compiled((folder / "program.txt").read_text(encoding="utf-8"), folder)
+    executable = compiled((folder / "program.txt").read_text(encoding="utf-8"), folder if dump else None)
     archive = np.load(folder / "inputs.npz")
     dtypes = archive["dtypes"].tolist()
     outputs: dict[str, Any] = {}
@@ -47,13 +49,16 @@ def run(folder: Path) -> None:
         np.savez(file, **outputs)
 
 
-def main(*folders: str) -> None:
+def main(*arguments: str) -> None:
     jax.config.update("jax_enable_x64", True)
-    for folder in folders:
+    serving = arguments == ("--serve",)
+    for folder in map(str.rstrip, sys.stdin) if serving else arguments:
         try:
-            run(Path(folder))
+            run(Path(folder), dump=not serving)
         except Exception as e:
             Path(folder, "error.txt").write_text(f"{type(e).__name__}: {e}", encoding="utf-8")
+        if serving:
+            print(folder, flush=True)
 
 
 def named(name: str) -> np.dtype[Any]:

@@ -25,7 +25,7 @@ from deepx_graph.errors import DeepxGraphError
 from deepx_graph.files import replacing
 from deepx_graph.ir import Module
 from deepx_graph.literal import Array
-from deepx_graph.session.diagnose.reduction import ReducedProgram, reduce_program
+from deepx_graph.session.diagnose.reduction import Predicate, ReducedProgram, reduce_program
 from deepx_graph.session.fuzzing.checks import CHECKS, Case, Finding, examine, examine_by
 from deepx_graph.session.fuzzing.sources import Sources
 from deepx_graph.session.inputs import write_npz
@@ -234,13 +234,13 @@ def shrink(stem: str, said: dict[str, Any], files: list[str]) -> None:
 def least(finding: Finding, program: RandomProgram, seconds: float) -> ReducedProgram | None:
     """The least program found within the seconds that shows it; None where it does not show in this process."""
 
-    def holds(module: Module, inputs: Mapping[str, Array]) -> bool:
+    def shows(module: Module, inputs: Mapping[str, Array]) -> str:
         case = Case(RandomProgram(module, dict(inputs)), finding.seed)
         again = examine_by(finding.check, case) if finding.check in CHECKS else examine(finding.seed, case.program)
-        return any(_fault(f) == _fault(finding) for f in again)
+        return next((_fault(f) for f in again if _fault(f) == _fault(finding)), "")
 
     try:
-        return reduce_program(program.module, program.inputs, holds, seconds=seconds)
+        return reduce_program(program.module, program.inputs, Predicate(shows), seconds=seconds)
     except DeepxGraphError:
         return None
 

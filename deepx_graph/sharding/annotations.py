@@ -7,40 +7,62 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 from deepx_graph.errors import Diagnostic, UsageError
-from deepx_graph.ir import Module, Node
+from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.node import Notes
+from deepx_graph.ir.structure import PROJ, index_of
 from deepx_graph.sharding.mesh import Mesh, TensorSharding
 from deepx_graph.sharding.notation import read_annotation, read_mesh, read_tiles
 from deepx_graph.sharding.plan import Plan
+from deepx_graph.sharding.values import CARRIERS
 from deepx_graph.types import TensorType
 
 _MESH = re.compile(r'sdy\.mesh\s+@"?([\w$.\-]+)"?\s*=\s*(<[^>]*>)')
 _SDY = re.compile(r"#sdy\.sharding(?:_per_value)?(?=<)")
-_STATED = ("sdy.sharding", "constraint", "sharding")
+CONSTRAINT = "constraint"
+"""The note of a value with how the value that it is the same as lies."""
+
+_STATED = ("sdy.sharding", CONSTRAINT, "sharding")
+
+Stated = tuple[Mesh, TensorSharding]
 
 
 def stated_plan(module: Module) -> Plan | None:
     """The plan for the entry; None where the text states nothing. Raises UsageError for shardings over meshes that differ."""
     meshes = dict(_meshes(module))
     function = module.entry
-    values: dict[Node, tuple[Mesh, TensorSharding]] = {}
+    values: dict[Node, Stated] = {}
     for node in function.nodes:
-        for mesh, sharding in _stated(node.origin.notes, node, meshes)[:1]:
-            values[node] = mesh, sharding
+        if (found := _stated(node.origin.notes, node, meshes)):
+            values[node] = found
     results = {}
     for k, notes in enumerate(function.result_notes):
-        for found in _stated(notes, function.results[k], meshes)[:1]:
+        if (found := _stated(notes, function.results[k], meshes)):
             results[k] = found
     every = [*values.values(), *results.values()]
     if not every:
         return None
+    values |= _applied(function, values)
     mesh = every[0][0]
     if any(m.axes != mesh.axes or m.devices != mesh.devices for m, _ in every):
         raise UsageError("the shardings of the text are over meshes that differ, which one plan cannot say")
     return Plan(mesh, function, {n: s for n, (_, s) in values.items()}, {k: s for k, (_, s) in results.items()})
+
+
+def _applied(function: Function, stated: Mapping[Node, Stated]) -> dict[Node, Stated]:
+    """The values of which nothing is stated but one closed constraint on them: they lie so from the beginning, as in Shardy."""
+    found: dict[Node, Stated] = {}
+    for node in function.nodes:
+        if node in stated or node.op in CARRIERS:
+            continue
+        asked = {stated[u] for u in function.users[node] if u in stated and CONSTRAINT in dict(u.origin.notes)}
+        if len(asked) == 1:
+            (one,) = asked
+            if not any(d.open for d in one[1].dims):
+                found[node] = one
+    return found
 
 
 def _meshes(module: Module) -> Iterator[tuple[str, Mesh]]:
@@ -49,20 +71,23 @@ def _meshes(module: Module) -> Iterator[tuple[str, Mesh]]:
             yield name, read_mesh(form, name)
 
 
-def _stated(notes: Notes, node: Node, meshes: dict[str, Mesh]) -> Sequence[tuple[Mesh, TensorSharding]]:
-    """What the notes of a value say of it; a note is taken that fits its rank."""
+def _stated(notes: Notes, node: Node, meshes: dict[str, Mesh]) -> Stated | None:
+    """What the notes of a value say of it: the last note that fits its rank. Of several results each has its own."""
     if not isinstance(node.type, TensorType) or node.type.dims is None:
-        return []
-    found: list[tuple[Mesh, TensorSharding]] = []
+        return None
+    rank, found = len(node.type.dims), None
     for name, text in notes:
         if name not in _STATED:
             continue
         if text.startswith("#sdy"):
-            found = read_annotation(_SDY.sub("", text), meshes)
-        elif text.lstrip().startswith("{"):
-            tiles = read_tiles(text, len(node.type.dims))
-            found = [tiles] if tiles else []
-    return [(m, s) for m, s in found if len(s.dims) == len(node.type.dims)]
+            each = read_annotation(_SDY.sub("", text), meshes)
+            k = index_of(node) if node.op is PROJ and len(each) > 1 else 0
+            said = each[k] if k < len(each) else None
+        else:
+            said = read_tiles(text, rank) if text.lstrip().startswith("{") else None
+        if said is not None and len(said[1].dims) == rank:
+            found = said
+    return found
 
 
 def needed_plan(module: Module) -> Plan:

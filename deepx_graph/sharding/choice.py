@@ -17,7 +17,7 @@ from deepx_graph.sharding.halo import halo_cost
 from deepx_graph.sharding.mesh import Axes, count_of, local_shape
 from deepx_graph.sharding.propagate import Atoms, assemble, project
 from deepx_graph.sharding.reshard import TensorLayout, reshard_path
-from deepx_graph.sharding.rules import partitioning_of
+from deepx_graph.sharding.rules import makes_constants, partitioning_of
 from deepx_graph.types import TupleType, as_tensor
 
 MOST_CHOICES = 512
@@ -46,7 +46,8 @@ class Splits:
 
     def _wishes(self, node: Node, rule: FactorRule) -> dict[int, list[Atoms]]:
         """For each factor that can be split the axes that its tensors have there, or have on a factor that has to be whole."""
-        layouts = [*(self.layouts[i].dims for i in node.inputs), *self.result_layouts(node)]
+        layouts = [*(((),) * len(mapped) if makes_constants(i) else self.layouts[i].dims
+                     for i, mapped in zip(node.inputs, rule.operands, strict=True)), *self.result_layouts(node)]
         found: dict[int, list[Atoms]] = {}
         displaced: list[Atoms] = []
         for mapped, dims in zip(rule.tensors, layouts, strict=True):
@@ -80,7 +81,8 @@ class Splits:
         for i, mapped in zip(node.inputs, rule.operands, strict=True):
             type = as_tensor(i.type)
             wanted = layout_of(mapped, axes, rule.sizes)
-            total += reshard_path(type.shape, type.dtype.itemsize, self.layouts[i], wanted).cost
+            if not makes_constants(i):
+                total += reshard_path(type.shape, type.dtype.itemsize, self.layouts[i], wanted).cost
             for dim, f in _permuted(rule, mapped, axes):
                 shape = tuple(type.shape[k] if k == dim else n for k, n in enumerate(local_shape(type.shape, wanted.dims)))
                 reading = reading_of(node, rule, f)

@@ -35,10 +35,10 @@ from deepx_graph.sharding.mesh import TensorSharding, count_of, local_shape, mer
 from deepx_graph.sharding.moves import Mover
 from deepx_graph.sharding.pieces import Partitioned
 from deepx_graph.sharding.plan import Plan
-from deepx_graph.sharding.propagate import Atoms
+from deepx_graph.sharding.propagate import Atoms, project
 from deepx_graph.sharding.reasons import CollectiveCause, MeetingReason, of_operand
 from deepx_graph.sharding.reshard import Path, TensorLayout, reshard_path
-from deepx_graph.sharding.rules import factor_rule, partitioning_of
+from deepx_graph.sharding.rules import factor_rule, makes_constants, partitioning_of
 from deepx_graph.sharding.values import CARRIERS
 from deepx_graph.types import TensorType, TupleType, Type, as_tensor, is_state
 
@@ -58,6 +58,7 @@ class _Partitioner:
         self.b = Builder(intern=True)
         self.mover = Mover(self.b, plan.mesh)
         self.made: dict[Node, Node] = {}
+        self.constants: dict[tuple[Node, TensorLayout], Node] = {}
         self.meetings: dict[Node, CollectiveCause] = {}
         self.layouts = {n: self._planned(n, plan.values.get(n)) for n in self.function.nodes}
         self.splits = Splits(self.function, self.layouts)
@@ -129,10 +130,25 @@ class _Partitioner:
             return self.b.param(index_of(node), self._type(node.type, self.layouts[node]), node.name)
         if node.op in CARRIERS:
             return self._carried(node)
+        if makes_constants(node):
+            return self._constant(node, self.layouts[node])
         rule = factor_rule(node)
-        if rule is None:
-            return self._whole(node)
-        return self._split(node, rule)
+        return self._whole(node) if rule is None else self._split(node, rule)
+
+    def _constant(self, node: Node, after: TensorLayout) -> Node:
+        """A part of what is the same on all devices, made where it is needed."""
+        if (node, after) not in self.constants:
+            self.constants[node, after] = self._made_constant(node, after)
+        return self.constants[node, after]
+
+    def _made_constant(self, node: Node, after: TensorLayout) -> Node:
+        type, how, rule = as_tensor(node.type), partitioning_of(node), factor_rule(node)
+        if node.op is CONSTANT and (value := value_of(node).splat_value) is not None:
+            return self.b.splat(value, type.with_dims(local_shape(type.shape, after.dims)))
+        if rule is not None and how is not None and how.placed is not None and any(after.dims):
+            return self._part(node, rule, project(rule.results[0], after.dims, rule.sizes), [])
+        whole = self.b(node.op, **node.named_attrs)
+        return self.mover.along(whole, type.shape, _unsplit(node), self._path(node, _unsplit(node), after))
 
     def _by_hand(self, node: Node) -> list[Node]:
         """The results on this device of what a program does by hand."""
@@ -158,9 +174,7 @@ class _Partitioner:
         return self.b(node.op, *inputs, **attrs)
 
     def _whole(self, node: Node) -> Node:
-        """The node as it stands, on whole tensors, in every device; where all elements are equal, a part of it at once."""
-        if node.op is CONSTANT and (value := value_of(node).splat_value) is not None and isinstance(node.type, TensorType):
-            return self.b.splat(value, node.type.with_dims(local_shape(node.type.shape, self.layouts[node].dims)))
+        """The node as it stands, on whole tensors, in every device."""
         inputs = [self._moved(i, _unsplit(i), node, MeetingReason.WHOLE) for i in node.inputs]
         made = self.b(node.op, *inputs, **node.named_attrs)
         return self._as_planned(node, made, list(map(_whole, result_shapes(node))))
@@ -171,11 +185,17 @@ class _Partitioner:
         inputs = [self._moved(i, layout, node, of_operand(node, rule, k, self.layouts[i], axes))
                   for k, (i, layout) in enumerate(zip(node.inputs, wanted, strict=True))]
         after = [layout_of(mapped, axes, rule.sizes) for mapped in rule.results]
+        partial = partial_axes(rule, axes)
+        return self._as_planned(node, self._part(node, rule, axes, inputs), [TensorLayout(a.dims, partial) for a in after])
+
+    def _part(self, node: Node, rule: FactorRule, axes: FactorAxes, inputs: list[Node]) -> Node:
+        """What the node gives on one device for its parts of the operands."""
         how = partitioning_of(node)
         assert how is not None
         self._mask(node, rule, axes, inputs)
         changes = self._read_over(node, rule, axes, inputs)
         shapes = [as_tensor(i.type).shape for i in inputs]
+        after = [layout_of(mapped, axes, rule.sizes) for mapped in rule.results]
         local = [local_shape(shape, a.dims) for shape, a in zip(result_shapes(node), after, strict=True)]
         attrs = list(how.attrs(node, shapes, local) if how.attrs else node.attrs)
         for (name, at), value in changes.items():
@@ -184,11 +204,8 @@ class _Partitioner:
         positions = {f: self._position(rule.sizes[f], axes[f]) for f in rule.positional if axes.get(f)}
         if positions:
             assert how.placed is not None
-            made = how.placed(self.b, node, inputs, tuple(attrs), positions)
-        else:
-            made = self.b(node.op, *inputs, **dict(zip(node.op.attr_index, attrs, strict=True)))
-        partial = partial_axes(rule, axes)
-        return self._as_planned(node, made, [TensorLayout(a.dims, partial) for a in after])
+            return how.placed(self.b, node, inputs, tuple(attrs), positions)
+        return self.b(node.op, *inputs, **dict(zip(node.op.attr_index, attrs, strict=True)))
 
     def _mask(self, node: Node, rule: FactorRule, axes: FactorAxes, inputs: list[Node]) -> None:
         """Operands with what changes nothing beyond their ends, where a reduction would combine that."""
@@ -257,6 +274,8 @@ class _Partitioner:
 
     def _moved(self, node: Node, after: TensorLayout, at: Node | None, reason: MeetingReason) -> Node:
         """A value of the program in another layout than the plan has for it."""
+        if makes_constants(node):
+            return self._constant(node, after)
         x, before = self.made[node], self.layouts[node]
         if before == after or not isinstance(node.type, TensorType):
             return x

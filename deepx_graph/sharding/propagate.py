@@ -1,25 +1,30 @@
 """Propagation: from the shardings that are given to those of all values, as Shardy does it.
 
 Four strategies are nested. By priority: the shardings of each user priority are propagated before those of the next. By operation:
-through those that only pass elements on before all others. Then basic steps, which leave every conflict alone, before aggressive
-ones, which let the larger tensor decide. A step projects the shardings of the tensors of one node to its factors, takes for each
-factor the longest axes that all its tensors agree on, and writes them back to the dimensions that are open. Shardings only grow.
+through those that only pass elements on before all others (`priorities.py`). Then basic steps, which leave every conflict alone,
+before aggressive ones, which let the larger tensor decide. A step projects the shardings of the tensors of one node to its factors,
+takes for each factor the longest axes that all its tensors agree on, and writes them back to the dimensions that are open.
+Shardings only grow.
 
-Source: Shardy, docs/propagation.md.
+Constants carry nothing from one user to another: each use of one is a tensor of its own.
+
+Source: Shardy, docs/propagation.md; the order of operations is that of its `op-priority-propagate`, its rules found by trying.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from deepx_graph.ir import Function, Node
+from deepx_graph.ir import Node
 from deepx_graph.ir.factor_rule import FactorRule, Mapped, letter, result_shapes
 from deepx_graph.ir.structure import PARAM, index_of
 from deepx_graph.sharding.mesh import AxisRef, DimSharding, TensorSharding, merged
 from deepx_graph.sharding.plan import AxisOrigin, Plan
-from deepx_graph.sharding.rules import factor_rule
+from deepx_graph.sharding.priorities import SCHEDULE, Direction, RuledNode
+from deepx_graph.sharding.rules import factor_rule, makes_constants
 from deepx_graph.sharding.values import CARRIERS, DataFlow, Value
 from deepx_graph.types import TensorType
 
@@ -34,8 +39,9 @@ def propagate(plan: Plan) -> Plan:
 
 @dataclass
 class _Tensor:
-    """The sharding of one class of values, as it grows."""
+    """The sharding, as it grows, of what must lie alike: a class of values, a result of the function, one use of a constant."""
 
+    node: Node
     dims: list[Atoms]
     is_open: list[bool]
     pending: dict[int, tuple[int, Atoms]] = field(default_factory=dict)
@@ -43,6 +49,13 @@ class _Tensor:
     taboo: frozenset[AxisRef] = frozenset()
     """Axes that may split none of its dimensions."""
     size: int = 1
+    reason: str = ""
+    origins: dict[AxisRef, AxisOrigin] = field(default_factory=dict)
+
+    @property
+    def forbidden(self) -> frozenset[AxisRef]:
+        """Axes that no dimension takes: such as wait for their priority among them."""
+        return self.taboo.union(*(atoms for _, atoms in self.pending.values()))
 
 
 @dataclass
@@ -95,35 +108,47 @@ class _Propagation:
         self.plan, self.mesh, self.function = plan, plan.mesh, plan.function
         self.flow = DataFlow(plan.function)
         self.tensors: dict[Value, _Tensor] = {}
-        self.reasons: dict[Value, str] = {}
-        self.origins: dict[Value, dict[AxisRef, AxisOrigin]] = {}
         for node in self.flow.tensors():
-            self._tensor(self.flow.of(node), node)
+            type = node.type
+            if isinstance(type, TensorType) and type.is_static:
+                self.tensors.setdefault(self.flow.of(node), _fresh(node, type.shape))
+        self.results = {k: _fresh(r, r.type.shape) for k in plan.results
+                        if isinstance((r := self.function.results[k]).type, TensorType) and r.type.is_static}
         for node, sharding in plan.values.items():
-            self._state(node, sharding, "given", _source(node))
-        for k, sharding in plan.results.items():
-            self._state(plan.function.results[k], sharding, f"given of result {k}", f"output: {k}")
-        self.steps = [_Step(n, r, [self.flow.of(i) for i in n.inputs], self.flow.results(n)) for n, r in _ruled(self.function)]
-        for step in self.steps:
-            for value, shape in zip(step.results, result_shapes(step.node), strict=True):
-                self.tensors.setdefault(value, _fresh(shape))
+            if (t := self.tensors.get(self.flow.of(node))) is not None and not t.reason:
+                self._state(t, sharding, "given", _source(node))
+        for k, returned in self.results.items():
+            self._state(returned, plan.results[k], f"given of result {k}", f"output: {k}")
+        self.steps = [*self._steps()]
 
-    def _tensor(self, value: Value, node: Node) -> None:
-        type = node.type
-        if isinstance(type, TensorType) and type.is_static:
-            self.tensors.setdefault(value, _fresh(type.shape))
+    def _steps(self) -> Iterator[_Step]:
+        """The nodes of the function, and at the end what its results are."""
+        function = self.function
+        returned = Counter(function.results)
+        for node in function.nodes:
+            if node.op in CARRIERS or (rule := factor_rule(node)) is None:
+                continue
+            results = self.flow.results(node)
+            for value, shape in zip(results, result_shapes(node), strict=True):
+                self.tensors.setdefault(value, _fresh(node, shape))
+            tensors = [self._operand(node, i) for i in node.inputs] + [self.tensors.get(v) for v in results]
+            yield _Step(RuledNode.of(node, rule, function.users, returned), tensors)
+        for k, t in self.results.items():
+            yield _Step(RuledNode(t.node, _alike(function.results[k])), [self.tensors.get(self.flow.of(t.node)), t])
 
-    def _state(self, node: Node, sharding: TensorSharding, reason: str, source: str) -> None:
-        """A sharding that is given; the first one of a class counts."""
-        value = self.flow.of(node)
-        t = self.tensors.get(value)
-        if t is None or value in self.reasons:
-            return
-        self.reasons[value] = reason
+    def _operand(self, user: Node, operand: Node) -> _Tensor | None:
+        found = self.tensors.get(self.flow.of(operand))
+        if makes_constants(operand) and operand not in self.plan.values and isinstance(operand.type, TensorType):
+            return _fresh(operand, operand.type.shape)
+        return found
+
+    def _state(self, t: _Tensor, sharding: TensorSharding, reason: str, source: str) -> None:
+        """A sharding that is given."""
+        t.reason = reason
         t.taboo = frozenset(self.mesh.atoms((*sharding.replicated, *sharding.unreduced)))
         for k, d in enumerate(sharding.dims):
             atoms = self.mesh.atoms(d.axes)
-            self.origins.setdefault(value, {}).update((a, AxisOrigin(source)) for a in atoms)
+            t.origins.update((a, AxisOrigin(source)) for a in atoms)
             t.is_open[k] = d.open
             if d.priority:
                 t.pending[k] = d.priority, atoms
@@ -132,90 +157,53 @@ class _Propagation:
 
     def result(self) -> Plan:
         """Propagates to the fixed point."""
-        priorities = sorted({p for t in self.tensors.values() for p, _ in t.pending.values()} | {0})
-        first = [s for s in self.steps if s.passes_through]
-        for priority in priorities:
-            for t in self.tensors.values():
+        every = [*self.tensors.values(), *self.results.values()]
+        for priority in sorted({p for t in every for p, _ in t.pending.values()} | {0}):
+            for t in every:
                 for k in [k for k, (p, _) in t.pending.items() if p <= priority]:
                     t.dims[k] = t.pending.pop(k)[1]
-            for steps in (first, self.steps):
+            for level in range(1, len(SCHEDULE) + 1):
                 for is_aggressive in (False, True):
-                    self._until_fixed(steps, is_aggressive)
-        values = {n: self._sharding(self.flow.of(n)) for n in self.flow.tensors() if self.flow.of(n) in self.tensors}
-        reasons = {n: self.reasons[v] for n in values if (v := self.flow.of(n)) in self.reasons and values[n].is_split}
-        origins = {n: {a: o for a in self.mesh.atoms(a for axes in values[n].axes for a in axes) if (o := found.get(a))}
-                   for n in values if (found := self.origins.get(self.flow.of(n)))}
-        given = frozenset(self.plan.values)
-        return Plan(self.mesh, self.function, values, self.plan.results, reasons, given, origins)
+                    self._until_fixed(level, is_aggressive)
+        found = {n: self.tensors[v] for n in self.flow.tensors() if (v := self.flow.of(n)) in self.tensors}
+        values = {n: self._sharding(t) for n, t in found.items()}
+        reasons = {n: t.reason for n, t in found.items() if t.reason and values[n].is_split}
+        origins = {n: {a: o for a in self.mesh.atoms(a for axes in values[n].axes for a in axes) if (o := t.origins.get(a))}
+                   for n, t in found.items() if t.origins}
+        results = {**self.plan.results, **{k: self._sharding(t) for k, t in self.results.items()}}
+        return Plan(self.mesh, self.function, values, results, reasons, frozenset(self.plan.values), origins)
 
-    def _sharding(self, value: Value) -> TensorSharding:
-        t = self.tensors[value]
+    @staticmethod
+    def _sharding(t: _Tensor) -> TensorSharding:
         return TensorSharding(tuple(DimSharding(merged(a), is_open) for a, is_open in zip(t.dims, t.is_open, strict=True)))
 
-    def _until_fixed(self, steps: Sequence[_Step], is_aggressive: bool) -> None:
-        while any([self._step(s, is_aggressive) for s in steps] + [self._step(s, is_aggressive) for s in reversed(steps)]):
-            pass
+    def _until_fixed(self, level: int, is_aggressive: bool) -> None:
+        """Until no step changes anything, of the operations of the first levels of the schedule."""
+        ways = [(s, {f: d for f in range(len(s.rule.sizes)) if (d := s.ruled.direction(f, level))}) for s in self.steps]
+        ways = [(s, allowed) for s, allowed in ways if allowed]
+        changed = True
+        while changed:
+            changed = any([self._step(s, w, is_aggressive) for s, w in (*ways, *reversed(ways))])  # noqa: C419, every one of them
 
-    def _step(self, step: _Step, is_aggressive: bool) -> bool:
+    def _step(self, step: _Step, allowed: Mapping[int, Direction], is_aggressive: bool) -> bool:
         """Whether one node changed the sharding of any of its tensors."""
-        found = [self.tensors.get(v) for v in step.values]
-        seen = [None if t is None else self._projected(m, t, step.rule) for m, t in zip(step.rule.tensors, found, strict=True)]
+        seen = [None if t is None else _projected(m, t, step.rule) for m, t in zip(step.rule.tensors, step.tensors, strict=True)]
         changed = False
-        for f in self._factor_order(step, found, seen):
-            axes = _agreed(f, [p for p in seen if p])
+        for f in step.factor_order(seen):
+            if f not in allowed:
+                continue
+            axes = step.agreed(f, seen, allowed[f])
             if not is_aggressive:
                 axes = _before(axes, frozenset().union(*(p.others(f) for p in seen if p)))
-            if not axes:
-                continue
-            for k, (t, p) in enumerate(zip(found, seen, strict=True)):
-                if t is None or p is None or f not in p.factors or len(axes) <= len(p.factors[f]):
+            for k in step.targets(allowed[f]) if axes else ():
+                t, p = step.tensors[k], seen[k]
+                if t is None or p is None or f not in p.factors:
                     continue
-                mine = _before(axes, p.others(f) | t.taboo)
-                if len(mine) > len(p.factors[f]) and self._extend(step, k, t, f, mine, p):
-                    seen[k] = self._projected(step.rule.tensors[k], t, step.rule)
+                mine = _before(step.through_results(k, f, axes, seen), p.others(f) | t.forbidden)
+                if len(mine) > len(p.factors[f]) and step.extend(k, f, mine, p):
+                    seen[k] = _projected(step.rule.tensors[k], t, step.rule)
                     changed = True
         return changed
-
-    @staticmethod
-    def _projected(mapped: Mapped, t: _Tensor, rule: FactorRule) -> Projection:
-        return Projection(project(mapped, t.dims, rule.sizes), frozenset(a for dim in t.dims for a in dim))
-
-    @staticmethod
-    def _factor_order(step: _Step, found: Sequence[_Tensor | None], seen: Sequence[Projection | None]) -> list[int]:
-        """Factors of the largest tensors that are split along them first."""
-        weight = dict.fromkeys(range(len(step.rule.sizes)), 0)
-        for t, p in zip(found, seen, strict=True):
-            if t and p:
-                for f, axes in p.factors.items():
-                    if axes:
-                        weight[f] = max(weight[f], t.size)
-        return sorted((f for f, w in weight.items() if w and f not in step.rule.blocked), key=lambda f: (-weight[f], f))
-
-    def _extend(self, step: _Step, k: int, t: _Tensor, factor: int, axes: Atoms, p: Projection) -> bool:
-        """Writes the axes of a factor to the dimension of a tensor; whether that is open and can say it."""
-        mapped = step.rule.tensors[k]
-        dim = next(d for d, factors in enumerate(mapped) if factor in factors)
-        if not t.is_open[dim] or dim in t.pending:
-            return False
-        after = assemble(mapped[dim], {**p.factors, factor: axes}, step.rule.sizes)
-        before = t.dims[dim]
-        if len(after) <= len(before) or after[: len(before)] != before:
-            return False
-        t.dims[dim] = after
-        self._remember(step, k, factor, after[len(before) :])
-        self.reasons.setdefault(step.values[k], f"from {step.node.op.name} {step.node.name}".rstrip())
-        return True
-
-
-    def _remember(self, step: _Step, k: int, factor: int, added: Atoms) -> None:
-        """Where axes came from: another tensor of the node that has them."""
-        mine = self.origins.setdefault(step.values[k], {})
-        for a in added:
-            for j, value in enumerate(step.values):
-                known = self.origins.get(value, {}).get(a)
-                if j != k and known is not None and any(a in dim for dim in self.tensors[value].dims):
-                    mine[a] = AxisOrigin(known.source, step.node, letter(factor), value[0])
-                    break
 
 
 def _source(node: Node) -> str:
@@ -250,31 +238,87 @@ def _before(axes: Atoms, forbidden: frozenset[AxisRef]) -> Atoms:
 
 @dataclass(frozen=True)
 class _Step:
-    """One node with its rule and the classes of its tensors."""
+    """One node with its rule, and its tensors, operands first."""
 
-    node: Node
-    rule: FactorRule
-    operands: Sequence[Value]
-    results: Sequence[Value]
+    ruled: RuledNode
+    tensors: Sequence[_Tensor | None]
 
     @property
-    def values(self) -> tuple[Value, ...]:
-        return (*self.operands, *self.results)
+    def rule(self) -> FactorRule:
+        """How the node is split."""
+        return self.ruled.rule
 
-    @property
-    def passes_through(self) -> bool:
-        """Whether every factor is in all tensors that have dimensions, as of elementwise operations and reshapes."""
-        tensors = [{f for dim in t for f in dim} for t in self.rule.tensors if t]
-        return all(t == tensors[0] for t in tensors)
+    def targets(self, direction: Direction) -> Iterator[int]:
+        """The tensors that are extended, results first."""
+        count = len(self.rule.operands)
+        if direction & Direction.FORWARD:
+            yield from range(count, len(self.tensors))
+        if direction & Direction.BACKWARD:
+            yield from range(count)
+
+    def agreed(self, factor: int, seen: Sequence[Projection | None], direction: Direction) -> Atoms:
+        """The longest axes of the factor that all tensors agree on; in one direction, those that they come from have."""
+        axes = _agreed(factor, [p for p in seen if p])
+        if direction == Direction.BOTH:
+            return axes
+        count = len(self.rule.operands)
+        source = seen[:count] if direction == Direction.FORWARD else seen[count:]
+        return axes[: max((_shared(axes, p.factors[factor]) for p in source if p and factor in p.factors), default=0)]
+
+    def through_results(self, k: int, factor: int, axes: Atoms, seen: Sequence[Projection | None]) -> Atoms:
+        """What of the axes an operand may have: they go from operand to operand through results, where these have the factor."""
+        count = len(self.rule.operands)
+        found = [_shared(axes, p.factors[factor]) for p in seen[count:] if p and factor in p.factors]
+        return axes[: max(found)] if k < count and found else axes
+
+    def factor_order(self, seen: Sequence[Projection | None]) -> list[int]:
+        """Factors of the largest tensors that are split along them first."""
+        weight = dict.fromkeys(range(len(self.rule.sizes)), -1)
+        for t, p in zip(self.tensors, seen, strict=True):
+            if t and p:
+                for f, axes in p.factors.items():
+                    if axes:
+                        weight[f] = max(weight[f], t.size)
+        return sorted((f for f, w in weight.items() if w >= 0 and f not in self.rule.blocked), key=lambda f: (-weight[f], f))
+
+    def extend(self, k: int, factor: int, axes: Atoms, p: Projection) -> bool:
+        """Writes the axes of a factor to the dimension of a tensor; whether that is open and can say it."""
+        mapped, t = self.rule.tensors[k], self.tensors[k]
+        assert t is not None
+        dim = next(d for d, factors in enumerate(mapped) if factor in factors)
+        if not t.is_open[dim] or dim in t.pending:
+            return False
+        after = assemble(mapped[dim], {**p.factors, factor: axes}, self.rule.sizes)
+        before = t.dims[dim]
+        if len(after) <= len(before) or after[: len(before)] != before:
+            return False
+        t.dims[dim] = after
+        self._remember(k, factor, after[len(before) :])
+        node = self.ruled.node
+        t.reason = t.reason or f"from {node.op.name} {node.name}".rstrip()
+        return True
+
+    def _remember(self, k: int, factor: int, added: Atoms) -> None:
+        """Where axes came from: another tensor of the node that has them."""
+        mine = self.tensors[k]
+        assert mine is not None
+        for a in added:
+            for j, other in enumerate(self.tensors):
+                if j != k and other and a in other.origins and any(a in dim for dim in other.dims):
+                    mine.origins[a] = AxisOrigin(other.origins[a].source, self.ruled.node, letter(factor), other.node)
+                    break
 
 
-def _ruled(function: Function) -> Iterable[tuple[Node, FactorRule]]:
-    for node in function.nodes:
-        if node.op not in CARRIERS and (rule := factor_rule(node)) is not None:
-            yield node, rule
+def _alike(node: Node) -> FactorRule:
+    """The rule of what passes a value on as it is."""
+    shape = result_shapes(node)[0]
+    mapped = tuple((k,) for k in range(len(shape)))
+    return FactorRule((mapped,), (mapped,), shape)
 
 
-def _fresh(shape: tuple[int, ...]) -> _Tensor:
-    return _Tensor([()] * len(shape), [True] * len(shape), size=math.prod(shape))
+def _projected(mapped: Mapped, t: _Tensor, rule: FactorRule) -> Projection:
+    return Projection(project(mapped, t.dims, rule.sizes), frozenset(a for dim in t.dims for a in dim))
 
 
+def _fresh(node: Node, shape: tuple[int, ...]) -> _Tensor:
+    return _Tensor(node, [()] * len(shape), [True] * len(shape), size=math.prod(shape))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.factor_rule import POINTWISE, FactorRule, Partitioning
+from deepx_graph.ir.structure import PARAM
 from deepx_graph.types import TensorType, TupleType
 
 
@@ -20,6 +21,11 @@ def factor_rule(node: Node) -> FactorRule | None:
     if found is None or not all(map(_is_static, (node, *node.inputs))):
         return None
     return found.rule(node)
+
+
+def makes_constants(node: Node) -> bool:
+    """Whether the node has no operands and is no parameter: each device can make of it what each user needs."""
+    return not node.inputs and node.op is not PARAM and isinstance(node.type, TensorType) and node.op.total
 
 
 def _is_static(node: Node) -> bool:

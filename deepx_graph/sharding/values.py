@@ -1,4 +1,5 @@
-"""The tensors of a function that must lie alike: what flows through loops, branches and tuples is one value.
+"""The tensors of a function that must lie alike: what flows through loops, branches and tuples is one value, and so are
+those that a program puts into one group.
 
 Shardy calls these data-flow edges. In each class are {start, variable, next, end} of a loop variable, {value of each branch, phi}
 of a branch, and an item of a tuple with what was put there.
@@ -13,6 +14,9 @@ from deepx_graph.types import TensorType, TupleType
 Value = tuple[Node, int]
 """Result k of a node."""
 
+GROUP = "sharding_group"
+"""The note with the number of the group of values, which lie alike, that a value belongs to."""
+
 
 class DataFlow:
     """The classes of the tensors of a function."""
@@ -20,6 +24,7 @@ class DataFlow:
     def __init__(self, function: Function) -> None:
         self._parent: dict[Value, Value] = {}
         self.function = function
+        groups: dict[str, Value] = {}
         for node in function.nodes:
             if node.op is PROJ:
                 self._join((node, 0), self._item(node.inputs[0], index_of(node)))
@@ -35,6 +40,9 @@ class DataFlow:
                 for k, (first, after) in enumerate(zip(begin.inputs, node.inputs[2:], strict=True)):
                     self._join((first, 0), (begin, k))
                     self._join((after, 0), (begin, k))
+            elif (group := dict(node.origin.notes).get(GROUP)) is not None:
+                self._join((node.inputs[0], 0), groups.setdefault(group, (node, 0)))
+                self._join((node, 0), groups[group])
 
     def _join_phi(self, node: Node) -> None:
         source, k = node.inputs[0], index_of(node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -145,7 +146,8 @@ def _index_select(node: Node) -> FactorRule:
 def _sort(node: Node) -> FactorRule:
     r = RuleBuilder(node)
     for k, size in enumerate(r.results[0]):
-        r.factor(size, [k] * len(r.operands), [k] * len(r.results), *["replicated"] * (k == node.attr("dimension")))
+        kinds = ["replicated", *["blocked"] * (size == math.prod(r.results[0]))] if k == node.attr("dimension") else []
+        r.factor(size, [k] * len(r.operands), [k] * len(r.results), *kinds)
     return r.rule()
 
 

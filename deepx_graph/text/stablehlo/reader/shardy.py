@@ -14,10 +14,13 @@ from deepx_graph import ops
 from deepx_graph.errors import ParseError
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.sharding.annotations import CONSTRAINT
 from deepx_graph.sharding.manual import IN, OUT, ROLE
 from deepx_graph.sharding.mesh import Axes, Mesh, count_of
 from deepx_graph.sharding.mesh import split as split_along
 from deepx_graph.sharding.notation import read_annotation
+from deepx_graph.sharding.priorities import BARRIER
+from deepx_graph.sharding.values import GROUP
 from deepx_graph.text.stablehlo.reader.context import OperationContext
 from deepx_graph.text.stablehlo.reader.shardy_forms import COLLECTIVES
 from deepx_graph.types import STATE, as_tensor
@@ -37,24 +40,24 @@ def _noted(c: OperationContext, x: Node, role: str, *notes: tuple[str, str]) -> 
 def sharding_constraint(c: OperationContext) -> list[Node]:
     """The operand: where its parts lie does not change it. The constraint is kept as a note."""
     said = c.op.extra.get("form") or c.word("sharding", "out_sharding", default="").removeprefix("#sdy.sharding")
-    return [_noted(c, c.inputs[0], "sharding_constraint", ("constraint", f"#sdy.sharding{said}"))]
+    return [_noted(c, c.inputs[0], "sharding_constraint", (CONSTRAINT, f"#sdy.sharding{said}"))]
 
 
 def _barrier(c: OperationContext) -> list[Node]:
     """The operand; shardings are propagated over it in the directions named alone."""
-    return [_noted(c, c.inputs[0], "propagation_barrier", ("propagation_barrier", c.word("allowed_direction", default="NONE")))]
+    return [_noted(c, c.inputs[0], "propagation_barrier", (BARRIER, c.word("allowed_direction", default="NONE")))]
 
 
 def _edge(c: OperationContext) -> list[Node]:
     """What flows along a data-flow edge, with the sharding of all that does."""
     said = c.op.extra.get("form") or c.word("sharding", default="").removeprefix("#sdy.sharding")
-    return [_noted(c, c.inputs[0], "data_flow_edge", *([("constraint", f"#sdy.sharding{said}")] if said else []))]
+    return [_noted(c, c.inputs[0], "data_flow_edge", *([(CONSTRAINT, f"#sdy.sharding{said}")] if said else []))]
 
 
 def _group(c: OperationContext) -> list[Node]:
     """Nothing; the value is from here on one that lies as all of its group do."""
     name = c.op.operands[0][0]
-    c.scope[name] = _noted(c, c.inputs[0], "sharding_group", ("sharding_group", str(c.number("group_id", default=0))))
+    c.scope[name] = _noted(c, c.inputs[0], "sharding_group", (GROUP, str(c.number("group_id", default=0))))
     return []
 
 
@@ -64,7 +67,7 @@ def _named_computation(c: OperationContext) -> list[Node]:
         texts = re.findall(r"<@[^>]*>", c.op.extra.get(word, ""))
         if len(texts) != len(values):
             return list(values)
-        notes = [("constraint", f"#sdy.sharding{t}") for t in texts]
+        notes = [(CONSTRAINT, f"#sdy.sharding{t}") for t in texts]
         return [_noted(c, x, "sharding_constraint", note) for x, note in zip(values, notes, strict=True)]
 
     return said(c.region(0, said(c.inputs, "in_shardings")), "out_shardings")

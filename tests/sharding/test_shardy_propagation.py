@@ -1,0 +1,125 @@
+"""Propagation beside Shardy's: the functions of its own tests, and random programs, by our rules and by the passes of jaxlib."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import deepx_graph as dx
+from deepx_graph import ops
+from deepx_graph.errors import DeepxGraphError
+from deepx_graph.ir import Function, Node
+from deepx_graph.sharding.annotations import stated_plan
+from deepx_graph.sharding.plan import Plan
+from deepx_graph.sharding.propagate import propagate
+from deepx_graph.sharding.rules import makes_constants
+from deepx_graph.sharding.values import CARRIERS
+from deepx_graph.types import TensorType
+from tests.support.jax_oracle import VARIABLE
+from tests.support.paths import SHARED
+from tests.support.shardy_oracle import PROPAGATION, PROPAGATION_ALONE, ask
+
+SUITE = SHARED / "suites" / "shardy" / "transforms"
+TEXTS = sorted([*SUITE.glob("propagation/**/*.mlir"), *SUITE.glob("export/test/insert_explicit_reshards/*.mlir"),
+                SUITE / "export/test/insert_explicit_reshards.mlir"])
+
+DIFFERENT = {
+    "a value on one device of a mesh": {"maximal_mesh_not_replaced", "do_not_propagate_along_maximal_mesh"},
+    "slices at computed positions are not gone through first": {"defer_forward_propagation_for_multi_use_dynamic_slice"},
+    "a value is put into a group after its last use, or members of a group disagree": {
+        "sharding_group_on_value_with_sharding_constraint",
+        "add_extra_sharding_constraint_for_incompatible_group_member_shardings"},
+    "a chain of constraints is not put before other users of a value": {"apply_multiple_sharding_constraints_on_operands"},
+    "what comes into a branch has a sharding of its own there": {
+        "case_single_result_func_args_conflict", "case_single_result_func_first_sharding_best_ignored",
+        "case_multiple_results_different_sharding", "case_multiple_dim_most_compatible",
+        "case_multiple_results_different_sharding_conflicts", "case_closed_sharding", "case_propagate_from_case_op_result"},
+    "nothing is propagated into and out of computations by hand": {
+        "free_axis_on_own_dim_from_outside", "dont_propagate_into_out_sharding_closed_dim_from_outside", "manual_computation",
+        "do_not_propagate_manual_axes_to_manual_computation", "manual_computation_shardings_with_priority",
+        "manual_computation_sharding_with_low_priority"},
+}
+"""The functions that come out in another way, by cause."""
+
+LEFT_OUT = (*CARRIERS, ops.identity, ops.slice_, ops.concatenate)
+"""What is an operation of its own on one side alone: edges of data flow, constraints, the ends of computations by hand."""
+
+
+def functions(path: Path) -> Iterator[tuple[str, str]]:
+    """Each function of a file that calls none, with the meshes of its part."""
+    for part in re.split(r"^// -----.*$", path.read_text(encoding="utf-8"), flags=re.M):
+        meshes = "\n".join(re.findall(r"^sdy\.mesh.*$", part, flags=re.M))
+        for text in re.split(r"^(?=func\.func)", part, flags=re.M)[1:]:
+            if "call @" not in text:
+                yield re.findall(r"@([\w.$\-]+)", text)[0], f"{meshes}\n{text}"
+
+
+def pipeline_of(text: str) -> str:
+    return PROPAGATION_ALONE if "sdy.data_flow_edge" in text else PROPAGATION
+
+
+def loaded(text: str) -> tuple[Function, Plan | None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = dx.loads(text, "stablehlo")
+    return module.entry, stated_plan(module)
+
+
+def compared(function: Function) -> list[Node]:
+    """The nodes that both sides have: no constants, which Shardy copies for each use, and nothing that it inserts."""
+    constant: set[Node] = set()
+    for node in function.nodes:
+        if makes_constants(node) or (node.inputs and all(i in constant for i in node.inputs)):
+            constant.add(node)
+    return [n for n in function.nodes if isinstance(n.type, TensorType) and n.op not in LEFT_OUT and n not in constant]
+
+
+def differences(ours: Plan, theirs: Plan | None, after: Function) -> list[str] | None:
+    """The values that lie in another way; None where the two programs are not the same."""
+    mine, other = compared(ours.function), compared(after)
+    if [n.op for n in mine] != [n.op for n in other]:
+        return None
+    found = []
+    for a, b in zip(mine, other, strict=True):
+        here = [ours.mesh.atoms(axes) for axes in ours.values[a].axes] if a in ours.values else []
+        stated = theirs.values.get(b) if theirs else None
+        there = [ours.mesh.atoms(axes) for axes in stated.axes] if stated else [()] * len(here)
+        if here != there:
+            found.append(f"{a.op.name} {a.name}: {here} and not {there}")
+    return found
+
+
+def verdict(before: str, after: str | None) -> str:
+    """What becomes of one text: `equal`, `different: ...`, or why it is not compared."""
+    if after is None:
+        return "refused by jaxlib"
+    try:
+        _, plan = loaded(before)
+        if plan is None:
+            return "nothing stated"
+        found = differences(propagate(plan), *reversed(loaded(after)))
+    except DeepxGraphError as e:
+        return f"refused: {e.diagnostics[0].message}"
+    return "another structure" if found is None else f"different: {found}" if found else "equal"
+
+
+needs_jaxlib = pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no Python with jaxlib")
+
+
+@needs_jaxlib
+@pytest.mark.conformance
+@pytest.mark.skipif(not SUITE.exists(), reason="Shardy's tests are not beside the checkout")
+def test_shardys_tests_come_out_as_there() -> None:
+    texts = {f"{path.stem}:{k}:{name}": text for path in TEXTS for k, (name, text) in enumerate(functions(path))}
+    answers = ask({key: (pipeline_of(text), text) for key, text in texts.items()})
+    found = {key: verdict(text, answers[key]) for key, text in texts.items()}
+    for key, said in found.items():
+        print(said.partition(":")[0].ljust(20), key, said.partition(":")[2])
+    known = set().union(*DIFFERENT.values())
+    assert {key: said for key, said in found.items() if said.startswith("different") and key.split(":")[2] not in known} == {}
+    assert list(found.values()).count("equal") >= 340

@@ -14,6 +14,7 @@ from deepx_graph.ir import Node
 from deepx_graph.ir.structure import TUPLE
 from deepx_graph.literal import Array, Literal
 from deepx_graph.ops.known import NotKnown
+from deepx_graph.ops.known_sizes import known_sizes
 from deepx_graph.text.common.known_steps import KnownSteps
 from deepx_graph.text.common.steps import axis_of
 from deepx_graph.text.onnx.schema import GraphProto, NodeProto
@@ -119,6 +120,13 @@ class NodeContext(KnownSteps):
         if found.dtype.kind not in "iu" or found.size > 1 << 20:
             raise InferError(f"operand {k} is {an(self.type(k))}", operand=k, expected="a few integers")
         return tuple(int(v) for v in found.reshape(-1))
+
+    def sizes_at(self, k: int) -> Dims:
+        """Operand k as sizes, symbols of types among them. Raises NotKnown."""
+        found = known_sizes(self.node(k), self.values)
+        if found is None or None in found:
+            return self.ints_at(k)
+        return found  # type: ignore[return-value]
 
     def number_at(self, k: int) -> Any:
         """Operand k, one number. Raises NotKnown."""

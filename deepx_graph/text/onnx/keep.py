@@ -22,7 +22,8 @@ from deepx_graph.literal import Literal
 from deepx_graph.text.common.protobuf_writer import encode
 from deepx_graph.text.onnx.printer.values import tensor_of
 from deepx_graph.text.onnx.schema import SCHEMA, AttributeProto, GraphProto, NodeProto
-from deepx_graph.types import TupleType, Type, is_static, nbytes
+from deepx_graph.text.onnx.scope import domain_of
+from deepx_graph.types import Dims, TensorType, TupleType, Type, is_static, nbytes
 
 if TYPE_CHECKING:
     from deepx_graph.text.onnx.context import Value
@@ -64,6 +65,7 @@ class KeptOperators:
         if self._fold(node, origin, inputs, results):
             return
         operands = {n: None if v is None else self.find(v) for n, v in inputs.items()}
+        operands |= self._stated(node, origin, inputs, results)
         if any(o is None and inputs[n] is not None for n, o in operands.items()):
             return  # it depends on what a loop around it counts: the loop is kept, with all that is in it
         flat = list(dict.fromkeys(o for o in operands.values() if o is not None))
@@ -79,6 +81,24 @@ class KeptOperators:
             value = made if len(types) == 1 else self._builder.proj(made, k)
             if r is not None and (since < self.count - 1 or self.find(r) is None or self._grows(r)):
                 self._found[r] = value
+
+    def _stated(self, node: NodeProto, origin: Origin, inputs: Mapping[str, Value], results: Sequence[Value]) -> dict[str, Node]:
+        """The operand that says the shape of the result, as a constant where that says the same."""
+        state = SHAPES.get(node.op_type) if domain_of(node.domain) == "" and len(node.inputs) > 1 else None
+        if state is None:
+            return {}
+        (x, name), (result, *_) = node.inputs[:2], results
+        given = inputs.get(name)
+        before, after = (v.type.dims if isinstance(v, Node) and isinstance(v.type, TensorType) else None
+                         for v in (inputs.get(x), result))
+        if not isinstance(given, Node) or given.op is CONSTANT or before is None or after is None or any(
+                a.name == "allowzero" and a.i for a in node.attributes):
+            return {}
+        shape = state(before, after)
+        if shape is None:
+            return {}
+        self._builder.origin = replace(origin, name=name)
+        return {name: self._builder.literal(Literal(np.asarray(shape, np.int64)))}
 
     def _grows(self, lowered: Value) -> bool:
         """Whether a value is a constant that an operator makes, which may take less room than it."""
@@ -104,6 +124,24 @@ class KeptOperators:
             self._builder.origin = replace(origin, name=name)
             self._found[r] = self._builder.literal(value)
         return True
+
+
+def _reshaped(before: Dims, after: Dims) -> list[int] | None:
+    """The shape that Reshape takes: a size that stays at its place is 0, one that nothing tells -1; None where there are more."""
+    made = [d if isinstance(d, int) else 0 if before[k : k + 1] == (d,) else -1 for k, d in enumerate(after)]
+    return None if made.count(-1) > 1 or 0 in after else made
+
+
+def _expanded(before: Dims, after: Dims) -> list[int] | None:
+    """The shape that Expand takes: a size that stays is 1; None where one is not known."""
+    wide = (1,) * (len(after) - len(before)) + before
+    if any(isinstance(d, str) and d != old for d, old in zip(after, wide, strict=True)):
+        return None
+    return [d if isinstance(d, int) else 1 for d in after]
+
+
+SHAPES: dict[str, Callable[[Dims, Dims], list[int] | None]] = {"Reshape": _reshaped, "Expand": _expanded}
+"""How operators whose second operand is a shape say that of their result as a constant, by the sizes before and after."""
 
 
 def _type_of(value: Value) -> Type:

@@ -44,16 +44,12 @@ def _size(c: NodeContext) -> Node:
     return c.constant(math.prod(c.shape()), I64)
 
 
-def sizes_at(c: NodeContext, k: int) -> tuple[int, ...]:
-    return c.ints_at(k)
-
-
 def _reshape(c: NodeContext) -> Node:
-    given = c.ints_at(1) if c.version >= 5 else c.ints("shape")
+    given = c.sizes_at(1) if c.version >= 5 else c.ints("shape")
     return c(ops.reshape, c.node(), shape=reshaped(c, given, c.flag("allowzero")))
 
 
-def reshaped(c: NodeContext, given: Sequence[int], allow_zero: bool) -> tuple[Dim, ...]:
+def reshaped(c: NodeContext, given: Sequence[Dim], allow_zero: bool) -> tuple[Dim, ...]:
     """The sizes that a shape with zeros, which copy, and one -1, which is what is left, stands for."""
     old = c.dims()
     made: list[Dim] = []
@@ -62,7 +58,7 @@ def reshaped(c: NodeContext, given: Sequence[int], allow_zero: bool) -> tuple[Di
             if k >= len(old):
                 raise InferError(f"the shape {list(given)} copies size {k} of {c.type()}")
             made.append(old[k])
-        elif d < -1:
+        elif isinstance(d, int) and d < -1:
             raise InferError(f"the shape {list(given)}", expected="sizes from 0, or one -1")
         else:
             made.append(d)
@@ -121,11 +117,11 @@ def _transpose(c: NodeContext) -> Node:
 
 
 def _expand(c: NodeContext) -> Node:
-    given = c.ints_at(1)
-    dims = joint_dims([c.dims(), given])
-    if any(isinstance(d, str) for d in c.dims()) and any(d != 1 for d in given):
-        c.shape()
-    return c.filled(c.node(), dims)
+    given = c.sizes_at(1)
+    for old, new in zip(reversed(c.dims()), reversed(given), strict=False):
+        if old != new and 1 not in (old, new) and (isinstance(old, str) or isinstance(new, str)):
+            raise NotKnown(f"whether the sizes {old} and {new} are equal is not known")
+    return c.filled(c.node(), joint_dims([c.dims(), given]))
 
 
 def _tile(c: NodeContext) -> Node:

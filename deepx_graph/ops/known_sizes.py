@@ -1,0 +1,106 @@
+"""Sizes as values: what is known of a vector of sizes where some of them are symbols of types.
+
+Programs with dynamic shapes take sizes from their operands, put them together and reshape by what they get. Such a vector is known
+as numbers and symbols: `[batch, 4, 16]`. Sizes are followed through operations that only move elements, by where these say that
+each element is from (`ir/place.py`), through conversions between integers, and through products.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.errors import InferError
+from deepx_graph.ir import Node
+from deepx_graph.ir.place import Integers, element
+from deepx_graph.literal import Array
+from deepx_graph.ops.math.elementwise import convert, multiply
+from deepx_graph.ops.tensor.layout import get_dimension_size
+from deepx_graph.types import Dim, TensorType, as_tensor, mul_dims
+
+MOST_SIZES, MOST_NODES = 64, 512
+"""Elements of a vector, and operations that it is made by: more are no sizes."""
+
+Known = Callable[[Node], Any]
+
+
+def known_sizes(node: Node, known: Known) -> tuple[Dim | None, ...] | None:
+    """The elements of an integer tensor as numbers, symbols, or None for one that is neither; None where nothing is known of it.
+
+    `known` gives the array of a node, or None.
+    """
+    found: dict[Node, Array | None] = {}
+    stack = [node]
+    while stack:
+        n = stack[-1]
+        waits = [] if n in found or not _may_be_sizes(n) or n.op is get_dimension_size else [
+            i for i in n.inputs if i not in found]
+        if n in found or not waits:
+            found.setdefault(n, _sizes(n, found, known))
+            stack.pop()
+        elif len(found) + len(stack) > MOST_NODES:
+            return None
+        else:
+            stack += waits
+    sizes = found[node]
+    return None if sizes is None else tuple(sizes.reshape(-1).tolist())
+
+
+def _may_be_sizes(node: Node) -> bool:
+    type = node.type
+    return isinstance(type, TensorType) and type.dtype.is_integer and type.is_static and type.size <= MOST_SIZES
+
+
+def _sizes(node: Node, found: Mapping[Node, Array | None], known: Known) -> Array | None:
+    """An array of numbers, symbols and None, of a node whose operands were looked at."""
+    if not _may_be_sizes(node):
+        return None
+    type = as_tensor(node.type)
+    if (value := known(node)) is not None:
+        return _objects([int(v) for v in np.asarray(value).reshape(-1)], type.shape)
+    if node.op is get_dimension_size:
+        dims = as_tensor(node.inputs[0].type).dims
+        return None if dims is None else _objects([dims[node.attr("dimension")]], ())
+    operands = [found.get(i) for i in node.inputs]
+    if node.op is convert:
+        return operands[0]
+    if node.op is multiply and all(o is not None for o in operands):
+        pairs = np.broadcast(*operands)  # type: ignore[arg-type]
+        return _objects([_product(p) for p in pairs], pairs.shape)
+    if node.op.place is None:
+        return None
+    return _moved(node, operands)
+
+
+def _product(factors: Sequence[Dim | None]) -> Dim | None:
+    try:
+        return None if None in factors else mul_dims(factors)  # type: ignore[arg-type]
+    except InferError:
+        return None
+
+
+def _moved(node: Node, operands: Sequence[Array | None]) -> Array | None:
+    """The elements of an operation that only moves them; None where it takes subscripts from what is no number."""
+    shapes = [as_tensor(i.type).dims for i in node.inputs]
+    if any(s is None or not all(isinstance(d, int) for d in s) for s in shapes):
+        return None
+    assert node.op.place is not None
+    arithmetic = Integers([_objects([], (0,)) if o is None else o for o in operands])
+    shape, made = as_tensor(node.type).shape, list[Dim | None]()
+    try:
+        for at in itertools.product(*map(range, shape)):
+            place = element(node.op.place(arithmetic, shapes, node.attrs, at))  # type: ignore[arg-type]
+            operand = operands[place.operand]
+            made.append(None if operand is None else operand[tuple(place.index)])
+    except (LookupError, TypeError, ValueError):
+        return None
+    return _objects(made, shape)
+
+
+def _objects(values: Sequence[Dim | None], shape: tuple[int, ...]) -> Array:
+    made = np.empty(len(values), object)
+    made[:] = values
+    return made.reshape(shape)

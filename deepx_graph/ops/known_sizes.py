@@ -2,7 +2,8 @@
 
 Programs with dynamic shapes take sizes from their operands, put them together and reshape by what they get. Such a vector is known
 as numbers and symbols: `[batch, 4, 16]`. Sizes are followed through operations that only move elements, by where these say that
-each element is from (`ir/place.py`), through conversions between integers, and through products.
+each element is from (`ir/place.py`), through conversions between integers, and through products; what is computed of numbers alone
+is a number.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Node
+from deepx_graph.ir.evaluation import evaluation
 from deepx_graph.ir.place import Integers, element
 from deepx_graph.literal import Array
 from deepx_graph.ops.math.elementwise import convert, multiply
@@ -49,6 +51,18 @@ def known_sizes(node: Node, known: Known) -> tuple[Dim | None, ...] | None:
     return None if sizes is None else tuple(sizes.reshape(-1).tolist())
 
 
+def known_array(node: Node, known: Known) -> Array | None:
+    """The array of a node: as `known` gives it, or of sizes that are all numbers; None where neither says it."""
+    value = known(node)
+    if value is not None or not _may_be_sizes(node):
+        return None if value is None else np.asarray(value)
+    sizes = known_sizes(node, known)
+    if sizes is None or not all(isinstance(d, int) for d in sizes):
+        return None
+    type = as_tensor(node.type)
+    return np.asarray(sizes, type.dtype.np).reshape(type.shape)
+
+
 def _may_be_sizes(node: Node) -> bool:
     type = node.type
     return isinstance(type, TensorType) and type.dtype.is_integer and type.is_static and type.size <= MOST_SIZES
@@ -70,9 +84,20 @@ def _sizes(node: Node, found: Mapping[Node, Array | None], known: Known) -> Arra
     if node.op is multiply and all(o is not None for o in operands):
         pairs = np.broadcast(*operands)  # type: ignore[arg-type]
         return _objects([_product(p) for p in pairs], pairs.shape)
-    if node.op.place is None:
+    if node.op.place is not None:
+        return _moved(node, operands)
+    return _evaluated(node, operands)
+
+
+def _evaluated(node: Node, operands: Sequence[Array | None]) -> Array | None:
+    """The value of an operation on numbers alone."""
+    if not operands or node.op.eval is None or not node.op.foldable or any(
+            o is None or not all(isinstance(v, int) for v in o.reshape(-1).tolist()) for o in operands):
         return None
-    return _moved(node, operands)
+    arrays = [np.asarray(o, as_tensor(i.type).dtype.np) for o, i in zip(operands, node.inputs, strict=True)]
+    with np.errstate(all="ignore"):
+        value = evaluation(node.op, node.attrs, node.type)(arrays)
+    return _objects([int(v) for v in np.asarray(value).reshape(-1)], as_tensor(node.type).shape)
 
 
 def _product(factors: Sequence[Dim | None]) -> Dim | None:

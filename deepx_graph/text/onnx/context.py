@@ -14,7 +14,7 @@ from deepx_graph.ir import Node
 from deepx_graph.ir.structure import TUPLE
 from deepx_graph.literal import Array, Literal
 from deepx_graph.ops.known import NotKnown
-from deepx_graph.ops.known_sizes import known_sizes
+from deepx_graph.ops.known_sizes import known_array, known_sizes
 from deepx_graph.text.common.known_steps import KnownSteps
 from deepx_graph.text.common.steps import axis_of
 from deepx_graph.text.onnx.schema import GraphProto, NodeProto
@@ -109,6 +109,11 @@ class NodeContext(KnownSteps):
         return self.static(self.dims(k), f"operand {k}")
 
     # --- values
+
+    def known(self, x: Node) -> Array:
+        """The value of a node; of a vector of sizes also where only other sizes are symbols. Raises NotKnown."""
+        found = known_array(x, self.values)
+        return super().known(x) if found is None else found
 
     def value(self, k: int) -> Array:
         """The value of operand k, which is an option as it were. Raises NotKnown."""

@@ -19,6 +19,7 @@ from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Node, Origin
 from deepx_graph.ir.structure import CONSTANT, PARAM, value_of
 from deepx_graph.literal import Literal
+from deepx_graph.ops.known_sizes import known_array
 from deepx_graph.text.common.protobuf_writer import encode
 from deepx_graph.text.onnx.printer.values import tensor_of
 from deepx_graph.text.onnx.schema import SCHEMA, AttributeProto, GraphProto, NodeProto
@@ -113,7 +114,7 @@ class KeptOperators:
         for r, name in zip(results, node.outputs, strict=False):
             if not isinstance(r, Node) or isinstance(r.type, TupleType) or not is_static(r.type) or nbytes(r.type) > 8 * room:
                 return False
-            found = value_of(r) if r.op is CONSTANT else self.known(r)
+            found = value_of(r) if r.op is CONSTANT else known_array(r, self.known)
             if found is None:
                 return False
             values.append(found if isinstance(found, Literal) else Literal(np.asarray(found)))

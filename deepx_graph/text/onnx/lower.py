@@ -30,6 +30,7 @@ from deepx_graph.text.onnx.schema import (
     NodeProto,
 )
 from deepx_graph.text.onnx.scope import UNKNOWN, GraphNames, captured, domain_of, filled, leaves_of, template_of, versions
+from deepx_graph.text.onnx.stand_ins import types_by_stand_ins
 from deepx_graph.text.onnx.values import dense, literal
 from deepx_graph.types import TupleType, Type, is_static
 
@@ -274,9 +275,19 @@ class OnnxGraphLowering:
         place = {x: k for k, x in enumerate(flat)}
         template = {n: template_of(v, place) for n, v in operands.items()}
         lowering = DeferredNode(self.whole, dict(self.opsets), self.bound, node, template)
-        made = self.b(ops.deferred, *flat, name=f"onnx.{node.op_type}", attributes=_shown(node), type=_unknown(node),
-                      language="onnx", lowering=lowering)
+        made = self.b(ops.deferred, *flat, name=f"onnx.{node.op_type}", attributes=_shown(node),
+                      type=self._type_of(node, lowering, flat), language="onnx", lowering=lowering)
         return [made] if len(node.outputs) == 1 else self.b.items(made)
+
+
+    def _type_of(self, node: NodeProto, lowering: DeferredNode, operands: Sequence[Node]) -> Type:
+        """The type of a deferred node; with symbols where the model is to be written back and they tell what shapes are made of."""
+        types = None
+        if self.kept is not None and not any(a.graph is not None or a.graphs for a in node.attributes):
+            types = types_by_stand_ins(lowering, operands, self.known)
+        if types is None or len(types) != len(node.outputs):
+            return _unknown(node)
+        return types[0] if len(types) == 1 else TupleType(types)
 
 
 @dataclass(frozen=True, eq=False)

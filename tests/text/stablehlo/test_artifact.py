@@ -13,8 +13,8 @@ from deepx_graph.errors import Source, UsageError, VerifyError
 from deepx_graph.ir import Module
 from deepx_graph.session.report.diff import diff
 from deepx_graph.text import decode_source, encode, open_source, read, write
-from deepx_graph.text.stablehlo.bytecode.artifact import signed, varint
 from deepx_graph.text.stablehlo.bytecode.bytes import ByteReader
+from deepx_graph.text.stablehlo.bytecode.encoding import signed, varint
 from deepx_graph.text.stablehlo.printer.legal import STABLEHLO_ALONE
 from deepx_graph.text.stablehlo.printer.module import write as write_text
 from tests.support.binary_corpus import VARIABLE

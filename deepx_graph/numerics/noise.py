@@ -72,13 +72,13 @@ def slacks(module: Module, inputs: Mapping[str, Any], outputs: Sequence[Array] |
         f = compile(module, engine=ObservedEngine(Nudge(k)), **options)
         moved = {name: _each(value, rng) for name, value in inputs.items()}
         for n, (want, got) in enumerate(zip(outputs, flatten(f(**moved)), strict=True)):
-            if want.dtype.kind not in "biu" and want.shape == np.shape(got):
+            if want.dtype.kind not in "biuO" and want.shape == np.shape(got):
                 spread[n] = _wider(spread[n], want, np.asarray(got))
     return [None if s is None else s * MARGIN for s in spread]
 
 
 def undecided(module: Module, inputs: Mapping[str, Any], outputs: Sequence[Array], *, max_bytes: int | None = None) -> list[Array]:
-    """For each output where rounding decides what it is: elements of integers and bools that changed in one of the runs.
+    """For each output where rounding decides what it is: elements of integers, bools and texts that changed in one run.
 
     Raises what compiling and running raise.
     """
@@ -88,7 +88,7 @@ def undecided(module: Module, inputs: Mapping[str, Any], outputs: Sequence[Array
         f = compile(module, engine=ObservedEngine(Nudge(k)), max_bytes=max_bytes)
         moved = {name: _each(value, rng) for name, value in inputs.items()}
         for n, (want, got) in enumerate(zip(outputs, flatten(f(**moved)), strict=True)):
-            if want.dtype.kind in "biu" and want.shape == np.shape(got):
+            if want.dtype.kind in "biuO" and want.shape == np.shape(got):
                 found[n] |= want != np.asarray(got)
     return found
 

@@ -100,7 +100,10 @@ SEA = "sea 1\nentry @main\nfunc public @main(%x: f32[3]) -> (%y: {kind}[3]) {{\n
   %y = compare GT, %x, %i {compare_type = "TOTALORDER"} : bool[3]"""), np.array([1.5, -2, 0.25], np.float32)),
     (SEA.format(kind="f32", line="""%c = constant dense<0.5> : f32[]
   %y = power %x, %c : f32[3]"""), np.array([-0.0, -np.inf, 2], np.float32)),
-], ids=["zeros of a minimum", "a sum of nothing", "ties in windows", "where gradients stop", "signs of NaN", "powers of a half"])
+    (SEA.format(kind="string", line="""%e = exponential %x : f32[3]
+  %y = number_to_string %e : string[3]"""), np.array([0.1, 0.3, 0.7], np.float32)),
+], ids=["zeros of a minimum", "a sum of nothing", "ties in windows", "where gradients stop", "signs of NaN", "powers of a half",
+        "texts"])
 def test_what_a_language_leaves_open_is_no_finding(text: str, x: np.ndarray) -> None:
     """ONNX has other operations for most of them."""
     module = dx.loads(text)

@@ -16,8 +16,7 @@ from deepx_graph.passes.interprocedural import inline
 from deepx_graph.session.fuzzing.mutation import mutated
 from deepx_graph.session.programs import Watch, optimise
 from deepx_graph.session.report.certificates import WriteCertificate
-from deepx_graph.validation.certificate import CertificateError, Certified, certify, chained, payloads_of
-from deepx_graph.validation.unfolding import same_once_unfolded
+from deepx_graph.validation.certificate import CertificateError, Certified, certify, chained, payloads_of, same_once_unfolded
 from tests.support.generate import random_inputs, random_module
 from tests.support.reference import evaluate, same
 from tests.support.wrong_rules import LOOP, planted, with_rules

@@ -19,7 +19,6 @@ from deepx_graph.ir import Module
 from deepx_graph.literal import Array
 from deepx_graph.numerics.noise import RUNS, Nudge, slacks, undecided
 from deepx_graph.numerics.observed import ObservedEngine, OperationBudget
-from deepx_graph.ops import stop_gradient
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.inputs import input_ports
@@ -225,7 +224,7 @@ def _finite(x: Array) -> Array:
 
 
 def _stops(module: Module) -> bool:
-    return any(n.op is stop_gradient for f in module.functions for n in f.nodes)
+    return any(n.op.stops_gradient for f in module.functions for n in f.nodes)
 
 
 def _without_ties(program: RandomProgram) -> RandomProgram:

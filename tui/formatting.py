@@ -102,7 +102,7 @@ def _nonfinite(facts: Facts, node: Node) -> Piece:
 
 
 def _sharding(facts: Facts, node: Node) -> Piece:
-    found = facts.shardings.get(node, "")
+    found = facts.shardings[node].text if node in facts.shardings else ""
     return found, "result" if '"' in found else "faint"
 
 

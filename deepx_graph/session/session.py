@@ -18,7 +18,7 @@ from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.passes.observer import Record, op_counts
 from deepx_graph.session.progress import Monitor, Reporting
-from deepx_graph.session.query.facts import Apart, Facts, Measured
+from deepx_graph.session.query.facts import Apart, Facts, Measured, PlacedValue
 from deepx_graph.session.query.language import Query, parse_query
 from deepx_graph.text import ReadOptions, open_source, read
 from deepx_graph.verify import verify
@@ -73,7 +73,7 @@ class Session:
         self.apart: Mapping[Node, Apart] = {}
         self.errors: Mapping[Node, float] = {}
         self.nonfinite: Mapping[Node, int] = {}
-        self.shardings: Mapping[Node, str] = {}
+        self.shardings: Mapping[Node, PlacedValue] = {}
         self.changes: Mapping[Node, str] = {}
         self._facts: dict[int, Facts] = {}  # by identity: functions that are alike have other nodes
         self._memory: dict[int, tuple[Function, Memory | None]] = {}

@@ -22,6 +22,7 @@ from deepx_graph.session.cluster.training import (
     training_program,
 )
 from deepx_graph.session.programs import optimise
+from deepx_graph.session.query.facts import PlacedValue
 from deepx_graph.session.report.collectives import mesh_figures
 from deepx_graph.sharding.annotations import needed_plan
 from deepx_graph.sharding.partition import partition
@@ -53,15 +54,15 @@ def planned(module: Module, text: str | None = None, name: str = "<plan>") -> tu
     return inlined, propagate(plan)
 
 
-def sharding_overlay(plan: Plan) -> dict[Node, tuple[str, str]]:
-    """For pictures: of each value that is split, its sharding and where that comes from, in words."""
+def placed_values(plan: Plan) -> dict[Node, PlacedValue]:
+    """How each value lies, and where that comes from."""
     labels = labels_of(plan.function)
     found = {}
     for node, sharding in plan.values.items():
-        if sharding.is_split:
-            first = next(iter(plan.origins.get(node, {}).values()), None)
-            by = f" by {first.by.op.name} '{labels[first.by]}'" if first and first.by else ""
-            found[node] = sharding.text(plan.mesh), f"from {first.source}{by}" if first else plan.reasons.get(node, "")
+        first = next(iter(plan.origins.get(node, {}).values()), None) if sharding.is_split else None
+        by = f" by {first.by.op.name} '{labels[first.by]}'" if first and first.by else ""
+        source = f"from {first.source}{by}" if first else plan.reasons.get(node, "") if sharding.is_split else ""
+        found[node] = PlacedValue(sharding.text(plan.mesh), source)
     return found
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.session.report.collectives import collective_rows, instead, mesh_figures
-from deepx_graph.session.sharded import given_plan, sharding_overlay
+from deepx_graph.session.sharded import given_plan, placed_values
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.propagate import propagate
 from deepx_graph.sharding.reasons import MeetingReason
@@ -62,7 +62,7 @@ def test_origins_are_named_as_shardy_does() -> None:
     plan = propagate(given)
     sources = {module.entry.params[k].name: {o.source for o in plan.origins[module.entry.params[k]].values()} for k in range(3)}
     assert sources == {"x": {"input: 0"}, "w1": {"input: 1"}, "w2": {"input: 1"}}
-    text, where = sharding_overlay(plan)[module.entry.params[2]]
+    text, where = placed_values(plan)[module.entry.params[2]]
     assert text == '[{"model", ?}, {?}]' and "input: 1 by dot_general" in where
 
 

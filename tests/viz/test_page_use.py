@@ -369,4 +369,5 @@ def test_shardings_are_colours_that_the_legend_names(browser: Browser, tmp_path:
     params = "panes[0].boxes.filter(b => b.box.kind === 'param')"
     boxes = browser.run(f"{params}.map(b => [b.box.title, b.g.querySelector('.shape').style.fill])")
     fills = dict(boxes)
+    assert browser.run("GRAPHS[0].nodes.filter(n => n.name === 'x').map(n => n.annotation)") == [["from input: 0"]]
     assert fills["x"] == colours['[{"a"}]'] != fills["y"] == colours["[{}]"]

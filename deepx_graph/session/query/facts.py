@@ -47,12 +47,19 @@ class Apart(NamedTuple):
     reason: str
 
 
+class PlacedValue(NamedTuple):
+    """How a value lies on the mesh, in Shardy's notation, and what that comes from; empty where it is whole on every device."""
+
+    text: str
+    source: str
+
+
 class Facts:
     """The facts of a function's nodes."""
 
     def __init__(self, function: Function, measured: Mapping[Node, Measured] | None = None,
                  apart: Mapping[Node, Apart] | None = None, errors: Mapping[Node, float] | None = None,
-                 shardings: Mapping[Node, str] | None = None, changes: Mapping[Node, str] | None = None,
+                 shardings: Mapping[Node, PlacedValue] | None = None, changes: Mapping[Node, str] | None = None,
                  nonfinite: Mapping[Node, int] | None = None) -> None:
         self.function = function
         self.measured: Mapping[Node, Measured] = measured or {}
@@ -61,7 +68,7 @@ class Facts:
         """What the rounding of each adds to the relative error of the outputs."""
         self.nonfinite: Mapping[Node, int] = nonfinite or {}
         """How many elements each makes NaN or infinite of finite ones."""
-        self.shardings: Mapping[Node, str] = shardings or {}
+        self.shardings: Mapping[Node, PlacedValue] = shardings or {}
         """How each value lies on a mesh, in Shardy's notation."""
         self.changes: Mapping[Node, str] = changes or {}
         """In what a node differs from its partner in another program, or that it has none."""
@@ -266,7 +273,9 @@ TEXTS: Mapping[str, TextField] = {
     "declined": TextField("why fusion keeps it apart from its readers (in a page made with --fusion)",
                           lambda facts, node: (facts.apart[node].reason,) if node in facts.apart else ()),
     "sharding": TextField("how its value lies on the mesh (with --plan)",
-                          lambda facts, node: (facts.shardings[node],) if node in facts.shardings else ()),
+                          lambda facts, node: facts.shardings[node][:1] if node in facts.shardings else ()),
+    "annotation": TextField("what the sharding of its value comes from (with --plan)",
+                            lambda facts, node: tuple(filter(None, facts.shardings.get(node, ())[1:]))),
     "function": TextField("the function that it is in", lambda facts, node: (facts.function.name,)),
 }
 

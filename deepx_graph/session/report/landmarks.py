@@ -16,12 +16,12 @@ import numpy as np
 
 from deepx_graph.analysis.name_scopes import ROOT, name_scopes
 from deepx_graph.analysis.work import flops
-from deepx_graph.errors import DeepxGraphError, LimitError, VerifyError, counted, printable
+from deepx_graph.errors import DeepxGraphError, VerifyError, counted, printable
 from deepx_graph.ir import Module, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.literal import Array
 from deepx_graph.numerics.double import widened
-from deepx_graph.numerics.observed import observe
+from deepx_graph.numerics.observed import OperationBudget, RunObserver, observe
 from deepx_graph.numerics.values import EvaluatedModule, ValueTable
 from deepx_graph.passes.pipeline import parse_pipeline, run_pipeline
 from deepx_graph.runtime.inputs import input_ports, output_ports
@@ -34,7 +34,7 @@ OPENED = "inline,unfuse,inline"
 RUNS = 2
 """Sets of inputs."""
 
-NODES, EVALUATIONS, FLOPS, BYTES = 20_000, 100_000, 3e8, 1 << 29
+NODES, OPERATIONS, FLOPS, BYTES = 20_000, 100_000, 3e8, 1 << 29
 """What a program may have, and what a run of it may cost, for its values to be looked at without being asked for."""
 
 DIGITS = 1e-6
@@ -108,23 +108,21 @@ def _cheap(module: Module) -> bool:
     return len(module.entry.nodes) <= NODES and sum(map(flops, module.entry.nodes)) <= FLOPS
 
 
-@dataclass
-class _Bounded(ValueTable):
-    """The values of a run that may compute so many nodes."""
+class _Bounded(RunObserver):
+    """The values of a run that may compute so much."""
 
-    left: int = EVALUATIONS
+    def __init__(self) -> None:
+        self.table, self.budget = ValueTable(), OperationBudget(OPERATIONS)
 
     def computed(self, node: Node, operands: Sequence[Any], result: Any) -> Any:
-        self.left -= 1
-        if self.left < 0:
-            raise LimitError(f"more than {EVALUATIONS:,} operations")
-        return super().computed(node, operands, result)
+        """Records a value. Raises LimitError where that is too much."""
+        return self.table.computed(node, operands, self.budget.computed(node, operands, result))
 
 
 def _evaluated(module: Module, inputs: Mapping[str, Any], seed: int) -> EvaluatedModule:
-    table = _Bounded()
-    observed = observe(module, inputs, table, seed=seed, max_bytes=BYTES)
-    return EvaluatedModule(observed.module, table, observed.outputs)
+    bounded = _Bounded()
+    observed = observe(module, inputs, bounded, seed=seed, max_bytes=BYTES)
+    return EvaluatedModule(observed.module, bounded.table, observed.outputs)
 
 
 def _compared(a: EvaluatedModule, b: EvaluatedModule) -> Landmarks:

@@ -127,6 +127,8 @@ def _cost(session: Session, function: Function, node: Node) -> Iterator[Entry]:
         place = facts.place(node)
         if place.loops or place.branches:
             yield Entry("inside", f"{place.loops} loops, {place.branches} branches")
+    if node in facts.shardings:
+        yield Entry("sharding", " ".join(filter(None, facts.shardings[node])))
     memory = session.memory(function, wait=False)
     life = memory.lives.get(node) if memory is not None else None
     if memory is not None and life is not None:

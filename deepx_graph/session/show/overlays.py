@@ -12,7 +12,7 @@ from deepx_graph.ir import Module
 from deepx_graph.numerics.nonfinite import explain_nonfinite
 from deepx_graph.numerics.rounding import explain_rounding
 from deepx_graph.session.session import Session
-from deepx_graph.session.sharded import plan_text, planned
+from deepx_graph.session.sharded import placed_values, plan_text, planned
 
 
 def rounded(module: Module, seed: int = 0) -> Session:
@@ -49,5 +49,5 @@ def split(module: Module, path: str) -> Session:
     """
     inlined, plan = planned(module, plan_text(path), path)
     session = Session(inlined)
-    session.shardings = {node: sharding.text(plan.mesh) for node, sharding in plan.values.items()}
+    session.shardings = placed_values(plan)
     return session

@@ -10,6 +10,7 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.ir import Module
+from deepx_graph.session.report.diff import pairs
 from deepx_graph.session.report.landmarks import landmarks
 from deepx_graph.session.report.meaning import Meaning, Sameness, compare_meaning
 from tests.support.cli_runner import Run
@@ -67,3 +68,10 @@ def test_what_values_tell_is_evidence_and_no_proof(tmp_path: Path, run: Run) -> 
     done = run("diff", str(tmp_path / "attention.onnx"), str(tmp_path / "attention_const.mlir"), "--json")
     assert done.json["verdict"] == "values" and done.code == 1, "only a proof, or --values, is success"
     assert [done.json["landmarks"]["outputs"], len(done.json["landmarks"]["first"])] == [True, 8]
+
+
+def test_operations_of_twins_are_paired_in_their_order() -> None:
+    a, b = twin("mlp.onnx"), twin("mlp_const.mlir")
+    found = pairs(a, b)
+    mine, theirs = ([n for n in m.entry.nodes if n.op.name in ("dot_general", "tanh", "exponential", "divide")] for m in (a, b))
+    assert [found.get(n) for n in mine] == theirs

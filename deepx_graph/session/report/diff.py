@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from typing import Any, Literal
 
 from deepx_graph.errors import TextReport, counted, printable
@@ -18,6 +19,9 @@ from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, PARAM
 
 Kind = Literal["removed", "added", "changed"]
 SIGNS: dict[Kind, str] = {"removed": "-", "added": "+", "changed": "~"}
+IN_ORDER_LIMIT = 2000
+"""Nodes left over that are paired by their order; more take too long."""
+
 ISOMORPHISM_LIMIT = 20_000
 """Nodes of a function above which equal numbers of equal subgraphs are enough to be called the same."""
 
@@ -96,7 +100,9 @@ def diff(a: Module, b: Module, *, commutative: bool = False) -> Difference:
 
 
 def pairs(a: Module, b: Module) -> dict[Node, Node]:
-    """Which node of `a` is which of `b`: nodes that compute the same, and those that only became another in the same place."""
+    """Which node of `a` is which of `b`: nodes that compute the same, those that only became another in the same place, and of what
+    is left operations of one kind and type in the same order, as two exporters of one model write them.
+    """
     numbers: dict[Any, int] = {}
     found: dict[Node, Node] = {}
     for f, g in _function_pairs(a, b):
@@ -104,6 +110,7 @@ def pairs(a: Module, b: Module) -> dict[Node, Node]:
             pairing = _Pairing(f, g, numbers)
             pairing.pair_equal()
             pairing.pair_rest()
+            pairing.pair_in_order()
             found.update(pairing.partner)
     return found
 
@@ -211,6 +218,16 @@ class _Pairing:
         for n in self.f.nodes:
             if there[self.number_f[n]]:
                 self.pair(n, there[self.number_f[n]].popleft())
+
+    def pair_in_order(self) -> None:
+        """Of what is left, the longest stretches of equal operations and types, one after another."""
+        left, right = [n for n in self.f.nodes if n not in self.partner], [n for n in self.g.nodes if n not in self.taken]
+        if max(len(left), len(right)) > IN_ORDER_LIMIT:
+            return
+        looks = ([(n.op.name, n.type) for n in side] for side in (left, right))
+        for a, b, size in SequenceMatcher(None, *looks, autojunk=False).get_matching_blocks():
+            for x, y in zip(left[a : a + size], right[b : b + size], strict=True):
+                self.pair(x, y)
 
     def pair_rest(self) -> None:
         """From results, parameters and equal names on: nodes of the same op, then their operands."""

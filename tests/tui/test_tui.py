@@ -385,6 +385,8 @@ async def test_a_second_file_is_compared_from_the_start(tmp_path: Path) -> None:
         other_list.focus()
         await press(pilot, "g", "j")
         assert app.selection.node is not None and app.selection.node.name == other_list.node.name
+        await press(pilot, "o")
+        assert app.lanes.overlay == other_list.overlay != "bytes", "costs stay comparable"
         await press(pilot, "7")
         assert "sine" in shown(pilot) and "exponential" in shown(pilot)
 

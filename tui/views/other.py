@@ -69,9 +69,12 @@ class OtherPane(Container, Follower):
         yield LaneList(id="other-list")
 
     def show(self, found: Paired) -> None:
-        """Shows another program."""
+        """Shows another program, with the same costs in its last column as the list beside it."""
+        rows, beside = self.query_one(LaneList), cast("Browser", self.app).lanes
+        if self.found is None:
+            self.watch(beside, "overlay", lambda name: setattr(rows, "overlay", name))
+            self.watch(rows, "overlay", lambda name: setattr(beside, "overlay", name), init=False)
         self.found = found
-        rows = self.query_one(LaneList)
         rows.matches = set(found.differing)
         rows.show_listing(found.session, found.listing)
         self.query_one("#other-title", Static).update(Text(f" {plain(os.path.basename(found.path), 40)}", "bold", no_wrap=True))

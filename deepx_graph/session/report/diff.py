@@ -224,8 +224,8 @@ class _Pairing:
         left, right = [n for n in self.f.nodes if n not in self.partner], [n for n in self.g.nodes if n not in self.taken]
         if max(len(left), len(right)) > IN_ORDER_LIMIT:
             return
-        looks = ([(n.op.name, n.type) for n in side] for side in (left, right))
-        for a, b, size in SequenceMatcher(None, *looks, autojunk=False).get_matching_blocks():
+        here, there = ([(n.op.name, n.type) for n in side] for side in (left, right))
+        for a, b, size in SequenceMatcher(a=here, b=there, autojunk=False).get_matching_blocks():
             for x, y in zip(left[a : a + size], right[b : b + size], strict=True):
                 self.pair(x, y)
 

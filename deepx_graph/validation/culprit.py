@@ -106,12 +106,13 @@ def departure(before: Module, after: Module, inputs: Mapping[str, Any], renamed:
 
     None where the values do not tell: of programs that differ by their devices, and where both sides are followed to their ends.
     """
-    first, second = (evaluate(_opened(m), given, seed=seed, max_bytes=max_bytes)
+    first, second = (evaluate(opened(m), given, seed=seed, max_bytes=max_bytes)
                      for m, given in ((before, inputs), (after, renamed)))
     return _Walk(first, second).run(output)
 
 
-def _opened(module: Module) -> Module:
+def opened(module: Module) -> Module:
+    """The module with the values that calls and kernels hide."""
     return run_pipeline(module, parse_pipeline(OPENED))
 
 

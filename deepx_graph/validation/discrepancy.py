@@ -71,6 +71,14 @@ def discrepancy(want: Array, got: Array, slack: Array | None = None, narrowest: 
     return _first(kind, where, want, got, exact=False)
 
 
+def beyond(want: Array, got: Array, slack: Array | None, narrowest: Any, allowed: Sequence[Kind] = HARMLESS) -> Array:
+    """The elements of arrays of one shape and element type that differ otherwise than is allowed."""
+    if want.dtype.kind in "biu" or not _is_float(want.dtype):
+        return np.asarray(want != got)
+    kinds = [where for kind, where in _kinds(want, got, slack, narrowest) if kind not in allowed]
+    return np.asarray(np.any(kinds, axis=0))
+
+
 def worst(found: Sequence[Discrepancy | None]) -> tuple[int, Discrepancy] | None:
     """The number of the output that differs most, with its difference; None where nothing differs."""
     differing = [(SEVERITY[d.kind], k, d) for k, d in enumerate(found) if d is not None]

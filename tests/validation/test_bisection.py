@@ -173,6 +173,25 @@ def test_what_the_machine_gave_tells_passes_from_code_generation() -> None:
     assert not bisect_stages("m", stages(SLICES, SLICES), Inputs(inputs), machine=[tuple(right)]).found
 
 
+def test_what_a_machine_may_do_is_no_finding() -> None:
+    small = "HloModule m\nENTRY e { x = f32[2] parameter(0)\n c = f32[2] constant({1e-20, 3})\n ROOT y = f32[2] multiply(x, c) }"
+    inputs = {"x": np.array([1e-20, 2.0], np.float32)}
+
+    def kind(text: str, inputs: dict[str, object], *machine: object) -> str:
+        return bisect_stages("m", stages(text, text), Inputs(inputs), machine=[tuple(machine)]).kind  # type: ignore[arg-type]
+
+    assert kind(small, inputs, np.array([0, 6], np.float32)).startswith("subnormal")
+    assert kind(small, inputs, np.array([0, 0], np.float32)) == "code generation", "6 is no subnormal number"
+    total = """HloModule m
+f { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT r = f32[] add(a, b) }
+ENTRY e { x = f32[4] parameter(0)\n z = f32[] constant(0)\n ROOT y = f32[] reduce(x, z), dimensions={0}, to_apply=f }"""
+    large = {"x": np.array([3e38, 3e38, -3e38, -3e38], np.float32)}
+    others = [np.float32(v) for v in (0, np.inf, -np.inf, np.nan)]
+    kinds = [kind(total, large, np.asarray(v)) for v in others]
+    assert all(k == "" or k.startswith("sums in another order") for k in kinds) and kinds.count("") == 1
+    assert kind(total, large, np.asarray(np.float32(1e38))) == "code generation", "no order gives that"
+
+
 WHOLE = """HloModule m, num_partitions=2
 ENTRY main { x = f32[4,2] parameter(0), sharding={devices=[2,1]<=[2]}
   c = f32[] constant(2)

@@ -24,6 +24,7 @@ from deepx_graph.session.dumps import DumpedModule, dumped_modules
 from deepx_graph.text import ReadOptions
 from deepx_graph.validation.culprit import Departure, departure
 from deepx_graph.validation.discrepancy import Discrepancy
+from deepx_graph.validation.liberties import explanation
 from deepx_graph.validation.samples import samples
 from deepx_graph.validation.stage_run import StageRun
 from deepx_graph.validation.stages import CompilerStage, Evaluated, Reference, StageSearch, search
@@ -74,6 +75,8 @@ class Bisection(TextReport):
     machine: tuple[int, int, Discrepancy] | None = None
     compared: bool = False
     """Whether results of the machine were given."""
+    liberty: str = ""
+    """What a machine may do that explains its results, where no pass does."""
 
     @property
     def wrong(self) -> Evaluated | None:
@@ -83,6 +86,10 @@ class Bisection(TextReport):
     @property
     def code_generation(self) -> bool:
         """Whether the results of the machine are wrong and those of the last stage are not."""
+        return self._departs and not self.liberty
+
+    @property
+    def _departs(self) -> bool:
         return self.compared and self.wrong is None and self.machine is not None \
             and not self.search.reference.leaves_open(self.machine[2])
 
@@ -96,7 +103,7 @@ class Bisection(TextReport):
         """The class of the difference, in a few words; empty where there is none."""
         if self.wrong is not None and self.wrong.found is not None:
             return self.wrong.found[2].kind
-        return "code generation" if self.code_generation else ""
+        return "code generation" if self.code_generation else self.liberty
 
     def lines(self) -> Iterator[str]:
         """The report."""
@@ -130,6 +137,8 @@ class Bisection(TextReport):
             assert self.machine is not None
             yield "no pass changed a result, and its results differ: code generation or a library; " + self.machine[2].kind
             yield f"  output {self.machine[1]}, inputs {self.machine[0]}: {self.machine[2]}"
+        elif self.liberty:
+            yield f"no pass changed a result, and the machine's differ as they may: {self.liberty}"
         else:
             yield "no pass changed a result" + ("" if not harmless else f"; first {harmless[0].found[2].kind} "  # type: ignore[index]
                                                 f"after '{printable(harmless[0].stage.title)}'")
@@ -190,6 +199,9 @@ def bisect_stages(name: str, stages: Sequence[CompilerStage], inputs: Inputs, *,
     found = Bisection(name, done, compared=machine is not None)
     if machine is not None:
         found = replace(found, machine=done.reference.compare(machine))
+        if found.code_generation:
+            last = next((e.module for e in reversed(done.evaluated) if e.module is not None and not e.skipped), None)
+            found = replace(found, liberty=explanation(done.reference, machine, last))
     return replace(found, departure=_departure(done, inputs.seed, max_bytes))
 
 

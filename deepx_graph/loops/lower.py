@@ -2,26 +2,22 @@
 
 The element of a value is computed where it is read, through composed subscripts, as long as that costs little or happens once for
 each element; other values are put in memory. Values of one shape that do not need each other are filled in one nest.
-
-Nests are cut where a condition on a subscript changes (index-set splitting), so that most loops have none. The innermost axis
-becomes one loop after the other. An outer axis is asked once for each row: in the longest of its ranges, or in which of them where
-all are long. Rows near an edge keep their conditions, as do folds within, which `passes/split_guards.py` treats.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE, index_of
 from deepx_graph.loops.builder import LoopBuilder, memory
 from deepx_graph.loops.elements import Value, has_element, tensor_type, value
-from deepx_graph.loops.program import Buffer, Copy, Let, Load, LoopProgram, Role, Statement, walk
-from deepx_graph.loops.scalar import Affine, Index, NotExpressible, ScalarVar, affine
+from deepx_graph.loops.index_sets import filled
+from deepx_graph.loops.program import Buffer, Copy, Let, Load, LoopProgram, Role, Statement
+from deepx_graph.loops.scalar import Index, NotExpressible, affine
 from deepx_graph.loops.tensor import LazyTensor, in_memory
 from deepx_graph.loops.weight import price_of, weighted
 from deepx_graph.types import I64, DType, TensorType, TupleType
@@ -46,21 +42,6 @@ MOST_NODES = 400
 
 MOST_OPERANDS = 1000
 """A node of more operands is not lowered: an element would be found in code as long as they are many."""
-
-
-Write = Callable[[LoopBuilder, Index], None]
-"""Writes what is done for the element at a subscript."""
-
-Range = tuple[int, int]
-
-LEAST_ELEMENTS = 64
-"""A nest of fewer is not split."""
-
-MOST_RANGES, MOST_STATEMENTS = 12, 1500
-"""An axis of more ranges is not cut, nor a nest of which all copies together would have more statements."""
-
-LONG = 8
-"""A range of at least this part of its axis is long."""
 
 
 @dataclass(frozen=True)
@@ -423,90 +404,3 @@ def _reads_of(body: list[Statement], itemsizes: Mapping[Buffer, int]) -> dict[Bu
         elif isinstance(s, Copy) and s.source in reads:
             reads[s.source] += times * s.source.nbytes / itemsizes[s.source]
     return reads
-
-
-# --- index-set splitting
-
-
-def filled(b: LoopBuilder, shape: Sequence[int], write: Write) -> None:
-    """A nest over a shape, split where that takes conditions out of it; nothing where there is no element."""
-    if 0 in shape:
-        return
-    ranges = _ranges(shape, write) if math.prod(shape) >= LEAST_ELEMENTS else None
-    if ranges is None:
-        with b.nest(shape) as at:
-            write(b, at)
-    elif len(shape) == 1:
-        for low, high in ranges[0]:
-            with b.loop(high - low, parallel=True) as i:
-                write(b, (i + low,))
-    else:
-        with b.nest(shape[:-1]) as outer:
-            _row(b, list(outer), 0, ranges, write)
-
-
-def _ranges(shape: Sequence[int], write: Write) -> list[list[Range]] | None:
-    """The ranges of each axis in which all conditions on it alone are decided; None where there is nothing to cut."""
-    trial = LoopBuilder()
-    axes = [trial.var(I64, 0, n - 1) for n in shape]
-    body: list[Statement] = []
-    with trial.block(body):
-        write(trial, [Affine(((axis, 1),)) for axis in axes])
-    found = [_cut(axis, n, trial.undecided) for axis, n in zip(axes, shape, strict=True)]
-    statements, copies = sum(1 for _ in walk(body)), 1
-    for k in reversed(range(len(shape))):
-        copies *= len(found[k]) if k == len(shape) - 1 or _all_long(found[k]) else 1
-        copies += len(found[k]) > 1
-        if len(found[k]) > MOST_RANGES or statements * copies > MOST_STATEMENTS:
-            found[: k + 1] = [[(0, n)] for n in shape[: k + 1]]
-    return found if any(len(r) > 1 for r in found) else None
-
-
-def _cut(axis: ScalarVar, size: int, conditions: Sequence[Affine]) -> list[Range]:
-    """An axis cut where one of the subscripts, which depend on it alone, becomes negative or stops to be so."""
-    cuts = {0, size}
-    for x in conditions:
-        if len(x.terms) == 1 and x.terms[0][0] is axis:
-            factor = x.terms[0][1]
-            cuts.add(-(x.constant // factor) if factor > 0 else x.constant // -factor + 1)
-    return list(pairwise(sorted(c for c in cuts if 0 <= c <= size)))
-
-
-def _all_long(ranges: Sequence[Range]) -> bool:
-    return all((high - low) * LONG >= ranges[-1][1] for low, high in ranges)
-
-
-def _row(b: LoopBuilder, at: list[Affine], axis: int, ranges: Sequence[Sequence[Range]], write: Write) -> None:
-    """The loops over the last axis, once it is known in which ranges the outer axes from `axis` on are."""
-    if axis == len(at):
-        for low, high in ranges[-1]:
-            with b.loop(high, low) as i:
-                write(b, (*at, i))
-    elif len(ranges[axis]) == 1:
-        _row(b, at, axis + 1, ranges, write)
-    elif _all_long(ranges[axis]):
-        _choose_range(b, at, axis, ranges, write, ranges[axis])
-    else:
-        low, high = max(ranges[axis], key=lambda r: r[1] - r[0])
-        b.when(b.within(at[axis], low, high), lambda: _row(b, _known(b, at, axis, (low, high)), axis + 1, ranges, write),
-               lambda: _guarded(b, at, ranges[-1][-1][1], write))
-
-
-def _choose_range(b: LoopBuilder, at: list[Affine], axis: int, ranges: Sequence[Sequence[Range]], write: Write,
-                  among: Sequence[Range]) -> None:
-    """The loops for the one of some ranges in which an axis is."""
-    if len(among) == 1:
-        _row(b, _known(b, at, axis, among[0]), axis + 1, ranges, write)
-        return
-    middle = len(among) // 2
-    b.when(b.less(at[axis], among[middle][0]), lambda: _choose_range(b, at, axis, ranges, write, among[:middle]),
-           lambda: _choose_range(b, at, axis, ranges, write, among[middle:]))
-
-
-def _known(b: LoopBuilder, at: list[Affine], axis: int, within: Range) -> list[Affine]:
-    return [*at[:axis], b.known(at[axis], within[0], within[1] - 1), *at[axis + 1 :]]
-
-
-def _guarded(b: LoopBuilder, at: list[Affine], size: int, write: Write) -> None:
-    with b.loop(size) as i:
-        write(b, (*at, i))

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from deepx_graph.ir import Builder, Function, Node, Op
-from deepx_graph.loops import Affine, LoopBuilder, LoopProgram, NotExpressible, Scalar, ScalarConst, accumulate
+from deepx_graph.loops import Affine, LoopBuilder, LoopProgram, NotExpressible, Scalar, ScalarConst, accumulate, index_sets
 from deepx_graph.loops.builder import memory
+from deepx_graph.loops.index_sets import filled
 from deepx_graph.loops.interpret import interpret
 from deepx_graph.loops.lower import lower
 from deepx_graph.loops.passes import flatten_loops, split_folds, split_guards, vectorise_across
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import Combine, Conditional, For, Let, Load, Store, walk
+from deepx_graph.loops.scalar import Index
 from deepx_graph.loops.tensor import LazyTensor, in_memory
 from deepx_graph.ops import OPS, add, broadcast_in_dim, cosine, divide, exponential, floor_mod, maximum, minimum, sine, subtract
 from deepx_graph.ops.contract.reduce import reduction
@@ -35,6 +37,7 @@ def _small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(split_guards, "TILE", 5)
     monkeypatch.setattr(split_guards, "LEAST_LENGTH", 1)
     monkeypatch.setattr(split_folds, "STRIP", 4)
+    monkeypatch.setattr(index_sets, "LEAST_ELEMENTS", 1)
     for module in (split_folds, flatten_loops):
         monkeypatch.setattr(module, "LONG_ROW", 3)
     monkeypatch.setattr(flatten_loops, "MOST_REPEATED", 16)
@@ -43,8 +46,8 @@ def _small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 class Generator:
     """Random nests: folds, running values, guards, composed and loaded subscripts, several results."""
 
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
+    def __init__(self, seed: int, *, split: bool) -> None:
+        self.rng, self.split = np.random.default_rng(seed), split
         self.b = LoopBuilder()
         self.dtype: DType = F64 if seed % 3 == 0 else I64
         shapes = [tuple(int(self.rng.integers(1, 7)) for _ in range(self.rng.integers(1, 4))) for _ in range(2)]
@@ -72,9 +75,21 @@ class Generator:
     def elements(self, shape: tuple[int, ...]) -> None:
         """Results of one shape, element by element."""
         outs = [self.result(shape) for _ in range(self.pick((1, 1, 2)))]
-        with self.b.nest(shape) as at:
+        seed = int(self.rng.integers(1 << 30))
+
+        def write(b: LoopBuilder, at: Index) -> None:
+            """The same at every subscript, however often it is asked for."""
+            kept = self.b, self.rng
+            self.b, self.rng = b, np.random.default_rng(seed)
             for out in outs:
-                self.b.put(out, at, self.value(list(at), 3))
+                b.put(out, at, self.value(list(at), 3))
+            self.b, self.rng = kept
+
+        if self.split:
+            filled(self.b, shape, write)
+        else:
+            with self.b.nest(shape) as at:
+                write(self.b, at)
 
     def running(self, shape: tuple[int, ...]) -> None:
         """A running value along one axis, which is stored at each step."""
@@ -173,7 +188,19 @@ class Generator:
 
     def chosen(self, axes: list[Affine], depth: int) -> Any:
         """One of two values."""
-        return self.b.choose(self.condition(axes), lambda: self.value(axes, depth), lambda: self.value(axes, depth))
+        return self.b.choose(self.condition(axes), self.later(axes, depth), self.later(axes, depth))
+
+    def later(self, axes: list[Affine], depth: int) -> Callable[[], Any]:
+        """A value that may not be asked for: what comes behind is the same then."""
+        chance = np.random.default_rng(int(self.rng.integers(1 << 30)))
+
+        def make() -> Any:
+            kept, self.rng = self.rng, chance
+            found = self.value(axes, depth)
+            self.rng = kept
+            return found
+
+        return make
 
     def greatest(self, axes: list[Affine], depth: int) -> Any:
         """A pair that is carried: the greatest value and where it is."""
@@ -188,12 +215,12 @@ class Generator:
 
 
 def check_same(seed: int) -> None:
-    """A generated program gives the same after all passes."""
+    """A generated program gives the same with its index sets split, after all passes."""
     rng = np.random.default_rng(seed + 1)
-    before = Generator(seed).program()
+    before = Generator(seed, split=False).program()
     arguments = [rng.integers(-4, 9, a.shape).astype(a.dtype.np) for a in before.arguments]
     expected = interpret(before, arguments)
-    for got, want in zip(interpret(optimised(Generator(seed).program()), arguments), expected, strict=True):
+    for got, want in zip(interpret(optimised(Generator(seed, split=True).program()), arguments), expected, strict=True):
         np.testing.assert_array_equal(got, want)
 
 

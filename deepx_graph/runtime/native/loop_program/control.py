@@ -22,7 +22,8 @@ from deepx_graph.loops.builder import LoopBuilder, memory, part_of
 from deepx_graph.loops.complex import joined, parts
 from deepx_graph.loops.elements import Value, has_element, settled, tensor_type, value
 from deepx_graph.loops.in_place import Accesses
-from deepx_graph.loops.lower import filled, lower, write
+from deepx_graph.loops.index_sets import filled
+from deepx_graph.loops.lower import lower, write
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import Buffer, Cell, Copy, For, LoopProgram, Statement, While, blocks_of, walk
 from deepx_graph.loops.scalar import Affine, Index, NotExpressible, Scalar

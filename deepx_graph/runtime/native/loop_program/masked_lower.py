@@ -189,7 +189,7 @@ class _Lowering:
         b, loop = self.b, self.loop
         scalars = [k for k in loop.scalars if k in found]
         noted = [b.buffer(d, (self.count,)) for k in scalars for d in parts_of(self.types[k].dtype)]
-        turns = b.buffer(I64, (self.count,)) if scalars else None
+        counts = b.buffer(I64, (self.count,)) if scalars else None
         flags = b.buffer(BOOL, (self.count,)) if loop.flag in found else None
         with b.loop(self.count, parallel=True) as number:
             group = _Group(self, number)
@@ -197,18 +197,18 @@ class _Lowering:
             for k, row in zip(loop.arrays, group.rows, strict=True):
                 if k in found:
                     group.lanes(lambda at, row=row, k=k: b.put(found[k], at, row.tensor(loop.shape).at(b, (group.lane,))))
-            if turns is not None:
-                b.store(turns, (number,), b.get(group.turns))
+            if counts is not None:
+                b.store(counts, (number,), b.get(group.counts))
                 last = [b.get(c) for k in scalars for c in group.cells[loop.scalars.index(k)]]
                 for buffer, x in zip(noted, last, strict=True):
                     b.store(buffer, (number,), x)
             if flags is not None and group.flag is not None:
                 b.store(flags, (number,), b.get(group.flag))
-        if turns is not None or flags is not None:
+        if counts is not None or flags is not None:
             with b.loop(1):
-                self._last(found, scalars, turns, noted, flags)
+                self._last(found, scalars, counts, noted, flags)
 
-    def _last(self, found: dict[int, LazyTensor], scalars: Sequence[int], turns: Buffer | None, noted: Sequence[Buffer],
+    def _last(self, found: dict[int, LazyTensor], scalars: Sequence[int], counts: Buffer | None, noted: Sequence[Buffer],
               flags: Buffer | None) -> None:
         """The scalars in the end, and whether the flag says then that an element is live."""
         b, loop = self.b, self.loop
@@ -216,8 +216,8 @@ class _Lowering:
         cells = [b.cell(buffer.dtype, b.const(0, buffer.dtype)) for buffer in noted]
         live = b.cell(BOOL, FALSE)
         with b.loop(self.count) as number:
-            if turns is not None:
-                mine = b.load(turns, (number,))
+            if counts is not None:
+                mine = b.load(counts, (number,))
 
                 def take() -> None:
                     b.set(most, mine)
@@ -261,7 +261,7 @@ class _Group:
         for k, row in zip(loop.arrays, self.rows, strict=True):
             self._load(row, values[loop.inits[k]])
         self.cells = [self._cells(values[loop.inits[k]]) for k in loop.scalars]
-        self.turns = b.cell(I64, b.const(0, I64))
+        self.counts = b.cell(I64, b.const(0, I64))
         self.flag: Cell | None = None
         if loop.flag is not None:
             first = values[loop.inits[loop.flag]].at(b, ())
@@ -339,7 +339,7 @@ class _Group:
         self.lanes(each)
         for cells, x in zip(self.cells, after, strict=True):
             self._assign(cells, x)
-        b.set(self.turns, b.apply("add", b.get(self.turns), b.const(1, I64)))
+        b.set(self.counts, b.apply("add", b.get(self.counts), b.const(1, I64)))
 
 
 def with_masked_loops(function: Function, threads: int, made: Callable[[Function, int | None], object]) -> Function:

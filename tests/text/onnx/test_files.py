@@ -56,31 +56,35 @@ import resource, sys
 from deepx_graph.cli.main import main
 from deepx_graph.session import shrink
 shrink.MOST_CHECKED = 1 << 20
-resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[3]), int(sys.argv[3])))
-sys.exit(main(["opt", sys.argv[1], "-o", sys.argv[2], "--external-data"]))
+resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[1]), int(sys.argv[1])))
+sys.exit(main(sys.argv[2:]))
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded as Linux does it")
-def test_a_model_larger_than_memory_is_written_piece_by_piece(tmp_path: Path) -> None:
-    """Two weights of 256 MB in a file with gaps, by a process that may have 200 MB of its own."""
-    side = 8192
-    told = [field(13, field(1, k) + field(2, v)) for k, v in (("location", "w"), ("length", str(4 * side * side)))]
+@pytest.mark.parametrize(("side", "count"), [(8192, 2), pytest.param(16384, 10, marks=pytest.mark.conformance)])
+def test_a_model_larger_than_memory_is_written_piece_by_piece(tmp_path: Path, side: int, count: int) -> None:
+    """Weights of 512 MB, or 10 GB, in a file with gaps, by processes that may have 200 MB of their own."""
+    each = 4 * side * side
+    told = [field(13, field(1, k) + field(2, v)) for k, v in (("location", "w"), ("length", str(each)))]
     weights = [field(1, side) + field(1, side) + field(2, 1) + field(8, f"w{k}") + field(14, 1) + b"".join(told)
-               + field(13, field(1, "offset") + field(2, str(4 * side * side * k))) for k in (0, 1)]
-    nodes = [node("MatMul", ["x", "w0"], ["a"]), node("Identity", ["a"], ["b"]), node("MatMul", ["b", "w1"], ["y"])]
-    (tmp_path / "m.onnx").write_bytes(model(graph(nodes, [info("x", (1, side))], [info("y", (1, side))], weights)))
+               + field(13, field(1, "offset") + field(2, str(each * k))) for k in range(count)]
+    nodes = [node("Identity", ["x"], ["a0"])]
+    nodes += [node("MatMul", [f"a{k}", f"w{k}"], [f"a{k + 1}"]) for k in range(count)]
+    last = f"a{count}"
+    (tmp_path / "m.onnx").write_bytes(model(graph(nodes, [info("x", (1, side))], [info(last, (1, side))], weights)))
     with open(tmp_path / "w", "wb") as stream:
-        stream.seek(4 * side * side + 8)
+        stream.seek((count - 1) * each + 8)
         stream.write(b"here")
-        stream.truncate(8 * side * side)
-    argv = [sys.executable, "-c", LARGE, str(tmp_path / "m.onnx"), str(tmp_path / "s.onnx"), str(200 << 20)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert [n.op_type for n in messages(tmp_path / "s.onnx").graph.nodes] == ["MatMul", "MatMul"]  # type: ignore[union-attr]
+        stream.truncate(count * each)
+    for command in (["info", str(tmp_path / "m.onnx")],
+                    ["opt", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "s.onnx"), "--external-data"]):
+        done = subprocess.run([sys.executable, "-c", LARGE, str(200 << 20), *command], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    found = messages(tmp_path / "s.onnx").graph
+    assert found is not None and [n.op_type for n in found.nodes] == ["MatMul"] * count
     with open(tmp_path / "s.onnx.data", "rb") as stream:
-        offset = int(messages(tmp_path / "s.onnx").graph.initializers[1].external[1].value)  # type: ignore[union-attr]
-        stream.seek(offset + 8)
+        stream.seek(int(found.initializers[-1].external[1].value) + 8)
         assert stream.read(4) == b"here"
     (tmp_path / "s.onnx.data").unlink()
 

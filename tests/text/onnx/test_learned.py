@@ -48,6 +48,48 @@ def test_a_linear_classifier_gives_labels_and_scores(transform: str) -> None:
     np.testing.assert_allclose(scores, wanted, rtol=1e-5)
 
 
+def near(kind: str, x: Any, v: Any) -> float:
+    """The kernel of a row and a vector, with gamma 0.5, offset 0.25 and degree 2."""
+    inner = 0.5 * float(x @ v) + 0.25
+    far = float(((x - v) ** 2).sum())
+    return {"LINEAR": float(x @ v), "POLY": inner**2, "SIGMOID": float(np.tanh(inner)), "RBF": float(np.exp(-0.5 * far))}[kind]
+
+
+KERNELS = ["LINEAR", "POLY", "SIGMOID", "RBF"]
+
+
+@pytest.mark.parametrize("kind", KERNELS)
+@pytest.mark.parametrize("one_class", [0, 1])
+def test_a_support_vector_machine_weighs_how_near_rows_are(kind: str, one_class: int) -> None:
+    vectors, weights = np.array([[1, 0, 2], [-1, 1, 0.5]]), np.array([0.75, -1.5])
+    (found,) = run(of_rows("SVMRegressor", [("y", ("n", 1))], reals("support_vectors", vectors.reshape(-1)), reals("rho", [0.1]),
+                           reals("coefficients", weights), reals("kernel_params", [0.5, 0.25, 2]), kernel_type=kind, n_supports=2,
+                           one_class=one_class), X[:3])
+    wanted = [[sum(w * near(kind, x, v) for w, v in zip(weights, vectors, strict=True)) + 0.1] for x in X[:3]]
+    np.testing.assert_allclose(found, np.where(np.array(wanted) > 0, 1, -1) if one_class else wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KERNELS)
+def test_machines_between_two_classes_vote(kind: str) -> None:
+    """Classes of 2, 1 and 1 vectors; of a tie the first class wins. Written as the standard's reference counts."""
+    groups, starts = (2, 1, 1), (0, 2, 3)
+    vectors = np.array([[1, 0, 2], [-1, 1, 0.5], [0.5, -2, 1], [2, 2, -1]])
+    weights, rho = np.array([[0.5, 1, -1, -0.25], [0.75, -0.5, 1, 2]]), [0.1, -0.2, 0.3]
+    labels, scores = run(of_rows("SVMClassifier", [("l", ("n",)), ("s", ("n", 3))], reals("rho", rho),
+                                 reals("support_vectors", vectors.reshape(-1)), reals("coefficients", weights.reshape(-1)),
+                                 reals("kernel_params", [0.5, 0.25, 2]), kernel_type=kind, vectors_per_class=list(groups),
+                                 classlabels_ints=[5, 6, 7]), X[:3])
+    for x, label, given in zip(X[:3], labels, scores, strict=True):
+        votes, wanted = [0, 0, 0], []
+        for k, (i, j) in enumerate(((0, 1), (0, 2), (1, 2))):
+            total = rho[k] + sum(weights[j - 1, m] * near(kind, x, vectors[m]) for m in range(starts[i], starts[i] + groups[i]))
+            total += sum(weights[i, m] * near(kind, x, vectors[m]) for m in range(starts[j], starts[j] + groups[j]))
+            wanted.append(total)
+            votes[i if total > 0 else j] += 1
+        np.testing.assert_allclose(given, wanted, rtol=1e-4, atol=1e-6)
+        assert label == (5, 6, 7)[int(np.argmax(votes))]
+
+
 def tree(kind: str, truths: Any = (1, 0, 0, 4, 0, 0), outputs: Any = (("y", ("n", 2)),), **more: Any) -> bytes:
     """Tree 0: x0 <= 1 ? leaf 1 : leaf 2, NaN as if it were; tree 1 the same of x1 >= 1, whose leaf 1 adds to both targets."""
     numbers: dict[str, list[int]] = {

@@ -1,8 +1,9 @@
-"""Operators of classical machine learning (`ai.onnx.ml`): features, linear models."""
+"""Operators of classical machine learning (`ai.onnx.ml`): features, linear models, support vector machines."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -87,7 +88,69 @@ def _transformed(c: NodeContext, scores: Node) -> Node:
     return scores if kind == "NONE" else softmax(c, scores, (1,))
 
 
+def _kernel(c: NodeContext, x: Node, vectors: np.ndarray[Any, Any]) -> Node:
+    """How near each row is to each of the vectors, [rows, vectors], by the kernel of a support vector machine."""
+    gamma, offset, degree = (*c.reals("kernel_params", (0.0, 0.0, 3.0)), 0.0, 0.0, 0.0)[:3]
+    kind = c.one_of("kernel_type", "LINEAR", "LINEAR", "POLY", "RBF", "SIGMOID")
+    if kind == "RBF":
+        rows, count = c.dims_of(x)[0], len(vectors)
+        shape = (rows, count, vectors.shape[1])
+        apart = c(ops.subtract, c.along(x, shape, (0, 2)), c.along(c.constant(vectors, F32), shape, (1, 2)))
+        far = ops.reduction(c.b, ops.add, c(ops.multiply, apart, apart), (2,))
+        return c(ops.exponential, c(ops.multiply, far, c.like(-gamma, far)))
+    made = c(ops.dot_general, x, c.constant(vectors, F32), lhs_contracting_dimensions=(1,), rhs_contracting_dimensions=(1,))
+    if kind == "LINEAR":
+        return made
+    inner = c(ops.add, c(ops.multiply, made, c.like(gamma, made)), c.like(offset, made))
+    return c(ops.tanh, inner) if kind == "SIGMOID" else c(ops.power, inner, c.like(degree, inner))
+
+
+def _machine(c: NodeContext) -> Node:
+    """What a support vector machine gives of a row: a weighted sum of how near it is to the vectors; of one class, its side."""
+    if c.text("post_transform", "NONE") != "NONE":
+        raise Unsupported("a transform of the result")
+    weights, count = np.asarray(c.reals("coefficients")), c.number("n_supports", 0)
+    x = c.cast(c.node(), F32)
+    vectors = np.asarray(c.reals("support_vectors", ())).reshape(count, -1) if count else weights[None]
+    near = _kernel(c, x, vectors.astype(np.float32))
+    sums = c.constant((weights[None] if count else np.ones((1, 1))), F32)
+    made = c(ops.dot_general, near, sums, lhs_contracting_dimensions=(1,), rhs_contracting_dimensions=(1,))
+    made = c.each(ops.add, made, c.constant(np.asarray(c.reals("rho")[:1]), F32))
+    if not c.flag("one_class"):
+        return made
+    inside = c(ops.compare, made, c.like(0, made), direction="GT")
+    return c(ops.select, inside, c.full(1, c.type_of(made)), c.full(-1, c.type_of(made)))
+
+
+def _machines(c: NodeContext) -> list[Node]:
+    """The class that most of the machines between two classes choose, and what each of them gives.
+
+    A machine of classes i < j weighs the vectors of i by row j - 1 of the coefficients, and those of j by row i.
+    """
+    groups = c.ints("vectors_per_class", ())
+    if len(groups) < 3 or c.reals("prob_a", ()) or c.text("post_transform", "NONE") != "NONE":
+        raise Unsupported("two classes, a linear classifier, or probabilities")
+    count, ends = sum(groups), np.cumsum((0, *groups))
+    vectors = np.asarray(c.reals("support_vectors"), np.float32).reshape(count, -1)
+    weights = np.asarray(c.reals("coefficients"), np.float32).reshape(len(groups) - 1, count)
+    pairs = [(i, j) for i in range(len(groups)) for j in range(i + 1, len(groups))]
+    sums = np.zeros((len(pairs), count), np.float32)
+    votes = np.zeros((len(pairs), len(groups)), np.float32)
+    for k, (i, j) in enumerate(pairs):
+        sums[k, ends[i] : ends[i + 1]] = weights[j - 1, ends[i] : ends[i + 1]]
+        sums[k, ends[j] : ends[j + 1]] = weights[i, ends[j] : ends[j + 1]]
+        votes[k, i], votes[k, j] = 1, -1
+    near = _kernel(c, c.cast(c.node(), F32), vectors)
+    made = c(ops.dot_general, near, c.constant(sums, F32), lhs_contracting_dimensions=(1,), rhs_contracting_dimensions=(1,))
+    scores = c.each(ops.add, made, c.constant(np.asarray(c.reals("rho")), F32))
+    won = c.cast(c(ops.compare, scores, c.like(0, scores), direction="GT"), F32)
+    lost = np.asarray([sum(1 for _, j in pairs if j == k) for k in range(len(groups))])
+    total = c.each(ops.add, c(ops.dot_general, won, c.constant(votes, F32), lhs_contracting_dimensions=(1,),
+                              rhs_contracting_dimensions=(0,)), c.constant(lost, F32))
+    return [labelled(c, total, "classlabels_ints")[0], scores]
+
+
 LEARNED: Rules = {
     "ArrayFeatureExtractor": _features, "Binarizer": _binarizer, "Scaler": _scaler, "LinearRegressor": _linear,
-    "Normalizer": _normalizer, "LinearClassifier": _classifier,
+    "Normalizer": _normalizer, "LinearClassifier": _classifier, "SVMRegressor": _machine, "SVMClassifier": _machines,
 }  # fmt: skip

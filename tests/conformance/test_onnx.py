@@ -35,7 +35,7 @@ LEAST = {"node": 1877, "simple": 23, "pytorch-converted": 82, "pytorch-operator"
 
 
 @pytest.mark.conformance
-@pytest.mark.parametrize(("engine", "pipeline"), [("numpy", ""), ("auto", ""), ("numpy", "default")])
+@pytest.mark.parametrize(("engine", "pipeline"), [("numpy", ""), ("auto", ""), ("numpy", "default"), ("auto", "default")])
 def test_the_suite_passes(engine: str, pipeline: str) -> None:
     every = cases()
     if not every:

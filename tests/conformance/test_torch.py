@@ -16,7 +16,7 @@ SKIPPED = "DEEPX_GRAPH_TORCH_CASES names no folder of cases: tests/support/torch
 
 
 @pytest.mark.conformance
-@pytest.mark.parametrize(("engine", "pipeline"), [("numpy", ""), ("auto", ""), ("numpy", "default")])
+@pytest.mark.parametrize(("engine", "pipeline"), [("numpy", ""), ("auto", ""), ("numpy", "default"), ("auto", "default")])
 def test_programs_give_what_torch_gives(engine: str, pipeline: str) -> None:
     every = [c for c in torch_cases() if c.kind != "gradient"]
     if not every:

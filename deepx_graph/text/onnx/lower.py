@@ -18,6 +18,7 @@ from deepx_graph.ops.known import NotKnown
 from deepx_graph.text.common.modules import place_in_model
 from deepx_graph.text.common.protobuf import Decoder
 from deepx_graph.text.common.protobuf_writer import encode
+from deepx_graph.text.common.stand_ins import types_by_stand_ins
 from deepx_graph.text.common.steps import Unsupported
 from deepx_graph.text.onnx.context import NodeContext, Value, rule_since
 from deepx_graph.text.onnx.keep import KeptOperators, resolved
@@ -30,7 +31,6 @@ from deepx_graph.text.onnx.schema import (
     NodeProto,
 )
 from deepx_graph.text.onnx.scope import UNKNOWN, GraphNames, captured, domain_of, filled, leaves_of, template_of, versions
-from deepx_graph.text.onnx.stand_ins import types_by_stand_ins
 from deepx_graph.text.onnx.values import dense, literal
 from deepx_graph.types import TupleType, Type, is_static
 

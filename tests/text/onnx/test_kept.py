@@ -162,6 +162,32 @@ def test_an_operator_that_nobody_knows_is_kept() -> None:
     assert operators(kept(model(graph(nodes, [info("x", X.shape)], [info("y", X.shape)])))) == ["Relu", "Mystery"]
 
 
+def test_shapes_that_symbols_make_are_written_as_constants() -> None:
+    """As exporters write a view over heads: sizes taken from a normalised value, put together, the last one divided."""
+    nodes = [node("LayerNormalization", ["x", "w"], ["h"]), node("Shape", ["h"], ["s"]),
+             node("Gather", ["s", "zero"], ["b"], axis=0), node("Unsqueeze", ["b", "axis"], ["b1"]),
+             node("Gather", ["s", "one"], ["t"], axis=0), node("Unsqueeze", ["t", "axis"], ["t1"]),
+             node("Gather", ["s", "two"], ["c"], axis=0), node("Div", ["c", "heads"], ["d"]),
+             node("Unsqueeze", ["d", "axis"], ["d1"]),
+             node("Concat", ["b1", "t1", "heads1", "d1"], ["shape"], axis=0), node("Reshape", ["h", "shape"], ["v"]),
+             node("Transpose", ["v"], ["y"], perm=[0, 2, 1, 3])]
+    numbers = {"zero": 0, "one": 1, "two": 2, "heads": 4, "axis": [0], "heads1": [4]}
+    weights = [tensor(np.array(v, np.int64), n) for n, v in numbers.items()] + [tensor(np.ones(8, np.float32), "w")]
+    data = model(graph(nodes, [info("x", ("batch", "time", 8))], [info("y", ("batch", 4, "time", 2))], weights))
+    small = kept(data)
+    assert operators(small) == ["LayerNormalization", "Reshape", "Transpose"]
+    for batch, time in ((2, 3), (1, 5)):
+        x = np.random.default_rng(0).standard_normal((batch, time, 8)).astype(np.float32)
+        np.testing.assert_array_equal(run(small, x)[0], run(data, x)[0])
+
+
+def test_sizes_that_data_decide_are_not_written_as_constants() -> None:
+    nodes = [node("NonZero", ["x"], ["n"]), node("Shape", ["n"], ["s"]), node("Reshape", ["n", "s"], ["y"])]
+    data = model(graph(nodes, [info("x", ("a", "b"))], [info("y", (2, "n"), INT64)]))
+    x = np.array([[0, 1.0], [2, 0]], np.float32)
+    np.testing.assert_array_equal(run(kept(data), x)[0], run(data, x)[0])
+
+
 def test_a_constant_never_takes_more_room_than_its_operator() -> None:
     nodes = [node("ConstantOfShape", ["s"], ["z"]), node("Add", ["x", "z"], ["y"])]
     data = model(graph(nodes, [info("x", (300, 400))], [info("y", (300, 400))], [tensor(np.array([300, 400]), "s")]))

@@ -61,13 +61,12 @@ class Inline(Pass):
         order, recursive = call_order(module)
         counts = _call_counts(module)
         done: dict[str, Function] = {}
+        allowed: dict[str, Function] = {}
         for name in order:
-            allowed = {
-                n: f for n, f in done.items()
-                if n not in recursive and not (self.keep_derivatives and f.vjp)
-                and (len(f.nodes) <= self.max_nodes or (counts.get(n) == 1 and not f.public))
-            } if len(module.functions) > 1 else {}  # fmt: skip
-            done[name] = with_calls_inlined(module[name], allowed, control)
+            f = done[name] = with_calls_inlined(module[name], allowed, control)
+            is_kept = name in recursive or (self.keep_derivatives and f.vjp)
+            if not is_kept and (len(f.nodes) <= self.max_nodes or (counts.get(name) == 1 and not f.public)):
+                allowed[name] = f
         return module.with_functions(done[f.name] for f in module.functions)
 
 
@@ -110,10 +109,11 @@ def _components(edges: dict[str, list[str]]) -> list[list[str]]:
                 if after in on_path:
                     low[name] = min(low[name], low[after])
             if low[name] == index[name]:
-                cut = path.index(name)
-                found.append(path[cut:])
-                on_path.difference_update(path[cut:])
-                del path[cut:]
+                component = [path.pop()]
+                while component[-1] != name:
+                    component.append(path.pop())
+                found.append(component[::-1])
+                on_path.difference_update(component)
     return found
 
 

@@ -25,8 +25,8 @@ Iteration = Callable[[Values], tuple[Node, Values]]
 MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
 """What reading an attribute of another form than a rule expects raises."""
 
-MAX_NESTING = 100
-"""How deep computations may stand inside one another."""
+MAX_NESTING = 64
+"""How deep computations may stand inside one another. Lowering calls itself, some twelve frames for each level of loops."""
 
 
 class DialectLowering:

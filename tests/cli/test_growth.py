@@ -1,0 +1,155 @@
+"""Steps of commands on programs that are long, wide or deep: they grow as the program does, or it is refused by a diagnostic.
+
+Counted are calls of functions, of Python and of C: they are the same on every machine and under every load.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.cli.main import main
+from deepx_graph.passes.pipeline import parse_pipeline, run_pipeline
+
+T = TypeVar("T")
+
+MOST_EXPONENT = 1.15
+"""With short programs some of what is counted does not depend on their length, which makes it less, not more."""
+
+
+def _program(lines: list[str], params: str = "  x = f32[8] parameter(0)") -> str:
+    return "\n".join(["HloModule m", "", "ENTRY main {", params, *lines, "}", ""])
+
+
+def _operands(n: int) -> str:
+    """One operation of so many operands."""
+    return _program([f"  ROOT r = f32[{8 * n}] concatenate({', '.join(['x'] * n)}), dimensions={{0}}"])
+
+
+def _users(n: int) -> str:
+    """One value with so many users, all of them results."""
+    lines = [f"  v{k} = f32[8] {('tanh', 'negate', 'sine')[k % 3]}({'x' if k % 2 else f'w{k}'})" for k in range(n)]
+    more = [f"  w{k} = f32[8] add(x, s{k})\n  s{k} = f32[8] iota(), iota_dimension=0" for k in range(0, n, 2)]
+    values = ", ".join(f"v{k}" for k in range(n))
+    return _program([*lines, *more, f"  ROOT r = ({', '.join(['f32[8]'] * n)}) tuple({values})"])
+
+
+def _tuples(n: int) -> str:
+    """Tuples that are taken apart at once, one after the other."""
+    lines = [f"  t{k} = (f32[8], f32[8]) tuple({f'g{k - 1}' if k else 'x'}, x)\n"
+             f"  g{k} = f32[8] get-tuple-element(t{k}), index=0" for k in range(n)]  # fmt: skip
+    return _program([*lines, f"  ROOT r = f32[8] negate(g{n - 1})"])
+
+
+def _parameters(n: int) -> str:
+    params = "\n".join(f"  p{k} = f32[8] parameter({k})" for k in range(n))
+    lines = [f"  a{k} = f32[8] add({f'a{k - 1}' if k > 1 else 'p0'}, p{k})" for k in range(1, n)]
+    return _program([*lines, f"  ROOT r = f32[8] negate(a{n - 1})"], params)
+
+
+def _layers(n: int) -> str:
+    """An unrolled network, with another constant in each layer."""
+    lines = [f"  c{k} = f32[] constant({k}.5)\n  b{k} = f32[8] broadcast(c{k}), dimensions={{}}\n"
+             f"  m{k} = f32[8] multiply({f't{k - 1}' if k else 'x'}, b{k})\n"
+             f"  d{k} = f32[8] dot(w, m{k}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}\n"
+             f"  t{k} = f32[8] tanh(d{k})" for k in range(n)]  # fmt: skip
+    return _program([*lines, f"  ROOT r = f32[8] negate(t{n - 1})"], "  x = f32[8] parameter(0)\n  w = f32[8,8] parameter(1)")
+
+
+def _functions(n: int) -> str:
+    """So many functions, each called once."""
+    functions = [f"f{k} {{\n  p = f32[8] parameter(0)\n  c = f32[] constant({k})\n  b = f32[8] broadcast(c), dimensions={{}}\n"
+                 f"  ROOT m = f32[8] multiply(p, b)\n}}\n" for k in range(n)]  # fmt: skip
+    calls = [f"  a{k} = f32[8] call({f'a{k - 1}' if k else 'x'}), to_apply=f{k}" for k in range(n)]
+    head, main = _program([*calls, f"  ROOT r = f32[8] negate(a{n - 1})"]).split("\n\n")
+    return "\n\n".join([head, *functions, main])
+
+
+SHAPES: dict[str, Callable[[int], str]] = {
+    "operands": _operands, "users": _users, "tuples": _tuples, "parameters": _parameters, "layers": _layers,
+    "functions": _functions,
+}  # fmt: skip
+COMMANDS = {
+    "opt": ("opt", "FILE", "-o", "/dev/null"), "grad": ("grad", "FILE", "-o", "/dev/null"),
+    "draw": ("draw", "FILE", "-o", "OUT.svg"),
+}  # fmt: skip
+"""Not those that make machine code: what LLVM is given grows with a kernel, up to bounds of its own."""
+
+
+def _steps(run: Callable[[], T]) -> tuple[int, T]:
+    """Calls that are made, and the result."""
+    count = 0
+
+    def counting(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(counting)
+    try:
+        result = run()
+    finally:
+        sys.setprofile(before)
+    return count, result
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_steps_grow_as_the_program(tmp_path: Path, shape: str, command: str) -> None:
+    counts = []
+    for n in (10, 50, 200):  # the first run imports, and fills what is remembered
+        path = tmp_path / f"{n}.hlo"
+        path.write_text(SHAPES[shape](n))
+        arguments = [{"FILE": str(path), "OUT.svg": str(tmp_path / "o.svg")}.get(a, a) for a in COMMANDS[command]]
+        count, code = _steps(partial(main, arguments))
+        assert code == 0
+        counts.append(count)
+    exponent = math.log(counts[2] / counts[1]) / math.log(200 / 50)
+    assert exponent <= MOST_EXPONENT, counts
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_steps_of_each_pass_grow_as_the_program(shape: str) -> None:
+    """Pass by pass, as a pass that takes long hides behind reading while programs are short."""
+    counts: list[list[int]] = []
+    for n in (10, 100, 400):
+        module, found = dx.loads(SHAPES[shape](n)), []
+        for pass_ in parse_pipeline("default"):
+            count, module = _steps(partial(run_pipeline, module, [pass_]))
+            found.append(count)
+        counts.append(found)
+    for pass_, short, long in zip(parse_pipeline("default"), *counts[1:], strict=True):
+        assert math.log(long / short) / math.log(4) <= MOST_EXPONENT, (pass_.name, short, long)
+
+
+def _nested(n: int) -> str:
+    """So many loops within each other."""
+    pair = "(s32[], f32[8])"
+    text = ["HloModule m", ""]
+    for k in range(n):
+        loop, plain = f"  w = {pair} while(s), condition=c{k - 1}, body=b{k - 1}", f"  t = f32[8] tanh(v)\n  w = {pair} tuple(i, t)"
+        inner = loop if k else plain
+        text += [f"b{k} {{", f"  s = {pair} parameter(0)", "  i = s32[] get-tuple-element(s), index=0",
+                 "  v = f32[8] get-tuple-element(s), index=1", inner, "  u = f32[8] get-tuple-element(w), index=1",
+                 "  one = s32[] constant(1)", "  j = s32[] add(i, one)", f"  ROOT r = {pair} tuple(j, u)", "}", "",
+                 f"c{k} {{", f"  s = {pair} parameter(0)", "  i = s32[] get-tuple-element(s), index=0", "  n = s32[] constant(1)",
+                 "  ROOT r = pred[] compare(i, n), direction=LT", "}", ""]  # fmt: skip
+    return "\n".join([*text, "ENTRY main {", "  x = f32[8] parameter(0)", "  z = s32[] constant(0)", f"  t = {pair} tuple(z, x)",
+                      f"  ROOT w = {pair} while(t), condition=c{n - 1}, body=b{n - 1}", "}", ""])  # fmt: skip
+
+
+@pytest.mark.parametrize(("loops", "code"), [(60, 0), (70, 5), (300, 5)])
+def test_loops_within_each_other_are_read_or_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], loops: int, code: int
+) -> None:
+    path = tmp_path / "m.hlo"
+    path.write_text(_nested(loops))
+    assert main(["opt", str(path), "-p", "none", "-o", "/dev/null"]) == code
+    assert ("nest deeper than" in capsys.readouterr().err) == bool(code)

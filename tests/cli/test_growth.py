@@ -16,7 +16,9 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.cli.main import main
+from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.passes.pipeline import parse_pipeline, run_pipeline
+from deepx_graph.session.report.kernels import alike
 
 T = TypeVar("T")
 
@@ -127,6 +129,15 @@ def test_steps_of_each_pass_grow_as_the_program(shape: str) -> None:
         counts.append(found)
     for pass_, short, long in zip(parse_pipeline("default"), *counts[1:], strict=True):
         assert math.log(long / short) / math.log(4) <= MOST_EXPONENT, (pass_.name, short, long)
+
+
+def test_kernels_that_differ_in_numbers_alone_are_one_for_a_report() -> None:
+    """But for 0, 1 and infinities, which may be more to a kernel than numbers."""
+    module = dx.optimize(dx.loads(_layers(6)))
+    before, after = ({n.attr("body") for n in m.entry.nodes if n.op is fusion} for m in (module, alike(module)))
+    assert (len(before), len(after)) == (6, 2), "five layers of another constant each, and the end"
+    special = dx.loads(_layers(3).replace("0.5", "1").replace("1.5", "0").replace("2.5", "inf"))
+    assert alike(special) is special
 
 
 def _nested(n: int) -> str:

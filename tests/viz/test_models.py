@@ -85,3 +85,10 @@ def test_blocks_are_told_by_name_whatever_the_exporter() -> None:
         view = first_view(dx.loads(MODELS.read(name)))
         folded = fold(view, bound(view, None))
         assert any(n.title.startswith(block) for n in folded.nodes) or any(c.title.startswith(block) for c in folded.clusters), name
+
+
+def test_stages_that_are_called_alike_are_told_apart_by_what_they_give() -> None:
+    view = first_view(dx.loads(MODELS.read("torch/resnet18_nameless.onnx")))
+    convolutions = [n.subtitle.split("\n")[0] for n in fold(view, bound(view, None)).nodes if n.title == "Conv"]
+    assert len(convolutions) > 3
+    assert {c.partition("gives ")[2] for c in convolutions} == {"f32[1,8,16,16]", "f32[1,8,8,8]", "f32[1,16,4,4]"}

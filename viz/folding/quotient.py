@@ -241,9 +241,26 @@ class Quotient:
             for (s, t, kind), bundle in bundles.items()
             for label in ([e.label for e in bundle] if s in single and t in single else [_many(bundle)])
         ]
-        nodes = tuple(self._node(k, item) for k, item in enumerate(self.items))
+        nodes = self._told_apart([self._node(k, item) for k, item in enumerate(self.items)], owner)
         clusters = used_clusters(tuple(self.clusters), nodes)
         return forward(replace(self.view, nodes=nodes, edges=tuple(edges), clusters=clusters, fed=frozenset()))
+
+    def _told_apart(self, nodes: Sequence[ViewNode], owner: Sequence[int]) -> tuple[ViewNode, ...]:
+        """The boxes, those not called after modules that are called alike with the type of what leaves them: stages of a network."""
+        alike = Counter(n.title for n, item in zip(nodes, self.items, strict=True) if item.title is not None)
+        leaving: dict[int, set[str]] = {}
+        for s, t in self.ends:
+            if owner[s] != owner[t]:
+                leaving.setdefault(owner[s], set()).add(self.view.nodes[s].shape)
+        found = []
+        for k, (n, item) in enumerate(zip(nodes, self.items, strict=True)):
+            shapes = leaving.get(k, set())
+            if item.title is not None and alike[n.title] > 1 and len(shapes) == 1 and \
+                    not any(part in n.title for m in item.members for part in self.view.nodes[m].scope):
+                size, _, listed = n.subtitle.partition("\n")
+                n = replace(n, subtitle=f"{size}, gives {shapes.pop()}\n{listed}".strip())
+            found.append(n)
+        return tuple(found)
 
     def _node(self, id: int, item: FoldItem) -> ViewNode:
         members = [self.view.nodes[m] for m in item.members]

@@ -46,11 +46,12 @@ def main(folder: str) -> None:
     target = Path(folder).resolve()
     os.chdir(ROOT)
     block, layers, example = attention(), network(), example_of_the_page()
+    resnet = dx.load("examples/resnet18.hlo")  # as for the block
     os.chdir(target)
     for theme, name in (("light", "attention.svg"), ("dark", "attention-dark.svg")):
         dx.draw(block, name, title="", theme=theme, timeout=600)
     dx.draw(layers, "folded.svg", title="", max_nodes=BOXES, timeout=600)
-    dx.draw(dx.load(ROOT / "examples" / "resnet18.hlo"), "resnet18.svg", title="")
+    dx.draw(resnet, "resnet18.svg", title="")
     exec(compile(example, "docs/viz.md", "exec"), {})
 
 

@@ -25,7 +25,7 @@ from deepx_graph.numerics.observed import OperationBudget, RunObserver, observe
 from deepx_graph.numerics.values import EvaluatedModule, ValueTable
 from deepx_graph.passes.pipeline import parse_pipeline, run_pipeline
 from deepx_graph.runtime.inputs import input_ports, output_ports
-from deepx_graph.types import TensorType, is_state
+from deepx_graph.types import TensorType, is_state, is_static, nbytes
 from deepx_graph.validation.samples import FAMILIES, samples
 
 OPENED = "inline,unfuse,inline"
@@ -34,8 +34,9 @@ OPENED = "inline,unfuse,inline"
 RUNS = 2
 """Sets of inputs."""
 
-NODES, OPERATIONS, FLOPS, BYTES = 20_000, 100_000, 3e8, 1 << 29
-"""What a program may have, and what a run of it may cost, for its values to be looked at without being asked for."""
+NODES, OPERATIONS, FLOPS, VALUES, BYTES = 20_000, 100_000, 3e8, 1 << 26, 1 << 29
+"""What a program may have (nodes, arithmetic, bytes of all values), and what a run of it may take (operations, bytes at a time),
+for its values to be looked at without being asked for."""
 
 DIGITS = 1e-6
 """How near values are that count as the same, beside the largest element."""
@@ -105,7 +106,9 @@ def _comparable(a: Module, b: Module) -> bool:
 
 
 def _cheap(module: Module) -> bool:
-    return len(module.entry.nodes) <= NODES and sum(map(flops, module.entry.nodes)) <= FLOPS
+    nodes = module.entry.nodes
+    return (len(nodes) <= NODES and all(is_static(n.type) for n in nodes)
+            and sum(map(flops, nodes)) <= FLOPS and sum(nbytes(n.type) for n in nodes) <= VALUES)  # fmt: skip
 
 
 class _Bounded(RunObserver):

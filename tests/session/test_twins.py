@@ -75,3 +75,24 @@ def test_operations_of_twins_are_paired_in_their_order() -> None:
     found = pairs(a, b)
     mine, theirs = ([n for n in m.entry.nodes if n.op.name in ("dot_general", "tanh", "exponential", "divide")] for m in (a, b))
     assert [found.get(n) for n in mine] == theirs
+
+
+def layers(weight: str, axis: int, *names: str) -> Module:
+    """Two products and a tanh between them; weights lie `(out, in)` or `(in, out)`, and the second is square."""
+    first, second, x = ("6x4", "6x6", "3x4") if axis else ("4x6", "6x6", "3x4")
+    contracting = f"contracting_dims = [1] x [{axis}]"
+    return dx.loads(f"""
+    func.func @main(%x: tensor<{x}xf32>, %a: tensor<{first}xf32> loc("{names[0]}.{weight}"),
+                    %b: tensor<{second}xf32> loc("{names[1]}.{weight}")) -> tensor<3x6xf32> {{
+      %0 = stablehlo.dot_general %x, %a, {contracting} : (tensor<{x}xf32>, tensor<{first}xf32>) -> tensor<3x6xf32>
+      %1 = stablehlo.tanh %0 : tensor<3x6xf32>
+      %2 = stablehlo.dot_general %1, %b, {contracting} : (tensor<3x6xf32>, tensor<{second}xf32>) -> tensor<3x6xf32>
+      return %2 : tensor<3x6xf32>
+    }}""", "stablehlo")
+
+
+@pytest.mark.parametrize("names", [("fc1", "fc2"), ("Dense_0", "Dense_1")])
+def test_square_weights_are_turned_as_the_others_are(names: tuple[str, str]) -> None:
+    torch, flax = layers("weight", 1, "fc1", "fc2"), layers("kernel", 0, *names)
+    assert compare_meaning(torch, flax).verdict in SAME
+    assert compare_meaning(torch, layers("weight", 1, *names)).verdict is Sameness.EXACT

@@ -11,6 +11,7 @@ from textual.app import App
 import deepx_graph as dx
 from deepx_graph.errors import DeepxGraphError, UsageError
 from deepx_graph.session.progress import Monitor
+from deepx_graph.session.query.facts import PlacedValue
 from deepx_graph.session.session import Session
 from deepx_graph.tui.document import Jobs
 from deepx_graph.tui.formatting import cost_piece, overlays
@@ -120,7 +121,8 @@ def test_the_list_has_columns_for_what_is_laid_over_a_program() -> None:
     session = Session(dx.Module((f,)))
     assert not {"error", "sharding", "difference"} & set(overlays(session))
     total = f.results[0]
-    session.errors, session.shardings, session.changes = {total: 0.25}, {total: '[{"a"}]'}, {total: "changed"}
+    session.errors, session.changes = {total: 0.25}, {total: "changed"}
+    session.shardings = {total: PlacedValue('[{"a"}]', "from input: 0")}
     session.go(0)
     assert {"error", "sharding", "difference"} < set(overlays(session))
     facts = session.facts(f)

@@ -246,7 +246,7 @@ class Quotient:
         return forward(replace(self.view, nodes=nodes, edges=tuple(edges), clusters=clusters, fed=frozenset()))
 
     def _told_apart(self, nodes: Sequence[ViewNode], owner: Sequence[int]) -> tuple[ViewNode, ...]:
-        """The boxes, those not called after modules that are called alike with the type of what leaves them: stages of a network."""
+        """The boxes; those called alike, but not after modules, with the type of what leaves them: stages of a network."""
         alike = Counter(n.title for n, item in zip(nodes, self.items, strict=True) if item.title is not None)
         leaving: dict[int, set[str]] = {}
         for s, t in self.ends:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -154,14 +154,33 @@ def _aligned(a: Module, b: Module) -> Module:
     rest = (q for q in g.params if q not in known and q in used_by_g)
     given_to_f = [partner.get(p) or (next(rest, None) if p in used_by_f else p) for p in f.params]
     params = [q for q in given_to_f if q is not None] + list(rest)
-    if params == list(g.params) and all(p.type == q.type for p, q in partner.items()):
+    turned = {q: as_tensor(q.type) for q in _square_ones(partner)}
+    if params == list(g.params) and not turned and all(p.type == q.type for p, q in partner.items()):
         return b
     fresh = Builder()
-    turned = {q: as_tensor(p.type) for p, q in partner.items() if p.type != q.type}
+    turned |= {q: as_tensor(p.type) for p, q in partner.items() if p.type != q.type}
     made = {q: fresh.param(k, turned.get(q, q.type), q.name) for k, q in enumerate(params)}
     given = [_transposed(fresh, made[q], _permutation(turned[q], q)) if q in turned else made.get(q, q) for q in g.params]
     moved = g.with_(params=tuple(made.values()), results=tuple(inlined(g, given)))
     return b.with_functions(moved if h is g else h for h in b.functions)
+
+
+def _square_ones(partner: Mapping[Node, Node]) -> Iterator[Node]:
+    """The square matrices that are transposed, as all others are whose names end alike: of `weight` and `kernel`, say."""
+    turned: dict[tuple[str, str], set[bool]] = {}
+    square: list[tuple[tuple[str, str], Node]] = []
+    for p, q in partner.items():
+        if isinstance(p.type, TensorType) and len(p.type.dims or ()) == 2:
+            ends = (_last(p), _last(q))
+            if len(set(p.type.dims or ())) == 2:
+                turned.setdefault(ends, set()).add(p.type != q.type)
+            else:
+                square.append((ends, q))
+    yield from (q for ends, q in square if turned.get(ends) == {True})
+
+
+def _last(node: Node) -> str:
+    return next(reversed(parameter_path(parameter_name(node))), "")
 
 
 def _used(f: Function) -> set[Node]:

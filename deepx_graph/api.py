@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from deepx_graph.session.diagnose.bisection import Bisection
     from deepx_graph.session.equivalence import Equivalence
     from deepx_graph.session.gradcheck import GradCheck
-    from deepx_graph.session.programs import Loaded
+    from deepx_graph.session.programs import Loaded, Watch
     from deepx_graph.session.report.diff import Difference
     from deepx_graph.session.report.figures import Judgement
     from deepx_graph.session.report.fusion import FusionReport
@@ -260,14 +260,30 @@ def optimize(module: Module, pipeline: str | Sequence[Any] = "default", *, verif
 
     It is verified after every pass unless `verify` is false; with `verify="values"` every rewrite is checked by values, too, and a
     PassError names the first that changes what is computed. `fast_math` allows rewrites that change floating-point results
-    slightly. Raises UsageError for an unknown pass or option, PassError when a pass fails.
+    slightly. Raises UsageError for an unknown pass or option, PassError when a pass fails, which leaves a file that
+    `deepx-graph replay` takes and names it in a note.
 
     >>> dx.optimize(dx.trace(lambda x: (x + 0) * 1, "i32[3]")).entry.nodes
     (<param x: i32[3]>,)
     """
     from deepx_graph.session import programs
 
-    return programs.optimise(module, pipeline, programs.Watch(bool(verify), verify == "values", fast_math=fast_math)).module
+    return _optimised(module, pipeline, programs.Watch(bool(verify), verify == "values", fast_math=fast_math))
+
+
+def _optimised(module: Module, pipeline: str | Sequence[Any], watch: Watch | None = None) -> Module:
+    """The module after a pipeline; an internal error leaves a file that `deepx-graph replay` takes."""
+    from deepx_graph.passes.pipeline import format_pipeline
+    from deepx_graph.session import programs
+    from deepx_graph.session.diagnose.reproducer import reproducible
+
+    def command(path: str) -> list[str]:
+        passes: Any = pipeline
+        text = passes if isinstance(passes, str) else format_pipeline(passes)
+        return ["opt", path, "-p", text, *(["--fast-math"] if watch and watch.fast_math else [])]
+
+    with reproducible(module, command):
+        return programs.optimise(module, pipeline, watch).module
 
 
 @public
@@ -403,12 +419,11 @@ def compile(module: Module, *, optimize: bool = True, engine: str = "auto", thre
     ((array([1., 4., 9.], dtype=float32),), [('x', 'f32[3]')])
     """
     from deepx_graph.runtime.compile import compile as runtime_compile
-    from deepx_graph.session import programs
 
     if engine == "auto":
         _tell_of_native()
     if optimize:
-        module, entry = programs.optimise(module if entry is None else module.with_entry(entry)).module, None
+        module, entry = _optimised(module if entry is None else module.with_entry(entry), "default"), None
     return runtime_compile(module, engine=engine, threads=threads, entry=entry, seed=seed, data_root=data_root,
                            max_bytes=max_bytes, infeed=infeed, out=out, profile=profile, replicas=replicas, partitions=partitions,
                            vector_bits=vector_bits, deterministic=deterministic)

@@ -13,7 +13,6 @@ import gc
 import os
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -264,9 +263,7 @@ def _reproducer(arguments: Sequence[str], error: BaseException, args: Arguments 
     from deepx_graph.session.programs import TAKEN_FROM_STDIN
 
     given = [s.text.encode() if s.data is None else bytes(s.data) for s in TAKEN_FROM_STDIN]
-    handle, path = tempfile.mkstemp(prefix="deepx-graph-", suffix=".json")
-    os.close(handle)
-    recorded(arguments, error, None if args is None else vars(args), given[0] if given else None).write(path)
+    path = recorded(arguments, error, None if args is None else vars(args), given[0] if given else None).keep()
     say(f"internal error: {type(error).__name__}\n  what happened, the command and the program are in a file, which repeats it: "
         f"deepx-graph replay {path}")
     return INTERNAL

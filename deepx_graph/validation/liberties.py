@@ -1,7 +1,7 @@
 """What a machine may make of a program beside what the reference does, found by computing it: no tolerance, but other runs.
 
 - Subnormal numbers taken for zeros, as XLA sets the processor to do: a run in which all that is computed is flushed.
-- Sums in another order: where the positive or the negative terms alone overflow, inf, -inf, NaN and the sum itself are what some
+- Sums in another order: where some of the terms alone overflow, inf, -inf, NaN and the sum itself are what some
   order of the terms gives. Runs in which such sums are one of these by chance show what becomes of it.
 
 An element is explained that is, up to rounding, what one of these runs gives; a result where all elements are.
@@ -10,7 +10,7 @@ Which operations sum is declared: those whose partial results over devices are a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -32,7 +32,10 @@ from deepx_graph.validation.stages import Reference
 FLUSHED = "subnormal numbers taken for zeros"
 REORDERED = "sums in another order, where terms overflow"
 
-ORDERS = 6
+SUBSETS = 24
+"""Sets of terms that are drawn to see whether they overflow alone: from most of them to one in a hundred."""
+
+ORDERS = 16
 """Runs in which sums that overflow are drawn."""
 
 
@@ -52,9 +55,8 @@ def _explained(reference: Reference, sample: int, outputs: Sequence[Array], last
     allowed: tuple[Kind, ...] = (*HARMLESS, "sign of zero") if reference.zeros_open else HARMLESS
 
     def differing(given: Sequence[Array], got: Sequence[Array]) -> list[Array]:
-        pairs = zip(given, got, slack, strict=True)
-        return [beyond(w, g, s, reference.narrowest, allowed) if (w.dtype, w.shape) == (g.dtype, g.shape) else np.ones(w.shape, bool)
-                for w, g, s in pairs]
+        return [np.ones(w.shape, np.bool_) if (w.dtype, w.shape) != (g.dtype, g.shape)
+                else beyond(w, g, s, reference.narrowest, allowed) for w, g, s in zip(given, got, slack, strict=True)]
 
     left = differing(wanted, outputs)
     if not any(m.any() for m in left):
@@ -120,10 +122,10 @@ class Reorder(Flush):
         largest = float(ml_dtypes.finfo(result.dtype).max)  # type: ignore[no-untyped-call]
         if all(np.abs(o.astype(np.float64)).max(initial=0) < largest**0.25 for o in operands if o.dtype.kind == "f"):
             return result
-        total, size = _in_double(node, operands), _in_double(node, list(map(np.abs, operands)))
-        if total is None or size is None or np.isnan(total).any():
+        run = _in_double(node, operands)
+        if run is None:
             return result
-        above, below = (size + total) / 2 > largest, (size - total) / 2 > largest
+        total, (above, below) = run(operands), _overflowing(run, operands, largest, self.rng)
         choices = np.stack([total, np.where(above, np.inf, total), np.where(below, -np.inf, total),
                             np.where(above & below, np.nan, total)])  # fmt: skip
         drawn = np.take_along_axis(choices, self.rng.integers(0, 4, (1, *total.shape)), 0)[0]
@@ -133,18 +135,42 @@ class Reorder(Flush):
 def _is_sum(node: Node) -> bool:
     """Whether the result is a sum of products, of floats."""
     split, type = node.op.sharding, node.type
-    return (isinstance(type, TensorType) and type.dtype.is_float and split is not None and split.combiner is not None
-            and split.combiner(node) is add)
+    if not isinstance(type, TensorType) or not type.dtype.is_float:
+        return False
+    if split is not None and split.combiner is not None and split.combiner(node) is add:
+        return True
+    bodies = [a for a in node.attrs if isinstance(a, Function)]
+    return any(len(f.results) == 1 and f.results[0].op is add and set(f.results[0].inputs) == set(f.params) for f in bodies)
 
 
-def _in_double(node: Node, operands: Sequence[Any]) -> Array | None:
-    """What the operation gives in double precision; None where it cannot be computed in it."""
+def _overflowing(run: Callable[[Sequence[Any]], Array], operands: Sequence[Any], largest: float,
+                 rng: np.random.Generator) -> tuple[Array, Array]:
+    """For which elements terms are found whose sum is beyond the largest number, or below the least: an order that begins with them
+    overflows. They are drawn, as the terms of some elements of the operands, the others being zeros."""
+    above = below = np.zeros((), np.bool_)
+    for k in range(SUBSETS):
+        part = run([_some(np.asarray(o), 0.85**k, rng) for o in operands])
+        above, below = above | (part > largest), below | (part < -largest)
+    return above, below
+
+
+def _some(array: Array, kept: float, rng: np.random.Generator) -> Array:
+    """Some elements of a float array: of any sign, of one, or of the other."""
+    if array.dtype.kind != "f":
+        return array
+    sign = rng.integers(-1, 2)
+    return np.where((rng.random(array.shape) < kept) & (sign * array >= 0), array, 0)
+
+
+def _in_double(node: Node, operands: Sequence[Any]) -> Callable[[Sequence[Any]], Array] | None:
+    """The operation in double precision; None where there is none."""
     b = Builder()
     params = tuple(b.param(k, i.type, f"x{k}") for k, i in enumerate(node.inputs))
     entry = Function("main", params, (Node(node.op, params, node.attrs, node.type),), ("y",))
     try:
         f = compile(widened(Module((entry,))), engine="numpy")
-        wide = [np.asarray(o, p.type.dtype.np) for o, p in zip(operands, f.inputs, strict=True)]  # type: ignore[attr-defined]
-        return np.asarray(f(*wide)[0])
+        types = [p.type.dtype.np for p in f.inputs]  # type: ignore[attr-defined]
+        f(*[np.asarray(o, t) for o, t in zip(operands, types, strict=True)])
     except (DeepxGraphError, AttributeError):
         return None
+    return lambda arrays: np.asarray(f(*[np.asarray(a, t) for a, t in zip(arrays, types, strict=True)])[0])

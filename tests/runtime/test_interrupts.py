@@ -237,6 +237,7 @@ WIDE = {
     ("deepx_graph/session/show/views.py", "lines"): "the view tells the fault of the plugin; interrupts go on",
     ("deepx_graph/session/diagnose/children.py", "in_child"): "kills the child and raises again",
     ("deepx_graph/session/diagnose/children.py", "_work"): "in a forked child, which ends: the parent is told",
+    ("deepx_graph/session/diagnose/reproducer.py", "reproducible"): "an internal error leaves a file; all are raised again",
     ("deepx_graph/session/diagnose/crash.py", "fault_of"): "what it is called for is told; interrupts go on",
     ("tui/document.py", "run"): "in a thread of its own: the browser raises it",
     ("tui/views/run.py", "take"): "puts the old index back and raises again",

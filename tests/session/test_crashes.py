@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +102,21 @@ def test_the_death_of_a_process_is_a_crash_that_is_survived(monkeypatch: pytest.
     monkeypatch.setattr(Cse, "run_under", fall)
     assert predicate("crash", How("cse"))(module, inputs).startswith(told)
     assert fault_of(lambda: dx.loads("no program")) == "", "an error of the user"
+
+
+@pytest.mark.parametrize("call", [lambda m: dx.optimize(m, "cse, dce"), lambda m: dx.compile(m), lambda m: dx.run(m, np.ones(4))])
+def test_an_internal_error_in_python_leaves_a_file(monkeypatch: pytest.MonkeyPatch, call: Callable[..., object]) -> None:
+    def fall(self: Cse, module: dx.Module, control: object) -> dx.Module:
+        raise KeyError("lost")
+
+    monkeypatch.setattr(Cse, "run_under", fall)
+    with pytest.raises(dx.DeepxGraphError) as caught:
+        call(dx.loads(PROGRAM))
+    path = caught.value.__notes__[0].split()[2]
+    kept = Reproducer.read(path)
+    Path(path).unlink()
+    assert kept.signature.startswith("KeyError in ") and "add" in (kept.files[0].text or "")
+    assert replay(kept).outcome == "exit code 0", "in a process without the fault"
 
 
 def test_what_a_child_does_is_said_and_bounded() -> None:

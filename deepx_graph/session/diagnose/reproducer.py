@@ -7,6 +7,7 @@ it too, so that it says everything wherever it is taken; after MLIR's crash repr
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import platform
@@ -15,16 +16,18 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from deepx_graph import __version__
-from deepx_graph.errors import INTERNAL, Diagnostic, UsageError, printable
-from deepx_graph.files import replacing
+from deepx_graph.errors import INTERNAL, DeepxGraphError, Diagnostic, UsageError, is_interrupt, printable
+from deepx_graph.files import replacing, write_file
+from deepx_graph.ir import Module
 from deepx_graph.session.diagnose.children import death_of
-from deepx_graph.session.diagnose.crash import signature_of
+from deepx_graph.session.diagnose.crash import is_fault, signature_of
+from deepx_graph.session.programs import encoded
 
 SCHEMA = "deepx-graph/reproducer/1"
 MAX_FILE_BYTES = 1 << 26
@@ -78,6 +81,13 @@ class Reproducer:
         with replacing(path) as stream:
             stream.write(json.dumps({"schema": SCHEMA, **asdict(self)}, indent=1).encode())
 
+    def keep(self) -> str:
+        """Writes it to a new file among temporary ones, whose path it gives."""
+        handle, path = tempfile.mkstemp(prefix="deepx-graph-", suffix=".json")
+        os.close(handle)
+        self.write(path)
+        return path
+
     @classmethod
     def read(cls, path: str) -> Reproducer:
         """What a file holds. Raises UsageError for one that is no reproducer."""
@@ -117,6 +127,21 @@ def recorded(arguments: Sequence[str], error: BaseException | str, settings: Map
         files.append(KeptFile.of("", stdin))
     plain = {k: v for k, v in (settings or {}).items() if isinstance(v, (str, int, float, list, type(None)))}
     return Reproducer(tuple(texts), tuple(files), told, trace, plain, stdin=number)
+
+
+@contextlib.contextmanager
+def reproducible(module: Module, command: Callable[[str], Sequence[str]]) -> Iterator[None]:
+    """Inside, an internal error leaves a file that `replay` takes, and says so in a note of its own. `command(path)` are the
+    arguments of the command that does the same to the module in a file of that path."""
+    try:
+        yield
+    except Exception as e:
+        if is_fault(e) and not is_interrupt(e):
+            with contextlib.suppress(DeepxGraphError), tempfile.TemporaryDirectory() as folder:  # what has no text leaves no file
+                path = os.path.join(folder, "program.sea")
+                write_file(path, encoded(module, "sea"))
+                e.add_note(f"deepx-graph replay {recorded(command(path), e).keep()} repeats it")
+        raise
 
 
 def _with_files(argument: str, files: list[KeptFile]) -> str:

@@ -197,10 +197,10 @@ POINTWISE = Partitioning(_pointwise)
 """Of operations whose results lie as their operands do, beside operands of rank 0."""
 
 
-def placed_in(rule: str) -> Callable[..., Any]:
-    """The function of that name in `ops/factors/placed.py`, which uses operations declared later; found when first used."""
+def placed_in(rule: str, module: str = "placed") -> Callable[..., Any]:
+    """The function of that name in a module of `ops/factors/`, which uses operations declared later; found when first used."""
 
     def found(*args: Any) -> Any:
-        return getattr(import_module("deepx_graph.ops.factors.placed"), rule)(*args)
+        return getattr(import_module(f"deepx_graph.ops.factors.{module}"), rule)(*args)
 
     return found

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 import deepx_graph as dx
-from deepx_graph.ir import Module
+from deepx_graph.ir import Builder, Function, Module, Op
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.pieces import Partitioned
 from deepx_graph.sharding.plan import Plan
+from deepx_graph.types import TupleType, type_of_array
 
 MLP = """sdy.mesh @mesh = <["data"=4, "model"=2]>
 func.func @main(%x: tensor<16x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"data"}, {}]>},
@@ -78,8 +79,20 @@ TRAINING = """func.func @main(%x: tensor<16x8xf32>, %y: tensor<16x4xf32>, %w: te
 
 def inputs(module: Module, seed: int = 0) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
-    return [np.asarray(rng.standard_normal(p.type.shape).astype("f4") if p.type.dtype.is_float else 3, p.type.dtype.np)
-            for p in module.entry.params]
+    def one(type) -> np.ndarray:
+        found = rng.standard_normal(type.shape).astype("f4") if type.dtype.is_float else np.full(type.shape, 3)
+        return np.asarray(found, type.dtype.np)
+
+    return [one(p.type) for p in module.entry.params]
+
+
+def program(op: Op, arrays, attrs) -> Module:
+    """A function of one use of the op, whose results are those of the op."""
+    b = Builder()
+    params = [b.param(k, type_of_array(a), f"x{k}") for k, a in enumerate(arrays)]
+    node = b(op, *params, **attrs)
+    results = b.items(node) if isinstance(node.type, TupleType) else (node,)
+    return Module((Function("main", tuple(params), tuple(results)),))
 
 
 def on_devices(module: Module, plan: Plan, arrays) -> list[np.ndarray]:

@@ -143,6 +143,21 @@ def _index_select(node: Node) -> FactorRule:
     return r.rule()
 
 
+def _bits(node: Node) -> FactorRule:
+    """Elements are counted along their first axis of several positions, row by row."""
+    r = RuleBuilder(node)
+    (state,), shape = r.operands[0], r.results[1]
+    r.factor(state, (0,), (0, None), "replicated")
+    major = next((k for k, size in enumerate(shape) if size > 1), None)
+    for k, size in enumerate(shape):
+        r.factor(size, (None,), (None, k), "positional" if k == major else "replicated")
+    return r.rule()
+
+
+def _bits_attrs(node: Node, operands: Shapes, results: Shapes) -> tuple[Any, ...]:
+    return tuple((node.named_attrs | {"shape": results[1]}).values())
+
+
 def _sort(node: Node) -> FactorRule:
     r = RuleBuilder(node)
     for k, size in enumerate(r.results[0]):
@@ -192,6 +207,7 @@ DYNAMIC_UPDATE_SLICE = Partitioning(_dynamic_update_slice, placed=placed_in("dyn
 GATHER = Partitioning(_gather, _gather_attrs, _gather_combiner, placed=placed_in("gather"))
 SCATTER = Partitioning(_scatter, None, _scatter_combiner, _scatter_neutral, placed=placed_in("scatter"))
 INDEX_SELECT = Partitioning(_index_select, None, _gather_combiner, placed=placed_in("index_select"))
+BITS = Partitioning(_bits, _bits_attrs, placed=placed_in("drawn", "counters"))
 SORT = Partitioning(_sort)
 FFT = Partitioning(_fft)
 TOP_K = Partitioning(_top_k)

@@ -18,6 +18,7 @@ from deepx_graph.ir import Attr, Op, Operand, Result, one_of
 from deepx_graph.ir.constraint import dtypes, rank
 from deepx_graph.ir.evaluation import WORD
 from deepx_graph.literal import Array
+from deepx_graph.ops.factors.index import BITS
 from deepx_graph.ops.helpers import REAL, dtype_attr, loops_in, shape_attr
 from deepx_graph.types import F32, I8, U8, U16, U32, U64, Dims, DType, TupleType, Type, as_tensor, tensor
 
@@ -160,7 +161,7 @@ rng_bit_generator: Op = Op(
     operands=(Operand("initial_state", type=dtypes(U64) & rank(1, 1)),), results=(Result("output_state"), Result("output")),
     attrs=(Attr("rng_algorithm", "str", "DEFAULT", "DEFAULT is PHILOX", check=one_of(*ALGORITHMS)), shape_attr(),
            dtype_attr(*REAL)),
-    infer=_bits_type, eval=_bits_eval, loops=loops_in("random", "bit_generator_loops"), scratch=_scratch,
+    sharding=BITS, infer=_bits_type, eval=_bits_eval, loops=loops_in("random", "bit_generator_loops"), scratch=_scratch,
     vjp=lambda b, node, g: (None,), samples=_samples,
     source="StableHLO rng_bit_generator; XLA prng.cc",
 )  # fmt: skip

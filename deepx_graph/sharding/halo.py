@@ -24,6 +24,30 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
+class HaloRound:
+    """Pairs of parts, the first of which gives the second positions `low` to `stop` of its block; none where it is its own."""
+
+    pairs: Pairs
+    low: int
+    stop: int
+
+    @property
+    def rows(self) -> int:
+        """How many positions are sent."""
+        return self.stop - self.low
+
+    def joined(self, other: HaloRound) -> HaloRound:
+        """Both in one."""
+        sending = [r for r in (self, other) if r.rows]
+        low, stop = (min(r.low for r in sending), max(r.stop for r in sending)) if sending else (0, 0)
+        return HaloRound(tuple(sorted((*self.pairs, *other.pairs))), low, stop)
+
+    def grown(self, other: HaloRound) -> int:
+        """How many more positions are sent with both in one."""
+        return self.joined(other).rows - self.rows
+
+
+@dataclass(frozen=True)
 class Halo:
     """One dimension of `size` elements of an operand, of a result of `result` elements, both split into `count` parts.
 
@@ -36,6 +60,8 @@ class Halo:
     count: int
     reading: Reading
     by_distance: bool = True
+    by_range: bool = False
+    """Whether rounds are for those who read the same positions of a block, rather than as few as possible."""
 
     @cached_property
     def block(self) -> int:
@@ -81,40 +107,44 @@ class Halo:
             found.append(before + start - (start // self.block) * self.block - self.hops[first][0])
         return tuple(found)
 
-    def rounds(self, hop: int) -> list[Pairs]:
-        """Who sends its block to whom, in numbers of parts, so that nobody sends twice in one round."""
-        found: list[dict[int, int]] = []
+    def rounds(self, hop: int) -> list[HaloRound]:
+        """Who sends its block to whom, so that nobody sends twice in one round."""
+        found: list[HaloRound] = []
         for part, (start, base) in enumerate(zip(self.starts, self.bases, strict=True)):
             source = base + hop
-            reads = start < (source + 1) * self.block and start + self.length > source * self.block
-            if reads and 0 <= source < self.count and source * self.block < self.size:
-                free = next((r for r in found if source not in r), None)
-                if free is None:
-                    found.append(free := {})
-                free[source] = part
-        return [tuple(sorted(r.items())) for r in found]
+            at = source * self.block
+            reads = start < at + self.block and start + self.length > at
+            if not reads or not 0 <= source < self.count or at >= self.size:
+                continue
+            low, stop = max(start - at, 0), min(start + self.length - at, self.block, self.size - at)
+            one = HaloRound(((source, part),), *((low, stop) if source != part else (0, 0)))
+            free = [r for r in found if all(source != s for s, _ in r.pairs)
+                    and (not self.by_range or not one.rows or r.grown(one) < one.rows)]
+            if free:
+                chosen = min(free, key=lambda r: r.grown(one)) if self.by_range else free[0]
+                found[found.index(chosen)] = chosen.joined(one)
+            else:
+                found.append(one)
+        return found
 
     def cost(self, nbytes: float) -> float:
         """Bytes received, where a whole part of the operand has `nbytes`; a fixed price for each message."""
-        found = 0.0
-        for hop, (low, stop) in self.hops.items():
-            moving = [r for r in self.rounds(hop) if any(a != b for a, b in r)]
-            found += len(moving) * (MESSAGE + nbytes * (stop - low) / max(1, self.block))
-        return found
+        rows = [r.rows for hop in self.hops for r in self.rounds(hop) if r.rows]
+        return len(rows) * MESSAGE + nbytes * sum(rows) / max(1, self.block)
 
 
 @cache
 def best_halo(size: int, result: int, count: int, reading: Reading) -> Halo:
     """The one that moves fewer bytes."""
-    return min((Halo(size, result, count, reading, by) for by in (True, False)), key=lambda h: h.cost(float(h.block)))
+    ways = [Halo(size, result, count, reading, by, ranges) for by in (True, False) for ranges in (False, True)]
+    return min(ways, key=lambda h: h.cost(float(h.block)))
 
 
 def exchanged(mover: Mover, x: Node, dim: int, axes: Axes, halo: Halo, fill: Node | None) -> Node:
     """What this device reads along a dimension that is split along the axes; `fill` outside of the whole operand."""
     groups = mover.mesh.groups(axes)
     part = [mover.mesh.index(d, axes) for d in range(mover.mesh.count)]
-    found = [_fetched(mover, mover.cut(x, dim, low, stop), halo.rounds(hop), groups, part)
-             for hop, (low, stop) in halo.hops.items()]
+    found = [_fetched(mover, x, dim, halo, hop, groups, part) for hop in halo.hops]
     joined = found[0] if len(found) == 1 else mover.b(ops.concatenate, *found, dimension=dim)
     if set(halo.offsets) == {0} and as_tensor(joined.type).shape[dim] == halo.length:
         here = joined
@@ -123,21 +153,31 @@ def exchanged(mover: Mover, x: Node, dim: int, axes: Axes, halo: Halo, fill: Nod
     return here if fill is None else mover.filled(here, dim, [halo.starts[p] for p in part], halo.size, fill)
 
 
-def _fetched(mover: Mover, x: Node, rounds: Sequence[Pairs], groups: Sequence[Sequence[int]], part: Sequence[int]) -> Node:
-    """What each part gets of others in some rounds; zeros where nothing comes."""
+def _fetched(mover: Mover, x: Node, dim: int, halo: Halo, hop: int, groups: Sequence[Sequence[int]], part: Sequence[int]) -> Node:
+    """What each part gets of one block in a hop; zeros where nothing comes. Of what a part has itself nothing is sent."""
     b = mover.b
+    low, stop = halo.hops[hop]
     whole: Node | None = None
-    for pairs in rounds:
-        here = x
-        if any(source != target for source, target in pairs):
-            here = mover.permuted(x, [(g[source], g[target]) for g in groups for source, target in pairs])
+    for r in halo.rounds(hop):
+        pairs, here = r.pairs, mover.cut(x, dim, low, stop)
+        if r.rows:
+            sent = mover.permuted(mover.cut(x, dim, r.low, r.stop), [(g[a], g[c]) for g in groups for a, c in pairs])
+            own = {target for source, target in pairs if source == target}
+            here = _chosen(mover, mover.padded(sent, dim, r.low - low, stop - r.stop), here, [p in own for p in part])
         if whole is None:
             whole = here
             continue
         targets = {target for _, target in pairs}
-        mine = b(ops.compare, mover.here([int(p in targets) for p in part]), b.constant(1, I32), direction="EQ")
-        whole = b(ops.select, mine, here, whole)
-    return whole if whole is not None else b.splat(0, as_tensor(x.type))
+        whole = _chosen(mover, whole, here, [p in targets for p in part])
+    return whole if whole is not None else b.splat(0, as_tensor(mover.cut(x, dim, low, stop).type))
+
+
+def _chosen(mover: Mover, x: Node, other: Node, takes_other: Sequence[bool]) -> Node:
+    """The other one on the devices that take it."""
+    if not any(takes_other):
+        return x
+    b = mover.b
+    return b(ops.select, b(ops.compare, mover.here([int(t) for t in takes_other]), b.constant(1, I32), direction="EQ"), other, x)
 
 
 def halo_cost(shape: Sequence[int], itemsize: int, dim: int, result: int, axes: Axes, reading: Reading) -> float:

@@ -65,20 +65,29 @@ class Mover:
                           computation=body)
 
     def permuted(self, x: Node, pairs: Sequence[tuple[int, int]]) -> Node:
-        """What the device that is paired with this one has; zeros where none is."""
+        """What the device that is paired with this one has; zeros where none is. Two such moves become one."""
+        if x.op is ops.spmd_collective_permute:
+            sources = {target: source for source, target in x.attr("source_target_pairs")}
+            pairs = [(sources[source], target) for source, target in pairs if source in sources]
+            x = x.inputs[0]
         return self._meet(ops.spmd_collective_permute, x, source_target_pairs=tuple(sorted(pairs)), channel_id=_CHANNEL)
 
     def resized(self, x: Node, dim: int, size: int) -> Node:
         """A dimension cut off, or filled up with zeros at its end."""
-        shape = as_tensor(x.type).shape
-        old, rank = shape[dim], len(shape)
+        old = as_tensor(x.type).shape[dim]
         if old > size:
             return self.cut(x, dim, 0, size)
         if old == size:
             return x
-        none = (0,) * rank
-        return self.b(ops.pad, x, self.b.like(0, x), edge_padding_low=none, interior_padding=none,
-                      edge_padding_high=tuple(size - old if k == dim else 0 for k in range(rank)))
+        return self.padded(x, dim, 0, size - old)
+
+    def padded(self, x: Node, dim: int, low: int, high: int) -> Node:
+        """A dimension with zeros before and behind it."""
+        rank = len(as_tensor(x.type).shape)
+        if low == high == 0:
+            return x
+        return self.b(ops.pad, x, self.b.like(0, x), edge_padding_low=tuple(low * (k == dim) for k in range(rank)),
+                      interior_padding=(0,) * rank, edge_padding_high=tuple(high * (k == dim) for k in range(rank)))
 
     def cut(self, x: Node, dim: int, start: int, stop: int) -> Node:
         """Positions from `start` to `stop` of a dimension."""

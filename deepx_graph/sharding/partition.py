@@ -27,6 +27,7 @@ from deepx_graph.sharding.choice import (
     layout_of,
     neutral_of,
     partial_axes,
+    possible_axes,
     reading_of,
     result_size,
 )
@@ -41,6 +42,9 @@ from deepx_graph.sharding.reshard import Path, TensorLayout, reshard_path
 from deepx_graph.sharding.rules import factor_rule, makes_constants, partitioning_of
 from deepx_graph.sharding.values import CARRIERS
 from deepx_graph.types import TensorType, TupleType, Type, as_tensor, is_state
+
+REMADE = 4
+"""So many operations one after the other are computed again rather than exchanged."""
 
 
 def partition(module: Module, plan: Plan) -> Partitioned:
@@ -279,10 +283,31 @@ class _Partitioner:
         x, before = self.made[node], self.layouts[node]
         if before == after or not isinstance(node.type, TensorType):
             return x
-        met = len(self.mover.met)
-        moved = self.mover.along(x, node.type.shape, before, self._path(node, before, after))
+        path, met = self._path(node, before, after), len(self.mover.met)
+        if not path.is_free and (again := self._again(node, after)) is not None:
+            rule, axes, operands = again
+            inputs = [self._moved(i, o, node, reason) for i, o in zip(node.inputs, operands, strict=True)]
+            return self._part(node, rule, axes, inputs)
+        moved = self.mover.along(x, node.type.shape, before, path)
         self._remember(met, CollectiveCause(moved, reason, node, at, before, after))
         return moved
+
+    def _again(self, node: Node, after: TensorLayout,
+               depth: int = REMADE) -> tuple[FactorRule, FactorAxes, list[TensorLayout]] | None:
+        """How a value is computed again in another layout, where its operands need no exchange for that; None where they do."""
+        rule = factor_rule(node)
+        if depth == 0 or rule is None or node.op in CARRIERS or node in self.by_device or manual.result_of(node) is not None:
+            return None
+        axes = project(rule.results[0], after.dims, rule.sizes)
+        if isinstance(node.type, TupleType) or not all(rule.splits_freely(f) and possible_axes(node, rule, f, a) == a
+                                                       for f, a in axes.items() if a):
+            return None
+        operands = [layout_of(mapped, axes, rule.sizes) for mapped in rule.operands]
+        if rule.reduction or layout_of(rule.results[0], axes, rule.sizes) != after or not all(
+                makes_constants(i) or self.layouts[i] == o or self._path(i, self.layouts[i], o).is_free
+                or self._again(i, o, depth - 1) is not None for i, o in zip(node.inputs, operands, strict=True)):
+            return None
+        return rule, axes, operands
 
 
 def _unsplit(node: Node) -> TensorLayout:

@@ -55,6 +55,11 @@ class Path:
     moves: tuple[tuple[ReshardMove, TensorLayout], ...]
     cost: float
 
+    @property
+    def is_free(self) -> bool:
+        """Whether devices exchange nothing."""
+        return all(move.kind == SLICE for move, _ in self.moves)
+
 
 @cache
 def reshard_path(shape: tuple[int, ...], itemsize: int, before: TensorLayout, after: TensorLayout) -> Path:

@@ -1,7 +1,7 @@
 """Nests cut where a condition on a subscript changes (index-set splitting), so that most loops have none.
 
 The innermost axis becomes one loop after the other. An outer axis is asked once for each row: in the longest of its ranges, or in
-which of them where all are long. Rows near an edge keep their conditions, as do folds within: `passes/split_guards.py` is for these.
+which of them where all are long. Rows near an edge keep their conditions, as do folds within: those are left to `split_guards`.
 """
 
 from __future__ import annotations

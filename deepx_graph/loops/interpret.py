@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,15 +28,22 @@ from deepx_graph.loops.program import (
 )
 from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar
 
+Order = Callable[[range], Iterable[int]]
+"""In which order the iterations of a parallel loop run."""
 
-def interpret(program: LoopProgram, arguments: Sequence[Array]) -> list[Array]:
-    """The results for these arguments. Raises IndexError for a subscript out of range."""
-    run = _Run()
+
+def interpret(program: LoopProgram, arguments: Sequence[Array], over: Mapping[Buffer, int] | None = None,
+              order: Order = iter) -> list[Array]:
+    """The results for these arguments; `over` has the numbers of arguments in whose memory results lie. Raises IndexError for a
+    subscript out of range."""
+    run = _Run(order)
     for buffer, array in zip(program.arguments, arguments, strict=True):
         run.memory[buffer] = reals(array).reshape(buffer.shape)
     for buffer in program.constants:
         assert buffer.array is not None
         run.memory[buffer] = reals(buffer.array).reshape(buffer.shape)
+    for result, k in (over or {}).items():
+        run.memory[program.arguments[k]] = run.memory[result] = run.memory[program.arguments[k]].copy()
     written = [s.buffer for s in walk(program.body) if isinstance(s, Store)]
     for buffer in (*program.results, *program.scratch, *written):
         run.memory.setdefault(buffer, np.zeros(buffer.shape, buffer.dtype.np))
@@ -52,7 +59,8 @@ def reals(array: Array) -> Array:
 
 
 class _Run:
-    def __init__(self) -> None:
+    def __init__(self, order: Order) -> None:
+        self.order = order
         self.memory: dict[Buffer, Array] = {}
         self.vars: dict[ScalarVar, Any] = {}
         self.cells: dict[Cell, Any] = {}
@@ -94,8 +102,9 @@ class _Run:
                 self.cells[cell] = primitives.evaluate(primitive, (self.cells[cell], self.scalar(value)), cell.dtype)
             case Conditional(condition, then, otherwise):
                 self.block(then if self.scalar(condition) else otherwise)
-            case For(axis, low, high, body):
-                for k in range(int(self.scalar(low)), int(self.scalar(high))):
+            case For(axis, low, high, body, parallel):
+                iterations = range(int(self.scalar(low)), int(self.scalar(high)))
+                for k in self.order(iterations) if parallel else iterations:
                     self.vars[axis] = np.int64(k)
                     self.block(body)
             case While(test, condition, body):

@@ -1,0 +1,112 @@
+"""The law of results that lie over an argument: of generated programs, the same as in memory of their own, whatever the order in
+which iterations of parallel loops run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deepx_graph.loops import Affine, LoopBuilder, LoopProgram
+from deepx_graph.loops.builder import memory
+from deepx_graph.loops.in_place import Accesses
+from deepx_graph.loops.interpret import interpret
+from deepx_graph.loops.passes.pipeline import optimised
+from deepx_graph.loops.program import Buffer, Copy
+from deepx_graph.types import I64
+
+Tap = Callable[[LoopBuilder, Sequence[Affine]], Any]
+
+
+class Generator:
+    """Nests that read arguments where they write, beside it, or elsewhere, and results that are copies with changes."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.b = LoopBuilder()
+        self.shape = tuple(int(n) for n in self.rng.integers(1, 6, int(self.rng.integers(1, 4))))
+        self.arguments = [memory(f"a{k}", I64, self.shape, "argument") for k in range(2)]
+        self.results = [memory(f"r{k}", I64, self.shape, "result") for k in range(int(self.rng.integers(1, 3)))]
+
+    def program(self) -> LoopProgram:
+        """A program that fills each result once, and then changes some."""
+        filled = list[Buffer]()
+        for result in self.results:
+            if self.rng.random() < 0.3:
+                self.b.emit(Copy(result, self.arguments[int(self.rng.integers(2))]))
+            else:
+                self.nest([result], filled)
+            filled.append(result)
+        for _ in range(int(self.rng.integers(3))):
+            self.nest([filled[int(self.rng.integers(len(filled)))]], filled)
+        return LoopProgram(tuple(self.arguments), tuple(self.results), (), tuple(self.b.scratch), self.b.body)
+
+    def nest(self, targets: Sequence[Buffer], filled: Sequence[Buffer]) -> None:
+        """A nest that stores into each target at its own place, of what is read there or elsewhere."""
+        taps = [self.tap(targets[0], filled) for _ in range(int(self.rng.integers(1, 3)))]
+        late = self.rng.random() < 0.2
+        with self.b.nest(self.shape) as at:
+            total: Any = self.b.cast(at[0], I64)
+            for tap in taps:
+                total = self.b.apply("add", total, tap(self.b, at))
+            for target in targets:
+                self.b.store(target, at, total)
+            if late and len(filled) < len(self.results):
+                self.b.store(targets[0], at, self.b.apply("sub", taps[0](self.b, at), total))
+
+    def tap(self, target: Buffer, filled: Sequence[Buffer]) -> Tap:
+        """Reads an element: at the same place, mostly; or at one beside it, in reverse, of a row, or of another nest's result."""
+        sources = [*self.arguments, *(r for r in filled if r is not target)]
+        source = sources[int(self.rng.integers(len(sources)))]
+        kind, axis = int(self.rng.integers(8)), int(self.rng.integers(len(self.shape)))
+
+        def read(b: LoopBuilder, at: Sequence[Affine]) -> Any:
+            index = list(at)
+            if kind == 0:
+                index[axis] = b.least(at[axis] + 1, self.shape[axis] - 1)
+            elif kind == 1:
+                index[axis] = self.shape[axis] - 1 - at[axis]
+            elif kind == 2:
+                index[axis] = Affine()
+            if kind != 3:
+                return b.load(source, index)
+            cell = b.cell(I64, b.const(0, I64))
+            with b.loop(self.shape[axis]) as k:
+                index[axis] = k
+                b.combine(cell, "add", b.load(source, index))
+            return b.get(cell)
+
+        return read
+
+
+def check(seed: int, *, passes: bool) -> tuple[int, int]:
+    """Compares; how many results may lie over an argument, and how many may not."""
+    program = Generator(seed).program()
+    program = optimised(program) if passes else program
+    rng, accesses = np.random.default_rng(seed), Accesses(program)
+    arrays = [rng.integers(-9, 9, a.shape) for a in program.arguments]
+    wanted = interpret(program, arrays)
+    taken = 0
+    for result in program.results:
+        over = {*accesses.written_over(result), *accesses.copied_only(result)}
+        taken += len(over)
+        for k in over:
+            for order in (iter, reversed, rng.permutation):
+                for found, want in zip(interpret(program, arrays, {result: k}, order), wanted, strict=True):
+                    np.testing.assert_array_equal(found, want, err_msg=f"seed {seed}: {result} over {program.arguments[k]}")
+    return taken, 2 * len(program.results) - taken
+
+
+@pytest.mark.parametrize("passes", [False, True])
+def test_a_result_may_lie_over_an_argument_where_that_is_said(passes: bool) -> None:
+    taken, refused = np.sum([check(seed, passes=passes) for seed in range(150)], axis=0)
+    assert taken > 25 and refused > 25, "programs of both kinds"
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("first", range(1000, 11000, 1000))
+def test_results_of_many_programs_may_lie_over_arguments(first: int) -> None:
+    for seed in range(first, first + 1000):
+        check(seed, passes=bool(seed % 2))

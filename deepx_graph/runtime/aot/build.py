@@ -24,9 +24,10 @@ from deepx_graph.runtime.inputs import input_ports, output_ports
 from deepx_graph.runtime.native.llvm.machine_code import Collection, collected
 from deepx_graph.runtime.native.llvm.target import LEVELS, Processor, Target, externals
 from deepx_graph.runtime.native.loop_program.kernel import build as build_loops
-from deepx_graph.runtime.native.loops.small_body import LoopPlan, planned
-from deepx_graph.runtime.native.loops.small_body_kernel import function_text, kernels_of
 from deepx_graph.runtime.native.machine_kernel import MachineCode
+from deepx_graph.runtime.native.whole_program.emit import function_text, kernels_of
+from deepx_graph.runtime.native.whole_program.plan import ProgramPlan
+from deepx_graph.runtime.native.whole_program.planner import planned
 from deepx_graph.runtime.specialise import specialise
 from deepx_graph.types import is_static
 
@@ -100,7 +101,7 @@ def built(module: Module, *, name: str = "model", cpu: str = NATIVE, triple: str
                         code.layout.threads, code.symbols)
 
 
-def _planned(function: Function, threads: int = 1) -> LoopPlan:
+def _planned(function: Function, threads: int = 1) -> ProgramPlan:
     """What one machine function does for a function. Raises RunError, with the place, where it is not one."""
     from deepx_graph.runtime.engines.native_engine import NativeEngine
 
@@ -126,7 +127,7 @@ def _planned(function: Function, threads: int = 1) -> LoopPlan:
 class ProgramCode:
     """The code of a plan: the entry, the plan's own function, and the kernels that it calls."""
 
-    def __init__(self, plan: LoopPlan, params: int, name: str, collection: Collection, target: Target) -> None:
+    def __init__(self, plan: ProgramPlan, params: int, name: str, collection: Collection, target: Target) -> None:
         self.name, self.target = f"{name}_run", target
         self.layout = EntryLayout.of(plan, params + len(plan.results))
         called = [collection[address] for c in kernels_of(plan) for address in _functions(c.kernel)]

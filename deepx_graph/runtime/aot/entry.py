@@ -1,7 +1,7 @@
 """The entry of a program for C: a machine function that makes in the caller's workspace what the plan's own function reads.
 
 `NAME_run(in, out, workspace)`, or `NAME_run(in, out, workspace, pool)` where several threads share work, writes the words, storages
-and tables that `native/loops/small_body_kernel.py` makes in this process into the workspace, and calls the same function on them.
+and tables that `native/whole_program/kernel.py` makes in this process into the workspace, and calls the same function on them.
 Nothing is kept between calls: with different workspaces several may run at once. Constants are data of the object.
 """
 
@@ -14,8 +14,8 @@ from itertools import accumulate
 from deepx_graph.literal import Array
 from deepx_graph.runtime.kernels.memory import ALIGNMENT
 from deepx_graph.runtime.native.llvm.builder import IRBuilder
-from deepx_graph.runtime.native.loops.small_body import LoopPlan
-from deepx_graph.runtime.native.loops.small_body_kernel import (
+from deepx_graph.runtime.native.machine_kernel import DATA, memory_sizes, rounded
+from deepx_graph.runtime.native.whole_program.emit import (
     CELL,
     LIMIT,
     POOL,
@@ -29,7 +29,7 @@ from deepx_graph.runtime.native.loops.small_body_kernel import (
     marks_of,
     words_bytes,
 )
-from deepx_graph.runtime.native.machine_kernel import DATA, memory_sizes, rounded
+from deepx_graph.runtime.native.whole_program.plan import ProgramPlan
 
 OK, BAD_WORKSPACE, BAD_POINTER = range(3)
 """What the entry returns."""
@@ -96,7 +96,7 @@ class EntryLayout:
     threads: int
 
     @staticmethod
-    def of(plan: LoopPlan, objects: int) -> EntryLayout:
+    def of(plan: ProgramPlan, objects: int) -> EntryLayout:
         """The layout for a plan with so many arguments and results."""
         kernels = [c.kernel for c in kernels_of(plan)]
         offsets, buffer_bytes = plan.buffers()
@@ -115,13 +115,13 @@ def _definition(head: str, lines: Sequence[str]) -> str:
     return "\n".join([f"define {head} nounwind {{", "entry:", *lines, "}"])
 
 
-def entry_text(plan: LoopPlan, params: int, name: str, symbol: Callable[[int], str], layout: EntryLayout) -> str:
+def entry_text(plan: ProgramPlan, params: int, name: str, symbol: Callable[[int], str], layout: EntryLayout) -> str:
     """The IR of `name`, which takes so many arguments. `symbol` is the name of a machine function of a kernel, by its address."""
     return _Entry(plan, params, symbol, layout).text(name)
 
 
 class _Entry:
-    def __init__(self, plan: LoopPlan, params: int, symbol: Callable[[int], str], layout: EntryLayout) -> None:
+    def __init__(self, plan: ProgramPlan, params: int, symbol: Callable[[int], str], layout: EntryLayout) -> None:
         self.plan, self.params, self.symbol, self.layout = plan, params, symbol, layout
         self.t = IRBuilder(1)
         self.data: dict[str, str] = {}

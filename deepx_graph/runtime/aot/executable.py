@@ -29,8 +29,8 @@ from deepx_graph.runtime.inputs import Port, bind
 from deepx_graph.runtime.memory.pool import RESULTS, room
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import Processor, running_machine
-from deepx_graph.runtime.native.loops.small_body_kernel import POOL, SHARE
 from deepx_graph.runtime.native.threads import pool
+from deepx_graph.runtime.native.whole_program.emit import POOL, SHARE
 from deepx_graph.types import TensorType, dtype_named, tensor
 
 llvm: Any = llvmlite.binding

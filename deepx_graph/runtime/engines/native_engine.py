@@ -38,10 +38,10 @@ from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
 from deepx_graph.runtime.native.loop_program.kernel import build as build_loops
 from deepx_graph.runtime.native.loop_program.masked_lower import build as build_masked
 from deepx_graph.runtime.native.loop_program.masked_lower import with_masked_loops
-from deepx_graph.runtime.native.loops.calls import CalledFunctions, CallLimits
-from deepx_graph.runtime.native.loops.small_body_kernel import build as build_small_body
 from deepx_graph.runtime.native.machine_kernel import MachineCode, MachineKernel
 from deepx_graph.runtime.native.trampoline import entry, quick
+from deepx_graph.runtime.native.whole_program.calls import CalledFunctions, CallLimits
+from deepx_graph.runtime.native.whole_program.kernel import build as build_whole_program
 from deepx_graph.runtime.straightline import Segment, SegmentGroup, form_of
 from deepx_graph.types import TensorType
 
@@ -107,7 +107,7 @@ class NativeEngine(KernelEngine):
             return build_masked(function, self.threads)
         with suppress(Declined):
             function = in_short_strips(function, lambda body: self.tried(partial(_in_registers, bounded=True), body))
-        return build_small_body(function, self.made, self._kept, self._called)
+        return build_whole_program(function, self.made, self._kept, self._called)
 
     @_in_its_width
     def _gemm(self, function: Function) -> CompiledKernel:

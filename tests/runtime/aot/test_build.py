@@ -19,8 +19,8 @@ from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.native.gemm.small import SmallGemm
 from deepx_graph.runtime.native.llvm.machine_code import collected
 from deepx_graph.runtime.native.llvm.target import running_machine
-from deepx_graph.runtime.native.loops.small_body_kernel import kernels_of
 from deepx_graph.runtime.native.prepared import PreparedKernel
+from deepx_graph.runtime.native.whole_program.emit import kernels_of
 from tests.support.cli_runner import Run
 from tests.support.paths import ROOT
 from tests.support.widths import has_native_gemm

@@ -17,7 +17,7 @@ from deepx_graph.ir import Builder, Function, Module, Node, Origin
 from deepx_graph.ops import add, compare, multiply, subtract
 from deepx_graph.ops.contract.linear import matmul
 from deepx_graph.runtime.compile import compile
-from deepx_graph.runtime.native.loops import small_body_kernel
+from deepx_graph.runtime.native.whole_program import kernel as whole_program
 from deepx_graph.types import F64, I64, FunctionType, scalar, tensor
 
 Array = np.ndarray[Any, Any]
@@ -29,7 +29,7 @@ FIB = FunctionType((INT,), (INT,))
 def _rounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every program also with one call or jump back in each call of the machine function."""
     if request.param == "many rounds":
-        monkeypatch.setattr(small_body_kernel, "CALL_NANOSECONDS", 1)
+        monkeypatch.setattr(whole_program, "CALL_NANOSECONDS", 1)
 
 
 def number(b: Builder, value: int) -> Node:

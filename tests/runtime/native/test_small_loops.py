@@ -43,7 +43,8 @@ from deepx_graph.runtime.native.gemm import small as small_product
 from deepx_graph.runtime.native.llvm import store
 from deepx_graph.runtime.native.loop_program import control
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
-from deepx_graph.runtime.native.loops import calls, small_body, small_body_kernel
+from deepx_graph.runtime.native.whole_program import calls, plan
+from deepx_graph.runtime.native.whole_program import kernel as whole_program
 from deepx_graph.types import type_of_array
 
 Array = np.ndarray[Any, Any]
@@ -66,7 +67,7 @@ def _declined(function: Function, threads: int, *, bounded: bool = False) -> Loo
 def _calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every loop also with a single jump back in each call, and as one loop program."""
     if request.param == "many calls":
-        monkeypatch.setattr(small_body_kernel, "CALL_NANOSECONDS", 1)
+        monkeypatch.setattr(whole_program, "CALL_NANOSECONDS", 1)
     if request.param != "in registers":
         monkeypatch.setattr(native_engine, "build_control", _declined)
 
@@ -90,7 +91,7 @@ def check(make: Callable[..., Sequence[Node]], *arrays: Array, taken: bool = Tru
                 assert np.array_equal(x, y, equal_nan=x.dtype.kind == "f"), f"result {k}"
     assert all(np.asarray(a).tobytes() == k.tobytes() for a, k in zip(arrays, kept, strict=True)), "an argument has changed"
     assert fast.profile is not None
-    whole = small_body_kernel.WHOLE_LOOP, small_body_kernel.WHOLE_PROGRAM
+    whole = whole_program.WHOLE_LOOP, whole_program.WHOLE_PROGRAM
     rows = [row.lowering for row in fast.profile.rows()]
     assert any(row in whole for row in rows) == taken or rows == [control.IN_REGISTERS]
     return list(wanted)
@@ -201,13 +202,13 @@ def test_rows_are_read_and_written() -> None:
 
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_scatter_is_done_in_place_where_nobody_looks_at_what_was_there(kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    plans: list[small_body.LoopPlan] = []
+    plans: list[plan.ProgramPlan] = []
 
-    def planned(*args: Any) -> small_body.LoopPlan:
+    def planned(*args: Any) -> plan.ProgramPlan:
         plans.append(calls.planned_with_calls(*args))
         return plans[-1]
 
-    monkeypatch.setattr(small_body_kernel, "planned_with_calls", planned)
+    monkeypatch.setattr(whole_program, "planned_with_calls", planned)
     monkeypatch.setattr(native_engine, "build_control", _declined)
 
     def make(b: Builder, y: Node, at: Node) -> Sequence[Node]:
@@ -221,7 +222,7 @@ def test_a_scatter_is_done_in_place_where_nobody_looks_at_what_was_there(kept: b
         return counted(b, 5, (b(slice_, y, start_indices=(0,), limit_indices=(3,), strides=(1,)), y), body)
 
     check(make, np.arange(7, dtype=np.int32), np.array([2], np.int32))
-    called = [a.objects for actions in plans[0].actions for a in actions if isinstance(a, small_body.Called)]
+    called = [a.objects for actions in plans[0].actions for a in actions if isinstance(a, plan.Called)]
     (objects,) = [o for o in called if len(o) == 4]
     assert (objects[0] == objects[-1]) != kept
 
@@ -510,7 +511,7 @@ def test_buffers_that_are_alive_together_lie_apart(seed: int) -> None:
     rng = np.random.default_rng(seed)
     starts, lengths, sizes = rng.integers(0, 50, 60), rng.integers(0, 12, 60), rng.integers(0, 5, 60) * 40
     spans = [(int(a), int(a + n)) for a, n in zip(starts, lengths, strict=True)]
-    offsets, whole = small_body.packed(spans, [int(n) for n in sizes])
+    offsets, whole = plan.packed(spans, [int(n) for n in sizes])
     room = [(o, o + int(n)) for o, n in zip(offsets, sizes, strict=True)]
     for (a, x), (b, y) in itertools.combinations(zip(spans, room, strict=True), 2):
         together = a[0] <= b[1] and b[0] <= a[1]
@@ -527,7 +528,7 @@ def test_a_long_chain_has_the_memory_of_few_values() -> None:
     for _ in range(40):
         y = b(tanh, matmul(b, y, p))
     engine = NativeEngine(1)
-    kernel = small_body_kernel.build(Function("main", (p,), (y,)), engine.made, Allowance(1 << 30), calls.CalledFunctions())
+    kernel = whole_program.build(Function("main", (p,), (y,)), engine.made, Allowance(1 << 30), calls.CalledFunctions())
     assert kernel.workspace_bytes < 6 * x.nbytes, "two values, and what a product packs"
     want = x
     for _ in range(40):

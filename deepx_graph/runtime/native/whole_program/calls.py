@@ -16,19 +16,19 @@ from deepx_graph.ir.structure import CALL, callee_of
 from deepx_graph.runtime.bytecode import Code, Instruction, Jump, Move, Select, Skip, Test
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.outline import as_kernel
-from deepx_graph.runtime.native.loops.small_body import (
+from deepx_graph.runtime.native.whole_program.plan import (
     Action,
     Called,
     CalledFunction,
     Copied,
     Index,
     Invoked,
-    LoopPlan,
     MachineOf,
+    ProgramPlan,
     RowCopy,
     Swapped,
-    planned,
 )
+from deepx_graph.runtime.native.whole_program.planner import planned
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class CalledFunctions:
         return module.with_functions(entry if f is module.entry else f for f in module.functions)
 
 
-def planned_with_calls(body: Function, functions: Mapping[str, Function], machine_of: MachineOf) -> LoopPlan:
+def planned_with_calls(body: Function, functions: Mapping[str, Function], machine_of: MachineOf) -> ProgramPlan:
     """The plan of a body and of the functions that it calls. Raises Declined."""
     called = reached(body, functions)
     numbers = {name: k for k, name in enumerate(called)}
@@ -108,7 +108,7 @@ def planned_with_calls(body: Function, functions: Mapping[str, Function], machin
     return _joined(plans, list(called), recursive) if called else plans[0]
 
 
-def _joined(plans: Sequence[LoopPlan], names: Sequence[str], recursive: Sequence[bool]) -> LoopPlan:
+def _joined(plans: Sequence[ProgramPlan], names: Sequence[str], recursive: Sequence[bool]) -> ProgramPlan:
     """The plans one after the other, that of the body first."""
     positions = list(itertools.accumulate((len(p.code.instructions) for p in plans), initial=0))
     slots = list(itertools.accumulate((len(p.code.slots) for p in plans), initial=0))
@@ -117,7 +117,7 @@ def _joined(plans: Sequence[LoopPlan], names: Sequence[str], recursive: Sequence
     code = Code(first.schedule, tuple(_moved(i, at, slot) for p, at, slot in zip(plans, positions, slots, strict=False)
                                       for i in p.code.instructions),
                 tuple(s for p in plans for s in p.code.slots), first.params, first.constants, first.loops)
-    whole = LoopPlan(code, [s for p in plans for s in p.storages], results=plans[0].results)
+    whole = ProgramPlan(code, [s for p in plans for s in p.storages], results=plans[0].results)
     for plan, at, base in zip(plans, positions, storages, strict=False):
         whole.actions += [[_renumbered(a, base) for a in actions] for actions in plan.actions]
         whole.tested |= {at + k: base + s for k, s in plan.tested.items()}

@@ -1,0 +1,234 @@
+"""A whole loop or a whole program as one callable: a machine function that calls the kernels of its operations.
+
+One call has as many iterations as take some milliseconds; then Python has the floor for a moment, so that an endless loop can be
+interrupted, and the next call goes on; the trampoline does so, too. A loop of few iterations, by its count, needs one call.
+The words are memory of a call: several calls may run at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.analysis.trip_count import trip_count
+from deepx_graph.errors import Diagnostic, LimitError
+from deepx_graph.ir import Function
+from deepx_graph.ir.structure import LOOP_END, callee_of
+from deepx_graph.runtime.cost import model as cost
+from deepx_graph.runtime.engines.base import Declined
+from deepx_graph.runtime.engines.outline import is_program
+from deepx_graph.runtime.kernels.memory import aligned
+from deepx_graph.runtime.kernels.program import Array
+from deepx_graph.runtime.memory.pool import Allowance
+from deepx_graph.runtime.native.llvm import machine_code
+from deepx_graph.runtime.native.machine_kernel import (
+    DATA,
+    KernelMemory,
+    KernelState,
+    Layout,
+    MachineCode,
+    Workspace,
+    address_of,
+    workspace_bytes,
+)
+from deepx_graph.runtime.native.threads import pool
+from deepx_graph.runtime.native.transpose import contiguous
+from deepx_graph.runtime.native.whole_program.calls import TAG, CalledFunctions, CallLimits, planned_with_calls
+from deepx_graph.runtime.native.whole_program.emit import (
+    DEPTH,
+    FAILED,
+    LIMIT,
+    MOST_DEPTH,
+    POOL,
+    RESUME,
+    SCRATCH,
+    SCRATCHES,
+    SHARE,
+    STACK_END,
+    STACK_START,
+    calls_at,
+    cell,
+    function_text,
+    kernels_of,
+    words_bytes,
+)
+from deepx_graph.runtime.native.whole_program.plan import (
+    Invoked,
+    MachineOf,
+    ProgramPlan,
+)
+from deepx_graph.runtime.straightline import form_of
+
+CALL_NANOSECONDS = 20_000_000
+"""About how long one call takes at most."""
+
+WHOLE_PROGRAM, WHOLE_LOOP = "machine code: the whole program", "machine code: a loop as a whole"
+"""How such a kernel runs, in words."""
+
+STEP_NANOSECONDS = 5.0
+"""What a step costs beside its kernel."""
+
+
+STACK_BYTES, STACK_GROWTH, KEPT_STACK = 1 << 20, 16, 32 << 20
+"""Memory for the records of recursive calls at first, how many times as much there is when that is not enough, and the most that is
+kept."""
+
+
+def build(body: Function, machine_of: MachineOf, allowance: Allowance, called: CalledFunctions) -> WholeProgramKernel:
+    """The kernel of a body with loops, or with calls of functions that are there. Raises Declined. `machine_of` gives the machine
+    code of a node, if it has any; the memory that it keeps is taken from the allowance."""
+    kernel = WholeProgramKernel(body, planned_with_calls(body, called.functions, machine_of), called.limits)
+    if not allowance.take(kernel.workspace_bytes):
+        raise Declined("no memory left that kernels may keep")
+    return kernel
+
+
+class WholeProgramKernel(MachineCode):
+    """The compiled function, and how to make its words."""
+
+    has_state = True
+
+    def __init__(self, body: Function, plan: ProgramPlan, limits: CallLimits) -> None:
+        kernels = [c.kernel for c in kernels_of(plan)]
+        self.threads = max((k.team for k in kernels), default=0) or 1
+        if self.threads > 1 and pool() is None:
+            raise Declined("kernels in shares, and no workers that machine code can call")
+        self.lowering = WHOLE_PROGRAM if is_program(body) else WHOLE_LOOP
+        self.params = tuple(range(len(body.params)))
+        self.results = tuple(form_of(r.type) for r in body.results)
+        self.in_place = (frozenset[int](),) * len(self.results)
+        self._iteration_ns = STEP_NANOSECONDS * len(plan.actions) + sum(k.nanoseconds for k in kernels)
+        trips = [trip_count(n) for n in body.nodes if n.op is LOOP_END]
+        known = math.prod(n for n in trips if n is not None)
+        self.nanoseconds = self._iteration_ns * max(1, known)
+        self.is_one_call = not plan.functions and None not in trips and self.nanoseconds <= CALL_NANOSECONDS
+        self._plan, self._limits, self._stack_bytes = plan, limits, min(STACK_BYTES, limits.max_bytes)
+        self._limit = 1 << 60 if self.is_one_call else max(1, int(CALL_NANOSECONDS / self._iteration_ns))
+        self._is_in_use = False
+        self.is_kept = True
+        self._bytes = words_bytes(plan) + workspace_bytes(kernels) + plan.buffers()[1]
+        self.constants: tuple[Array, ...] = ()
+        self.own_bytes = ()
+        objects = len(self.params) + len(self.results)
+        self.layout = Layout(0, objects, objects + 1)
+        address = machine_code.functions(function_text(plan, self.params), ["iterate"], self)["iterate"]
+        self.calls = ((address, 0),)
+
+    @property
+    def team(self) -> int:
+        """Its own kernels share their work."""
+        return self.threads
+
+    @property
+    def workspace_bytes(self) -> int:
+        """The words and what they point to."""
+        return self._bytes
+
+    def keep(self, allowance: Allowance) -> None:
+        """Its memory was taken when it was made."""
+
+    def new_state(self) -> KernelState:
+        """The words, with the memory of all values."""
+        words = _Words(self._plan, self._limit)
+        if any(f.is_recursive for f in self._plan.functions):
+            words.give_stack(self._stack_bytes, self._limits.max_depth)
+        return words.state
+
+    def lasting_memory(self) -> KernelMemory:
+        """What a call from Python has left, if there is one: such memory is large."""
+        self._is_in_use = True
+        try:
+            return self._spare.pop().memory  # type: ignore[no-any-return]
+        except IndexError:
+            return super().lasting_memory()
+
+    def give_back(self, workspace: Workspace) -> None:
+        """One is kept, unless somebody else keeps one."""
+        if not self._is_in_use and not self._spare and self._stack_bytes <= KEPT_STACK:
+            self._spare.append(workspace)
+
+    def predicted(self) -> cost.ForecastParts:
+        """How long a call takes by the cost model; of a loop whose iterations are not known, one iteration."""
+        return cost.ForecastParts(0.0, self.nanoseconds, 0.0)
+
+    def run(self, workspace: Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
+        """All iterations; Python has the floor between calls."""
+        words = workspace.memory.state(self).words
+        words[RESUME // 8] = 0
+        if self.threads > 1 and (workers := pool()) is not None:
+            workers.hire(self.threads - 1)
+        arrays = [contiguous(np.asarray(args[k]), self.threads) for k in self.params]
+        super().run(workspace, arrays, results)
+        while words[RESUME // 8]:
+            super().run(workspace, arrays, results)
+        if words[FAILED // 8]:
+            self._run_with_more(words, args, results)
+
+    def _run_with_more(self, words: Array, args: Sequence[Any], results: Sequence[Array]) -> None:
+        """All of it again, with more memory for calls. Raises LimitError, at the call, where there may be no more."""
+        at = int(words[FAILED // 8]) - 1
+        (call,) = (a for a in self._plan.actions[at] if isinstance(a, Invoked))
+        name = callee_of(call.node).partition(TAG)[0]
+        if words[DEPTH // 8] >= self._limits.max_depth:
+            raise LimitError(Diagnostic(f"calls nest more than {self._limits.max_depth} deep, in '{name}'", call.node.span))
+        stack_bytes = int(words[STACK_END // 8] - words[STACK_START // 8])
+        if stack_bytes >= self._limits.max_bytes:
+            message = f"the levels of the recursion of '{name}' need more than {self._limits.max_bytes} bytes"
+            raise LimitError(Diagnostic(message, call.node.span))
+        self._stack_bytes = max(self._stack_bytes, min(STACK_GROWTH * stack_bytes, self._limits.max_bytes))
+        self._spare.clear()
+        workspace = self.new_workspace()
+        self.run(workspace, args, results)
+        self.give_back(workspace)
+
+
+class _Words:
+    """The words of a kernel, and everything that they point to."""
+
+    def __init__(self, plan: ProgramPlan, limit: int) -> None:
+        kernels = [c.kernel for c in kernels_of(plan)]
+        self.array = aligned(words_bytes(plan)).view(np.int64)
+        self.array[:] = 0
+        base = self.array.ctypes.data
+        memory = KernelMemory(kernels)
+        kept: list[Any] = [memory, kernels, plan]
+        self.state = KernelState(self.array, kept)
+        self.array[LIMIT // 8] = limit
+        self.array[SCRATCH // 8] = memory.scratch[0]
+        self.array[SCRATCHES // 8] = ctypes.addressof(memory.scratches)
+        if (workers := pool()) is not None:
+            self.array[SHARE // 8], self.array[POOL // 8] = workers.share_address, workers.address
+        kept.append(self._storages(plan))
+        self._kept = kept
+        at = calls_at(plan) // 8
+        for called in kernels_of(plan):
+            table = memory.table(called.kernel)
+            objects = np.frombuffer(table, np.int64)
+            objects[: len(called.objects)] = [base + cell(s) for s in called.objects]
+            kept.append(table)
+            for function, _ in called.kernel.calls:
+                self.array[at : at + 2] = function, address_of(table)
+                at += 2
+
+    def give_stack(self, nbytes: int, most_depth: int) -> None:
+        """Memory for the records of recursive calls; that of which nothing is used costs nothing."""
+        stack = aligned(nbytes)
+        self._kept.append(stack)
+        self.array[STACK_START // 8] = stack.ctypes.data
+        self.array[STACK_END // 8] = stack.ctypes.data + nbytes
+        self.array[MOST_DEPTH // 8] = most_depth
+
+    def _storages(self, plan: ProgramPlan) -> Array:
+        """Points the cells of storages at their memory, which it gives."""
+        offsets, size = plan.buffers()
+        buffers = aligned(size)
+        start = buffers.ctypes.data
+        for number, (storage, offset) in enumerate(zip(plan.storages, offsets, strict=True)):
+            if storage.param is None:
+                where = start + offset if storage.array is None else storage.array.ctypes.data
+                self.array[(cell(number) + DATA) // 8] = where
+        return buffers

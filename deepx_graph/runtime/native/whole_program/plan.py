@@ -1,0 +1,189 @@
+"""What one machine function does from end to end: instructions, storages, and what each instruction does to them.
+
+Plans are plain data; nothing is emitted here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.ir import Node
+from deepx_graph.literal import Array
+from deepx_graph.runtime.bytecode import Code, Pack, Return, Run
+from deepx_graph.runtime.kernels.memory import ALIGNMENT
+from deepx_graph.runtime.native.machine_kernel import MachineCode
+
+MachineOf = Callable[[Node], MachineCode | None]
+Tree = int | tuple["Tree", ...]
+"""The storage of a tensor; of a tuple those of its items."""
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Memory for the elements of one tensor. `array` are those of a constant, `param` the number of an argument."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    param: int | None = None
+    array: Array | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def is_owned(self) -> bool:
+        return self.param is None and self.array is None
+
+
+@dataclass(frozen=True)
+class Called:
+    """Run a kernel on storages: arguments in the order of its table, then results."""
+
+    kernel: MachineCode
+    objects: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Copied:
+    """Copy pieces of memory: `(from byte, to byte, bytes)`."""
+
+    source: int
+    target: int
+    runs: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Index:
+    """A scalar that says where: clamped to 0..most, in steps of `stride` bytes."""
+
+    storage: int
+    most: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class RowCopy:
+    """Copy `nbytes` from a computed offset of a storage (`reads`), or to one."""
+
+    source: int
+    target: int
+    at: tuple[Index, ...]
+    nbytes: int
+    reads: bool
+
+
+@dataclass(frozen=True)
+class Swapped:
+    """Two storages exchange buffers."""
+
+    one: int
+    other: int
+
+
+@dataclass(frozen=True)
+class Invoked:
+    """Go on in a function of the plan, which reads the arguments and writes the results, and come back."""
+
+    function: int
+    arguments: tuple[int, ...]
+    results: tuple[int, ...]
+    node: Node
+
+
+Action = Called | Copied | RowCopy | Swapped | Invoked
+
+
+@dataclass(frozen=True)
+class CalledFunction:
+    """A function that is called: its positions from `start` to below `stop`, its storages from `low` to below `high`."""
+
+    name: str
+    start: int
+    stop: int
+    low: int
+    high: int
+    params: tuple[int, ...]
+    results: tuple[int, ...]
+    is_recursive: bool
+
+
+@dataclass
+class ProgramPlan:
+    """`actions[at]` is what the instruction of the code at that position does before control goes on."""
+
+    code: Code
+    storages: list[Storage] = field(default_factory=list)
+    actions: list[list[Action]] = field(default_factory=list)
+    tested: dict[int, int] = field(default_factory=dict)
+    """The storage that the test or selector at a position looks at."""
+    results: tuple[int, ...] = ()
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    """Of each storage the first and the last position where it is alive, or written."""
+    functions: list[CalledFunction] = field(default_factory=list)
+
+    @property
+    def direct(self) -> frozenset[int]:
+        """The storages that lie in the results from the start: their own, in code where no buffers change hands."""
+        if self.functions or self.swaps or not all(isinstance(i, (Run, Pack, Return)) for i in self.code.instructions):
+            return frozenset()
+        return frozenset(s for s in self.results if self.storages[s].is_owned and self.results.count(s) == 1)
+
+    @property
+    def swaps(self) -> bool:
+        """Whether some storages exchange buffers."""
+        return any(isinstance(a, Swapped) for actions in self.actions for a in actions)
+
+    def buffers(self) -> tuple[list[int], int]:
+        """Where the buffer of each storage begins in the memory of the body (of a recursive function: of an activation), and the
+        size of the body's. Storages that exchange buffers have theirs to the end."""
+        swapped = {s for actions in self.actions for a in actions if isinstance(a, Swapped) for s in (a.one, a.other)}
+        whole, direct = (0, len(self.code.instructions)), self.direct
+        spans = [whole if k in swapped else span for k, span in enumerate(self.spans)]
+        sizes = [s.nbytes if s.is_owned and k not in direct else 0 for k, s in enumerate(self.storages)]
+        own = self.functions[0].low if self.functions else len(sizes)
+        offsets, end = packed(spans[:own], sizes[:own])
+        for f in self.functions:
+            inner, size = packed(spans[f.low : f.high], sizes[f.low : f.high])
+            offsets += inner if f.is_recursive else [end + offset for offset in inner]
+            end += 0 if f.is_recursive else size
+        return offsets, end
+
+
+def packed(spans: Sequence[tuple[int, int]], sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Where buffers of those sizes begin in one piece of memory, and its size: two lie apart where their spans share a position.
+
+    Each takes the smallest gap that is wide enough when its span begins. Takes time linear in the buffers and the gaps.
+    """
+    offsets, end = [0] * len(sizes), 0
+    gaps = list[tuple[int, int]]()
+    busy = list[tuple[int, int, int]]()
+    for k in sorted((k for k, n in enumerate(sizes) if n), key=lambda k: spans[k][0]):
+        size = -(-sizes[k] // ALIGNMENT) * ALIGNMENT
+        while busy and busy[0][0] < spans[k][0]:
+            _, low, high = heappop(busy)
+            gaps = _with_gap(gaps, low, high)
+        if gaps and gaps[-1][1] == end and all(high - low < size for low, high in gaps):
+            end = gaps.pop()[0]  # the last gap grows
+        low, high = min((g for g in gaps if g[1] - g[0] >= size), key=lambda g: g[1] - g[0], default=(end, end))
+        offsets[k] = low
+        if low == high:
+            end = low + size
+        else:
+            gaps = [g for g in gaps if g != (low, high)]
+            gaps = _with_gap(gaps, low + size, high)
+        heappush(busy, (spans[k][1], low, low + size))
+    return offsets, end
+
+
+def _with_gap(gaps: Sequence[tuple[int, int]], low: int, high: int) -> list[tuple[int, int]]:
+    """Gaps in order with one more, which is one with its neighbours."""
+    found = [g for g in gaps if g[1] != low and g[0] != high]
+    low, high = min([low, *(g[0] for g in gaps if g[1] == low)]), max([high, *(g[1] for g in gaps if g[0] == high)])
+    return sorted([*found, (low, high)]) if low < high else list(gaps)

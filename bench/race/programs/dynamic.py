@@ -140,3 +140,29 @@ def sieve(start, n):
         return p + 1, prime & ~multiples
 
     return lax.while_loop(lambda s: s[0] * s[0] < n, step, (start, jnp.ones(n, bool)))[1]
+
+
+@program(small=case(normal(2, 12, 8), integers(0, 7, 2, 3)), medium=case(normal(8, 100, 40), integers(0, 39, 8, 20)))
+def ctc_loss_grad(x, labels):
+    """The forward recursion of connectionist temporal classification, whose blank is the last class, and its gradient."""
+    batch, steps, classes = x.shape
+    size, least = 2 * labels.shape[1] + 1, -1e30
+    extended = jnp.full((batch, size), classes - 1).at[:, 1::2].set(labels)
+    may_skip = (extended[:, 2:] != classes - 1) & (extended[:, 2:] != extended[:, :-2])
+    may_skip = jnp.concatenate([jnp.zeros((batch, 2), bool), may_skip], 1)
+
+    def before(a, count):
+        return jnp.pad(a, ((0, 0), (count, 0)), constant_values=least)[:, :-count]
+
+    def loss(x):
+        logs = jnp.take_along_axis(jax.nn.log_softmax(x), jnp.broadcast_to(extended[:, None], (batch, steps, size)), 2)
+
+        def step(a, log):
+            skipped = jnp.where(may_skip, before(a, 2), least)
+            return jnp.logaddexp(jnp.logaddexp(a, before(a, 1)), skipped) + log, None
+
+        first = jnp.full((batch, size), least).at[:, :2].set(logs[:, 0, :2])
+        last, _ = lax.scan(step, first, jnp.swapaxes(logs, 0, 1)[1:])
+        return -jnp.logaddexp(last[:, -1], last[:, -2]).mean()
+
+    return jax.value_and_grad(loss)(x)

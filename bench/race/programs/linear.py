@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench.race.program import case, jnp, lax, normal, positive_definite, program
+from bench.race.program import case, integers, jnp, lax, normal, positive_definite, program
 
 
 @program(small=case(normal(5, 200, scale=0.3), normal(200), steps=10),
@@ -166,3 +166,17 @@ def einsum_outer_layout(a, b):
 @program(small=case(normal(300), normal(300)), medium=case(normal(2_000_000), normal(2_000_000)), bound=1e-3)
 def similarity(x, y):
     return x @ y / (jnp.linalg.norm(x) * jnp.linalg.norm(y)), jnp.abs(x - y).sum(), jnp.max(jnp.abs(x - y))
+
+
+@program(small=case(normal(1, 300), normal(300, 1), normal(60, 3)), medium=case(normal(1, 6000), normal(6000, 1), normal(1200, 3)))
+def part_of_outer_product(x, y, w):
+    """Only a part of the outer product is read, by a product."""
+    return (y * x)[:17, ::5] @ w
+
+
+@program(small=case(integers(-128, 128, 24, 40, dtype="i1"), integers(-128, 128, 40, 20, dtype="i1"), normal(20)),
+         medium=case(integers(-128, 128, 192, 320, dtype="i1"), integers(-128, 128, 320, 200, dtype="i1"), normal(200)), bound=0.01)
+def requantised_linear(x, w, scale):
+    """Bytes to bytes: an integer product, scaled, rounded and clipped."""
+    y = lax.dot_general(x, w, (((1,), (0,)), ((), ())), preferred_element_type=jnp.int32)
+    return jnp.clip(jnp.round(y.astype(jnp.float32) * scale * 0.01), -128, 127).astype(jnp.int8)

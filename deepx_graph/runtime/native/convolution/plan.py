@@ -128,13 +128,20 @@ def merged(axes: Sequence[SpatialAxis]) -> tuple[SpatialAxis, ...]:
     Rows of a few elements are then no longer what tiles and vectors are cut from.
     """
     found: list[SpatialAxis] = []
-    for axis in axes:
+    for axis in map(_picked, axes):
         last = found[-1] if found else None
         if last and last.is_pointwise and axis.is_pointwise and (last.x, last.y) == (axis.size * axis.x, axis.size * axis.y):
             found[-1] = replace(axis, size=last.size * axis.size, count=last.size * axis.size)
         else:
             found.append(axis)
     return tuple(found)
+
+
+def _picked(axis: SpatialAxis) -> SpatialAxis:
+    """An axis whose windows are single elements, apart and all inside, as one of these elements alone."""
+    if axis.window > 1 or axis.stride == 1 or axis.low or (axis.count - 1) * axis.stride >= axis.size:
+        return axis
+    return replace(axis, size=axis.count, stride=1, x=axis.stride * axis.x)
 
 
 @dataclass(frozen=True)
@@ -184,8 +191,9 @@ SHARES, SHARE_STEPS = 64, 200_000
 STORE_STEPS, TRANSPOSE_STEPS, SCATTER_STEPS = 1, 150, 24
 """What storing costs, in vector products: a vector as it is, a square of vectors transposed, or a vector element by element."""
 
-NEAR_BYTES, NEAR_STEPS = 20 << 10, 2.8
-"""The vectors of a tile's sums beyond so many bytes do not stay in a first-level cache: reading one takes so many products."""
+NEAR_BYTES, NEAR_STEPS = 12 << 10, 2.8
+"""The vectors of a tile's sums beyond so many bytes do not stay in a first-level cache: reading one takes so many products. With
+windows in the lanes neighbours of a row lie across lines of the cache: half a vector more for each row."""
 
 PANEL_BYTES, FAR_STEPS = 400 << 10, 3
 """Beyond so many bytes they do not stay in a second-level cache either: each costs so many products more."""
@@ -396,7 +404,9 @@ def _price(problem: Problem, method: Method, width: int, blocks: Sequence[int]) 
     tiles *= problem.images * (1 if lanes is Lanes.GROUPS else problem.groups)
     loads = (tile.rows + 1) * tile.vectors if lanes is Lanes.GROUPS else method.spread + method.read
     panel = method.read * width * problem.depth * problem.dtype.itemsize
-    step = max(tile.rows * tile.vectors, loads, 8, method.read * NEAR_STEPS if panel > NEAR_BYTES else 0) + 0.5 + loads / 32
+    across = tile.rows // method.outputs / 2 if lanes is Lanes.WINDOWS else 0
+    far = NEAR_STEPS * (method.read + across) if panel > NEAR_BYTES else 0
+    step = max(tile.rows * tile.vectors, loads, 8, far) + 0.5 + loads / 32 + far / 64
     if lanes is Lanes.OUTPUTS and panel > PANEL_BYTES:
         step += tile.vectors * FAR_STEPS
     vectors = tile.rows * tile.vectors

@@ -20,7 +20,8 @@ from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.epilogue import split_epilogue, with_fused_epilogue
 from deepx_graph.runtime.native.convolution import kernel as conv
 from deepx_graph.runtime.native.convolution.kernel import ConvolutionKernel, build
-from deepx_graph.runtime.native.convolution.plan import Lanes, plan, problems_of
+from deepx_graph.runtime.native.convolution.plan import Lanes, plan
+from deepx_graph.runtime.native.convolution.problem import problems_of
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.types import F64, type_of_array
 from tests.support import laws

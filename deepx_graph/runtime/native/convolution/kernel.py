@@ -27,7 +27,8 @@ from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import RESULTS, room
 from deepx_graph.runtime.native.convolution.emit import EPILOGUE, SLOTS, module_text
 from deepx_graph.runtime.native.convolution.pack import pack_shares, packed_size
-from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, Lanes, plan, problems_of, scratch_bytes
+from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, Lanes, plan, scratch_bytes
+from deepx_graph.runtime.native.convolution.problem import problems_of
 from deepx_graph.runtime.native.gemm import microkernel
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine

@@ -1,0 +1,178 @@
+"""A convolution in one form: its sizes and the element steps along every axis, of which neighbours are made one where they run on.
+
+Where there are gaps between the elements of the input (a transposed convolution, the gradient of one with strides), results are
+done by residue classes, each of which is a convolution without gaps.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from deepx_graph.ir import Node
+from deepx_graph.runtime.engines.base import Declined
+from deepx_graph.runtime.native.llvm.builder import F4, F8, DType
+from deepx_graph.types import TensorType
+
+MOST_CLASSES = 16
+"""Residue classes of results, each with code of its own, of a convolution whose input has gaps between its elements."""
+
+
+@dataclass(frozen=True)
+class SpatialAxis:
+    """A spatial axis: sizes, window parameters, and the element steps along it in input, weights and output."""
+
+    size: int
+    window: int
+    count: int
+    stride: int
+    low: int
+    dilation: int
+    is_reversed: bool
+    x: int
+    w: int
+    y: int
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether a result is of the element at its own place alone."""
+        return self.window == self.stride == 1 and self.low == 0 and self.size == self.count
+
+    def reach(self, windows: int) -> int:
+        """How many elements of the padded input so many neighbouring windows see."""
+        return (windows - 1) * self.stride + (self.window - 1) * self.dilation + 1
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A convolution in one form: images, groups, features of a group, and the element steps of each in the three arrays."""
+
+    dtype: DType
+    images: int
+    groups: int
+    inputs: int
+    outputs: int
+    axes: tuple[SpatialAxis, ...]
+    x: tuple[int, int, int]
+    """Steps of images, groups, input features."""
+    w: tuple[int, int, int]
+    """Steps of groups, output features, input features."""
+    y: tuple[int, int, int]
+    """Steps of images, groups, output features."""
+
+    @property
+    def depth(self) -> int:
+        """Products in one result."""
+        return self.inputs * math.prod(a.window for a in self.axes)
+
+
+@dataclass(frozen=True)
+class PartialProblem:
+    """A problem whose results are some of a convolution's: where, in elements, its weights and its results begin."""
+
+    problem: Problem
+    w: int
+    y: int
+
+
+def problems_of(node: Node) -> list[PartialProblem]:
+    """The form of a convolution node of static type: one for each residue class of results, of which there are several where
+    elements of the input lie apart. Raises Declined."""
+    x, w = (i.type for i in node.inputs)
+    assert isinstance(x, TensorType) and isinstance(w, TensorType) and isinstance(node.type, TensorType)
+    dtype = x.dtype.np
+    if dtype not in (F4, F8) or dtype is None:
+        raise Declined(f"no machine code for a convolution of {x.dtype}")
+    a = node.attr
+    if not a("input_spatial_dimensions"):
+        raise Declined("a product")
+    if 0 in (*x.shape, *w.shape, *node.type.shape):
+        raise Declined("no elements")
+    return _problems(node, dtype, x.shape, w.shape, node.type.shape)
+
+
+def _problems(node: Node, dtype: DType, x: tuple[int, ...], w: tuple[int, ...], y: tuple[int, ...]) -> list[PartialProblem]:
+    a = node.attr
+    xs, ws, ys = map(steps_of, (x, w, y))
+    n, f, o = a("input_batch_dimension"), a("input_feature_dimension"), a("kernel_output_feature_dimension")
+    c, yn, yf = a("kernel_input_feature_dimension"), a("output_batch_dimension"), a("output_feature_dimension")
+    parts, batch_groups = a("feature_group_count"), a("batch_group_count")
+    groups = parts * batch_groups
+    images, inputs, outputs = x[n] // batch_groups, w[c], w[o] // groups
+    group_step = images * xs[n] if batch_groups > 1 else inputs * xs[f]
+    spatial = zip(a("input_spatial_dimensions"), a("kernel_spatial_dimensions"), a("output_spatial_dimensions"),
+                  a("window_strides"), a("padding_low"), a("rhs_dilation"), a("window_reversal"), strict=True)
+    axes = [SpatialAxis(x[i], w[k], y[j], stride, low, dilation, bool(is_reversed), xs[i], ws[k], ys[j])
+            for i, k, j, stride, low, dilation, is_reversed in spatial]
+    classes = [residue_classes(axis, base) for axis, base in zip(axes, a("lhs_dilation"), strict=True)]
+    if math.prod(map(len, classes)) > MOST_CLASSES:
+        raise Declined("elements of the input lie too far apart")
+
+    def part(each: Sequence[ResidueClass]) -> PartialProblem:
+        seen = 1 if any(r.is_zero for r in each) else inputs
+        return PartialProblem(
+            Problem(dtype, images, groups, seen, outputs, merged([r.axis for r in each]), (xs[n], group_step, xs[f]),
+                    (outputs * ws[o], ws[o], ws[c]), (ys[yn], outputs * ys[yf], ys[yf])),
+            sum(r.w for r in each), sum(r.y for r in each))
+
+    return [part(each) for each in itertools.product(*classes)]
+
+
+def merged(axes: Sequence[SpatialAxis]) -> tuple[SpatialAxis, ...]:
+    """The axes with neighbours made one where every result is of the element at its own place and both arrays run on.
+
+    Rows of a few elements are then no longer what tiles and vectors are cut from.
+    """
+    found: list[SpatialAxis] = []
+    for axis in map(_picked, axes):
+        last = found[-1] if found else None
+        if last and last.is_pointwise and axis.is_pointwise and (last.x, last.y) == (axis.size * axis.x, axis.size * axis.y):
+            found[-1] = replace(axis, size=last.size * axis.size, count=last.size * axis.size)
+        else:
+            found.append(axis)
+    return tuple(found)
+
+
+def _picked(axis: SpatialAxis) -> SpatialAxis:
+    """An axis whose windows are single elements, apart and all inside, as one of these elements alone."""
+    if axis.window > 1 or axis.stride == 1 or axis.low or (axis.count - 1) * axis.stride >= axis.size:
+        return axis
+    return replace(axis, size=axis.count, stride=1, x=axis.stride * axis.x)
+
+
+@dataclass(frozen=True)
+class ResidueClass:
+    """Every so many-th window of an axis, which all see elements by the same part of their taps. `w` and `y`: where, in elements,
+    these weights and the results begin. Without such taps results are zeros: one tap then sees padding only."""
+
+    axis: SpatialAxis
+    w: int
+    y: int
+    is_zero: bool = False
+
+
+def residue_classes(axis: SpatialAxis, base: int) -> list[ResidueClass]:
+    """An axis whose elements lie `base` apart as axes of dense elements, one for each residue of window numbers."""
+    period, taps = base // math.gcd(axis.stride, base), base // math.gcd(axis.dilation, base)
+    return [_residue_class(axis, base, first, period, taps) for first in range(min(period, axis.count))]
+
+
+def _residue_class(axis: SpatialAxis, base: int, first: int, period: int, apart: int) -> ResidueClass:
+    """The windows from the `first` on that are `period` apart, whose taps on elements are `apart`."""
+    count, stride = -(-(axis.count - first) // period), period * axis.stride // base
+    begin = first * axis.stride - axis.low
+    tap = next((t for t in range(min(apart, axis.window)) if (begin + t * axis.dilation) % base == 0), None)
+    dense = replace(axis, count=count, stride=stride, y=period * axis.y)
+    if tap is None:
+        return ResidueClass(replace(dense, window=1, low=-axis.size, dilation=1), 0, first * axis.y, is_zero=True)
+    window = -(-(axis.window - tap) // apart)
+    low, last = -(begin + tap * axis.dilation) // base, tap + (window - 1) * apart
+    dense = replace(dense, window=window, low=low, dilation=apart * axis.dilation // base, w=apart * axis.w)
+    return ResidueClass(dense, (axis.window - 1 - last if axis.is_reversed else tap) * axis.w, first * axis.y)
+
+
+def steps_of(shape: Sequence[int]) -> tuple[int, ...]:
+    """Element steps of an array in C order."""
+    return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))

@@ -33,15 +33,15 @@ from deepx_graph.runtime.inputs import input_ports, output_ports
 from deepx_graph.session.report.meaning import Sameness, compare_meaning
 from deepx_graph.types import F64, TensorType
 from deepx_graph.validation.algebra import AlgebraicEvidence, compare_algebra
+from deepx_graph.validation.boundary_values import boundary_values, repetitions
 from deepx_graph.validation.constants import MARGIN, float_constants, moved_constants
 from deepx_graph.validation.culprit import Departure, departure
 from deepx_graph.validation.discrepancy import Discrepancy, discrepancy, worst
-from deepx_graph.validation.landmarks import landmarks, repetitions
 from deepx_graph.validation.samples import FAMILIES, samples
 
 Kind = Literal["identical", "same mathematics", "equal", "equal within rounding", "different"]
 
-AROUND_LANDMARKS = 8
+AROUND_BOUNDARIES = 8
 """Sets of inputs around the programs' own constants and sizes."""
 
 CONSTANT_RUNS = 4
@@ -107,9 +107,9 @@ def equivalent(a: Module, b: Module, inputs: Mapping[str, Any] | None = None, *,
     given = [{name: np.asarray(v) for name, v in inputs.items()}] if inputs is not None else []
     ports = input_ports(a.entry)
     times = repetitions(ports)
-    around = landmarks(a, b).samples(ports, AROUND_LANDMARKS * times, seed)
+    around = boundary_values(a, b).samples(ports, AROUND_BOUNDARIES * times, seed)
     drawn = [*samples(ports, count * times, seed), *around]
-    ordinary = [*given, *drawn[: count : len(FAMILIES)], *around[:AROUND_LANDMARKS]]
+    ordinary = [*given, *drawn[: count : len(FAMILIES)], *around[:AROUND_BOUNDARIES]]
     seen = _Seen()
     for k, each in enumerate([*given, *drawn]):
         stage("compare values", k, len(given) + len(drawn))

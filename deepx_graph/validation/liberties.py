@@ -21,7 +21,6 @@ from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.literal import Array
 from deepx_graph.numerics.double import widened
 from deepx_graph.numerics.observed import ObservedEngine, RunObserver
-from deepx_graph.ops import add
 from deepx_graph.runtime.compile import compile
 from deepx_graph.types import TensorType
 from deepx_graph.validation.culprit import opened
@@ -78,7 +77,7 @@ def _others(reference: Reference, sample: int, last: Module | None, orders: int)
     for module, inputs in runs:
         given = {name: flushed(np.asarray(a)) for name, a in inputs.items()}
         for k in range(1 + orders):
-            observer = Flush() if not k else Reorder(k)
+            observer = OtherArithmetic(k or None)
             f = compile(module, engine=ObservedEngine(observer), seed=reference.seed, max_bytes=reference.max_bytes)
             with np.errstate(all="ignore"):
                 yield tuple(flushed(np.asarray(r)) for r in f(*(given[p.name] for p in f.inputs)))
@@ -98,37 +97,29 @@ def flushed(value: Any) -> Any:
     return np.where(small, np.copysign(value.dtype.type(0), value), value) if small.any() else value
 
 
-class Flush(RunObserver):
-    """Flushes every result."""
+class OtherArithmetic(RunObserver):
+    """Flushes every result; with a seed it draws what sums are whose terms overflow in some order."""
+
+    def __init__(self, seed: int | None) -> None:
+        self.rng = None if seed is None else np.random.default_rng(seed)
 
     def computed(self, node: Node, operands: Sequence[Any], result: Any) -> Any:
-        """The result, flushed."""
+        """The result as another machine, or another order, would give it."""
+        if self.rng is not None and _is_sum(node) and isinstance(result, np.ndarray):
+            result = self._drawn(node, operands, result, self.rng)
         return result if node.op.view else flushed(result)
 
-
-class Reorder(Flush):
-    """Draws what sums are whose terms overflow, and flushes every result."""
-
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
-
-    def computed(self, node: Node, operands: Sequence[Any], result: Any) -> Any:
-        """The result, or what another order would give."""
-        if _is_sum(node) and isinstance(result, np.ndarray):
-            result = self._drawn(node, operands, result)
-        return super().computed(node, operands, result)
-
-    def _drawn(self, node: Node, operands: Sequence[Any], result: Array) -> Array:
+    def _drawn(self, node: Node, operands: Sequence[Any], result: Array, rng: np.random.Generator) -> Array:
         largest = float(ml_dtypes.finfo(result.dtype).max)  # type: ignore[no-untyped-call]
         if all(np.abs(o.astype(np.float64)).max(initial=0) < largest**0.25 for o in operands if o.dtype.kind == "f"):
             return result
         run = _in_double(node, operands)
         if run is None:
             return result
-        total, (above, below) = run(operands), _overflowing(run, operands, largest, self.rng)
+        total, (above, below) = run(operands), _overflowing(run, operands, largest, rng)
         choices = np.stack([total, np.where(above, np.inf, total), np.where(below, -np.inf, total),
                             np.where(above & below, np.nan, total)])  # fmt: skip
-        drawn = np.take_along_axis(choices, self.rng.integers(0, 4, (1, *total.shape)), 0)[0]
+        drawn = np.take_along_axis(choices, rng.integers(0, 4, (1, *total.shape)), 0)[0]
         return np.where(above | below, drawn.astype(result.dtype), result)
 
 
@@ -137,10 +128,9 @@ def _is_sum(node: Node) -> bool:
     split, type = node.op.sharding, node.type
     if not isinstance(type, TensorType) or not type.dtype.is_float:
         return False
-    if split is not None and split.combiner is not None and split.combiner(node) is add:
-        return True
-    bodies = [a for a in node.attrs if isinstance(a, Function)]
-    return any(len(f.results) == 1 and f.results[0].op is add and set(f.results[0].inputs) == set(f.params) for f in bodies)
+    reducers = [] if split is None or split.combiner is None else [split.combiner(node)]
+    reducers += [a.reducer for a in node.attrs if isinstance(a, Function)]
+    return any(op is not None and op.monoid is not None and op.identity == 0 for op in reducers)
 
 
 def _overflowing(run: Callable[[Sequence[Any]], Array], operands: Sequence[Any], largest: float,

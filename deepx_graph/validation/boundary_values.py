@@ -1,5 +1,4 @@
-"""Numbers at which programs change what they do, and inputs on both sides of them: constants, and where indices
-end.
+"""Boundary values: numbers at which programs change what they do (constants, where indices end), and inputs on both sides of them.
 
 A value is compared with a constant, an index is clamped to what is left of a dimension: what random numbers reach only by chance,
 or not at all where there are few of them.
@@ -24,7 +23,7 @@ from deepx_graph.validation.constants import every_node, float_constants
 from deepx_graph.validation.samples import samples
 
 STEPS = (1, -1, 0, None)
-"""How far from a landmark the numbers of a set are: all above, all below, all at it, or each of its own."""
+"""How far from a boundary value the numbers of a set are: all above, all below, all at it, or each of its own."""
 
 MOST = 256
 """Elements of a constant of integers that is looked at."""
@@ -34,14 +33,14 @@ FEW, REPEATED = 8, 4
 
 
 @dataclass(frozen=True)
-class Landmarks:
+class BoundaryValues:
     """Sorted numbers, each once."""
 
     floats: Array
     integers: Array
 
     def samples(self, ports: Sequence[Port], count: int, seed: int = 0) -> list[dict[str, Array]]:
-        """Sets of inputs, numbers of each of which lie at, or one beside, a landmark; bools are ordinary.
+        """Sets of inputs, numbers of each of which lie at, or one beside, a boundary value; bools are ordinary.
 
         Raises UsageError for an input whose type is not known.
         """
@@ -63,11 +62,11 @@ def _as(numbers: Array, dtype: Any) -> Array:
         return np.asarray(numbers).astype(dtype)
 
 
-def landmarks(*modules: Module) -> Landmarks:
-    """The landmarks of programs."""
+def boundary_values(*modules: Module) -> BoundaryValues:
+    """The boundary values of programs."""
     integers = {int(k) for m in modules for n in every_node(m) for k in _integers(n)}
     inside = [k for k in integers if -(1 << 62) < k < 1 << 62]
-    return Landmarks(np.unique(np.concatenate([float_constants(m) for m in modules])), np.array(sorted(inside), np.int64))
+    return BoundaryValues(np.unique(np.concatenate([float_constants(m) for m in modules])), np.array(sorted(inside), np.int64))
 
 
 def _integers(node: Node) -> Iterator[int]:

@@ -57,22 +57,22 @@ def lower(function: Function, outer: int | None = None) -> LoopProgram:
     NotExpressible where a declaration says neither an element nor loops."""
     if len(function.nodes) > MOST_NODES:
         raise NotExpressible(f"more than {MOST_NODES} operations")
-    _check_operands(function)
+    _check_operands(*function.nodes)
     return _Lowering(function, b=LoopBuilder(outer=outer)).program()
 
 
 def write(b: LoopBuilder, function: Function, operands: Sequence[Value], role: Role = "scratch") -> list[LazyTensor]:
     """Writes the nests of a function over values of a program; its results are in memory of their own. Raises NotExpressible."""
-    _check_operands(function)
+    _check_operands(*function.nodes)
     lowering = _Lowering(function, b=b, result_role=role)
     for param, operand in zip(function.params, operands, strict=True):
         lowering.values[param], lowering.needs[param] = operand, frozenset()
     return [in_memory(buffer, t.dtype) for buffer, t in lowering.filled_results()]
 
 
-def _check_operands(function: Function) -> None:
+def _check_operands(*nodes: Node) -> None:
     """Raises NotExpressible for a node of so many operands that choosing among them is a program of its own."""
-    if any(len(n.inputs) > MOST_OPERANDS for n in function.nodes):
+    if any(len(n.inputs) > MOST_OPERANDS for n in nodes):
         raise NotExpressible(f"more than {MOST_OPERANDS} operands")
 
 
@@ -357,7 +357,8 @@ def leaves_of(value: Value) -> list[LazyTensor]:
 
 
 def element_cost(node: Node) -> ElementCost:
-    """What an element of a node takes, its operands being in memory."""
+    """What an element of a node takes, its operands being in memory. Raises NotExpressible."""
+    _check_operands(node)
     b = LoopBuilder()
     operands, itemsizes = _operands_in_memory(node)
     found = value(b, node, operands)

@@ -130,7 +130,7 @@ def _is_sum(node: Node) -> bool:
         return False
     reducers = [] if split is None or split.combiner is None else [split.combiner(node)]
     reducers += [a.reducer for a in node.attrs if isinstance(a, Function)]
-    return any(op is not None and op.monoid is not None and op.identity == 0 for op in reducers)
+    return any(op is not None and op.monoid is not None and op.identity_for(type.dtype) == 0 for op in reducers)
 
 
 def _overflowing(run: Callable[[Sequence[Any]], Array], operands: Sequence[Any], largest: float,

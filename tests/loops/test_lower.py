@@ -14,7 +14,7 @@ from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.loops import lower as lower_module
 from deepx_graph.loops.builder import LoopBuilder
 from deepx_graph.loops.interpret import interpret
-from deepx_graph.loops.lower import lower
+from deepx_graph.loops.lower import element_cost, lower
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import Let, LoopProgram, walk
 from deepx_graph.loops.scalar import Affine, NotExpressible, ScalarVar, split_quotient
@@ -220,3 +220,15 @@ def test_lowering_conditions_below_conditions_takes_no_more_than_in_proportion(m
         x = np.arange(n, dtype=np.float32)
         assert np.array_equal(interpret(program, [x])[0], np.cumsum(x))
     assert counts[1] < 8 * counts[0]
+
+
+def test_an_operation_of_very_many_operands_is_no_loop_program() -> None:
+    """An element would be found among them by a test for each."""
+    b = Builder()
+    x = b.param(0, tensor(F32, (2,)), "x")
+    joined = b(concatenate, *[x] * (lower_module.MOST_OPERANDS + 1), dimension=0)
+    for refusing in (lambda: element_cost(joined), lambda: lower(Function("f", (x,), (joined,), ("y",)))):
+        with pytest.raises(NotExpressible, match="operands"):
+            refusing()
+    few = b(concatenate, *[x] * 3, dimension=0)
+    assert element_cost(few).work > 0

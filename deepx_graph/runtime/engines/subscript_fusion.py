@@ -106,7 +106,10 @@ class _Candidates:
         """Whether a group may hold a fusion of each body: layers of a network have the same ones."""
         self.above: dict[Node, set[Node]] = {}
         """For a scatter what is made of the array that it may write over."""
-        self.fitting = {n for n in function.nodes if n in self.scopes and self._fits(n)}
+        self.fitting: set[Node] = set()
+        for n in function.nodes:
+            if n in self.scopes and (n.inputs[0] in self.fitting if n.op is PROJ else self._fits(n)):
+                self.fitting.add(n)
         self.roots: set[Node] = set()
         self.looked_up: set[Node] = set()
         """What is read at computed positions, where no range decides a condition."""
@@ -116,8 +119,6 @@ class _Candidates:
 
     def _fits(self, node: Node) -> bool:
         """Whether a group may hold the node: its elements are computed one by one from those of its operands."""
-        if node.op is PROJ:
-            return self._fits(node.inputs[0])
         types = (node.type, *(i.type for i in node.inputs))
         if node.op in (PARAM, CONSTANT, dot_general, convolution) or not all(map(_is_static, types)):
             return False

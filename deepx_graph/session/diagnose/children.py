@@ -66,9 +66,10 @@ def in_child(work: Callable[[], str], seconds: float, processor_seconds: float |
         os.close(reading)
         _, status, usage = os.wait4(child, 0)
     code = os.waitstatus_to_exitcode(status)
-    late = late or code == -signal.SIGPROF
+    used = usage.ru_utime + usage.ru_stime
+    late = late or (processor_seconds is not None and used > processor_seconds)  # the signal comes with the next tick of a clock
     told = "" if late else said.decode(errors="replace")
-    return Ended(told if not code else "", told if code == USAGE else "", code, usage.ru_utime + usage.ru_stime, late)
+    return Ended(told if not code else "", told if code == USAGE else "", code, used, late)
 
 
 def _work(work: Callable[[], str], writing: int, processor_seconds: float | None) -> None:

@@ -276,6 +276,7 @@ class NativeEngine(KernelEngine):
             self._quick[key, single] = quick(code, [form_of(t) for t in types], single=single, kernel=kernel)
         return self._quick[key, single]
 
+    @_in_its_width
     def _code_of(self, kernel: CompiledKernel | None) -> MachineCode | None:
         """The machine code of a kernel for arguments in the order of C; what it keeps is taken from the allowance."""
         if isinstance(kernel, MachineCode):

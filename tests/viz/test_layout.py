@@ -7,7 +7,8 @@ from itertools import combinations, pairwise
 import pytest
 
 from deepx_graph.viz import View, build_view, fold
-from deepx_graph.viz.picture.layered import Place, Scene, lay_out, path
+from deepx_graph.viz.picture.layered import lay_out
+from deepx_graph.viz.picture.scene import Place, Scene, path
 from deepx_graph.viz.view.model import LOOSE
 from tests.support import viz_modules as programs
 from tests.support.viz_shapes import SHAPES

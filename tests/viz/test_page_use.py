@@ -16,7 +16,8 @@ from deepx_graph.session.show.explore import explore
 from deepx_graph.viz.draw import view_of
 from deepx_graph.viz.folding.fold import fold
 from deepx_graph.viz.page.html import page
-from deepx_graph.viz.picture.layered import lay_out, path
+from deepx_graph.viz.picture.layered import lay_out
+from deepx_graph.viz.picture.scene import path
 from deepx_graph.viz.view.model import View
 from tests.support import viz_modules as programs
 from tests.support.browser import HOW_TO_GET, Browser, executable

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from xml.sax.saxutils import escape, quoteattr
 
 from deepx_graph.viz.picture.dot import LEGEND, heading
-from deepx_graph.viz.picture.layered import LINE, Place, Scene, SceneEdge, path, text_lines
+from deepx_graph.viz.picture.scene import LINE, Place, Scene, SceneEdge, path, text_lines
 from deepx_graph.viz.picture.style import CONTROL_KINDS, FONT, Theme, theme_named
 from deepx_graph.viz.picture.svg import FITTING, NAMESPACE, shown, tooltips
 from deepx_graph.viz.view.model import Cluster, EdgeKind, ViewNode

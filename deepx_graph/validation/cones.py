@@ -26,6 +26,7 @@ from deepx_graph.ir.structure import CONSTANT, PARAM, PHI, REGION, branch_count,
 from deepx_graph.literal import Array
 from deepx_graph.numerics.noise import MARGIN, RUNS, distances, moved
 from deepx_graph.numerics.observed import Value, tensors
+from deepx_graph.ops.contract.reduce import is_broadcast
 from deepx_graph.types import ANY, TensorType, TupleType, Type
 from deepx_graph.types import leaves as leaf_types
 from deepx_graph.validation.discrepancy import Discrepancy, discrepancy, worst
@@ -133,17 +134,20 @@ class Cut:
                 literal = value_of(node)
                 known[node] = np.asarray(literal.splat_value) if vectors else literal.array
                 continue
-            value = applied(node, [known[same.get(i, i)] for i in node.inputs])
+            operands = [known[same.get(i, i)] for i in node.inputs]
+            value = operands[0] if vectors and repeats_a_scalar(node) else applied(node, operands)
             known[node] = value if rng is None or node.op.view else moved(value, rng)
         return known[self.before], known[self.after]
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What cuts have in common that are the same but for the identity of nodes."""
+        """What cuts have in common that are the same but for the identity of nodes, and for shapes where these do not matter."""
         number = {n: k for k, n in enumerate((*self.leaves, *self.inner))}
-        same = self.same
-        rows = [(n.op, n.attrs, n.type, *[number[same.get(i, i)] for i in n.inputs]) for n in self.inner]
-        return number[self.before], number[self.after], tuple([n.type for n in self.leaves]), tuple(rows)
+        same, vectors = self.same, self.elementwise
+        rows = [(n.op, *(_of_any_shape(n) if vectors else (n.attrs, n.type)), *[number[same.get(i, i)] for i in n.inputs])
+                for n in self.inner]
+        leaves = [n.type.dtype if vectors and isinstance(n.type, TensorType) else n.type for n in self.leaves]
+        return number[self.before], number[self.after], tuple(leaves), tuple(rows)
 
     def difference(self, filling: Mapping[Node, Any]) -> Discrepancy | None:
         """How the two differ by more than rounding makes of them. Raises NoValueError."""
@@ -154,8 +158,7 @@ class Cut:
         if self.elementwise:  # a scalar stands for all elements
             pairs = [np.broadcast_arrays(w, g) for w, g in zip(want, got, strict=True)]
             want, got = tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
-        rng = np.random.default_rng(0)
-        return beyond_rounding(want, got, lambda: tensors(self.values(filling, rng)[0]))
+        return beyond_rounding(want, got, lambda rng: tensors(self.values(filling, rng)[0]))
 
 
 def common_cut(before: Node, after: Node, same: Same) -> Cut:
@@ -194,8 +197,22 @@ def common_cut(before: Node, after: Node, same: Same) -> Cut:
 
 def _arranged(before: Node, after: Node, leaves: Iterable[Node], inner: Iterable[Node], same: Same) -> Cut:
     order = sorted(inner, key=lambda n: (n.op is not CONSTANT, n.serial))
-    vectors = all(n.op.elementwise or (n.op is CONSTANT and value_of(n).splat_value is not None) for n in order)
+    vectors = all(n.op.elementwise or (n.op is CONSTANT and value_of(n).splat_value is not None) or repeats_a_scalar(n)
+                  for n in order)
     return Cut(before, after, tuple(leaves), tuple(order), same, vectors and all(isinstance(n.type, TensorType) for n in leaves))
+
+
+def repeats_a_scalar(node: Node) -> bool:
+    """Whether each element of the result is the operand's one element: where elements are looked at, it is the operand."""
+    return is_broadcast(node) and isinstance(node.inputs[0].type, TensorType) and node.inputs[0].type.dims == ()
+
+
+def _of_any_shape(node: Node) -> tuple[Any, ...]:
+    """What an operation on elements computes, whatever the shape; of a constant its bits, so that the sign of zero counts."""
+    assert isinstance(node.type, TensorType)
+    if node.op is CONSTANT:
+        return np.asarray(value_of(node).splat_value).tobytes(), node.type.dtype
+    return () if repeats_a_scalar(node) else node.attrs, node.type.dtype
 
 
 def opens(node: Node) -> bool:
@@ -225,16 +242,17 @@ def identical(a: Any, b: Any) -> bool:
     return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
 
 
-def beyond_rounding(want: Value, got: Value, again: Callable[[], Value]) -> Discrepancy | None:
-    """How arrays differ by more than rounding can make of them; `again` computes those wanted with every result moved."""
+def beyond_rounding(want: Value, got: Value, again: Callable[[np.random.Generator], Value]) -> Discrepancy | None:
+    """How arrays differ by more than rounding can make of them; `again` computes those wanted with every result moved at random."""
     if all(map(identical, want, got)):
         return None
     found = [discrepancy(w, g) for w, g in zip(want, got, strict=True)]
     if not any(d is not None and not d.harmless for d in found):  # what is left may be rounding: how much it can make of them
         spread: list[Array] = [np.zeros(())] * len(want)
+        rng = np.random.default_rng(0)
         for _ in range(RUNS):
             spread = [s if w.dtype.kind in "biu" else np.maximum(s, np.broadcast_to(distances(w, m), w.shape))
-                      for s, w, m in zip(spread, want, again(), strict=True)]
+                      for s, w, m in zip(spread, want, again(rng), strict=True)]
         found = [discrepancy(w, g, s * MARGIN) for w, g, s in zip(want, got, spread, strict=True)]
     pair = worst([d for d in found if d is not None and not d.harmless])
     return None if pair is None else pair[1]

@@ -90,7 +90,7 @@ class WholeProgram:
             if k not in outputs or want is UNKNOWN or got is UNKNOWN:
                 continue
             compared = True
-            how = beyond_rounding(tensors(want), tensors(got), lambda k=k: _moved(before, given, k))  # type: ignore[misc]
+            how = beyond_rounding(tensors(want), tensors(got), lambda _, k=k: _moved(before, given, k))  # type: ignore[misc]
             if how is not None:
                 return k, how, {p.name or f"arg{n}": v for n, (p, v) in enumerate(given.items())}
         if not compared:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
+from deepx_graph.cli.running import digest
 from deepx_graph.runtime.engines import has_native
+from tests.support.generate import random_inputs, random_kernel, random_module
 
 X, Y, D, R = "tensor<301x403xf32>", "tensor<403x201xf32>", "tensor<301x201xf32>", "tensor<301xf32>"
 PROGRAM = f"""func.func public @main(%x: {X}, %y: {Y}) -> ({R}, tensor<f32>) {{
@@ -24,8 +27,13 @@ PROGRAM = f"""func.func public @main(%x: {X}, %y: {Y}) -> ({R}, tensor<f32>) {{
 }}"""
 
 
-@pytest.mark.parametrize("engine", ["numpy", "numexpr", pytest.param("native", marks=pytest.mark.skipif(
-    not has_native(), reason="llvmlite, of the extra deepx-graph[native], is not installed"))])
+LARGE = ((257, 1030), (1030,))
+
+ENGINES = ["numpy", "numexpr", pytest.param("native", marks=pytest.mark.skipif(
+    not has_native(), reason="llvmlite, of the extra deepx-graph[native], is not installed"))]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_twenty_runs_with_one_to_four_threads(engine: str) -> None:
     module, rng = dx.loads(PROGRAM), np.random.default_rng(0)
     inputs = [rng.standard_normal(s).astype(np.float32) for s in ((301, 403), (403, 201))]
@@ -35,6 +43,25 @@ def test_twenty_runs_with_one_to_four_threads(engine: str) -> None:
         for _ in range(5):
             seen.add(b"".join(np.asarray(x).tobytes() for x in f(*inputs)))
     assert len(seen) == 1
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("first", [0, *(pytest.param(k, marks=pytest.mark.conformance) for k in range(12, 204, 12))])
+def test_random_programs_have_one_digest_whatever_the_threads(first: int, engine: str) -> None:
+    """Graphs of many small operations, with loops and branches, and sums, maps and kernels large enough to be divided."""
+    for seed in range(first, first + 12):
+        rng = random.Random(seed)
+        kinds = random_module(rng), random_module(rng, 20, control=False, shapes=LARGE), random_kernel(rng, large=True)
+        module = kinds[seed % 3]
+        inputs, seen = random_inputs(rng, module), dict[tuple[str, ...], int]()
+        for threads in (1, 2, 3):
+            f = dx.compile(module, engine=engine, threads=threads, deterministic=True)
+            for _ in range(2):
+                results = f(*inputs)
+                outputs = results if isinstance(results, (tuple, list)) else (results,)
+                seen.setdefault(tuple(digest(np.asarray(x)) for x in outputs), threads)
+        assert len(seen) == 1, f"program {seed} gives other bits with {list(seen.values())} threads"
 
 
 def test_processes_with_other_hashes_print_the_same_digest(tmp_path: Path) -> None:

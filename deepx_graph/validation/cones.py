@@ -167,7 +167,12 @@ def common_cut(before: Node, after: Node, same: Same) -> Cut:
     heap: list[tuple[int, Node]] = []
     waiting = [0, 0, 0, 0]  # nodes to be visited, by who has seen them: 1 before, 2 after, 3 both
 
+    leaves, inner = dict[Node, None](), dict[Node, None]()
+
     def see(node: Node, side: int) -> None:
+        if node.op is CONSTANT:
+            inner[node] = None
+            return
         old = seen.get(node, 0)
         seen[node] = old | side
         if not old:
@@ -178,15 +183,12 @@ def common_cut(before: Node, after: Node, same: Same) -> Cut:
 
     see(before, 1)
     see(after, 2)
-    leaves, inner = dict[Node, None](), dict[Node, None]()
     while heap:
         node = heapq.heappop(heap)[1]
         side = seen[node]
         waiting[side] -= 1
         alone = side != 3 and not waiting[3] and not waiting[3 - side]
-        if node.op is CONSTANT:
-            inner[node] = None
-        elif side == 3 or not opens(node) or (alone and node is not before and node is not after):
+        if side == 3 or not opens(node) or (alone and node is not before and node is not after):
             leaves[node] = None
         else:
             inner[node] = None

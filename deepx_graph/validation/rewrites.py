@@ -19,7 +19,7 @@ import numpy as np
 
 from deepx_graph.errors import Diagnostic, counted
 from deepx_graph.ir import Module, Node, describe
-from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.ir.structure import CALL, CONSTANT, PARTIAL, PROJ, TUPLE, callee_of, index_of
 from deepx_graph.numerics.observed import tensors
 from deepx_graph.passes.observer import Observer
 from deepx_graph.rewrite.base import Pass, PassError, Rewrite
@@ -30,6 +30,10 @@ from deepx_graph.validation.whole import WholeProgram
 
 EACH = 10_000
 """Rewrites of a pipeline that are all checked; of those above, one in so many that about as many again are."""
+
+
+NUMBERED = 1 << 14
+"""Nodes, those of called functions at each call, beyond which two programs are not compared by structure."""
 
 
 class ValidateRewrites(Observer):
@@ -74,8 +78,7 @@ class ValidateRewrites(Observer):
     def after_pass(self, pass_: Pass, before: Module, after: Module) -> None:
         if after is before:
             return
-        silent = self._seen == self._count and _computes_otherwise(before, after)
-        if self._uncovered or silent:
+        if (self._uncovered or self._seen == self._count) and _computes_otherwise(before, after):
             self._steps.append((pass_.name, before, after))
 
     def after_all(self) -> None:
@@ -127,9 +130,58 @@ class ValidateRewrites(Observer):
 
 
 def _computes_otherwise(before: Module, after: Module) -> bool:
-    """Whether the entry gives other nodes, or calls functions that do."""
-    return before.entry.results != after.entry.results or any(
-        f.name in after and f.results != after[f.name].results for f in before.functions)
+    """Whether the entry gives other nodes, or calls functions that do, and not what is the same up to calls and copies."""
+    if before.entry.results == after.entry.results and all(
+            f.name not in after or f.results == after[f.name].results for f in before.functions):
+        return False
+    numbering = _ValueNumbering()
+    wanted, got = (numbering.results(m, m.entry.name, tuple(range(len(m.entry.params)))) for m in (before, after))
+    return wanted is None or wanted != got
+
+
+class _ValueNumbering:
+    """Numbers that are equal only for equal values: of the same operation on the same operands, calls being looked into.
+
+    What an operation of control, or one with effects, gives is known by the node alone: a loop that is copied has other numbers.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[Any, int] = {}
+        self._items: dict[int, tuple[int, ...]] = {}  # of tuples, what they consist of
+        self._left = NUMBERED
+        self._inside: list[str] = []
+
+    def results(self, module: Module, name: str, arguments: tuple[int, ...]) -> tuple[int, ...] | None:
+        """The numbers of what a function gives for arguments of these numbers; None where it recurs or is too large."""
+        function = module[name]
+        self._left -= len(function.nodes)
+        if self._left < 0 or name in self._inside:
+            return None
+        self._inside.append(name)
+        number = dict(zip(function.params, arguments, strict=True))
+        for node in function.nodes:
+            if node not in number:
+                number[node] = self._number(module, node, tuple([number[i] for i in node.inputs]))
+        self._inside.pop()
+        return tuple([number[r] for r in function.results])
+
+    def _number(self, module: Module, node: Node, inputs: tuple[int, ...]) -> int:
+        op = node.op
+        items = self.results(module, callee_of(node), inputs) if op is CALL else inputs if op is TUPLE else None
+        if items is not None:
+            found = self._numbers.setdefault((TUPLE, items), self._fresh())
+            self._items[found] = items
+            return found
+        if op is PROJ and inputs[0] in self._items:
+            return self._items[inputs[0]][index_of(node)]
+        if op is CALL or op is PARTIAL:  # of a function that is not looked into, and may be another one by now
+            return self._numbers.setdefault(object(), self._fresh())
+        key = (op, node.attrs, node.type, inputs) if opens(node) or op is CONSTANT else (node, inputs)
+        return self._numbers.setdefault(key, self._fresh())
+
+    def _fresh(self) -> int:
+        """A number that nothing has; those from zero on are the arguments'."""
+        return -1 - len(self._numbers)
 
 
 def _side(root: Node, cut: Cut) -> Iterator[Node]:

@@ -134,12 +134,13 @@ class _Rebuilder:
         function = Function("fusion", tuple(body.params), tuple(made), public=False)
         b = Builder(origin=_merged_origin(outputs, body.computed))
         kernel = b(fusion, *inputs, body=function)
-        if not self.control.permit("fuse", outputs[-1], kernel):
+        results = [kernel] if len(outputs) == 1 else [Node(PROJ, (kernel,), (k,), m.type, outputs[k].origin)
+                                                      for k, m in enumerate(made)]
+        shaped = {old: _shaped(result, old.type, old.origin) for old, result in zip(outputs, results, strict=True)}
+        if not self.control.permit("fuse", outputs[-1], kernel if len(outputs) > 1 else shaped[outputs[0]]):
             self._keep(*members)
             return
-        for k, old in enumerate(outputs):
-            result = kernel if len(outputs) == 1 else Node(PROJ, (kernel,), (k,), made[k].type, old.origin)
-            self.new[old] = _shaped(result, old.type, old.origin)
+        self.new |= shaped
 
 
 class _Body:

@@ -14,7 +14,7 @@ import pytest
 import deepx_graph as dx
 from deepx_graph.cli.running import digest
 from deepx_graph.runtime.engines import has_native
-from tests.support.generate import random_inputs, random_kernel, random_module
+from tests.support.generate import awkward_arguments, random_kernel, random_module
 
 X, Y, D, R = "tensor<301x403xf32>", "tensor<403x201xf32>", "tensor<301x201xf32>", "tensor<301xf32>"
 PROGRAM = f"""func.func public @main(%x: {X}, %y: {Y}) -> ({R}, tensor<f32>) {{
@@ -54,7 +54,7 @@ def test_random_programs_have_one_digest_whatever_the_threads(first: int, engine
         rng = random.Random(seed)
         kinds = random_module(rng), random_module(rng, 20, control=False, shapes=LARGE), random_kernel(rng, large=True)
         module = kinds[seed % 3]
-        inputs, seen = random_inputs(rng, module), dict[tuple[str, ...], int]()
+        inputs, seen = awkward_arguments(rng, module), dict[tuple[str, ...], int]()
         for threads in (1, 2, 3):
             f = dx.compile(module, engine=engine, threads=threads, deterministic=True)
             for _ in range(2):

@@ -61,7 +61,8 @@ class Attr:
     """An attribute: `kind` names the form of its value, `check` confines it, a default of None makes it optional.
 
     Values are hashable and frozen: int, float, bool, str, DType, Type, Literal, Function, and tuples of these. Where the
-    type of the result tells the value, `from_type` takes it from there, and text need not repeat it.
+    type of the result tells the value, `from_type` takes it from there, and text need not repeat it. A list of numbers that
+    are all `neutral` changes nothing, as strides of 1 and paddings of 0 do.
     """
 
     name: str
@@ -70,6 +71,11 @@ class Attr:
     summary: str = ""
     check: Constraint | None = None
     from_type: Callable[[Type], Any] | None = None
+    neutral: int | None = None
+
+    def is_plain(self, value: Any) -> bool:
+        """Whether the value is the default or neutral, so that one who reads of a node need not be told it."""
+        return bool(value == self.default or (self.neutral is not None and all(v == self.neutral for v in value)))
 
 
 KINDS: dict[str, Callable[[Any], bool]] = {

@@ -6,10 +6,12 @@ from collections import Counter
 
 import pytest
 
+import deepx_graph as dx
 from deepx_graph.errors import UsageError
 from deepx_graph.ir import Builder, Origin
-from deepx_graph.ops import negate, tanh
+from deepx_graph.ops import negate, reduce_window, tanh
 from deepx_graph.viz import View, build_view, fold
+from deepx_graph.viz.view.labels import attr_texts
 from deepx_graph.viz.view.model import around
 from tests.support import viz_modules as programs
 
@@ -130,6 +132,25 @@ def test_tooltips_tell_origin_and_rewrites() -> None:
     view = build_view(programs.module(b.function("main", [("x", programs.MATRIX)], lambda x: [b(tanh, x)])))
     tip = view.nodes[titled(view, "tanh")].tooltip
     assert tip.splitlines() == ["#1 tanh: f32[4,8]", "name y", "rewritten by fold, algebra"]
+
+
+@pytest.mark.parametrize(("padding", "told"), [("", []), (" pad=0_0x0_1x0_0x0_0", ["padding_high=(0,1,0,0)"])])
+def test_a_box_leaves_out_the_attributes_that_change_nothing(padding: str, told: list[str]) -> None:
+    """The dilations of 1 and paddings of 0 that a plain window has."""
+    module = dx.loads(f"""HloModule pooling
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}}
+ENTRY main {{
+  x = f32[2,7,8,3] parameter(0)
+  z = f32[] constant(0)
+  ROOT y = f32[2,{4 if padding else 3},4,3] reduce-window(x, z), window={{size=1x2x2x1 stride=1x2x2x1{padding}}}, to_apply=add
+}}
+""")
+    (node,) = (n for n in module.entry.nodes if n.op is reduce_window)
+    assert attr_texts(node) == ["window_dimensions=(1,2,2,1)", "window_strides=(1,2,2,1)", *told]
 
 
 def test_a_small_view_is_not_folded() -> None:

@@ -142,11 +142,11 @@ def loop_name(step: LoopStep) -> str:
 
 
 def attr_texts(node: Node) -> list[str]:
-    """The attributes that say something, as `name=value`: not the defaults, nor what only repeats the type of the result."""
+    """The attributes that say something, as `name=value`: not what is plain, nor what only repeats the type of the result."""
     return [
         f"{attr.name}={_value(value)}"
         for attr, value in zip(node.op.attrs, node.attrs, strict=True)
-        if value != attr.default and not _says_nothing(node, value)
+        if not attr.is_plain(value) and not _says_nothing(node, value)
     ]
 
 

@@ -280,7 +280,7 @@ convolution: Op = Op(
     attrs=(
         *window_attrs_of(*_SPATIAL[:-1]),
         Attr("window_reversal", "ints", summary="1 for each spatial axis along which the kernel is reversed",
-             check=NON_NEGATIVE & at_most(1)),
+             check=NON_NEGATIVE & at_most(1), neutral=0),
         *(Attr(name, "ints" if name.endswith("s") else "int", check=NON_NEGATIVE) for name in _DIMS),
         Attr("feature_group_count", "int", 1, check=POSITIVE), Attr("batch_group_count", "int", 1, check=POSITIVE),
     ),

@@ -65,8 +65,8 @@ _WINDOW = ("window_dimensions", "window_strides", "base_dilations", "window_dila
 
 def window_attrs_of(*names: str) -> tuple[Attr, ...]:
     """Window attributes: the size of a window, steps of at least 1, padding of any sign."""
-    return tuple(Attr(n, "ints", check=None if n.startswith("padding") else NON_NEGATIVE if n == _WINDOW[0] else POSITIVE)
-                 for n in names)
+    return tuple(Attr(n, "ints", neutral=0) if n.startswith("padding") else Attr(n, "ints", check=NON_NEGATIVE) if n == _WINDOW[0]
+                 else Attr(n, "ints", check=POSITIVE, neutral=1) for n in names)
 
 
 def _reduce_window_type(types: Sequence[Type], sizes: Axes, strides: Axes, base: Axes, dilations: Axes, low: Axes, high: Axes,

@@ -137,7 +137,7 @@ def _slice_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
 slice_: Op = Op(
     "slice", "A strided box of the operand.", operands=one(TENSOR),
     attrs=(Attr("start_indices", "ints", check=NON_NEGATIVE), Attr("limit_indices", "ints", check=NON_NEGATIVE),
-           Attr("strides", "ints", check=POSITIVE)),
+           Attr("strides", "ints", check=POSITIVE, neutral=1)),
     constraints=(equally_many("start_indices", "limit_indices", "strides"), one_for_each_axis("operand", "start_indices")),
     sharding=SLICE, infer=_slice_type,
     eval=lambda xs, start, limit, strides: xs[0][tuple(map(slice, start, limit, strides))], view=True,
@@ -224,8 +224,8 @@ def _pad_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
 pad: Op = Op(
     "pad", "Surrounded, and interspersed, with a value; negative edge padding cuts off.",
     operands=(Operand("operand", type=TENSOR), Operand("padding_value", type=TENSOR & SCALAR)),
-    attrs=(Attr("edge_padding_low", "ints"), Attr("edge_padding_high", "ints"),
-           Attr("interior_padding", "ints", check=NON_NEGATIVE)),
+    attrs=(Attr("edge_padding_low", "ints", neutral=0), Attr("edge_padding_high", "ints", neutral=0),
+           Attr("interior_padding", "ints", check=NON_NEGATIVE, neutral=0)),
     constraints=(same_element_type("operand", "padding_value"),
                  equally_many("edge_padding_low", "edge_padding_high", "interior_padding"),
                  one_for_each_axis("operand", "edge_padding_low")),

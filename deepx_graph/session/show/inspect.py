@@ -79,7 +79,7 @@ def _head(session: Session, function: Function, node: Node) -> Iterator[Entry]:
 
 def _attributes(node: Node) -> Iterator[Entry]:
     for attr, value in zip(node.op.attrs, node.attrs, strict=True):
-        if node.op is not LOOP_BEGIN:  # a loop's identity is an arbitrary number
+        if node.op is not LOOP_BEGIN and not attr.is_plain(value):  # a loop's identity is an arbitrary number
             yield Entry(attr.name, _value(value))
 
 
@@ -186,6 +186,7 @@ def declaration(node: Node) -> Iterator[Entry]:
             yield Entry(o.name, o.summary)
     for a in op.attrs:
         default = "required" if a.default is REQUIRED else f"default {a.default!r}"
-        yield Entry(a.name, f"{a.kind}, {default}{'; ' + a.summary if a.summary else ''}")
+        plain = "" if a.neutral is None else f", plain where all are {a.neutral}"
+        yield Entry(a.name, f"{a.kind}, {default}{plain}{'; ' + a.summary if a.summary else ''}")
     if op.source:
         yield Entry("source", op.source)

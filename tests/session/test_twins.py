@@ -10,7 +10,7 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.ir import Module
-from deepx_graph.session.report.diff import pairs
+from deepx_graph.session.report.diff import diff, pairs
 from deepx_graph.session.report.landmarks import landmarks
 from deepx_graph.session.report.meaning import Meaning, Sameness, compare_meaning
 from tests.support.cli_runner import Run
@@ -75,6 +75,14 @@ def test_operations_of_twins_are_paired_in_their_order() -> None:
     found = pairs(a, b)
     mine, theirs = ([n for n in m.entry.nodes if n.op.name in ("dot_general", "tanh", "exponential", "divide")] for m in (a, b))
     assert [found.get(n) for n in mine] == theirs
+
+
+@pytest.mark.parametrize("model", ["mlp", "attention"])
+def test_what_stands_beside_another_is_not_called_removed(model: str) -> None:
+    a, b = twin(f"{model}.onnx"), twin(f"{model}_const.mlir")
+    found, changes = pairs(a, b), diff(a, b, in_order=True).changes
+    assert {c.before for c in changes if c.kind == "removed"} == {n for f in a.functions for n in f.nodes} - set(found)
+    assert all(found[c.before] is c.after for c in changes if c.kind == "changed" and c.before is not None)
 
 
 def layers(weight: str, axis: int, *names: str) -> Module:

@@ -387,6 +387,9 @@ async def test_a_second_file_is_compared_from_the_start(tmp_path: Path) -> None:
         assert app.selection.node is not None and app.selection.node.name == other_list.node.name
         await press(pilot, "o")
         assert app.lanes.overlay == other_list.overlay != "bytes", "costs stay comparable"
+        app.lanes.overlay = "difference"
+        await settled(pilot)
+        assert shown(pilot).count("changed") == shown(pilot).count(" difference") == 2, "on both sides, each under a heading"
         await press(pilot, "7")
         assert "sine" in shown(pilot) and "exponential" in shown(pilot)
 

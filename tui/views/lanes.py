@@ -17,6 +17,9 @@ from deepx_graph.tui.views.rows import VirtualList
 from deepx_graph.viz.listing.lanes import Row, gutter, mark_of
 from deepx_graph.viz.listing.listing import FOLDED, Listing
 
+PLAIN = ("bytes", "none")
+"""Columns that need no heading: what it says has its unit, or it says nothing."""
+
 
 class LaneList(VirtualList):
     """One row per node in schedule order. Posts `Moved` when another row is looked at."""
@@ -115,9 +118,11 @@ class LaneList(VirtualList):
         if node is not None:
             text, style = cost_piece(node, facts, self.overlay)
             types, costs = columns(width)
-            costs = min(24, width // 3) if self.overlay == "sharding" else costs
+            costs = min(32, width // 3) if self.overlay == "sharding" else costs
             text = padded(text, costs) if self.overlay == "sharding" else text.rjust(costs)
             right = [(" " + type_text(node, types), "data"), (" " + text, style)]
+        elif row.kind == "function" and self.overlay not in PLAIN:
+            right = [(f" {self.overlay}", "faint")]
         room = width - sum(cell_len(t) for t, _ in (*pieces, *right))
         return pieces + _fitted(left, room) + right
 

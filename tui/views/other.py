@@ -30,13 +30,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Paired:
-    """Another program as rows, which of its nodes are which of the program that is looked at, and those that are not the same."""
+    """Another program as rows, and which of its nodes are which of the program that is looked at."""
 
     path: str
     session: Session
     listing: Listing
     partner: Mapping[Node, Node]
-    differing: frozenset[Node]
     changes: Mapping[Node, str]
     """Of the nodes here that are not the same there, in what."""
 
@@ -45,10 +44,10 @@ def paired(path: str, module: Module, here: Module, monitor: Monitor) -> Paired:
     """Another program beside the one that is looked at."""
     session = Session(module, path=path)
     monitor.report("pairing")
-    changes = diff(here, module).changes
-    there = frozenset(c.after for c in changes if c.after is not None)
+    changes = diff(here, module, in_order=True).changes
+    session.changes = {c.after: c.kind for c in changes if c.after is not None}
     mine = {c.before: c.kind for c in changes if c.before is not None}
-    return Paired(path, session, listing(module), pairs(here, module), there, mine)
+    return Paired(path, session, listing(module), pairs(here, module), mine)
 
 
 class OtherPane(Container, Follower):
@@ -75,7 +74,7 @@ class OtherPane(Container, Follower):
             self.watch(beside, "overlay", lambda name: setattr(rows, "overlay", name))
             self.watch(rows, "overlay", lambda name: setattr(beside, "overlay", name), init=False)
         self.found = found
-        rows.matches = set(found.differing)
+        rows.matches = set(found.session.changes)
         rows.show_listing(found.session, found.listing)
         self.query_one("#other-title", Static).update(Text(f" {plain(os.path.basename(found.path), 40)}", "bold", no_wrap=True))
 

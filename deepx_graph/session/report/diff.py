@@ -82,9 +82,10 @@ class Difference(TextReport):
                 yield f"  {name}: {before} -> {after}"
 
 
-def diff(a: Module, b: Module, *, commutative: bool = False) -> Difference:
+def diff(a: Module, b: Module, *, commutative: bool = False, in_order: bool = False) -> Difference:
     """What is in `b` and not in `a`, and the other way round. Functions are compared by name, the entries with each other. With
-    `commutative` the order of the operands of such operations does not count."""
+    `commutative` the order of the operands of such operations does not count; with `in_order` what is left is paired as in `pairs`,
+    so that what stands beside another counts as changed, not as removed and added."""
     numbers: dict[Any, int] = {}
     changes: list[Change] = []
     affected = same = 0
@@ -92,7 +93,7 @@ def diff(a: Module, b: Module, *, commutative: bool = False) -> Difference:
         if f is None or g is None:
             changes += _lone(f, g)
             continue
-        found = _Pairing(f, g, numbers, commutative).difference()
+        found = _Pairing(f, g, numbers, commutative).difference(in_order)
         changes += found.changes
         affected += found.affected
         same += found.same
@@ -162,13 +163,15 @@ class _Pairing:
         self.partner: dict[Node, Node] = {}
         self.taken: set[Node] = set()
 
-    def difference(self) -> Difference:
+    def difference(self, in_order: bool = False) -> Difference:
         """What differs between the two functions."""
         if self.is_same():
             return Difference(same=len(self.f.nodes))
         self.pair_equal()
         equal = len(self.partner)
         self.pair_rest()
+        if in_order:
+            self.pair_in_order()
         changes: list[Change] = []
         for n in self.f.nodes:
             other = self.partner.get(n)

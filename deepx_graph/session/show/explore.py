@@ -229,7 +229,7 @@ def _linked(programs: list[PageProgram], k: int, timeline: bool) -> Pairs:
     """What of one program is which of the next; says of both in what they differ (in a time line, of the later one)."""
     a, b = programs[k], programs[k + 1]
     partner = pairs(a.session.module, b.session.module)
-    for change in diff(a.session.module, b.session.module).changes:
+    for change in diff(a.session.module, b.session.module, in_order=not timeline).changes:
         if change.before is not None and not timeline:
             a.differs(change.before, change.kind, change.text)
         if change.after is not None:

@@ -130,7 +130,7 @@ def both(a: Named, b: Named) -> View:
     """One view of two programs; the boxes of the first that are also in the second are drawn once, as they are in the second."""
     first, second = (PageProgram(name, Session(module), PageOptions(collapse=True, tooltips=True)) for name, module in (a, b))
     partner = pairs(a[1], b[1])
-    for change in diff(a[1], b[1]).changes:
+    for change in diff(a[1], b[1], in_order=True).changes:
         for node, side in ((change.before, first), (change.after, second)):
             if node is not None:
                 side.differs(node, change.kind, change.text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,10 @@ import pytest
 import deepx_graph as dx
 from deepx_graph.cli import main as cli
 from deepx_graph.errors import UsageError
+from deepx_graph.ir import Module
 from deepx_graph.session.query.selection import Subgraph
+from deepx_graph.verify import verify
+from tests.support import grad_calls
 from tests.support import viz_modules as programs
 from tests.support.paths import ROOT
 
@@ -50,6 +54,24 @@ def test_what_is_cut_out_runs_and_gives_what_it_gave_inside() -> None:
     np.testing.assert_allclose(weights, raised / raised.sum(-1, keepdims=True), rtol=1e-5)
     with pytest.raises(UsageError, match="in 3 functions"):
         Subgraph("op:divide").extracted(module)
+
+
+@pytest.mark.parametrize("name", [f.name for f in dx.load(BLOCK).functions])
+def test_a_part_of_any_function_is_a_program(name: str) -> None:
+    """What the part does not call, such as the callers of its function, does not come along: it would not fit."""
+    module = dx.load(BLOCK)
+    part = Subgraph(function=name, where="depth>0").extracted(module)
+    verify(part)
+    dx.optimize(part, "inline,default")
+
+
+@pytest.mark.parametrize("make", [grad_calls.recursion, grad_calls.doubly_recursive, grad_calls.mutually_recursive])
+def test_a_part_of_a_function_that_calls_itself_keeps_it_whole(make: Callable[[], Module]) -> None:
+    module = make()
+    for function in (f for f in module.functions if f is not module.entry):
+        part = Subgraph(function=function.name, where="op:call").extracted(module)
+        verify(part)
+        assert function.name in part and part.entry_name != function.name
 
 
 def test_effects_come_along_in_order(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,13 +9,15 @@ is the last parameter and the last result, as everywhere.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deepx_graph.errors import Diagnostic, UsageError, printable
 from deepx_graph.ir import Function, Module, Node, Origin
 from deepx_graph.ir.rebuild import copied, rebuild
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, REGION, is_loop_variable
+from deepx_graph.passes.autodiff.prepare import unused_name
 from deepx_graph.passes.fusion.why import find_node
+from deepx_graph.passes.scalar.dce import called
 from deepx_graph.session.query.facts import Facts
 from deepx_graph.session.query.language import parse_query
 from deepx_graph.types import StateType
@@ -90,7 +92,7 @@ class Subgraph:
 
 
 def cut(module: Module, function: Function, nodes: Iterable[Node]) -> Module:
-    """The module whose entry computes the chosen nodes of `function`; other functions stay for its calls.
+    """The module whose entry computes the chosen nodes of `function`; of other functions those that it calls stay.
 
     Raises UsageError when nothing is chosen, or when what is chosen needs two states at once.
     """
@@ -109,8 +111,11 @@ def cut(module: Module, function: Function, nodes: Iterable[Node]) -> Module:
     if not states and any(isinstance(p.type, StateType) for p in params.values()):
         raise UsageError("the part that is cut out takes a state and gives none: it needs the effects on the way")
     entry = Function(function.name, tuple(params.values()), tuple(made[n] for n in results), tuple(n.name for n in results))
-    others = (f for f in module.functions if f.name != function.name)
-    return Module((entry, *others), entry.name, module.source, module.format)
+    needed = called(module, (entry,))
+    if function.name in needed:  # it calls itself, as it was
+        entry = replace(entry, name=unused_name(function.name, {f.name for f in module.functions}))
+    others = (f for f in module.functions if f.name in needed)
+    return Module((entry, *others), entry.name, module.source, module.format, datas=module.datas)
 
 
 def closed(function: Function, nodes: Iterable[Node]) -> set[Node]:

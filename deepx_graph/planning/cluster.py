@@ -38,16 +38,22 @@ Group = tuple[int, ...]
 
 @dataclass(frozen=True)
 class ComputeDevice:
-    """Operations a second, bytes a second and bytes of memory, and the seconds that starting a kernel takes."""
+    """Operations a second, bytes a second and bytes of memory, and the seconds that starting a kernel takes.
+
+    Devices that share a core or a memory slow each other down: `busy_flops` and `busy_bandwidth` are the parts of both rates, above
+    0 and at most 1, that each has left while all devices of its machine compute.
+    """
 
     flops: float
     bandwidth: float
     memory: float
     launch: float = 0.0
+    busy_flops: float = 1.0
+    busy_bandwidth: float = 1.0
 
     def seconds(self, operations: float, nbytes: float) -> float:
-        """The least time of a kernel: the roofline (Williams et al.) after its start."""
-        return self.launch + max(operations / self.flops, nbytes / self.bandwidth)
+        """The least time of a kernel that all devices run at once: the roofline (Williams et al.) after its start."""
+        return self.launch + max(operations / (self.flops * self.busy_flops), nbytes / (self.bandwidth * self.busy_bandwidth))
 
 
 @dataclass(frozen=True)
@@ -208,6 +214,8 @@ def _points(values: Mapping[str, float]) -> Points:
 def _positive(device: ComputeDevice) -> ComputeDevice:
     if min(device.flops, device.bandwidth, device.memory) <= 0 or device.launch < 0:
         raise UsageError("what a device has is more than nothing")
+    if not (0 < device.busy_flops <= 1 and 0 < device.busy_bandwidth <= 1):
+        raise UsageError("busy_flops and busy_bandwidth are parts: above 0, at most 1")
     return device
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import deepx_graph as dx
-from deepx_graph.planning.cluster import preset
-from deepx_graph.session.cluster import calibration
+from deepx_graph.errors import ParseError
+from deepx_graph.planning.cluster import ComputeDevice, DeviceCluster, preset, read_cluster
+from deepx_graph.runtime.cost.file import using
+from deepx_graph.runtime.cost.model import SHIPPED, product
+from deepx_graph.session.cluster import calibration, simulation
 from deepx_graph.session.cluster.simulation import simulate
 from deepx_graph.session.sharded import planned
 from tests.support.cli_runner import Run
@@ -68,12 +72,46 @@ def test_measurements_are_kept_beside_the_constants(run: Run, tmp_path: Path, mo
     monkeypatch.setenv("DEEPX_GRAPH_COSTS", str(tmp_path / "costs"))
     assert run("calibrate", "--network", "--show", "--json").json["path"] is None
     points = [(size, size * 1e-9) for size in (1 << 10, 1 << 20)]
-    monkeypatch.setattr(calibration, "_measurements", lambda ranks: {
-        kind: {"2": points} for kind in ("all_reduce", "all_gather", "collective_permute")})
+    seconds = {kind: {"2": points} for kind in ("all_reduce", "all_gather", "collective_permute")}
+    monkeypatch.setattr(calibration, "_measurements", lambda ranks: calibration.RankMeasurements(seconds, (0.5, 0.25)))
     assert run("calibrate", "--network").code == 0
     assert calibration.network_here().collective("all_reduce", ((0, 1),), 1 << 20) == (pytest.approx(1048e-6, rel=1e-3), "measured")
+    device = calibration.network_here().device
+    assert (device.busy_flops, device.busy_bandwidth) == (0.5, 0.25)
     assert "removed" in run("calibrate", "--network", "--reset").err
     assert calibration.network_in_use().path is None
+
+
+def test_processes_beside_each_other_are_slower_by_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By arithmetic alone, then by memory alone: one process has all of its speed, as many as there are cores the measured part."""
+    monkeypatch.setattr(simulation, "available_cores", lambda: 4)
+    cluster = DeviceCluster(ComputeDevice(1e9, 1e9, 1e9, busy_flops=0.5, busy_bandwidth=0.25), preset("cpu-10g").levels)
+    with using(replace(SHIPPED, product_gflops=10.0, memory_gbs=8.0, memory_all_gbs=8.0, cache_bytes=1.0, product_call_ns=1e-6)):
+        for ranks, rate, bandwidth in ((1, 10.0, 8.0), (4, 5.0, 2.0), (2, 10 * (1 - 0.5 / 3), 8 * (1 - 0.75 / 3)), (8, 5.0, 2.0)):
+            constants = simulation.busy_constants(cluster, ranks)
+            assert product(constants, 1000, 0, 4, 1).nanoseconds == pytest.approx(1000 / rate, rel=1e-3)
+            assert product(constants, 0, 1000, 4, 1).nanoseconds == pytest.approx(1000 / bandwidth, rel=1e-3)
+
+
+def test_a_step_beside_others_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With half of each speed left, on as many processes as there are cores, it takes twice the time."""
+    monkeypatch.setattr(simulation, "available_cores", lambda: 8)
+    program = planned(dx.loads(MLP, "stablehlo"))
+    times = []
+    for part in (1.0, 0.5):
+        device = ComputeDevice(1e9, 1e9, 1e9, busy_flops=part, busy_bandwidth=part)
+        monkeypatch.setattr(simulation, "network_here", lambda d=device: DeviceCluster(d, preset("cpu-10g").levels))
+        times.append(simulate(*program, engine="numpy").compute_seconds)
+    assert times[1] == pytest.approx(2 * times[0])
+
+
+def test_parts_that_are_left_are_read_as_written() -> None:
+    text = str(DeviceCluster(ComputeDevice(4e9, 8e9, 1e9, 0.0, 0.5, 0.25), preset("cpu-10g").levels))
+    device = read_cluster(text).device
+    assert device.seconds(2e9, 0) == 1.0 and device.seconds(0, 2e9) == 1.0
+    for part in ("0", "1.5", "-1", "nan"):
+        with pytest.raises(ParseError, match="not a line of a cluster"):
+            read_cluster(f"device: flops=1, bandwidth=1, memory=1, busy_flops={part}\n*: alpha=1, beta=1\n")
 
 
 def test_a_larger_cluster_is_not_a_faster_one() -> None:

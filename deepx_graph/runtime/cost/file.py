@@ -21,7 +21,7 @@ from deepx_graph.errors import UsageError
 from deepx_graph.files import write_file
 from deepx_graph.runtime.cost.model import SHIPPED, Constants, from_json
 
-VERSION = 1
+VERSION = 2
 """Of the file: raised when a constant comes to mean something else."""
 
 MAX_BYTES = 1 << 16

@@ -62,6 +62,8 @@ class Constants:
     product_call_ns: float = 2_600
     product_gflops: float = 100.0
     """Single precision, one thread."""
+    product_all_gflops: float = 200.0
+    """All threads together."""
 
     eval_call_ns: float = 1_800
     """One call of an operation's own eval."""
@@ -87,6 +89,21 @@ def from_json(values: Any) -> Constants:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or not LEAST <= value <= MOST:
             raise ValueError(f"{name} is no constant of a machine")
     return replace(SHIPPED, **{name: float(value) for name, value in values.items()})
+
+
+def crowded(c: Constants, arithmetic: float, memory: float) -> Constants:
+    """The constants of a process that others slow down: what is left to it of the speed of its core, and of the memory's.
+
+    Only going through memory goes by the latter; calls, loops, products and caches are the core's.
+    """
+    def slowed(name: str, value: float) -> float:
+        if name.endswith("_bytes"):
+            return value
+        if name.endswith("_ns"):
+            return value / arithmetic
+        return value * (memory if name.startswith("memory_") else arithmetic)
+
+    return Constants(**{name: slowed(name, value) for name, value in c.to_json().items()})
 
 
 LANE_BYTES = 4
@@ -148,7 +165,12 @@ def memory_ns(c: Constants, nbytes: float, threads: int) -> float:
 
 def roof_ns(c: Constants, operations: float, nbytes: float, threads: int) -> float:
     """The least time for so many operations (single precision) over so many bytes: the roofline (Williams et al.)."""
-    return max(operations / (c.product_gflops * threads), memory_ns(c, nbytes, threads))
+    return max(operations / product_rate(c, threads), memory_ns(c, nbytes, threads))
+
+
+def product_rate(c: Constants, threads: int) -> float:
+    """Operations a nanosecond of that many threads together."""
+    return min(c.product_gflops * threads, max(c.product_gflops, c.product_all_gflops))
 
 
 def nest_ns(c: Constants, elements: float, work: float, nbytes: float = 0.0) -> float:
@@ -196,7 +218,7 @@ def blocks(c: Constants, steps_ns: float, block_count: int, nbytes: int, threads
 
 def product(c: Constants, flops: int, nbytes: int, itemsize: int, threads: int) -> ForecastParts:
     """A matrix product by BLAS."""
-    rate = c.product_gflops * threads * LANE_BYTES / max(LANE_BYTES, itemsize)
+    rate = product_rate(c, threads) * LANE_BYTES / max(LANE_BYTES, itemsize)
     return ForecastParts(c.product_call_ns, flops / rate, memory_ns(c, nbytes, threads))
 
 

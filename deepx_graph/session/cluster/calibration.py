@@ -1,4 +1,5 @@
-"""`calibrate --network`: what collectives cost between processes of this machine, measured over MPI and kept beside the constants.
+"""`calibrate --network`: what collectives cost between processes of this machine, measured over MPI and kept beside the constants;
+and how much slower each process computes while the others do, too.
 
 Each process runs programs of one collective each, over all sizes, through the transport that programs use; so what the transport
 does around MPI is in the figures. What other jobs do to a measurement only makes it longer: the least of many rounds counts, of
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deepx_graph import ops
-from deepx_graph.blas import available_cores
+from deepx_graph.blas import available_cores, limited
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.files import write_file
 from deepx_graph.ir import Builder, Module, Node
@@ -43,6 +45,14 @@ ROUNDS, LEAST_ROUNDS, BUDGET_SECONDS = 60, 5, 0.5
 
 SHIPPED_LINK = NetworkLink(((0.0, 1e-6), (2.0**10, 2e-6), (2.0**20, 1.43e-4), (2.0**26, 0.04)))
 """Two MPI processes of one machine, measured on a 2-core AMD EPYC; where nothing was measured."""
+
+PRODUCT_ROWS, SWEPT = 512, 1 << 23
+"""Rows of the square matrices, and elements of each of the three arrays, by which processes are timed beside each other."""
+
+BUSY_SERIES, BUSY_ROUNDS = 7, 15
+"""Series of calls by which they are timed, and the calls of each."""
+
+PAUSE_SECONDS = 1e-3
 
 SUFFIX = ".network"
 MAX_BYTES = 1 << 16
@@ -76,17 +86,19 @@ def network_in_use() -> NetworkCalibration:
     path = network_location()
     try:
         if path is not None and path.stat().st_size <= MAX_BYTES:
-            levels = read_cluster(path.read_text(encoding="utf-8"), str(path)).levels
-            return NetworkCalibration(DeviceCluster(_device(), levels), path)
+            stored = read_cluster(path.read_text(encoding="utf-8"), str(path))
+            device = _device(stored.device.busy_flops, stored.device.busy_bandwidth)
+            return NetworkCalibration(DeviceCluster(device, stored.levels), path)
     except (OSError, UnicodeDecodeError, UsageError):
         pass
     return NetworkCalibration(DeviceCluster(_device(), (LinkLevel(0, SHIPPED_LINK),)), None)
 
 
-def _device() -> ComputeDevice:
+def _device(busy_flops: float = 1.0, busy_bandwidth: float = 1.0) -> ComputeDevice:
+    """One process, by the constants in use; the network file adds what is left to it among others."""
     c = cost_file.constants()
     memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    return ComputeDevice(c.product_gflops * 1e9, c.memory_gbs * 1e9, memory, c.native_call_ns * 1e-9)
+    return ComputeDevice(c.product_gflops * 1e9, c.memory_gbs * 1e9, memory, c.native_call_ns * 1e-9, busy_flops, busy_bandwidth)
 
 
 def calibrate_network(path: str | None = None) -> NetworkCalibration:
@@ -94,8 +106,9 @@ def calibrate_network(path: str | None = None) -> NetworkCalibration:
     target = Path(path) if path is not None else network_location()
     if target is None:
         raise UsageError("there is no folder for measurements: DEEPX_GRAPH_COSTS is empty, or there is no home")
-    levels = (LinkLevel(0, _measured_link(_measurements(max(2, available_cores())))),)
-    found = NetworkCalibration(DeviceCluster(_device(), levels), target)
+    measured = _measurements(max(2, available_cores()))
+    levels = (LinkLevel(0, _measured_link(measured.seconds)),)
+    found = NetworkCalibration(DeviceCluster(_device(*measured.busy), levels), target)
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_file(target, str(found.cluster).encode())
     return found
@@ -110,8 +123,17 @@ def forget_network() -> Path | None:
     return path
 
 
-def _measurements(ranks: int) -> dict[str, dict[str, list[tuple[int, float]]]]:
-    """What so many processes measured: by kind and number of devices, seconds by bytes."""
+@dataclass(frozen=True)
+class RankMeasurements:
+    """What processes measured: seconds by bytes, by kind of collective and number of devices; and the parts of the speed of
+    products and of memory that are left to one while all compute."""
+
+    seconds: dict[str, dict[str, list[tuple[int, float]]]]
+    busy: tuple[float, float]
+
+
+def _measurements(ranks: int) -> RankMeasurements:
+    """Measured by so many processes. Raises UsageError where they cannot be started."""
     mpiexec = find_mpiexec()
     if mpiexec is None:
         raise UsageError(Diagnostic("mpiexec is not found", hint="pip install 'deepx-graph[mpi]'"))
@@ -119,8 +141,9 @@ def _measurements(ranks: int) -> dict[str, dict[str, list[tuple[int, float]]]]:
     done = subprocess.run(command, env=environment(ranks), capture_output=True, text=True, check=False)
     if done.returncode:
         raise UsageError(Diagnostic("the processes that measure have failed", notes=tuple(done.stderr.splitlines()[-4:])))
-    found: dict[str, dict[str, list[tuple[int, float]]]] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    said = json.loads(done.stdout.splitlines()[-1])
+    product, sweep = said["busy"]
+    return RankMeasurements(said["seconds"], (product, sweep))
 
 
 def _measured_link(found: dict[str, dict[str, list[tuple[int, float]]]]) -> NetworkLink:
@@ -190,6 +213,45 @@ def _timed(transport: MpiTransport, module: Module, size: int) -> float:
     return min(found)
 
 
+def _busy(transport: MpiTransport) -> tuple[float, float]:
+    """The parts of the speed of a product and of a sweep through memory that are left to a process while all compute."""
+    x = np.full((PRODUCT_ROWS, PRODUCT_ROWS), 0.5, np.float32)
+    y = np.empty_like(x)
+    a, b, out = (np.full(SWEPT, 0.5, np.float32) for _ in range(3))
+    with limited(1):
+        return _left(transport, lambda: np.matmul(x, x, out=y)), _left(transport, lambda: np.add(a, b, out=out))
+
+
+def _left(transport: MpiTransport, run: Callable[[], object]) -> float:
+    """Seconds of a run alone, over those of the slowest process while all run; at most 1.
+
+    In each series the median counts, as all are to be busy throughout; of the series the least.
+    """
+    alone, together = [], []
+    for _ in range(BUSY_SERIES):
+        if transport.device == 0:
+            alone.append(_median(run))
+        _wait(transport)
+        together.append(max(transport.comm.allgather(_median(run))))
+    return float(min(1.0, transport.comm.bcast(min(alone, default=0.0)) / min(together)))
+
+
+def _median(run: Callable[[], object]) -> float:
+    found: list[float] = []
+    for _ in range(BUSY_ROUNDS + 1):
+        start = time.perf_counter()
+        run()
+        found.append(time.perf_counter() - start)
+    return statistics.median(found[1:])
+
+
+def _wait(transport: MpiTransport) -> None:
+    """For all processes, asleep: MPI's own waiting keeps a core busy."""
+    request = transport.comm.Ibarrier()
+    while not request.Test():
+        time.sleep(PAUSE_SECONDS)
+
+
 def main() -> None:
     """In a process of MPI: measures, and prints what was found from the first one."""
     from deepx_graph.ir.collective import Grid
@@ -199,8 +261,9 @@ def main() -> None:
     found: dict[str, dict[int, list[tuple[int, float]]]] = {}
     for kind, count, nbytes, seconds in _curves(transport):
         found.setdefault(kind, {}).setdefault(count, []).append((nbytes, seconds))
+    busy = _busy(transport)
     if transport.device == 0:
-        print(json.dumps(found))
+        print(json.dumps({"seconds": found, "busy": busy}))
 
 
 if __name__ == "__main__":

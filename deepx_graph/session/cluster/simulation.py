@@ -23,6 +23,9 @@ from deepx_graph.planning.events import COMPUTE, NETWORK, SimTask, SimulatedStep
 from deepx_graph.planning.links import PERMUTE
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.cost.counts import alone
+from deepx_graph.runtime.cost.file import constants as constants_in_use
+from deepx_graph.runtime.cost.file import using
+from deepx_graph.runtime.cost.model import Constants, crowded
 from deepx_graph.runtime.engines.base import Canonicalizes, Engine, Forecasting
 from deepx_graph.runtime.memory.assignment import BufferAssignment
 from deepx_graph.runtime.program import engine_plans
@@ -141,7 +144,7 @@ def simulate(module: Module, plan: Plan, where: str = HERE, *, engine: str = "au
     if isinstance(chosen, Canonicalizes):
         fused = fused.with_functions(map(chosen.canonicalize, fused.functions))
     cluster = cluster_of(where)
-    timing = _predicted(chosen, plan.mesh.count / available_cores()) if where == HERE else _roofline(cluster)
+    timing = _predicted(chosen, cluster, plan.mesh.count) if where == HERE else _roofline(cluster)
     tasks, collectives, is_known = _tasks(fused.entry, cluster, timing, overlaps=where != HERE)
     step = run_events(tasks)
     assignment: BufferAssignment = engine_plans(fused, chosen)[fused.entry_name]
@@ -177,21 +180,31 @@ def _roofline(cluster: DeviceCluster) -> Timing:
     return lambda node: cluster.device.seconds(flops(node), bytes_moved(node))
 
 
-def _predicted(engine: Engine, crowd: float) -> Timing:
+def _predicted(engine: Engine, cluster: DeviceCluster, ranks: int) -> Timing:
     """What the engine predicts of its kernels; where it does not know, what the declaration says.
 
-    `crowd` is how many processes share a core: more than one of them take so many times as long.
+    It goes by the constants that are left to so many processes beside each other. Where several share a core, each takes so many
+    times as long.
     """
+    constants, crowd = busy_constants(cluster, ranks), max(1.0, ranks / available_cores())
 
     def seconds(node: Node) -> float:
-        engine.kernel(node)
-        forecast = engine.forecast(node) if isinstance(engine, Forecasting) else None
-        nanoseconds = None if forecast is None else forecast.nanoseconds
-        if nanoseconds is None:
-            nanoseconds = alone(node, getattr(engine, "threads", None) or 1).nanoseconds
-        return (nanoseconds or 0.0) / 1e9 * max(1.0, crowd)
+        with using(constants):
+            engine.kernel(node)
+            forecast = engine.forecast(node) if isinstance(engine, Forecasting) else None
+            nanoseconds = None if forecast is None else forecast.nanoseconds
+            if nanoseconds is None:
+                nanoseconds = alone(node, getattr(engine, "threads", None) or 1).nanoseconds
+        return (nanoseconds or 0.0) / 1e9 * crowd
 
     return seconds
+
+
+def busy_constants(cluster: DeviceCluster, ranks: int) -> Constants:
+    """The constants in use for one of so many processes of this machine: slowed down the more cores compute."""
+    others = min(1.0, (ranks - 1) / max(1, available_cores() - 1))
+    left = (1 - others * (1 - part) for part in (cluster.device.busy_flops, cluster.device.busy_bandwidth))
+    return crowded(constants_in_use(), *left)
 
 
 def _tasks(function: Function, cluster: DeviceCluster, timing: Timing, *,

@@ -250,7 +250,7 @@ _BERNOULLI = (
 
 
 def _zeta_of_positive(b: Builder, s: Node, q: Node) -> Node:
-    """Ten terms of the sum, the integral of the rest, and corrections by Bernoulli numbers."""
+    """Ten terms of the sum, the integral of the rest, and corrections by Bernoulli numbers, none where the last term is 0."""
     minus_s = b(ops.negate, s)
     a, total = q, b(ops.power, q, minus_s)
     for _ in range(_ZETA_TERMS):
@@ -258,7 +258,8 @@ def _zeta_of_positive(b: Builder, s: Node, q: Node) -> Node:
         total = b(ops.add, total, b(ops.power, a, minus_s))
     a = _with(b, ops.add, a, 1)
     last = b(ops.power, a, minus_s)
-    total = b(ops.add, total, b(ops.divide, b(ops.multiply, last, a), _with(b, ops.subtract, s, 1)))
+    beyond_1 = _with(b, ops.subtract, s, 1)
+    total = b(ops.add, total, b(ops.divide, b(ops.power, a, b(ops.negate, beyond_1)), beyond_1))
     over = b(ops.divide, b.like(1, a), b(ops.multiply, a, a))
     sums = b.like(1 / _BERNOULLI[0], s)
     for k, c in enumerate(_BERNOULLI[1:]):
@@ -266,7 +267,7 @@ def _zeta_of_positive(b: Builder, s: Node, q: Node) -> Node:
         factors = b(ops.multiply, _with(b, ops.add, s, rise - 1), _with(b, ops.add, s, rise))
         sums = _with(b, ops.add, b(ops.multiply, b(ops.multiply, factors, over), sums), 1 / c)
     correction = _with(b, ops.add, b(ops.multiply, b(ops.divide, s, a), sums), 0.5)
-    return b(ops.add, total, b(ops.multiply, last, correction))
+    return b(ops.select, _is(b, last, "EQ", 0), total, b(ops.add, total, b(ops.multiply, last, correction)))
 
 
 def _is_even(b: Builder, n: Node) -> Node:

@@ -102,8 +102,18 @@ SEA = "sea 1\nentry @main\nfunc public @main(%x: f32[3]) -> (%y: {kind}[3]) {{\n
   %y = power %x, %c : f32[3]"""), np.array([-0.0, -np.inf, 2], np.float32)),
     (SEA.format(kind="string", line="""%e = exponential %x : f32[3]
   %y = number_to_string %e : string[3]"""), np.array([0.1, 0.3, 0.7], np.float32)),
+    (SEA.format(kind="f32", line="""%c = constant dense<0> : i32[]
+  %one = constant dense<1.0> : f32[3]
+  %begin = loop_begin %c, %one {loop = 0} : (i32[], f32[3])
+  %i = phi %begin[0] : i32[]
+  %never = compare LT, %i, %c : bool[]
+  %step = constant dense<1> : i32[]
+  %next = add %i, %step : i32[]
+  %square = multiply %x, %x : f32[3]
+  %end = loop_end %begin, %never, %next, %square : (i32[], f32[3])
+  %y = proj %end[1] : f32[3]"""), np.array([-1, 0, 1], np.float32)),
 ], ids=["zeros of a minimum", "a sum of nothing", "ties in windows", "where gradients stop", "signs of NaN", "powers of a half",
-        "texts"])
+        "texts", "zeros of derivatives"])
 def test_what_a_language_leaves_open_is_no_finding(text: str, x: np.ndarray) -> None:
     """ONNX has other operations for most of them."""
     module = dx.loads(text)

@@ -154,14 +154,19 @@ def _digamma(x: Array) -> Any:
     return np.where((x <= 0) & (x == np.floor(x)), np.nan, _scipy("digamma")(x))
 
 
+def _zeta_of_positive(s: Array, q: Array) -> Any:
+    """scipy gives NaN where every power is 0 and s so large that it overflows, as for zeta(inf, 2)."""
+    value = _scipy("zeta")(s, q)
+    return np.where(np.isnan(value) & (s > 1) & (q > 1), 0, value)
+
+
 def _zeta(s: Array, q: Array) -> Any:
     """Left of 0 scipy adds a term for each unit, without end far out; it is asked right of 0 alone (`special_functions.zeta`)."""
-    zeta = _scipy("zeta")
     mirrored = (q < 0) & (q != np.floor(q)) & (s > 1) & (s == np.floor(s))
     away = np.where(mirrored, -q, 0.5)
-    right = zeta(s, np.where(mirrored, q - np.floor(q), q))
-    left = zeta(s, away - np.floor(away)) - zeta(s, 1 + away)
-    return np.where(mirrored, right + np.where(s % 2 == 0, left, -left), right)
+    right = _zeta_of_positive(s, np.where(mirrored, q - np.floor(q), q))
+    left = _zeta_of_positive(s, away - np.floor(away)) - _zeta_of_positive(s, 1 + away)
+    return np.where(mirrored, right + np.where(s * 0.5 == np.floor(s * 0.5), left, -left), right)
 
 
 def _polygamma(n: Array, x: Array) -> Any:

@@ -16,7 +16,7 @@ from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.session import programs
 from deepx_graph.text.onnx.printer.model import original
-from deepx_graph.types import BOOL, F32, I32, I64, U8, type_of_array
+from deepx_graph.types import BOOL, F32, I32, I64, U8, is_static, tensor, type_of_array
 
 RNG = np.random.default_rng(0)
 
@@ -163,6 +163,18 @@ def test_elements_are_moved() -> None:
     check(module_of(make, x), x)
 
 
+def test_what_changes_nothing_is_its_operand() -> None:
+    """Its name is not given to the operator before, whose value others read."""
+    x = reals(4)
+
+    def make(b: Builder, p: Node) -> list[Node]:
+        sine = b(ops.sine, p)
+        same = b(ops.slice_, sine, start_indices=(0,), limit_indices=(4,), strides=(1,))
+        return [same, b(ops.add, same, sine)]
+
+    check(module_of(make, x), x)
+
+
 @pytest.mark.parametrize("start", [(0, 1), (5, -3), (1, 2)])
 def test_slices_at_computed_places_stay_inside(start: Any) -> None:
     x, part, i, j = reals(4, 5), reals(2, 3), np.int32(start[0]), np.int32(start[1])
@@ -171,6 +183,33 @@ def test_slices_at_computed_places_stay_inside(start: Any) -> None:
         return [b(ops.dynamic_slice, p, r, s, slice_sizes=(2, 3)), b(ops.dynamic_update_slice, p, q, r, s)]
 
     check(module_of(make, x, part, i, j), x, part, i, j)
+
+
+def test_slices_at_computed_places_are_read_with_their_types() -> None:
+    """Nothing waits for where they begin, so that a loop in which they are stays one and gradients go through them."""
+    x, i, j = reals(4, 5), np.int32(1), np.int32(9)
+    module = module_of(lambda b, p, r, s: [b(ops.dynamic_slice, p, r, s, slice_sizes=(2, 3))], x, i, j)
+    assert dx.loads(dx.dumps(module, "onnx"), "onnx").entry.results[0].type == tensor(F32, (2, 3))
+
+
+@pytest.mark.parametrize(("low", "high", "static"), [(0, 3, True), (-1, 3, False), (0, 4, False)])
+def test_slices_that_may_reach_outside_wait_for_their_places(low: int, high: int, static: bool) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 18]>
+g (float[5] x, int64[1] i) => (y)
+<int64[1] low = {{{low}}}, int64[1] high = {{{high}}}, int64[1] two = {{2}}> {{
+  a = Max (i, low)
+  start = Min (high, a)
+  end = Add (two, start)
+  y = Slice (x, start, end)
+}}
+"""
+    module = dx.loads(text, "onnx")
+    assert is_static(module.entry.results[0].type) is static
+    x = reals(5)
+    for i in (-3, 0, 2, 9):
+        start = min(max(i, low), high)
+        (found,) = dx.compile(module)(x, np.array([i]))
+        np.testing.assert_array_equal(found, x[start : start + 2])
 
 
 @pytest.mark.parametrize("rows", [[[0], [2], [1]], [[5], [-1], [2]]])

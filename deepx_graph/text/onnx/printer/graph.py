@@ -156,9 +156,10 @@ class GraphWriter:
         rule = self.say.get(node.op)
         if rule is None:
             raise InferError("there is no such operation, nor others that make it")
+        before = len(self.nodes)
         made = rule(self, node)
         if isinstance(made, str):
-            self.names[node] = self._named(made, node)
+            self.names[node] = self._named(made, node) if len(self.nodes) > before else made  # else its operand
         else:
             self.parts[node] = made
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from deepx_graph import ops
 from deepx_graph.errors import InferError, LimitError
-from deepx_graph.ir import Node
-from deepx_graph.literal import Literal
+from deepx_graph.ir import Node, Op
+from deepx_graph.literal import Array, Literal
 from deepx_graph.ops.known import NotKnown
+from deepx_graph.ops.known_sizes import known_array
 from deepx_graph.text.common.elements import along_axis, part_of, taken
 from deepx_graph.text.common.nn import depth_to_space, space_to_depth
 from deepx_graph.text.common.steps import Unsupported, axis_of, joint_dims
@@ -179,6 +180,9 @@ def _slice(c: NodeContext) -> Node:
         starts, ends = c.ints("starts"), c.ints("ends")
         axes, steps = c.ints("axes", tuple(range(len(starts)))), (1,) * len(starts)
     else:
+        computed = _slice_at_computed_places(c)
+        if computed is not None:
+            return computed
         starts, ends = c.ints_at(1), c.ints_at(2)
         axes = c.ints_at(3) if c.has(3) else tuple(range(len(starts)))
         steps = c.ints_at(4) if c.has(4) else (1,) * len(starts)
@@ -207,6 +211,38 @@ def _slice(c: NodeContext) -> Node:
     if any(isinstance(d, str) for d in limit):
         raise NotKnown("the shape is not known")
     return c.sliced(x, begin, limit, stride)  # type: ignore[arg-type]
+
+
+def _slice_at_computed_places(c: NodeContext) -> Node | None:
+    """A slice of known sizes that stays inside wherever it begins: from min(max(v, low), high) to as many elements further on.
+    So dynamic slices are written. None for any other.
+    """
+    starts = c.node(1)
+    if known_array(starts, c.values) is not None:
+        return None
+    end, upper = _known_operand(c, c.node(2), ops.add), _known_operand(c, starts, ops.minimum)
+    lower = _known_operand(c, upper[0], ops.maximum) if upper is not None else None
+    if end is None or upper is None or lower is None or end[0] is not starts:
+        return None
+    x, shape = c.node(), c.shape_of(c.node())
+    lengths, low, high = (np.broadcast_to(v, c.shape_of(starts)).tolist() for v in (end[1], lower[1], upper[1]))
+    axes = [axis_of(a, len(shape)) for a in (c.ints_at(3) if c.has(3) else range(len(lengths)))]
+    inside = all(min(p, q) >= 0 and n >= 0 and q + n <= shape[a] for a, n, p, q in zip(axes, lengths, low, high, strict=True))
+    if not inside or (c.has(4) and set(c.ints_at(4)) != {1}):
+        return None
+    begin, sizes = [c.scalar(0, c.dtype_of(starts))] * len(shape), list(shape)
+    for k, (a, n) in enumerate(zip(axes, lengths, strict=True)):
+        begin[a], sizes[a] = c.shaped(part_of(c, starts, 0, k, k + 1), ()), n
+    return c(ops.dynamic_slice, x, *begin, slice_sizes=tuple(sizes))
+
+
+def _known_operand(c: NodeContext, x: Node, op: Op) -> tuple[Node, Array] | None:
+    """The operands of a commutative operation, of which one is known: that which is not, and the value of the other."""
+    for k in range(2) if x.op is op else ():
+        value = known_array(x.inputs[k], c.values)
+        if value is not None:
+            return x.inputs[1 - k], value
+    return None
 
 
 # --- padding --------------------------------------------------------------------------------------------------------

@@ -113,6 +113,8 @@ class RoundingReport(TextReport):
         for name, error in self.outputs:
             digits = "exact" if not error else f"{error:.2g}, {max(0.0, -math.log10(error)):.1f} digits"
             yield f"output '{printable(name)}': relative error {digits}"
+        if not self.outputs:
+            yield "no output is of floats: only theirs have a relative error"
         if lost := self.cancellations[:most]:
             yield "digits are lost by"
         for n in lost:
@@ -122,7 +124,7 @@ class RoundingReport(TextReport):
         for n in decided:
             yield f"  {_place(n.node)}: {n.decided} elements"
         yield from self._contributions(most)
-        if self.format is not None:
+        if self.format is not None and self.outputs:
             yield f"relative error of the outputs if one value were stored as {self.format}"
             for n in sorted((n for n in self.nodes if n.stored > 0), key=lambda n: -n.stored)[:most]:
                 yield f"  {n.stored:8.2g}  {_place(n.node)}"

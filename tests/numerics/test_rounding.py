@@ -118,6 +118,16 @@ func.func public @main(%x: tensor<f32>) -> tensor<i1> {
     assert [n.node.name for n in report.nodes if n.decided] == ["p"]
 
 
+def test_a_program_whose_outputs_are_integers_is_told_so():
+    program = """func.func public @main(%x: tensor<4xf32>) -> tensor<4xi32> {
+  %e = stablehlo.exponential %x : tensor<4xf32>
+  %i = stablehlo.convert %e : (tensor<4xf32>) -> tensor<4xi32>
+  return %i : tensor<4xi32>
+}"""
+    report = explain_rounding(dx.loads(program), {"x": np.zeros(4, "f4")}, format=BF16)
+    assert list(report.lines()) == ["no output is of floats: only theirs have a relative error"]
+
+
 def test_programs_without_narrow_floats_are_refused():
     text = "sea 1\nentry @main\nfunc public @main(%x: f64[2]) -> (%y: f64[2]) {\n  %y = exponential %x : f64[2]\n  return %y\n}\n"
     with pytest.raises(UsageError, match="double precision"):

@@ -20,7 +20,6 @@ from deepx_graph.sharding.values import CARRIERS
 from deepx_graph.types import TensorType
 
 _MESH = re.compile(r'sdy\.mesh\s+@"?([\w$.\-]+)"?\s*=\s*(<[^>]*>)')
-_SDY = re.compile(r"#sdy\.sharding(?:_per_value)?(?=<)")
 CONSTRAINT = "constraint"
 """The note of a value with how the value that it is the same as lies."""
 
@@ -80,7 +79,7 @@ def _stated(notes: Notes, node: Node, meshes: dict[str, Mesh]) -> Stated | None:
         if name not in _STATED:
             continue
         if text.startswith("#sdy"):
-            each = read_annotation(_SDY.sub("", text), meshes)
+            each = read_annotation(text, meshes)
             k = index_of(node) if node.op is PROJ and len(each) > 1 else 0
             said = each[k] if k < len(each) else None
         else:

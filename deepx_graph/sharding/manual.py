@@ -7,7 +7,6 @@ without the state: what a partitioner makes runs on all devices alike, too.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 from deepx_graph import ops
@@ -26,15 +25,13 @@ IN, OUT = "sdy.manual_in", "sdy.manual_out"
 ROLE = "manual_computation"
 """The role of the identity of each result that is put together."""
 
-_PREFIX = re.compile(r"#sdy\.sharding_per_value(?=<)")
-
 
 def shardings_of(node: Node, mesh: Mesh) -> tuple[list[TensorSharding], list[TensorSharding]] | None:
     """Of operands and results of a computation by hand; None for any other node. Raises UsageError where its mesh is another."""
     notes = dict(node.origin.notes)
     if node.op is not ops.run_parallel or not {IN, OUT} <= notes.keys():
         return None
-    found = [read_annotation(_PREFIX.sub("", notes[k]), {}) for k in (IN, OUT)]
+    found = [read_annotation(notes[k], {}) for k in (IN, OUT)]
     if any(m.axes != mesh.axes or m.devices != mesh.devices for each in found for m, _ in each):
         raise UsageError(Diagnostic("a computation by hand over another mesh than that of the plan", node.span))
     before, after = ([s for _, s in each] for each in found)

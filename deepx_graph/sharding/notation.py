@@ -10,14 +10,16 @@ Every mistake is a ParseError that points into the text.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from deepx_graph.errors import Diagnostic, ParseError, Source, Span, UsageError
+from deepx_graph.errors import Diagnostic, ParseError, Source, Span, UsageError, counted
 from deepx_graph.sharding.mesh import Axes, AxisRef, DimSharding, Mesh, TensorSharding, split
+from deepx_graph.types import TensorType, Type
 
 _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|\d+|[\w$.\-]+|[@<>\[\]{}(),=?:])')
 _TILES = re.compile(r"\{\s*devices=\[([\d,]+)\](?:<=\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))?(.*)\}\s*$")
+_WORDS = re.compile(r"#sdy\.sharding(?:_per_value)?(?=<)")
 _MOST = 18
 """The most digits of a number."""
 
@@ -142,7 +144,7 @@ class _Notation:
                 is_open = True
             else:
                 found.append(self.axis(mesh))
-        priority = re.fullmatch(r"p(\d{1,9})", self.peek())
+        priority = re.fullmatch(r"p(0|[1-9]\d{0,8})", self.peek())
         if priority:
             self.accept(priority[0])
         return DimSharding(tuple(found), is_open, int(priority[1]) if priority else 0)
@@ -193,11 +195,11 @@ def read_sharding(text: str, mesh: Mesh, source: Source | None = None, start: in
 
 
 def read_annotation(text: str, meshes: dict[str, Mesh]) -> list[tuple[Mesh, TensorSharding]]:
-    """The shardings of `#sdy.sharding<@mesh, [..]>` or `#sdy.sharding_per_value<[<@mesh, [..]>, ..]>`, without the words.
+    """The shardings of `#sdy.sharding<@mesh, [..]>` or `#sdy.sharding_per_value<[<@mesh, [..]>, ..]>`, with the words or without.
 
     The mesh may stand in the text itself, `<mesh<["a"=2]>, [..]>`.
     """
-    c = _Notation(text)
+    c = _Notation(_WORDS.sub("", text))
     found: list[tuple[Mesh, TensorSharding]] = []
     c.expect("<")
     if not c.accept("["):
@@ -212,6 +214,22 @@ def read_annotation(text: str, meshes: dict[str, Mesh]) -> list[tuple[Mesh, Tens
             c.expect(">")
         c.expect(">")
     c.ended()
+    return found
+
+
+def read_fitting(text: str, meshes: dict[str, Mesh], types: Sequence[Type]) -> list[tuple[Mesh, TensorSharding]]:
+    """As `read_annotation`, of values of those types: one for each, of as many dimensions; of none on a mesh without axes, which is
+    one device. Raises ParseError for others.
+    """
+    found = read_annotation(text, meshes)
+    whole = Span(Source("<sharding>", text), 0, len(text))
+    if len(found) != len(types):
+        raise ParseError(Diagnostic(f"{counted(len(found), 'sharding')} for {counted(len(types), 'value')}", whole))
+    for (mesh, sharding), type in zip(found, types, strict=True):
+        rank = len(sharding.dims)
+        if (rank or mesh.axes) and isinstance(type, TensorType) and type.dims is not None and rank != len(type.dims):
+            raise ParseError(Diagnostic(f"a sharding of {counted(rank, 'dimension')} of a value of {len(type.dims)}: {type}", whole,
+                                        f"{{..}} for each of {len(type.dims)}"))
     return found
 
 

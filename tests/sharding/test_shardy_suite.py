@@ -51,6 +51,11 @@ def partitioned(text: str, main: str, also: tuple[str, ...]) -> str:
     return "\n".join(found)
 
 
+def meshes(text: str, other: str) -> list[str]:
+    """The meshes of a text that another one does not have."""
+    return [line for line in text.splitlines() if line.startswith("sdy.mesh ") and line.partition(" =")[0] not in other]
+
+
 @pytest.mark.skipif(not TEXTS, reason="Shardy's tests are not beside the checkout")
 @pytest.mark.parametrize("path", [
     pytest.param(p, id=p.stem, marks=[pytest.mark.xfail(raises=DeepxGraphError, strict=True)] * (p.stem in SINGLE)) for p in TEXTS])
@@ -58,5 +63,6 @@ def test_executable(path: Path) -> None:
     _, first, second = re.split(r"^//--- part\d\.mlir$", path.read_text(encoding="utf-8"), flags=re.M)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        module = dx.loads(f"{partitioned(first, second, TWICE.get(path.name, ()))}\n{second}", "stablehlo").with_entry("main")
+        functions = partitioned(first, second, TWICE.get(path.name, ()))
+        module = dx.loads("\n".join((*meshes(first, second), functions, second)), "stablehlo").with_entry("main")
         dx.compile(module, engine="numpy", optimize=False)()

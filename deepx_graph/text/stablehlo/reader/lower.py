@@ -6,9 +6,10 @@ outside are copied into it. Every result is checked against the type the text st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count, takewhile, zip_longest
+from typing import Any
 
 from deepx_graph.errors import (
     DeepxGraphError,
@@ -23,9 +24,10 @@ from deepx_graph.errors import (
     suggest,
 )
 from deepx_graph.ir import Function, Module, Node, Origin
+from deepx_graph.ir.node import Notes
 from deepx_graph.ir.structure import CONSTANT
-from deepx_graph.sharding.mesh import Mesh
-from deepx_graph.sharding.notation import read_mesh
+from deepx_graph.sharding.mesh import Mesh, TensorSharding
+from deepx_graph.sharding.notation import read_fitting, read_mesh
 from deepx_graph.text.stablehlo import quantised
 from deepx_graph.text.stablehlo.bytecode.text import operation_text
 from deepx_graph.text.stablehlo.notes import LINE, Locations, is_foreign, notes_of
@@ -57,6 +59,8 @@ class MlirLowering(DialectLowering):
             quantised.set_aside(functions)
         self.others = [op for op in functions if is_foreign(op.name) or _is_declared(op)]
         self.meshes = dict(self._meshes())
+        self.unread = {op.extra.get("symbol", "") for op in self.others if op.name == "sdy.mesh"} - self.meshes.keys()
+        """The names of the other meshes: shardings over them are kept as they stand."""
         self.syntax = {op.extra["symbol"]: op for op in functions if "symbol" in op.extra and op not in self.others}
         self.effects = Effects(self.syntax)
         self.effectful = self.effects.functions
@@ -117,6 +121,29 @@ class MlirLowering(DialectLowering):
     def error(self, message: str, op: Operation, expected: str | None = None, hint: str | None = None) -> ParseError:
         return ParseError(Diagnostic(message, self.span(op), expected=expected, hint=hint))
 
+    # --- shardings
+
+    def notes(self, attributes: Mapping[str, Any], types: Sequence[Type], span: Span) -> Notes:
+        """The notes of values of those types, whose shardings fit them."""
+        found = notes_of(attributes)
+        for name, text in found:
+            if name == "sdy.sharding" and types:
+                self.shardings(name, text, types, span)
+        return found
+
+    def shardings(self, name: str, form: str, types: Sequence[Type], span: Span) -> list[tuple[Mesh, TensorSharding]]:
+        """The shardings of `<@mesh, [..]>` or `<[<@mesh, [..]>, ..]>`; none over meshes that are not read.
+
+        Raises ParseError at the span for what Shardy's verifiers refuse: other axes than the mesh has, one that is used twice, a
+        sub-axis that is no factor, another number of shardings or dimensions than `types` have.
+        """
+        if any(f"@{mesh}," in form for mesh in self.unread):
+            return []
+        try:
+            return read_fitting(form, self.meshes, types)
+        except ParseError as e:
+            raise ParseError(Diagnostic(f"{name}: {e.diagnostics[0].message}", span, e.diagnostics[0].expected)) from None
+
     def keeps(self, op: Operation) -> None:
         """Notes that an operation is kept as it stands."""
         dialect = op.name.partition(".")[0]
@@ -149,7 +176,7 @@ class MlirLowering(DialectLowering):
         named = op.attributes.get(VJP)
         vjp = named.text.lstrip("@").strip('"') if isinstance(named, Noted) else None
         stated = op.extra.get("results", ())
-        notes = tuple(notes_of(a) for t, a in zip(op.result_types, stated, strict=False) if t != STATE)
+        notes = tuple(self.notes(a, [t], self.span(op)) for t, a in zip(op.result_types, stated, strict=False) if t != STATE)
         return Function(name, tuple(params), tuple(results), public=op.attributes["sym_visibility"] != "private",
                         vjp=vjp, result_notes=notes if any(notes) else (), span=Span(self.source, op.start, op.start + 9))
 
@@ -167,7 +194,7 @@ class MlirLowering(DialectLowering):
                 continue
             place = self.locations.of(arg.location) if arg.location else None
             span = Span(self.source, arg.start, arg.start + len(arg.name), place)
-            self.b.origin = Origin("", (span,), (), notes_of(arg.attributes))
+            self.b.origin = Origin("", (span,), (), self.notes(arg.attributes, [arg.type], span))
             found.append(self.b.param(len(found), arg.type, arg.name.removeprefix("%")))
         return found
 
@@ -256,7 +283,8 @@ class MlirLowering(DialectLowering):
     def lower(self, op: Operation, scope: Scope) -> None:
         inputs = self.operands(op, scope)
         name = (op.results[0].removeprefix("%").partition("#")[0] if op.results else "")
-        self.b.origin = Origin(name, (self.span(op),), (), notes_of(op.attributes) if op.attributes else ())
+        notes = self.notes(op.attributes, op.result_types, self.span(op)) if op.attributes else ()
+        self.b.origin = Origin(name, (self.span(op),), (), notes)
         self._check_operands(op, inputs)
         rule = RULES.get(op.name, RULES["opaque"])
         plain = [n for n in inputs if n.type != STATE]

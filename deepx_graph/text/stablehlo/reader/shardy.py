@@ -11,19 +11,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from deepx_graph import ops
-from deepx_graph.errors import ParseError
+from deepx_graph.errors import counted
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.sharding.annotations import CONSTRAINT
 from deepx_graph.sharding.manual import IN, OUT, ROLE
-from deepx_graph.sharding.mesh import Axes, Mesh, count_of
+from deepx_graph.sharding.mesh import Axes, Mesh, TensorSharding, count_of
 from deepx_graph.sharding.mesh import split as split_along
-from deepx_graph.sharding.notation import read_annotation
 from deepx_graph.sharding.priorities import BARRIER
 from deepx_graph.sharding.values import GROUP
 from deepx_graph.text.stablehlo.reader.context import OperationContext
+from deepx_graph.text.stablehlo.reader.effects import without_tokens
 from deepx_graph.text.stablehlo.reader.shardy_forms import COLLECTIVES
-from deepx_graph.types import STATE, as_tensor
+from deepx_graph.types import ANY, STATE, Type, as_tensor, compatible, tensor
 
 Rule = Callable[[OperationContext], list[Node]]
 
@@ -37,10 +37,30 @@ def _noted(c: OperationContext, x: Node, role: str, *notes: tuple[str, str]) -> 
     return found
 
 
+def _fitting(c: OperationContext, form: str, types: Sequence[Type]) -> list[tuple[Mesh, TensorSharding]]:
+    """The shardings that an operation states, without those of tokens. Raises ParseError for what does not fit the types."""
+    found = c.lowering.shardings(c.op.name, form, types, c.lowering.span(c.op))
+    return [f for f, type in zip(found, types, strict=False) if type != STATE]
+
+
 def sharding_constraint(c: OperationContext) -> list[Node]:
     """The operand: where its parts lie does not change it. The constraint is kept as a note."""
     said = c.op.extra.get("form") or c.word("sharding", "out_sharding", default="").removeprefix("#sdy.sharding")
+    if said:
+        _fitting(c, said, [c.inputs[0].type])
+    if said and "axes" in c.op.extra:
+        _check_axes(c, said)
     return [_noted(c, c.inputs[0], "sharding_constraint", (CONSTRAINT, f"#sdy.sharding{said}"))]
+
+
+def _check_axes(c: OperationContext, said: str) -> None:
+    """The axes of a collective, `[{"x"}, {}]` or `{"x"}`, are some of the mesh of its result, each once, for each dimension."""
+    axes = c.op.extra["axes"]
+    if "->" in axes:  # of an all-to-all, with dimensions
+        return
+    mesh = said.partition(", [")[0]
+    _fitting(c, f"{mesh}, {axes}>" if axes.startswith("[") else f"{mesh}, [{axes}]>",
+             [c.inputs[0].type if axes.startswith("[") else tensor(ANY, None)])
 
 
 def _barrier(c: OperationContext) -> list[Node]:
@@ -51,6 +71,8 @@ def _barrier(c: OperationContext) -> list[Node]:
 def _edge(c: OperationContext) -> list[Node]:
     """What flows along a data-flow edge, with the sharding of all that does."""
     said = c.op.extra.get("form") or c.word("sharding", default="").removeprefix("#sdy.sharding")
+    if said:
+        _fitting(c, said, [c.inputs[0].type])
     return [_noted(c, c.inputs[0], "data_flow_edge", *([(CONSTRAINT, f"#sdy.sharding{said}")] if said else []))]
 
 
@@ -63,14 +85,15 @@ def _group(c: OperationContext) -> list[Node]:
 
 def _named_computation(c: OperationContext) -> list[Node]:
     """Its body, inlined; what is said of operands and results is a constraint on them."""
-    def said(values: Sequence[Node], word: str) -> list[Node]:
+    def said(values: Sequence[Node], word: str, types: Sequence[Type]) -> list[Node]:
         texts = re.findall(r"<@[^>]*>", c.op.extra.get(word, ""))
-        if len(texts) != len(values):
+        if not texts:
             return list(values)
-        notes = [(CONSTRAINT, f"#sdy.sharding{t}") for t in texts]
+        _fitting(c, f"<[{', '.join(texts)}]>", types)
+        notes = [(CONSTRAINT, f"#sdy.sharding{t}") for t, type in zip(texts, types, strict=True) if type != STATE]
         return [_noted(c, x, "sharding_constraint", note) for x, note in zip(values, notes, strict=True)]
 
-    return said(c.region(0, said(c.inputs, "in_shardings")), "out_shardings")
+    return said(c.region(0, said(c.inputs, "in_shardings", c.op.operand_types)), "out_shardings", c.op.result_types)
 
 
 # --- sdy.manual_computation: what every device of a mesh does with its part ---------------------------------------
@@ -85,11 +108,14 @@ def manual_computation(c: OperationContext) -> list[Node]:
     Devices that differ along axes that are left to a partitioner alone do the same.
     """
     manual = set(re.findall(r'"([^"]*)"', c.op.extra["manual_axes"]))
-    before, after = (_shardings(c, c.op.extra[k], manual) for k in ("in_shardings", "out_shardings"))
+    before = _shardings(c, "in_shardings", manual, c.op.operand_types)
+    after = _shardings(c, "out_shardings", manual, c.op.result_types)
     mesh = _mesh(c, [m for m, _ in (*before, *after)])
-    if len(before) != len(c.inputs):
-        raise c.fail(f"{c.op.name} has {len(before)} shardings for {len(c.inputs)} operands")
+    if unknown := manual - dict(mesh.axes).keys():
+        raise c.fail(f"{c.op.name}: no axis '{min(unknown)}' in the mesh", f"some of {', '.join(dict(mesh.axes))}")
     function = _function(c)
+    _check_parts(c, "operand", [x.type for x in c.inputs], before, [p.type for p in function.params[:-1]])
+    _check_parts(c, "result", c.results, after, [r.type for r in function.results[:-1]])
     programs = [c.b.partial(function) for _ in range(mesh.count)]
     args = [_part(c, x, mesh, split, d) for d in range(mesh.count) for x, (_, split) in zip(c.inputs, before, strict=True)]
     c.b.origin = replace(origin := c.b.origin, notes=(*c.b.origin.notes, (IN, _note(before)), (OUT, _note(after))))
@@ -105,13 +131,32 @@ def _note(shardings: Sequence[tuple[Mesh, Split]]) -> str:
     return f"#sdy.sharding_per_value<[{each}]>"
 
 
-def _shardings(c: OperationContext, text: str, manual: set[str]) -> list[tuple[Mesh, Split]]:
-    """`[<@mesh, [{"a"}, {}]>, ...]`: the mesh and the split of each along manual axes."""
-    try:
-        return [(mesh, tuple(tuple(a for a in axes if a.name in manual) for axes in sharding.axes))
-                for mesh, sharding in read_annotation(f"<{text}>", c.lowering.meshes)]
-    except ParseError as e:
-        raise c.fail(f"{c.op.name}: {e.diagnostics[0].message}", e.diagnostics[0].expected) from None
+def _shardings(c: OperationContext, word: str, manual: set[str], types: Sequence[Type]) -> list[tuple[Mesh, Split]]:
+    """`[<@mesh, [{"a"}, {}]>, ...]`: the mesh and the split of each along manual axes, which stand before others."""
+    found = []
+    for mesh, sharding in _fitting(c, f"<{c.op.extra[word]}>", types):
+        split = tuple(tuple(a for a in axes if a.name in manual) for axes in sharding.axes)
+        if any(axes[: len(own)] != own for axes, own in zip(sharding.axes, split, strict=True)):
+            raise c.fail(f"{c.op.name}: manual axes stand before others in {word}")
+        found.append((mesh, split))
+    if len(found) != len(without_tokens(types)):
+        raise c.fail(f"{c.op.name} needs a mesh that is read", "sdy.mesh @mesh = <[...]>")
+    return found
+
+
+def _check_parts(c: OperationContext, what: str, types: Sequence[Type], shardings: Sequence[tuple[Mesh, Split]],
+                 parts: Sequence[Type]) -> None:
+    """What a device has of each value is its even part along the manual axes. Raises ParseError for other types in the body."""
+    if len(parts) != len(types):
+        raise c.fail(f"{c.op.name}: {counted(len(types), what)}, and {len(parts)} in the body")
+    for k, (type, (mesh, split), part) in enumerate(zip(types, shardings, parts, strict=True)):
+        whole = as_tensor(type)
+        counts = [count_of(axes) for axes in split]
+        if any(size % n for size, n in zip(whole.shape, counts, strict=True)):
+            raise c.fail(f"{c.op.name}: {what} {k} of {type} is not split evenly by {split_along(*split).text(mesh)}")
+        own = tensor(whole.dtype, tuple(size // n for size, n in zip(whole.shape, counts, strict=True)))
+        if not compatible(own, part):
+            raise c.fail(f"{c.op.name}: a device has {own} of {what} {k}, and the body has {part}", str(own))
 
 
 def _mesh(c: OperationContext, stated: Sequence[Mesh]) -> Mesh:

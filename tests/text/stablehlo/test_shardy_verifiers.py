@@ -1,0 +1,119 @@
+"""What Shardy's verifiers refuse is refused at the line that states it: a table by the constraints of its dialect's document."""
+
+from __future__ import annotations
+
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.errors import DeepxGraphError
+from tests.support.paths import SHARED
+
+SUITE = SHARED / "suites" / "shardy" / "ir" / "test"
+
+MESH = 'sdy.mesh @m = <["a"=2, "b"=4]>\n'
+
+
+def constraint(sharding: str) -> str:
+    return f"""{MESH}func.func @f(%x: tensor<8x16xf32>) -> tensor<8x16xf32> {{
+  %0 = sdy.sharding_constraint %x {sharding} : tensor<8x16xf32>
+  return %0 : tensor<8x16xf32>
+}}"""
+
+
+def argument(sharding: str) -> str:
+    return f"""{MESH}func.func @f(
+  %x: tensor<8x16xf32> {{sdy.sharding = #sdy.sharding{sharding}}}) -> tensor<8x16xf32> {{
+  return %x : tensor<8x16xf32>
+}}"""
+
+
+def operation(sharding: str) -> str:
+    return f"""{MESH}func.func @f(%x: tensor<8x16xf32>) -> tensor<8x16xf32> {{
+  %0 = stablehlo.negate %x {{sdy.sharding = #sdy.sharding_per_value<[{sharding}]>}} : tensor<8x16xf32>
+  return %0 : tensor<8x16xf32>
+}}"""
+
+
+def collective(axes: str) -> str:
+    return f"""{MESH}func.func @f(%x: tensor<8x16xf32> {{sdy.sharding = #sdy.sharding<@m, [{{"a"}}, {{}}]>}}) -> tensor<8x16xf32> {{
+  %0 = sdy.all_gather {axes} %x out_sharding=<@m, [{{}}, {{}}]> : tensor<8x16xf32>
+  return %0 : tensor<8x16xf32>
+}}"""
+
+
+def manual(before: str = '<@m, [{"a"}, {}]>', after: str = '<@m, [{"a"}, {}]>', axes: str = '"a"', given: str = "tensor<4x16xf32>",
+           result: str = "tensor<8x16xf32>") -> str:
+    return f"""{MESH}func.func @f(%x: tensor<8x16xf32>) -> {result} {{
+  %0 = sdy.manual_computation(%x) in_shardings=[{before}] out_shardings=[{after}] manual_axes={{{axes}}} (%v: {given}) {{
+    %r = stablehlo.negate %v : {given}
+    sdy.return %r : {given}
+  }} : (tensor<8x16xf32>) -> {result}
+  return %0 : {result}
+}}"""
+
+
+SHARDINGS = {
+    '<@m, [{"a"}]>': "1 dimension",
+    '<@m, [{"a"}, {}, {}]>': "3 dimensions",
+    '<@m, [{"a"}, {"a"}]>': "overlap",
+    '<@m, [{"a", "a"}, {}]>': "overlap",
+    '<@m, [{"a"}, {}], replicated={"a"}>': "overlap",
+    '<@m, [{"b"}, {"b":(1)2}]>': "overlap",
+    '<@other, [{"a"}, {}]>': "no mesh '@other'",
+    '<@m, [{"c"}, {}]>': "no axis 'c'",
+    '<@m, [{"b":(1)3}, {}]>': "no part of an axis",
+    '<@m, [{"b":(2)4}, {}]>': "no part of an axis",
+    '<@m, [{"b":(1)1}, {}]>': "no part of an axis",
+    '<@m, [{"a"}p01, {}]>': "expected ','",
+    '<@m, [{"a"}, {}], >': "expected a name",
+    '<@m, [{"a"}, {}], unknown={"b"}>': "expected 'replicated' or 'unreduced'",
+}
+"""What is wrong with shardings of a matrix, wherever they stand."""
+
+MANUAL = {
+    manual(before='<@m, [{"a"}]>'): "1 dimension",
+    manual(after='<@m, [{"a"}, {}, {}]>'): "3 dimensions",
+    manual(before='<@m, [{"a"}, {}]>, <@m, [{}, {}]>'): "2 shardings for 1 value",
+    manual(after=""): "0 shardings for 1 value",
+    manual(before='<@m, [{"c"}, {}]>'): "no axis 'c'",
+    manual(axes='"c"'): "no axis 'c'",
+    manual(before='<@m, [{"b", "a"}, {}]>'): "manual axes stand before others",
+    manual(given="tensor<8x16xf32>"): "a device has f32[4,16] of operand 0",
+    manual(after='<@m, [{}, {"a"}]>'): "a device has f32[8,8] of result 0",
+    manual(result="tensor<7x16xf32>"): "not split evenly",
+}
+"""Computations by hand whose outside and inside do not go together."""
+
+CASES = [
+    *((form(sharding), said) for form in (constraint, argument, operation) for sharding, said in SHARDINGS.items()),
+    (operation('<@m, [{}, {}]>, <@m, [{}, {}]>'), "2 shardings for 1 value"),
+    (collective('[{"a"}]'), "1 dimension"), (collective('[{"c"}, {}]'), "no axis 'c'"), (collective('[{"a"}, {"a"}]'), "overlap"),
+    *MANUAL.items(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "said"), CASES, ids=range(len(CASES)))
+def test_what_does_not_fit_is_refused_where_it_stands(text: str, said: str) -> None:
+    with pytest.raises(DeepxGraphError) as e:
+        dx.loads(text, "stablehlo")
+    (found,) = e.value.diagnostics
+    assert said in found.message and found.span is not None
+    marked = text.splitlines()[found.span.line - 1][found.span.column - 1 :]
+    assert marked.startswith(("%0 = ", "%x: ", "sdy."))
+
+
+FITS = '<@m, [{"b":(2)2, "a", ?}p1, {?}], replicated={"b":(1)2}>'
+
+
+@pytest.mark.parametrize("text", [constraint(FITS), argument(FITS), operation(FITS), operation(f"#sdy.sharding{FITS}"), manual(),
+                                  collective('[{"a"}, {}]')])  # fmt: skip
+def test_what_fits_is_read(text: str) -> None:
+    assert dx.loads(text, "stablehlo").functions
+
+
+@pytest.mark.skipif(not SUITE.is_dir(), reason="Shardy's tests are not beside the checkout")
+def test_shardings_that_shardy_cannot_parse_are_refused() -> None:
+    parts = (SUITE / "tensor_sharding_parsing_failure.mlir").read_text(encoding="utf-8").split("// -----")
+    for part in parts:
+        with pytest.raises(DeepxGraphError):
+            dx.loads(part, "stablehlo")

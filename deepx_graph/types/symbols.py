@@ -165,6 +165,12 @@ def dim_value(dim: Dim, sizes: Sizes) -> Dim:
     return dim if found is None else found
 
 
+def symbols_of(dim: Dim) -> list[str]:
+    """The symbols in a dimension, in order, as often as they stand there."""
+    return [] if isinstance(dim, int) else [t for t in _TOKEN.findall(dim) if not (
+        t.endswith("(") or t in (")", "+", "*", ",") or _INTEGER.fullmatch(t))]
+
+
 class _OpenCall:
     """A bracket that is open: each argument is a sum of products; what it calls is a function, or nothing."""
 

@@ -24,6 +24,7 @@ pytest.importorskip("llvmlite")
 from deepx_graph.runtime.native.llvm import store
 from deepx_graph.runtime.native.llvm.machine_code import functions, linker
 from deepx_graph.runtime.native.llvm.target import Target
+from tests.support.kernel_store import kernel_store
 
 PRODUCT = """func.func @main(%a: tensor<150x150xf32>, %b: tensor<150x150xf32>) -> tensor<150x150xf32> {
  %p = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<150x150xf32>, tensor<150x150xf32>) -> tensor<150x150xf32>
@@ -45,10 +46,8 @@ LOOP = """func.func @main(%a: tensor<16xf32>) -> tensor<16xf32> {
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """An empty store."""
-    monkeypatch.setenv("DEEPX_GRAPH_CACHE", str(tmp_path / "kernels"))
-    store._folder.cache_clear()
-    yield tmp_path / "kernels"
-    store._folder.cache_clear()
+    with kernel_store(monkeypatch, tmp_path / "kernels"):
+        yield tmp_path / "kernels"
 
 
 # --- forks

@@ -8,7 +8,6 @@ or the rule asks for more than sizes, nothing is said.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,12 +19,10 @@ from deepx_graph.ir.structure import CONSTANT, TUPLE
 from deepx_graph.ops.known import KnownValues
 from deepx_graph.ops.known_sizes import known_sizes
 from deepx_graph.types import Dim, TensorType, Type, add_dims, as_tensor, is_static, mul_dims, resolve_type, tensor
-from deepx_graph.types.symbols import dim_value
+from deepx_graph.types.symbols import dim_value, symbols_of
 
 PRIMES = ((101, 103, 107, 109, 113, 127), (139, 149, 151, 157, 163, 167))
 """The numbers for the symbols, each time."""
-
-_SYMBOL = re.compile(r"[^()+*,]+(?![^()+*,(]*\()")
 
 Lowering = Callable[[Builder, Sequence[Node], Callable[[Node], Any]], Node]
 
@@ -40,7 +37,7 @@ def types_by_stand_ins(lowering: Lowering, operands: Sequence[Node], known: Call
     sizes = [known_sizes(o, known) for o in operands]
     told: dict[Dim, None] = dict.fromkeys(d for o, s in zip(operands, sizes, strict=True)
                                           for d in (*(as_tensor(o.type).dims or ()), *(s or ())) if isinstance(d, str))
-    symbols = list(dict.fromkeys(name for d in told for name in _SYMBOL.findall(str(d)) if not name.isdigit()))
+    symbols = list(dict.fromkeys(name for d in told for name in symbols_of(d)))
     if not symbols or len(symbols) > len(PRIMES[0]):
         return None
     both = [dict(zip(symbols, primes, strict=False)) for primes in PRIMES]

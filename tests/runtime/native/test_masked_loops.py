@@ -16,10 +16,10 @@ from deepx_graph.ir import Builder, Function, Module, Node, Op
 from deepx_graph.ops import abs_, add, and_, compare, convert, multiply, not_, or_, select, shift_right_logical, subtract
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.runtime.compile import compile
-from deepx_graph.runtime.native.llvm import store
 from deepx_graph.runtime.native.loop_program import masked_lower
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
 from deepx_graph.types import F32, I32, TensorType, type_of_array
+from tests.support.kernel_store import kernel_store
 
 Array = np.ndarray[Any, Any]
 Vars = tuple[Node, ...]
@@ -28,10 +28,8 @@ SIZES = [(2,), (16,), (17,), (1003,), (5, 7), (20_011,)]
 
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    monkeypatch.setenv("DEEPX_GRAPH_CACHE", str(tmp_path_factory.mktemp("kernels")))
-    store._folder.cache_clear()
-    yield
-    store._folder.cache_clear()
+    with kernel_store(monkeypatch, tmp_path_factory.mktemp("kernels")):
+        yield
 
 
 def module_of(make: Callable[..., Sequence[Node]], *arrays: Array) -> Module:

@@ -46,6 +46,7 @@ from deepx_graph.runtime.native.loop_program.kernel import LoopKernel, build
 from deepx_graph.types import F32, F64, I32, DType, dtype_named, tensor
 from tests.support import laws
 from tests.support.functions import Array, function_of
+from tests.support.kernel_store import kernel_store
 
 ELEMENTWISE = [op for op in OPS.values() if op.elementwise and op.kernel]
 ULPS = 4.0
@@ -53,11 +54,8 @@ ULPS = 4.0
 
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    monkeypatch.setenv("DEEPX_GRAPH_CACHE", str(tmp_path_factory.mktemp("kernels")))
-    store._folder.cache_clear()
-    with np.errstate(all="ignore"):
+    with kernel_store(monkeypatch, tmp_path_factory.mktemp("kernels")), np.errstate(all="ignore"):
         yield
-    store._folder.cache_clear()
 
 
 def near(got: Array, want: Array, ulps: float) -> bool:

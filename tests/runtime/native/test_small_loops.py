@@ -40,12 +40,12 @@ from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.native_engine import NativeEngine
 from deepx_graph.runtime.memory.pool import Allowance
 from deepx_graph.runtime.native.gemm import small as small_product
-from deepx_graph.runtime.native.llvm import store
 from deepx_graph.runtime.native.loop_program import control
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
 from deepx_graph.runtime.native.whole_program import calls, plan
 from deepx_graph.runtime.native.whole_program import kernel as whole_program
 from deepx_graph.types import type_of_array
+from tests.support.kernel_store import kernel_store
 
 Array = np.ndarray[Any, Any]
 Vars = tuple[Node, ...]
@@ -53,10 +53,8 @@ Vars = tuple[Node, ...]
 
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    monkeypatch.setenv("DEEPX_GRAPH_CACHE", str(tmp_path_factory.mktemp("kernels")))
-    store._folder.cache_clear()
-    yield
-    store._folder.cache_clear()
+    with kernel_store(monkeypatch, tmp_path_factory.mktemp("kernels")):
+        yield
 
 
 def _declined(function: Function, threads: int, *, bounded: bool = False) -> LoopKernel:

@@ -13,23 +13,21 @@ pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[nativ
 import deepx_graph as dx
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.native import transpose
-from deepx_graph.runtime.native.llvm import store
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.prepared import Address, Base, PreparedKernel
 from deepx_graph.runtime.native.transpose import contiguous, copy_step
 from deepx_graph.runtime.straightline import ArrayType
+from tests.support.kernel_store import kernel_store
 
 _M = np.arange(4000.0).reshape(40, 100)
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    monkeypatch.setenv("DEEPX_GRAPH_CACHE", str(tmp_path_factory.mktemp("kernels")))
     monkeypatch.setattr(transpose, "LEAST", 1)
-    store._folder.cache_clear()
     transpose._function.cache_clear()
-    yield
-    store._folder.cache_clear()
+    with kernel_store(monkeypatch, tmp_path_factory.mktemp("kernels")):
+        yield
 
 
 @pytest.mark.parametrize("dtype", ["f4", "i4", "f8", "u8", "c8"])

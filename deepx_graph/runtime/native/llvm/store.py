@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import random
 import stat
 import time
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ LIMIT, DAYS = 128 << 20, 60
 """The bounds where the environment has none."""
 
 OFTEN = 64
-"""After so many new entries a process looks at the bounds again."""
+"""A look at the bounds for so many new entries: it lists the folder, which takes a good part of a second where it has 50 000."""
 
 DAY = 86400
 _TOUCHED = DAY
@@ -201,6 +202,9 @@ def _check(digest: str, code: bytes) -> bytes:
 
 
 def _counting() -> Iterator[None]:
+    """Starts anywhere in the count, so that of many short processes, too, one in `OFTEN` new entries looks."""
+    for _ in range(random.randrange(OFTEN)):
+        yield
     while True:
         prune()
         for _ in range(OFTEN):
@@ -211,6 +215,6 @@ _COUNT = _counting()
 
 
 def _count_entry() -> None:
-    """Looks at the bounds: with the first entry of this process, and now and then."""
+    """Looks at the bounds now and then."""
     with contextlib.suppress(ValueError):  # another thread is at it
         next(_COUNT)

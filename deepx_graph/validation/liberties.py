@@ -1,8 +1,9 @@
 """What a machine may make of a program beside what the reference does, found by computing it: no tolerance, but other runs.
 
 - Subnormal numbers taken for zeros, as XLA sets the processor to do: a run in which all that is computed is flushed.
-- Sums in another order: where some of the terms alone overflow, inf, -inf, NaN and the sum itself are what some
-  order of the terms gives. Runs in which such sums are one of these by chance show what becomes of it.
+- Sums and products in another order: where the terms of one sign alone overflow, inf, -inf, NaN and the sum itself are what some
+  order of the terms gives, and so with factors above and below 1. A run in which the terms are added one after the other, and runs
+  in which each such result is one of these by chance, show what becomes of it.
 
 An element is explained that is, up to rounding, what one of these runs gives; a result where all elements are.
 Which operations sum is declared: those whose partial results over devices are added (`Partitioning.combiner`).
@@ -10,6 +11,8 @@ Which operations sum is declared: those whose partial results over devices are a
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -31,11 +34,20 @@ from deepx_graph.validation.stages import Reference
 FLUSHED = "subnormal numbers taken for zeros"
 REORDERED = "sums in another order, where terms overflow"
 
-SUBSETS = 24
-"""Sets of terms that are drawn to see whether they overflow alone: from most of them to one in a hundred."""
+IN_TURN, ORDERS = 1, 24
+"""The run in which terms are added one after the other, and that many in which results that overflow are drawn."""
 
-ORDERS = 16
-"""Runs in which sums that overflow are drawn."""
+TERMS = 512
+"""Elements of the smallest operand of a sum whose terms are added one after the other."""
+
+CHOICES = 4
+"""The most values that orders may give an element: in so many runs after each other it has each of them."""
+
+Choices = list[tuple[Array, Any]]
+"""Values of a result, each with the elements that may have it."""
+
+Run = Callable[[Sequence[Any]], Array]
+"""An operation in double precision, on other operands."""
 
 
 def explanation(reference: Reference, machine: Sequence[Sequence[Array]], last: Module | None) -> str:
@@ -98,61 +110,132 @@ def flushed(value: Any) -> Any:
 
 
 class OtherArithmetic(RunObserver):
-    """Flushes every result; with a seed it draws what sums are whose terms overflow in some order."""
+    """Flushes every result; `order` says what sums and products are some terms of which overflow: as they are (None), added one
+    after the other, or drawn from what some order of the terms gives."""
 
-    def __init__(self, seed: int | None) -> None:
-        self.rng = None if seed is None else np.random.default_rng(seed)
+    def __init__(self, order: int | None) -> None:
+        self.order, self.rng = order, np.random.default_rng(None if order is None else order // CHOICES)
 
     def computed(self, node: Node, operands: Sequence[Any], result: Any) -> Any:
         """The result as another machine, or another order, would give it."""
-        if self.rng is not None and _is_sum(node) and isinstance(result, np.ndarray):
-            result = self._drawn(node, operands, result, self.rng)
+        if self.order is not None and isinstance(result, np.ndarray):
+            result = self._reordered(node, operands, result)
         return result if node.op.view else flushed(result)
 
-    def _drawn(self, node: Node, operands: Sequence[Any], result: Array, rng: np.random.Generator) -> Array:
-        largest = float(ml_dtypes.finfo(result.dtype).max)  # type: ignore[no-untyped-call]
-        if all(np.abs(o.astype(np.float64)).max(initial=0) < largest**0.25 for o in operands if o.dtype.kind == "f"):
+    def _reordered(self, node: Node, operands: Sequence[Any], result: Array) -> Array:
+        neutral = _neutral(node)
+        if neutral is None or _moderate(operands, result, neutral) or (run := _in_double(node, operands)) is None:
             return result
-        run = _in_double(node, operands)
-        if run is None:
-            return result
-        total, (above, below) = run(operands), _overflowing(run, operands, largest, rng)
-        choices = np.stack([total, np.where(above, np.inf, total), np.where(below, -np.inf, total),
-                            np.where(above & below, np.nan, total)])  # fmt: skip
-        drawn = np.take_along_axis(choices, rng.integers(0, 4, (1, *total.shape)), 0)[0]
-        return np.where(above | below, drawn.astype(result.dtype), result)
+        with np.errstate(all="ignore"):
+            if neutral == 0 and self.order == IN_TURN and (added := _in_turn(run, operands, result)) is not None:
+                return added
+            choices = _products(run, operands, result) if neutral == 1 else _sums(run, operands, result)
+            return self._drawn(choices, result)
+
+    def _drawn(self, choices: Choices, result: Array) -> Array:
+        """For every element one of its choices, each in one of so many runs; the result itself where there is but one."""
+        assert self.order is not None
+        allowed = np.stack([np.broadcast_to(where, result.shape) for _, where in choices])
+        values = np.stack([np.broadcast_to(value, result.shape) for value, _ in choices])
+        count = allowed.sum(axis=0)
+        turn = (self.rng.integers(0, 12, result.shape) + self.order) % np.maximum(count, 1)
+        chosen = np.argmax(allowed & (np.cumsum(allowed, axis=0) == turn + 1), axis=0)
+        return np.where(count > 1, np.take_along_axis(values, chosen[None], 0)[0].astype(result.dtype), result)
 
 
-def _is_sum(node: Node) -> bool:
-    """Whether the result is a sum of products, of floats."""
+def _neutral(node: Node) -> int | None:
+    """0 where the result is a sum of floats, of products perhaps, 1 where it is a product, else None."""
     split, type = node.op.sharding, node.type
     if not isinstance(type, TensorType) or not type.dtype.is_float:
-        return False
+        return None
     reducers = [] if split is None or split.combiner is None else [split.combiner(node)]
     reducers += [a.reducer for a in node.attrs if isinstance(a, Function)]
-    return any(op is not None and op.monoid is not None and op.identity_for(type.dtype) == 0 for op in reducers)
+    found = [op.identity_for(type.dtype) for op in reducers if op is not None and op.monoid is not None]
+    return next((int(n) for n in found if n in (0, 1)), None)
 
 
-def _overflowing(run: Callable[[Sequence[Any]], Array], operands: Sequence[Any], largest: float,
-                 rng: np.random.Generator) -> tuple[Array, Array]:
-    """For which elements terms are found whose sum is beyond the largest number, or below the least: an order that begins with them
-    overflows. They are drawn, as the terms of some elements of the operands, the others being zeros."""
-    above = below = np.zeros((), np.bool_)
-    for k in range(SUBSETS):
-        part = run([_some(np.asarray(o), 0.85**k, rng) for o in operands])
-        above, below = above | (part > largest), below | (part < -largest)
+def _moderate(operands: Sequence[Any], result: Array, neutral: int) -> bool:
+    """Whether no order of the terms overflows, as they are far from that; of factors that is not asked."""
+    largest = float(ml_dtypes.finfo(result.dtype).max)  # type: ignore[no-untyped-call]
+    return neutral == 0 and all(np.abs(o.astype(np.float64)).max(initial=0) < largest**0.25 for o in _floats(operands))
+
+
+def _sums(run: Run, operands: Sequence[Any], result: Array) -> Choices:
+    """What orders of the terms give: the sum itself; infinity where the terms of one sign overflow alone, up to what rounding
+    makes of as many terms; NaN where those of both do. An infinite term leaves no other choice but NaN."""
+    info = ml_dtypes.finfo(result.dtype)  # type: ignore[no-untyped-call]
+    total, (above, below) = run(operands), _by_sign(run, operands)
+    grown = 1 + run([np.ones_like(o) if _is_float(o) else o for o in operands]) * float(info.eps)
+    up, down = above * grown > float(info.max), -below * grown > float(info.max)
+    known = np.isnan(total)
+    return [(total, True), (np.asarray(np.inf), up & ~known & (total != -np.inf)),
+            (np.asarray(-np.inf), down & ~known & (total != np.inf)), (np.asarray(np.nan), up & down)]  # fmt: skip
+
+
+def _products(run: Run, operands: Sequence[Any], result: Array) -> Choices:
+    """What orders of the factors give: the product itself; infinity where those above 1 overflow alone; zero where those
+    below 1 are subnormal alone; NaN where both are, or where infinity meets a zero."""
+    info = ml_dtypes.finfo(result.dtype)  # type: ignore[no-untyped-call]
+
+    def over(f: Callable[[Array], Array]) -> Array:
+        return run([f(np.asarray(o)) if _is_float(o) else o for o in operands])
+
+    total, sign = run(operands), over(np.sign)
+    unknown = ~np.isnan(sign)
+    many = over(lambda o: np.maximum(np.abs(o), 1)) > float(info.max)
+    few = over(lambda o: np.where(o == 0, 1, np.minimum(np.abs(o), 1))) < float(info.tiny)
+    return [(total, ~(unknown & np.isnan(total))), (sign * np.inf, unknown & many & (sign != 0)), (sign * 0, unknown & few),
+            (np.asarray(np.nan), unknown & many & (few | (sign == 0)))]  # fmt: skip
+
+
+def _by_sign(run: Run, operands: Sequence[Any]) -> tuple[Array, Array]:
+    """The sums of the positive and of the negative terms, exact but for double precision. A sum of products is one that is zero as
+    soon as one operand is: then the signs of the operands make those of the terms, else each operand holds terms."""
+    finite = [np.nan_to_num(np.asarray(o, np.float64)) if _is_float(o) else o for o in operands]
+    places = [k for k, o in enumerate(operands) if _is_float(o)]
+
+    def with_signs(signs: Sequence[int]) -> Array:
+        chosen = dict(zip(places, signs, strict=True))
+        return run([np.where(o * chosen[k] > 0, o, 0) if k in chosen else o for k, o in enumerate(finite)])
+
+    if any(with_signs([0 if k == p else 1 for k in places]).any() for p in places):
+        return with_signs([1] * len(places)), with_signs([-1] * len(places))
+    above = below = np.zeros(())
+    for signs in itertools.product((1, -1), repeat=len(places)):
+        terms = with_signs(signs)
+        above, below = (above + terms, below) if math.prod(signs) > 0 else (above, below + terms)
     return above, below
 
 
-def _some(array: Array, kept: float, rng: np.random.Generator) -> Array:
-    """Some elements of a float array: of any sign, of one, or of the other."""
-    if array.dtype.kind != "f":
-        return array
-    sign = rng.integers(-1, 2)
-    return np.where((rng.random(array.shape) < kept) & (sign * array >= 0), array, 0)
+def _in_turn(run: Run, operands: Sequence[Any], result: Array) -> Array | None:
+    """The sum of the terms one after the other, rounded after each, products not, as machines do that have a fused multiplication
+    and addition: the terms are those of the elements of the smallest operand, in order. None where there are too many."""
+    sizes = [(np.size(o) < 2, np.size(o), k) for k, o in enumerate(operands) if _is_float(o)]
+    if not sizes or min(sizes)[1] > TERMS:
+        return None
+    place = min(sizes)[2]
+    array = np.asarray(operands[place], np.float64)
+
+    def of(part: Array) -> Array:
+        return run([part.reshape(array.shape) if k == place else o for k, o in enumerate(operands)])
+
+    first = of(np.zeros(array.size))
+    total = first.astype(result.dtype)
+    for k in range(array.size):
+        term = of(np.where(np.arange(array.size) == k, array.reshape(-1), 0)) - first
+        total = flushed((total.astype(np.float64) + term).astype(result.dtype))
+    return total
 
 
-def _in_double(node: Node, operands: Sequence[Any]) -> Callable[[Sequence[Any]], Array] | None:
+def _is_float(operand: Any) -> bool:
+    return np.asarray(operand).dtype.kind not in "biuSU"
+
+
+def _floats(operands: Sequence[Any]) -> list[Array]:
+    return [np.asarray(o) for o in operands if _is_float(o)]
+
+
+def _in_double(node: Node, operands: Sequence[Any]) -> Run | None:
     """The operation in double precision; None where there is none."""
     b = Builder()
     params = tuple(b.param(k, i.type, f"x{k}") for k, i in enumerate(node.inputs))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -177,7 +178,7 @@ def test_what_a_machine_may_do_is_no_finding() -> None:
     small = "HloModule m\nENTRY e { x = f32[2] parameter(0)\n c = f32[2] constant({1e-20, 3})\n ROOT y = f32[2] multiply(x, c) }"
     inputs = {"x": np.array([1e-20, 2.0], np.float32)}
 
-    def kind(text: str, inputs: dict[str, object], *machine: object) -> str:
+    def kind(text: str, inputs: dict[str, Any], *machine: Any) -> str:
         return bisect_stages("m", stages(text, text), Inputs(inputs), machine=[tuple(machine)]).kind  # type: ignore[arg-type]
 
     assert kind(small, inputs, np.array([0, 6], np.float32)).startswith("subnormal")
@@ -190,6 +191,29 @@ ENTRY e { x = f32[4] parameter(0)\n z = f32[] constant(0)\n ROOT y = f32[] reduc
     kinds = [kind(total, large, np.asarray(v)) for v in others]
     assert all(k == "" or k.startswith("sums in another order") for k in kinds) and kinds.count("") == 1
     assert kind(total, large, np.asarray(np.float32(1e38))) == "code generation", "no order gives that"
+    product = total.replace("add(a", "multiply(a").replace("constant(0)", "constant(1)")
+    factors = {"x": np.array([1e30, 1e30, 1e-30, 1e-30], np.float32)}
+    kinds = [kind(product, factors, np.asarray(np.float32(v))) for v in (1, 0, np.inf, np.nan)]
+    assert all(k == "" or k.startswith("sums in another order") for k in kinds) and kinds.count("") == 1
+    assert [kind(product, factors, np.asarray(np.float32(v))) for v in (-1, -np.inf)] == ["code generation"] * 2
+
+
+def test_products_fused_with_sums_do_not_overflow_alone() -> None:
+    """The terms of each element one after the other, which no choice of infinities for each by chance would give."""
+    text = """HloModule m
+ENTRY e { x = f32[5,40] parameter(0)\n w = f32[40,3] parameter(1)
+ ROOT y = f32[5,3] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0} }"""
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal((5, 40)) * 10.0 ** rng.integers(15, 24, (5, 40))).astype(np.float32)
+    w = (rng.standard_normal((40, 3)) * 1e15).astype(np.float32)
+    total = np.zeros((5, 3), np.float32)
+    with np.errstate(all="ignore"):
+        for k in range(40):
+            total = (total + np.float64(x[:, k, None]) * np.float64(w[k])).astype(np.float32)
+    assert np.isinf(total).any() and np.isfinite(total).any()
+    found = bisect_stages("m", stages(text, text), Inputs({"x": x, "w": w}), machine=[(total,)])
+    assert not found.found
+    assert bisect_stages("m", stages(text, text), Inputs({"x": x / 1e10, "w": w}), machine=[(total,)]).found
 
 
 WHOLE = """HloModule m, num_partitions=2

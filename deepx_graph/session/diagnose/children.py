@@ -67,7 +67,8 @@ def in_child(work: Callable[[], str], seconds: float, processor_seconds: float |
         _, status, usage = os.wait4(child, 0)
     code = os.waitstatus_to_exitcode(status)
     used = usage.ru_utime + usage.ru_stime
-    late = late or (processor_seconds is not None and used > processor_seconds)  # the signal comes with the next tick of a clock
+    if processor_seconds is not None:  # the timer and what is counted differ by ticks of a clock, either way
+        late = late or used > processor_seconds or code == -signal.SIGPROF
     told = "" if late else said.decode(errors="replace")
     return Ended(told if not code else "", told if code == USAGE else "", code, used, late)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import threading
@@ -43,7 +44,7 @@ from deepx_graph.runtime.native.llvm.machine_code import functions
 from deepx_graph.runtime.native.llvm.math import Maths
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel, build
-from deepx_graph.types import F32, F64, I32, DType, dtype_named, tensor
+from deepx_graph.types import F16, F32, F64, I32, DType, dtype_named, tensor
 from tests.support import laws
 from tests.support.functions import Array, function_of
 from tests.support.kernel_store import kernel_store
@@ -119,6 +120,47 @@ def test_comparisons_and_conversions_of_special_values(dtype: DType) -> None:
     check(function_of(lambda b, x, y: [b(compare, x, y, direction=d) for d in directions], x, y), [x, y], required=False)
     for to in REAL:
         check(function_of(lambda b, x: b(convert, x, dtype=to), values), [values], ulps=0, required=False)  # noqa: B023
+
+
+def test_every_operation_between_conversions_is_linked() -> None:
+    """Of values narrowed from f64 to f16 on the way: LLVM may then call functions that the IR does not name."""
+    values = np.linspace(-2, 2, 9)
+    unary = [op for op in ELEMENTWISE if len(op.operands) == 1 and not op.attrs and op.operands[0].type.holds(tensor(F16, (9,)))]
+
+    def made(b: Builder, x: Node) -> list[Node]:
+        narrow = b(convert, x, dtype=F16)
+        return [b(op, narrow) for op in unary]
+
+    assert check(function_of(made, values), [values], ulps=8) is not None
+
+
+def test_doubles_are_narrowed_to_halves_in_one_rounding() -> None:
+    address = functions(NARROWING_LOOP, ["all"])["all"]
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float64)
+    halves = np.sort(halves[np.isfinite(halves)])
+    between = (halves[1:] + halves[:-1]) / 2
+    x = np.concatenate([halves, between, np.nextafter(between, np.inf), np.nextafter(between, -np.inf), laws.special_values(F64)])
+    y = np.empty(x.size, np.float16)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(address)(x.ctypes.data, y.ctypes.data, x.size)
+    assert np.array_equal(y, x.astype(np.float16), equal_nan=True) and np.array_equal(np.signbit(y), np.signbit(x))
+
+
+NARROWING_LOOP = """define void @all(ptr %p, ptr %q, i64 %n) {
+entry:
+  br label %next
+next:
+  %i = phi i64 [0, %entry], [%j, %next]
+  %a = getelementptr double, ptr %p, i64 %i
+  %x = load double, ptr %a
+  %y = fptrunc double %x to half
+  %b = getelementptr half, ptr %q, i64 %i
+  store half %y, ptr %b
+  %j = add i64 %i, 1
+  %more = icmp ult i64 %j, %n
+  br i1 %more, label %next, label %end
+end:
+  ret void
+}"""
 
 
 @pytest.mark.parametrize("dtype", [d for d in laws.SAMPLED_DTYPES if d.is_integer], ids=str)

@@ -163,6 +163,22 @@ def test_elements_are_moved() -> None:
     check(module_of(make, x), x)
 
 
+@pytest.mark.parametrize("shape", [(3, 0, 1), (0, 2, 4), (2, 3, 0)])
+def test_what_is_empty_is_moved(shape: tuple[int, ...]) -> None:
+    """A size of zero in a shape is no size to be copied, as it is in ONNX unless one says so."""
+    x = np.zeros(shape, np.int32)
+
+    def make(b: Builder, p: Node) -> list[Node]:
+        padding = {"edge_padding_low": (1, 2, 0), "edge_padding_high": (0, 2, 1), "interior_padding": (2, 1, 1)}
+        return [b(ops.pad, p, b.like(7, p), **padding), b(ops.reverse, p, dimensions=(0, 2)),
+                b(ops.reshape, p, shape=(0, 7)), b(ops.transpose, p, permutation=(2, 0, 1)), b(ops.concatenate, p, p, dimension=0),
+                b(ops.broadcast_in_dim, p, shape=(*shape[:1], 2, *shape[1:]), broadcast_dimensions=(0, 2, 3)),
+                b(ops.broadcast_in_dim, p, shape=(*shape, 5), broadcast_dimensions=(0, 1, 2)),
+                dot(b, p, p, ((0,), (0,)), ((1,), (1,))), dot(b, p, p, ((), ()), ((0, 1, 2), (0, 1, 2)))]
+
+    check(module_of(make, x), x)
+
+
 def test_what_changes_nothing_is_its_operand() -> None:
     """Its name is not given to the operator before, whose value others read."""
     x = reals(4)
@@ -246,6 +262,29 @@ def test_a_loop_and_branches() -> None:
     for k in (-1, 0, 1, 2, 5):
         check(module_of(make, x, n, which), x, n, np.int32(k))
     check(module_of(make, x, n, which), x, np.int64(0), which)
+
+
+def test_what_the_test_of_a_loop_reads_in_branches_is_written_in_both_places() -> None:
+    """The test is written before the loop and in its body; a loop within a branch of it is made in both."""
+    n, which, flag = np.int32(3), np.int32(1), np.bool_(True)
+
+    def make(b: Builder, count: Node, selector: Node, go: Node) -> Node:
+        one, zero = b.constant(1, I32), b.constant(0, I32)
+
+        def counted(now: tuple[Node, ...]) -> tuple[Node, list[Node]]:
+            return b(ops.compare, now[0], count, direction="LT"), [b(ops.add, now[0], one), b(ops.not_, now[1])]
+
+        odd = b.loop([zero, go], counted)[1]
+        (chosen,) = b.branch(selector, [go], [odd], [b(ops.not_, go)])
+
+        def step(now: tuple[Node, ...]) -> tuple[Node, list[Node]]:
+            return b(ops.and_, chosen, b(ops.compare, now[0], count, direction="LT")), [b(ops.add, now[0], one)]
+
+        return b.loop([zero], step)[0]
+
+    for k in range(3):
+        for go in (False, True):
+            check(module_of(make, n, which, flag), n, np.int32(k), np.bool_(go))
 
 
 def test_a_gradient_of_a_model_is_a_model(tmp_path: Path) -> None:

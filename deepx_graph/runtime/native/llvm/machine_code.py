@@ -26,6 +26,38 @@ LINKS = 16
 """How many links a session takes."""
 
 
+NARROW = "__truncdfhf2"
+"""What LLVM calls to narrow f64 to f16, which it does not only where IR says so: it takes the sign of a copysign from before
+narrowing. The library of the C compiler has it since GCC 12, and a process may not have that."""
+
+_NARROWING = f"""define half @{NARROW}(double %x) {{
+  %near = fptrunc double %x to float
+  %back = fpext float %near to double
+  %size = call double @llvm.fabs.f64(double %x)
+  %reached = call double @llvm.fabs.f64(double %back)
+  %beyond = fcmp ogt double %reached, %size
+  %inexact = fcmp one double %back, %x
+  %bits = bitcast float %near to i32
+  %less = sub i32 %bits, 1
+  %inside = select i1 %beyond, i32 %less, i32 %bits
+  %odd = or i32 %inside, 1
+  %chosen = select i1 %inexact, i32 %odd, i32 %bits
+  %sticky = bitcast i32 %chosen to float
+  %y = fptrunc float %sticky to half
+  ret half %y
+}}
+declare double @llvm.fabs.f64(double)
+"""
+"""By way of f32, rounded to odd, which loses nothing that rounding to f16 looks at. Source: Boldo and Melquiond, Emulation of a FMA
+and correctly rounded sums: proved algorithms using rounding to odd, 2008."""
+
+
+@cache
+def narrowing() -> bytes:
+    """The object code of `NARROW`."""
+    return running_machine().compile(_NARROWING)
+
+
 class _Code:
     """Linked code. `session` stays open as long as it has code."""
 
@@ -71,7 +103,10 @@ class Linker:
         if self._session is None or self._links % LINKS == 0:
             self._session = running_machine().session()
         self._links += 1
-        builder = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process()
+        builder = llvm.JITLibraryBuilder().add_object_img(object_code)
+        if NARROW.encode() in object_code:
+            builder.add_object_img(narrowing())
+        builder.add_current_process()
         for name in names:
             builder.export_symbol(name)
         return _Code(digest, self._session, builder.link(self._session, f"kernel{self._links}"), names)

@@ -85,18 +85,18 @@ def _convolution(w: GraphWriter, node: Node) -> str:
         right = w.emit("Slice", right, w.ints(many), w.ints([-(1 << 62)] * len(axes)), w.ints(axes), w.ints(many))
     groups, batches = c["feature_group_count"], c["batch_group_count"]
     if batches > 1:  # each group of batches has outputs of its own
-        split = w.emit("Reshape", left, w.ints([batches, sizes[0] // batches, *sizes[1:]]))
+        split = w.reshape(left, [batches, sizes[0] // batches, *sizes[1:]])
         moved = w.emit("Transpose", split, perm=[1, 0, *range(2, n + 3)])
         sizes[:2] = [sizes[0] // batches, batches * sizes[1]]
-        left, groups = w.emit("Reshape", moved, w.ints(sizes)), batches * groups
+        left, groups = w.reshape(moved, sizes), batches * groups
     for k, d in enumerate(c["lhs_dilation"]):
         if d > 1 and sizes[k + 2] > 1:
             axis, size = k + 2, sizes[k + 2]
             gaps = [*sizes[: axis + 1], 1, *sizes[axis + 1 :]]
             after = [d - 1 if j == axis + 1 else 0 for j in range(len(gaps))]
-            wide = w.emit("Pad", w.emit("Reshape", left, w.ints(gaps)), w.ints([0] * len(gaps) + after))
+            wide = w.emit("Pad", w.reshape(left, gaps), w.ints([0] * len(gaps) + after))
             sizes[axis] = size * d
-            wide = w.emit("Reshape", wide, w.ints(sizes))
+            wide = w.reshape(wide, sizes)
             left = w.emit("Slice", wide, w.ints([0]), w.ints([size * d - d + 1]), w.ints([axis]))
             sizes[axis] = size * d - d + 1
     low, high = list(c["padding_low"]), list(c["padding_high"])
@@ -218,7 +218,7 @@ def _reduce_window(w: GraphWriter, node: Node) -> str:
         count = len(others)
         flat = count == 2
         if not flat:
-            view = w.emit("Reshape", view, w.ints([math.prod(shape[:count]), 1, *shape[count:]]))
+            view = w.reshape(view, [math.prod(shape[:count]), 1, *shape[count:]])
         attributes = _window_attributes(node, moved)
         if op is ops.maximum:
             made = w.emit("MaxPool", view, **attributes)
@@ -226,7 +226,7 @@ def _reduce_window(w: GraphWriter, node: Node) -> str:
             made = w.emit("AveragePool", view, count_include_pad=1 if attributes["pads"] else None, **attributes)
             made = w.emit("Mul", made, w.number(math.prod(sizes), dtype))
         if not flat:
-            made = w.emit("Reshape", made, w.ints([*shape[:count], *(_shape(node)[k] for k in moved)]))
+            made = w.reshape(made, [*shape[:count], *(_shape(node)[k] for k in moved)])
         return named(w, turned(w, made, [order.index(k) for k in range(len(order))]))
     return _unrolled(w, node, op)
 
@@ -264,14 +264,14 @@ def _select_and_scatter(w: GraphWriter, node: Node) -> str:
     moved, others = _window_axes(node)
     view, order, shape = _pooled(w, node, x)
     count = len(others)
-    view = w.emit("Reshape", view, w.ints([math.prod(shape[:count]), 1, *shape[count:]]))
+    view = w.reshape(view, [math.prod(shape[:count]), 1, *shape[count:]])
     _, places = w.emit_many("MaxPool", 2, view, **_window_attributes(node, moved))
-    flat = w.emit("Reshape", turned(w, source, order), w.ints([-1]))
+    flat = w.reshape(turned(w, source, order), [-1])
     zeros = w.emit("ConstantOfShape", w.ints([math.prod(shape)]))
     if as_tensor(x.type).dtype.bits != 32:
         zeros = w.emit("Cast", zeros, to=NUMBERS[as_tensor(x.type).dtype])
-    made = w.emit("ScatterElements", zeros, w.emit("Reshape", places, w.ints([-1])), flat, reduction="add")
-    return named(w, turned(w, w.emit("Reshape", made, w.ints(shape)), [order.index(k) for k in range(len(order))]))
+    made = w.emit("ScatterElements", zeros, w.reshape(places, [-1]), flat, reduction="add")
+    return named(w, turned(w, w.reshape(made, shape), [order.index(k) for k in range(len(order))]))
 
 
 # --- places that are computed ---------------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ def _starts(w: GraphWriter, node: Node, sizes: Sequence[int], limits: Sequence[i
     if all(s.op is CONSTANT for s in scalars):
         values = [int(value_of(s).array) for s in scalars]
         return w.ints([max(0, min(v, d - n)) for v, d, n in zip(values, limits, sizes, strict=True)])
-    parts = [w.emit("Reshape", w.emit("Cast", s, to=NUMBERS[I64]), w.ints([1])) for s in scalars]
+    parts = [w.reshape(w.emit("Cast", s, to=NUMBERS[I64]), [1]) for s in scalars]
     whole = w.emit("Concat", *parts, axis=0) if len(parts) > 1 else parts[0]
     most = w.ints([d - n for d, n in zip(limits, sizes, strict=True)])
     return w.emit("Min", w.emit("Max", whole, w.ints([0] * len(sizes))), most)
@@ -312,7 +312,7 @@ def _dynamic_update_slice(w: GraphWriter, node: Node) -> str:
         held = w.emit("Min", w.emit("Max", off, w.ints([0])), w.ints([n - 1]))
         hit = w.emit("Equal", held, off)
         moved = w.emit("Gather", moved, held, axis=k)
-        hit = w.emit("Reshape", hit, w.ints([d if j == k else 1 for j in range(len(shape))]))
+        hit = w.reshape(hit, [d if j == k else 1 for j in range(len(shape))])
         inside = w.emit("And", inside, hit) if inside else hit
     return w.emit("Where", inside, moved, x)
 
@@ -322,7 +322,7 @@ def _index_rows(w: GraphWriter, indices: Node, vector: int, count: int) -> tuple
     shape = list(_shape(indices))
     rows = w.emit("Cast", indices, to=NUMBERS[I64]) if as_tensor(indices.type).dtype is not I64 else w.use(indices)
     if vector == len(shape):
-        return w.emit("Reshape", rows, w.ints([*shape, 1])), shape
+        return w.reshape(rows, [*shape, 1]), shape
     order = [k for k in range(len(shape)) if k != vector]
     return named(w, turned(w, rows, [*order, vector])), [shape[k] for k in order]
 
@@ -350,7 +350,7 @@ def _gather(w: GraphWriter, node: Node) -> str:
         outer_axes = list(range(len(outer)))
     if len(indexed) == 1 and not many:
         axis = indexed[0]
-        flat = w.emit("Reshape", rows, w.ints(outer))
+        flat = w.reshape(rows, outer)
         made = w.emit("Gather", x, flat, axis=axis)
         before = len([k for k in rest if k < axis])  # the axes of the index stand where the indexed axis was
         current = [("x", k) for k in range(before)] + [("i", k) for k in range(len(outer))] + [

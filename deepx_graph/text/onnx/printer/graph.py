@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph.analysis.scopes import Scope
 from deepx_graph.errors import Diagnostic, InferError, VerifyError
 from deepx_graph.ir import Function, Node, Op
 from deepx_graph.ir.structure import (
@@ -30,7 +31,7 @@ from deepx_graph.text.onnx.printer.compose import ComposedOperator
 from deepx_graph.text.onnx.printer.values import tensor_of, type_of
 from deepx_graph.text.onnx.printer.versions import upgraded
 from deepx_graph.text.onnx.schema import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto
-from deepx_graph.types import BOOL, I64, Dims, DType, as_tensor, scalar
+from deepx_graph.types import BOOL, I64, Dim, Dims, DType, as_tensor, scalar
 
 Info = Callable[[Node, str, bool], ValueInfoProto]
 """What is declared of a parameter, or (True) of a result, of that name."""
@@ -227,6 +228,10 @@ class GraphWriter:
             return self.ints([int(d) for d in dims])
         return self.emit("Concat", *(self.ints([d]) if isinstance(d, int) else self._size(d) for d in dims), axis=0)
 
+    def reshape(self, value: str | Node, dims: Sequence[Dim]) -> str:
+        """The value in another shape, in which -1 is what is left, and 0 no other size. Raises as `shape`."""
+        return self.emit("Reshape", value, self.shape(tuple(dims)), allowzero=1 if 0 in dims else None)
+
     def _size(self, symbol: str) -> str:
         """A size that is not known, as a vector of one element: that of an input."""
         for p in self.function.params:
@@ -313,7 +318,7 @@ def write_branch(w: GraphWriter, region: Node) -> Sequence[str]:
             before = dict(w.names)
             w.scope(reversed(scopes[k].nodes))
             made = [w.use(v) for v in branches[k]]
-            w.names = {n: before.get(n, s) for n, s in w.names.items()}
+            w.names = before
             return made
 
         return make
@@ -335,31 +340,30 @@ def write_loop(w: GraphWriter, end: Node) -> Sequence[str]:
     begin, condition, nexts = end.inputs[0], end.inputs[1], end.inputs[2:]
     phis = {n: index_of(n) for n in w.function.nodes if n.op is PHI and n.inputs[0] is begin}
     header, body = w.regions.headers[end], w.regions.bodies[end]
-    inside = {*header.nodes, *body.nodes, *header.parent.nodes}
+    first_values = [w.use(i) for i in begin.inputs]
+    before = w.names
+
+    def written(part: Scope, values: Sequence[str]) -> None:
+        """Writes a part anew, over these values of the variables: nothing is left of how it was written before."""
+        w.names = {**before, **{p: values[k] for p, k in phis.items()}}
+        w.scope(w.regions.iteration(part))
 
     def test(values: Sequence[str]) -> str:
-        for n in (*inside, *phis):
-            w.names.pop(n, None)
-        w.names.update({p: values[k] for p, k in phis.items()})
-        w.scope(w.regions.iteration(header))
+        written(header, values)
         return w.use(condition)
 
-    first = test([w.use(i) for i in begin.inputs])
+    first = test(first_values)
     states = [w.claims.claim() for _ in begin.inputs]
 
     def iteration() -> Sequence[str]:
-        for n in (*inside, *phis):
-            w.names.pop(n, None)
-        w.names.update({p: states[k] for p, k in phis.items()})
-        w.scope(w.regions.iteration(body))
+        written(body, states)
         made = [w.use(v) for v in nexts]
         return [test(made), *made]
 
     inputs = [ValueInfoProto(w.claims.claim(n), type_of(scalar(t))) for n, t in (("i", I64), ("go", BOOL))]
     inputs += [ValueInfoProto(s, type_of(i.type)) for s, i in zip(states, begin.inputs, strict=True)]
     graph = _within(w, iteration, inputs)
-    for n in (*inside, *phis):
-        w.names.pop(n, None)
+    w.names = before
     return w.emit_many("Loop", len(nexts), "", first, *begin.inputs, body=graph)
 
 

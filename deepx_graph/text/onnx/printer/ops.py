@@ -29,7 +29,7 @@ def operands(w: GraphWriter, node: Node) -> list[str]:
     narrow = [_before_broadcast(x) for x in node.inputs]
     if dims is None or _joint([shape for _, shape in narrow], len(dims)) != dims:
         return [w.use(x) for x in node.inputs]
-    return [w.use(x) if as_tensor(x.type).dims == shape else w.emit("Reshape", x, w.shape(shape)) for x, shape in narrow]
+    return [w.use(x) if as_tensor(x.type).dims == shape else w.reshape(x, shape) for x, shape in narrow]
 
 
 def _before_broadcast(x: Node) -> tuple[Node, Dims]:
@@ -172,8 +172,8 @@ def _reshape(w: GraphWriter, node: Node) -> str:
     dims = as_tensor(node.type).dims or ()
     named = [d for d in dims if isinstance(d, str)]
     if len(named) == 1 and 0 not in dims:
-        return w.emit("Reshape", node.inputs[0], w.ints([-1 if isinstance(d, str) else d for d in dims]))
-    return w.emit("Reshape", node.inputs[0], w.shape(dims), allowzero=1 if 0 in dims else None)
+        return w.reshape(node.inputs[0], [-1 if isinstance(d, str) else d for d in dims])
+    return w.reshape(node.inputs[0], dims)
 
 
 def _broadcast(w: GraphWriter, node: Node) -> str:
@@ -201,7 +201,7 @@ def _expanded(w: GraphWriter, node: Node, dims: Dims, axes: Sequence[int], old: 
         shape: list[int | str] = [1] * (len(dims) - places[0])
         for k, a in zip(order, places, strict=True):
             shape[a - len(dims)] = old[k]
-        x = w.emit("Reshape", x, w.shape(tuple(shape)))
+        x = w.reshape(x, tuple(shape))
     return w.emit("Expand", x, w.shape(dims))
 
 
@@ -231,10 +231,10 @@ def _pad(w: GraphWriter, node: Node) -> str:
         if between and shape[axis] > 1:
             split = [*shape[: axis + 1], 1, *shape[axis + 1 :]]
             after = [between if k == axis + 1 else 0 for k in range(len(split))]
-            x = w.emit("Pad", w.emit("Reshape", x, w.ints(split)), w.ints([0] * len(split) + after), node.inputs[1])
+            x = w.emit("Pad", w.reshape(x, split), w.ints([0] * len(split) + after), node.inputs[1])
             size = shape[axis] * (between + 1)
             shape[axis] = size
-            x = w.emit("Slice", w.emit("Reshape", x, w.ints(shape)), w.ints([0]), w.ints([size - between]), w.ints([axis]))
+            x = w.emit("Slice", w.reshape(x, shape), w.ints([0]), w.ints([size - between]), w.ints([axis]))
             shape[axis] = size - between
     if any(low) or any(high):
         x = w.emit("Pad", x, w.ints([*low, *high]), node.inputs[1])
@@ -253,7 +253,7 @@ def _iota(w: GraphWriter, node: Node) -> str:
         line = w.constant(Literal(np.arange(shape[axis]).astype(type.dtype.np).reshape(sizes)))
     else:
         line = w.emit("Range", w.number(0, I64), w.number(shape[axis], I64), w.number(1, I64))
-        line = w.emit("Reshape", w.emit("Cast", line, to=NUMBERS[type.dtype]), w.ints(sizes))
+        line = w.reshape(w.emit("Cast", line, to=NUMBERS[type.dtype]), sizes)
     return line if list(shape) == sizes else w.emit("Expand", line, w.ints(shape))
 
 

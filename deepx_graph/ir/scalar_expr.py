@@ -29,6 +29,10 @@ PRICES: dict[str, int] = {
 """What a primitive costs an element, in additions; those left out cost one. Measured as vector code of float32 whose operands are
 in registers (an addition: 0.0085 ns), and a figure of no device: what an addition costs is the business of who runs it."""
 
+EXACT = frozenset({"neg", "abs", "sign", "floor", "ceil", "rint", "max", "min", "where", "and", "or", "xor", "not", "eq", "ne",
+                   "lt", "le", "gt", "ge"})  # fmt: skip
+"""What gives real numbers as they are, none of them rounded."""
+
 FUNCTION_PRICE = 20
 """From this price on a primitive is a polynomial of many steps, and no single instruction."""
 
@@ -61,6 +65,12 @@ class Apply:
 
 
 Expr = Variable | Immediate | Apply
+
+
+def rounds(tree: Expr) -> bool:
+    """Whether what is computed of real numbers is rounded on the way."""
+    return isinstance(tree, Apply) and (tree.primitive not in EXACT or any(map(rounds, tree.args)))
+
 
 _BINARY: dict[type[ast.AST], str] = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.Pow: "pow", ast.BitAnd: "and", ast.BitOr: "or",

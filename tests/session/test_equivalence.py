@@ -124,6 +124,25 @@ func public @main(%x: i32[]) -> (%y: {type}) {{
     assert not equivalent(program(one), program(other))
 
 
+@pytest.mark.parametrize("chosen", ["select %p, %x, %c", "maximum %c, %c", "abs %c", "reverse %c, dims = [0]"])
+def test_numbers_that_are_not_rounded_are_not_taken_for_rounded(chosen: str) -> None:
+    """A dividend at which a remainder jumps: were it moved by its last place, rounding would explain all between."""
+    def program(number: str) -> Module:
+        return dx.loads(f"""sea 1
+entry @main
+func public @main(%x: f32[1]) -> (%y: f32[1]) {{
+  %p = constant dense<false> : bool[]
+  %c = constant dense<{number}> : f32[1]
+  %d = {chosen} : f32[1]
+  %h = constant dense<0.5> : f32[]
+  %r = floor_mod %d, %h : f32[1]
+  %y = multiply %d, %r : f32[1]
+  return %y
+}}""")
+
+    assert not equivalent(program("2.0"), program("2.000002"))
+
+
 def test_where_an_index_is_clamped_is_seen() -> None:
     def program(size: int) -> Module:
         return dx.loads(f"""sea 1

@@ -326,8 +326,13 @@ def grad(module: Module, wrt: str | Sequence[str] | None = None, *, loop: str = 
     (array([2., 4.], dtype=float32),)
     """
     from deepx_graph.session import programs
+    from deepx_graph.session.diagnose.reproducer import reproducible
 
-    return programs.gradient(module, _names(wrt), loop, budget)
+    chosen = _names(wrt)
+    options = ["--loop", loop, *([] if chosen is None else ["--wrt", ",".join(chosen)]),
+               *([] if budget is None else ["--loop-budget", str(budget)])]
+    with reproducible(module, lambda path: ["grad", path, *options]):
+        return programs.gradient(module, chosen, loop, budget)
 
 
 def _natural(name: str, value: int) -> int:
@@ -419,14 +424,23 @@ def compile(module: Module, *, optimize: bool = True, engine: str = "auto", thre
     ((array([1., 4., 9.], dtype=float32),), [('x', 'f32[3]')])
     """
     from deepx_graph.runtime.compile import compile as runtime_compile
+    from deepx_graph.session.diagnose.reproducer import inputs_of, leave, reproducible
 
     if engine == "auto":
         _tell_of_native()
     if optimize:
         module, entry = _optimised(module if entry is None else module.with_entry(entry), "default"), None
-    return runtime_compile(module, engine=engine, threads=threads, entry=entry, seed=seed, data_root=data_root,
-                           max_bytes=max_bytes, infeed=infeed, out=out, profile=profile, replicas=replicas, partitions=partitions,
-                           vector_bits=vector_bits, deterministic=deterministic)
+    module = module if entry is None else module.with_entry(entry)
+    options = ["-p", "", "--engine", engine, "--seed", str(seed), *([] if threads is None else ["--threads", str(threads)])]
+    with reproducible(module, lambda path: ["run", path, "--random-inputs", *options]):
+        compiled = runtime_compile(module, engine=engine, threads=threads, seed=seed, data_root=data_root, max_bytes=max_bytes,
+                                   infeed=infeed, out=out, profile=profile, replicas=replicas, partitions=partitions,
+                                   vector_bits=vector_bits, deterministic=deterministic)
+    if compiled.grid.count == 1:
+        compiled.when_failing = lambda error, arrays, named: leave(
+            error, module, lambda path: ["run", path, "--inputs", inputs_of(path), *options],
+            {**dict(zip([p.name for p in compiled.inputs], arrays, strict=False)), **named})
+    return compiled
 
 
 @public

@@ -82,6 +82,9 @@ def compile(module: Module, *, engine: str | Engine = "auto", threads: int | Non
                     grid=grid, feeds=feeds_of(infeed, grid), transport=transport, deterministic=deterministic)
 
 
+WhenFailing = Callable[[Exception, Sequence[Any], dict[str, Any]], None]
+
+
 def memory_limit() -> int:
     """Half of the machine's memory, in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
@@ -149,6 +152,8 @@ class Compiled(InNotebook):
         self._by_value = has_deferred(module)
         self._asked: dict[tuple[Type, ...], frozenset[int]] = {}
         """The inputs whose values the program was specialised to, for their types."""
+        self.when_failing: WhenFailing = lambda error, arrays, named: None
+        """Is told of an exception that a call ends in, and of its arguments."""
         self._runner: UnitCode | StraightLine | None = None
         """What runs the last signature's entry without the interpreter."""
         self._entries: dict[tuple[str, ...], EntryFn] = {}
@@ -197,7 +202,11 @@ class Compiled(InNotebook):
                     found = None
                 if found is not None:
                     return found
-        return self._run_checked(arrays, tuple(donate), named)
+        try:
+            return self._run_checked(arrays, tuple(donate), named)
+        except Exception as e:
+            self.when_failing(e, arrays, named)
+            raise
 
     def map(self, batches: Iterable[Any], on: str | Client = "here", *, retries: int = 3) -> Iterator[tuple[Array, ...]]:
         """The results for each batch, in order: a tuple or list of arrays, a dict of them by name, or one array.

@@ -220,6 +220,7 @@ WIDE = {
     ("deepx_graph/cli/main.py", "_main"): "the boundary between our own faults and a user: writes what reproduces it",
     ("deepx_graph/files.py", "_renamed"): "takes the temporary file away and raises again",
     ("deepx_graph/ops/host/custom_calls.py", "_called"): "a host function failed: RunError names the call; interrupts go on",
+    ("deepx_graph/runtime/compile.py", "__call__"): "whoever wants to know of it is told, and it is raised again",
     ("deepx_graph/runtime/interpreter.py", "step"): "`fail` tells the place, or raises again",
     ("deepx_graph/runtime/straightline.py", "run"): "`fail` tells the place, or raises again",
     ("deepx_graph/runtime/straightline.py", "_compute"): "`fail` tells the place, or raises again",

@@ -7,12 +7,15 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import deepx_graph as dx
 from deepx_graph.passes.scalar.cse import Cse
+from deepx_graph.runtime.compile import Compiled
+from deepx_graph.session import programs
 from deepx_graph.session.diagnose.children import in_child
 from deepx_graph.session.diagnose.crash import fault_of, signature_of
 from deepx_graph.session.diagnose.predicates import How, predicate
@@ -116,6 +119,31 @@ def test_an_internal_error_in_python_leaves_a_file(monkeypatch: pytest.MonkeyPat
     kept = Reproducer.read(path)
     Path(path).unlink()
     assert kept.signature.startswith("KeyError in ") and "add" in (kept.files[0].text or "")
+    assert replay(kept).outcome == "exit code 0", "in a process without the fault"
+
+
+@pytest.mark.parametrize(("planted", "call"), [
+    ("grad", lambda m: dx.grad(m, "x", loop="keep", budget=1 << 20)),
+    ("compile", lambda m: dx.compile(m, engine="numpy", threads=1)),
+    ("call", lambda m: dx.compile(m, engine="numpy")(np.ones(4, np.float32))),
+    ("call", lambda m: dx.run(m, x=np.ones(4, np.float32), engine="numpy")),
+])
+def test_gradients_compiling_and_calls_leave_files_too(monkeypatch: pytest.MonkeyPatch, planted: str,
+                                                       call: Callable[..., object]) -> None:
+    def fall(*args: object, **options: object) -> Any:
+        raise KeyError("lost")
+
+    if planted == "grad":
+        monkeypatch.setattr(programs, "gradient", fall)
+    else:
+        monkeypatch.setattr(Compiled, "_prepare" if planted == "compile" else "_run_checked", fall)
+    with pytest.raises(KeyError) as caught:
+        call(dx.loads(PROGRAM))
+    (note,) = caught.value.__notes__
+    path = note.split()[2]
+    kept = Reproducer.read(path)
+    Path(path).unlink()
+    assert len(kept.files) == 1 + (planted == "call")
     assert replay(kept).outcome == "exit code 0", "in a process without the fault"
 
 

@@ -21,12 +21,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from deepx_graph import __version__
 from deepx_graph.errors import INTERNAL, DeepxGraphError, Diagnostic, UsageError, is_interrupt, printable
 from deepx_graph.files import replacing, write_file
 from deepx_graph.ir import Module
 from deepx_graph.session.diagnose.children import death_of
 from deepx_graph.session.diagnose.crash import is_fault, signature_of
+from deepx_graph.session.inputs import write_npz
 from deepx_graph.session.programs import encoded
 
 SCHEMA = "deepx-graph/reproducer/1"
@@ -129,19 +132,36 @@ def recorded(arguments: Sequence[str], error: BaseException | str, settings: Map
     return Reproducer(tuple(texts), tuple(files), told, trace, plain, stdin=number)
 
 
+Command = Callable[[str], Sequence[str]]
+"""The arguments of a command that does the same to a module in the file of a path; of inputs beside it, `inputs_of(path)`."""
+
+
 @contextlib.contextmanager
-def reproducible(module: Module, command: Callable[[str], Sequence[str]]) -> Iterator[None]:
-    """Inside, an internal error leaves a file that `replay` takes, and says so in a note of its own. `command(path)` are the
-    arguments of the command that does the same to the module in a file of that path."""
+def reproducible(module: Module, command: Command) -> Iterator[None]:
+    """Inside, an internal error leaves a file that `replay` takes, and says so in a note of its own."""
     try:
         yield
     except Exception as e:
-        if is_fault(e) and not is_interrupt(e):
-            with contextlib.suppress(DeepxGraphError), tempfile.TemporaryDirectory() as folder:  # what has no text leaves no file
-                path = os.path.join(folder, "program.sea")
-                write_file(path, encoded(module, "sea"))
-                e.add_note(f"deepx-graph replay {recorded(command(path), e).keep()} repeats it")
+        leave(e, module, command)
         raise
+
+
+def inputs_of(path: str) -> str:
+    """The file of the inputs of the program in the file of that path."""
+    return f"{path}.npz"
+
+
+def leave(error: Exception, module: Module, command: Command, inputs: Mapping[str, Any] | None = None) -> None:
+    """Writes the file that replays an internal error, once, and says so in a note of the error; does nothing for any other. What
+    has no text, and inputs that no file can hold, leave none."""
+    if not is_fault(error) or is_interrupt(error) or any("deepx-graph replay " in n for n in getattr(error, "__notes__", ())):
+        return
+    with contextlib.suppress(DeepxGraphError, TypeError, ValueError), tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "program.sea")
+        write_file(path, encoded(module, "sea"))
+        if inputs is not None:
+            write_npz(inputs_of(path), {name: np.asarray(array) for name, array in inputs.items()})
+        error.add_note(f"deepx-graph replay {recorded(command(path), error).keep()} repeats it")
 
 
 def _with_files(argument: str, files: list[KeptFile]) -> str:

@@ -66,6 +66,10 @@ class KnownValues:
                 self._found[n] = self._value(n)
         return self._found[node]
 
+    def tell(self, node: Node, value: Any) -> None:
+        """Says the value of a node, known by other means; of what is asked about later more is known then."""
+        self._found[node] = value
+
     def _needed(self, node: Node) -> tuple[Node, ...]:
         """What must be known of its inputs; of a branch its selector, and then the value taken."""
         if node.op is get_dimension_size:

@@ -151,7 +151,8 @@ rng_normal: Op = Op(
 module_seed: Op = Op(
     "module_seed", "The seed of a draw that the text leaves unseeded; fixed by the seed of the run.",
     attrs=(Attr("index", "int", check=at_least(0)),), infer=lambda types, index: scalar(I64),
-    eval=lambda xs, index: np.asarray(derive_seed(0, index), np.int64), vjp=lambda b, node, g: (), source="deepx seed 0",
+    eval=lambda xs, index: np.asarray(derive_seed(0, index), np.int64), vjp=lambda b, node, g: (), foldable=False,
+    source="deepx seed 0",
     samples=lambda rng: [((), {"index": k}) for k in (3, 0)],
 )  # fmt: skip
 

@@ -19,6 +19,7 @@ from deepx_graph.errors import InferError
 from deepx_graph.ir import Builder, Node, Origin
 from deepx_graph.ir.structure import CONSTANT, PARAM, value_of
 from deepx_graph.literal import Literal
+from deepx_graph.ops.known import KnownValues
 from deepx_graph.ops.known_sizes import known_array
 from deepx_graph.text.common.protobuf_writer import encode
 from deepx_graph.text.onnx.printer.values import tensor_of
@@ -36,13 +37,15 @@ SMALL = 64
 class KeptOperators:
     """The operators of one graph as nodes, by the values of the lowering that they give."""
 
-    def __init__(self, graph: GraphProto, opsets: Mapping[str, int], known: Callable[[Node], Any]) -> None:
+    def __init__(self, graph: GraphProto, opsets: Mapping[str, int], known: KnownValues) -> None:
         self.opsets, self.known = opsets, known
         self.count = 0
         self.uses = Counter(name for n in nodes_within(graph.nodes) for name in n.inputs)
         self.uses.update(o.name for o in graph.outputs)
         self._found: dict[Value, Node] = {}
         self._builder = Builder()
+        self._room: dict[str, int] = {}
+        """By the name of a value, bytes of what gives it and is read by nothing else."""
 
     def value(self, lowered: Value) -> Node:
         """The value of the kept program that is this one of the lowering. Raises InferError where there is none."""
@@ -107,9 +110,11 @@ class KeptOperators:
             value_of(lowered).is_splat and nbytes(lowered.type) > SMALL)
 
     def _fold(self, node: NodeProto, origin: Origin, inputs: Mapping[str, Value], results: Sequence[Value]) -> bool:
-        """Makes the results constants where they are known and take no more room than the operator, and what only it reads."""
-        spare = sum(nbytes(v.type) for n, v in inputs.items() if isinstance(v, Node) and v.op is CONSTANT and self.uses[n] <= 1)
-        room = spare + sum(map(len, encode(node, SCHEMA)))
+        """Makes the results constants where they are known and take no more room than the operators and constants behind them
+        that nothing else reads."""
+        room = sum(map(len, encode(node, SCHEMA))) + sum(self._behind(n, v) for n, v in inputs.items())
+        if len(node.outputs) == 1:
+            self._room[node.outputs[0]] = room
         values: list[Literal] = []
         for r, name in zip(results, node.outputs, strict=False):
             if not isinstance(r, Node) or isinstance(r.type, TupleType) or not is_static(r.type) or nbytes(r.type) > 8 * room:
@@ -117,6 +122,8 @@ class KeptOperators:
             found = value_of(r) if r.op is CONSTANT else known_array(r, self.known)
             if found is None:
                 return False
+            if not isinstance(found, Literal):
+                self.known.tell(r, found)
             values.append(found if isinstance(found, Literal) else Literal(np.asarray(found)))
             room -= sum(map(len, encode(tensor_of(values[-1], name), SCHEMA)))
         if room < 0:
@@ -124,10 +131,18 @@ class KeptOperators:
         for r, value, name in zip(results, values, node.outputs, strict=False):
             self._builder.origin = replace(origin, name=name)
             self._found[r] = self._builder.literal(value)
+            self._room[name] = nbytes(value.type)
         return True
 
+    def _behind(self, name: str, value: Value) -> int:
+        """Bytes of what gives a value and goes when it is no longer read by the one operator that reads it."""
+        if self.uses[name] != 1:
+            return 0
+        given = nbytes(value.type) if isinstance(value, Node) and value.op is CONSTANT else 0
+        return self._room.get(name, given)
 
-def _reshaped(before: Dims, after: Dims) -> list[int] | None:
+
+def reshaped(before: Dims, after: Dims) -> list[int] | None:
     """The shape that Reshape takes: a size that stays at its place is 0, one that nothing tells -1; None where there are more."""
     made = [d if isinstance(d, int) else 0 if before[k : k + 1] == (d,) else -1 for k, d in enumerate(after)]
     return None if made.count(-1) > 1 or 0 in after else made
@@ -141,7 +156,7 @@ def _expanded(before: Dims, after: Dims) -> list[int] | None:
     return [d if isinstance(d, int) else 1 for d in after]
 
 
-SHAPES: dict[str, Callable[[Dims, Dims], list[int] | None]] = {"Reshape": _reshaped, "Expand": _expanded}
+SHAPES: dict[str, Callable[[Dims, Dims], list[int] | None]] = {"Reshape": reshaped, "Expand": _expanded}
 """How operators whose second operand is a shape say that of their result as a constant, by the sizes before and after."""
 
 

@@ -283,7 +283,7 @@ class OnnxGraphLowering:
     def _type_of(self, node: NodeProto, lowering: DeferredNode, operands: Sequence[Node]) -> Type:
         """The type of a deferred node; with symbols where the model is to be written back and they tell what shapes are made of."""
         types = None
-        if self.kept is not None and not any(a.graph is not None or a.graphs for a in node.attributes):
+        if self.kept is not None:
             types = types_by_stand_ins(lowering, operands, self.known)
         if types is None or len(types) != len(node.outputs):
             return _unknown(node)

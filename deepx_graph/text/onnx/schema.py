@@ -27,6 +27,7 @@ class DimensionProto:
 
     value: int | None = None
     name: str = ""
+    denotation: str = ""
     at: int = 0
 
 
@@ -56,13 +57,24 @@ class ItemsTypeProto:
 
 
 @dataclass(slots=True)
+class MapTypeProto:
+    """What a map holds; its keys are integers or texts."""
+
+    key: int = 0
+    value: TypeProto | None = None
+    at: int = 0
+
+
+@dataclass(slots=True)
 class TypeProto:
-    """One of the kinds of types."""
+    """One of the kinds of types, and what a value of it means in the standard's words."""
 
     tensor: TensorTypeProto | None = None
     sequence: ItemsTypeProto | None = None
     optional: ItemsTypeProto | None = None
     sparse: TensorTypeProto | None = None
+    map: MapTypeProto | None = None
+    denotation: str = ""
     at: int = 0
 
 
@@ -126,6 +138,7 @@ class AttributeProto:
     sparse: SparseTensorProto | None = None
     type_info: TypeProto | None = None
     reference: str = ""
+    doc_string: str = ""
     at: int = 0
 
 
@@ -146,6 +159,15 @@ class NodeProto:
 
 
 @dataclass(slots=True)
+class TensorAnnotation:
+    """The names of the tensors that say how one is quantised (`SCALE_TENSOR`, `ZERO_POINT_TENSOR`)."""
+
+    name: str = ""
+    tensors: list[StringStringEntry] = field(default_factory=list)
+    at: int = 0
+
+
+@dataclass(slots=True)
 class GraphProto:
     """Nodes in order, with what they read and give."""
 
@@ -156,6 +178,7 @@ class GraphProto:
     inputs: list[ValueInfoProto] = field(default_factory=list)
     outputs: list[ValueInfoProto] = field(default_factory=list)
     infos: list[ValueInfoProto] = field(default_factory=list)
+    quantizations: list[TensorAnnotation] = field(default_factory=list)
     doc_string: str = ""
     metadata: list[StringStringEntry] = field(default_factory=list)
     at: int = 0
@@ -206,13 +229,14 @@ class ModelProto:
 
 SCHEMA: Schema = {
     StringStringEntry: {1: ("key", text), 2: ("value", text)},
-    DimensionProto: {1: ("value", numbers), 2: ("name", text)},
+    DimensionProto: {1: ("value", numbers), 2: ("name", text), 3: ("denotation", text)},
     TensorShape: {1: ("dims", messages(DimensionProto))},
     TensorTypeProto: {1: ("dtype", numbers), 2: ("shape", messages(TensorShape))},
     ItemsTypeProto: {1: ("item", messages(TypeProto))},
+    MapTypeProto: {1: ("key", numbers), 2: ("value", messages(TypeProto))},
     TypeProto: {
-        1: ("tensor", messages(TensorTypeProto)), 4: ("sequence", messages(ItemsTypeProto)),
-        8: ("sparse", messages(TensorTypeProto)),
+        1: ("tensor", messages(TensorTypeProto)), 4: ("sequence", messages(ItemsTypeProto)), 5: ("map", messages(MapTypeProto)),
+        6: ("denotation", text), 8: ("sparse", messages(TensorTypeProto)),
         9: ("optional", messages(ItemsTypeProto)),
     },
     ValueInfoProto: {
@@ -228,7 +252,8 @@ SCHEMA: Schema = {
     AttributeProto: {
         1: ("name", text), 2: ("f", reals("f")), 3: ("i", numbers), 4: ("s", raw_bytes), 5: ("tensor", messages(TensorProto)),
         6: ("graph", messages(GraphProto)), 7: ("floats", reals("f")), 8: ("ints", numbers), 9: ("strings", raw_bytes),
-        10: ("tensors", messages(TensorProto)), 11: ("graphs", messages(GraphProto)), 14: ("type_info", messages(TypeProto)),
+        10: ("tensors", messages(TensorProto)), 11: ("graphs", messages(GraphProto)), 13: ("doc_string", text),
+        14: ("type_info", messages(TypeProto)),
         20: ("type", numbers), 21: ("reference", text), 22: ("sparse", messages(SparseTensorProto)),
     },
     NodeProto: {
@@ -236,10 +261,12 @@ SCHEMA: Schema = {
         5: ("attributes", messages(AttributeProto)), 6: ("doc_string", text), 7: ("domain", text), 8: ("overload", text),
         9: ("metadata", messages(StringStringEntry)),
     },
+    TensorAnnotation: {1: ("name", text), 2: ("tensors", messages(StringStringEntry))},
     GraphProto: {
         1: ("nodes", messages(NodeProto)), 2: ("name", text), 5: ("initializers", messages(TensorProto)),
         10: ("doc_string", text), 11: ("inputs", messages(ValueInfoProto)), 12: ("outputs", messages(ValueInfoProto)),
-        13: ("infos", messages(ValueInfoProto)), 15: ("sparse_initializers", messages(SparseTensorProto)),
+        13: ("infos", messages(ValueInfoProto)), 14: ("quantizations", messages(TensorAnnotation)),
+        15: ("sparse_initializers", messages(SparseTensorProto)),
         16: ("metadata", messages(StringStringEntry)),
     },
     OperatorSetId: {1: ("domain", text), 2: ("version", numbers)},

@@ -86,8 +86,10 @@ def model_of(module: Module, opset: int | str | None = None) -> ModelProto:
     if before is not None and before.graph is not None:
         names = {o for n in graph.nodes for o in n.outputs} - {o.name for o in graph.outputs}
         infos = [i for i in before.graph.infos if i.name in names] if kept else []
+        there = {*names, *(w.name for w in graph.initializers), *(i.name for i in (*graph.inputs, *graph.outputs))}
+        quantizations = [q for q in before.graph.quantizations if {q.name, *(e.value for e in q.tensors)} <= there]
         graph = replace(graph, name=before.graph.name, doc_string=before.graph.doc_string, metadata=before.graph.metadata,
-                        infos=infos)
+                        infos=infos, quantizations=quantizations)
     return replace(header, graph=graph)
 
 

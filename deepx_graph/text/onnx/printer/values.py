@@ -14,9 +14,9 @@ from deepx_graph.text.common.protobuf_writer import varint
 from deepx_graph.text.onnx.schema import DimensionProto, ItemsTypeProto, TensorProto, TensorShape, TensorTypeProto, TypeProto
 from deepx_graph.text.onnx.values import NUMBERS
 from deepx_graph.text.onnx.values import literal as read_literal
-from deepx_graph.types import BOOL, I64, STRING, DType, TensorType, TupleType, Type
+from deepx_graph.types import BOOL, I32, I64, STRING, DType, TensorType, TupleType, Type
 
-FEW = 64
+FEW = 4096
 """Elements of an integer tensor that are written as varints where that is shorter."""
 
 
@@ -29,8 +29,8 @@ def tensor_of(literal: Literal, name: str) -> TensorProto:
     array = literal.array
     if dtype is STRING:
         made.strings = [str(t).encode() for t in array.reshape(-1)]
-    elif dtype is I64 and array.size <= FEW and sum(len(varint(int(v))) for v in array.flat) < array.nbytes:
-        made.int64s = [np.ascontiguousarray(array).tobytes()]
+    elif dtype in (I32, I64) and array.size <= FEW and sum(len(varint(int(v))) for v in array.flat) < array.nbytes:
+        setattr(made, "int32s" if dtype is I32 else "int64s", [np.ascontiguousarray(array).tobytes()])
     else:
         made.raw = packed_elements(array, dtype)
     return made

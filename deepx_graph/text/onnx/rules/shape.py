@@ -47,7 +47,7 @@ def _size(c: NodeContext) -> Node:
 
 def _reshape(c: NodeContext) -> Node:
     given = c.sizes_at(1) if c.version >= 5 else c.ints("shape")
-    return c(ops.reshape, c.node(), shape=reshaped(c, given, c.flag("allowzero")))
+    return c.shaped(c.node(), reshaped(c, given, c.flag("allowzero")))
 
 
 def reshaped(c: NodeContext, given: Sequence[Dim], allow_zero: bool) -> tuple[Dim, ...]:

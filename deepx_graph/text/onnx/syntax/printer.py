@@ -182,6 +182,8 @@ def type_text(type: TypeProto) -> str:
         return _tensor_type(type.tensor)
     if type.sparse is not None:
         return f"sparse_tensor({_tensor_type(type.sparse)})"
+    if type.map is not None and type.map.value is not None:
+        return f"map({_word(type.map.key)}, {type_text(type.map.value)})"
     for word, items in (("seq", type.sequence), ("optional", type.optional)):
         if items is not None and items.item is not None:
             return f"{word}({type_text(items.item)})"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from deepx_graph.text.common.cursor import TextCursor
-from deepx_graph.text.onnx.schema import DimensionProto, ItemsTypeProto, TensorShape, TensorTypeProto, TypeProto
+from deepx_graph.text.onnx.schema import DimensionProto, ItemsTypeProto, MapTypeProto, TensorShape, TensorTypeProto, TypeProto
 
 ELEMENT_TYPES = {
     "float": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "string": 8, "bool": 9, "float16": 10,
@@ -117,11 +117,11 @@ class OnnxCursor(TextCursor):
                 return TypeProto(sparse=inner.tensor, at=at)
             if word == "map":
                 self.expect("(")
-                self.name("a type")
+                key = self.type().tensor
                 self.expect(",")
-                self.type()
+                value = self.type()
                 self.expect(")")
-                return TypeProto(at=at)
+                return TypeProto(map=MapTypeProto(0 if key is None else key.dtype, value, at), at=at)
             if word not in ELEMENT_TYPES:
                 self.fail(f"there is no type '{word}'", at, at + len(word), expected=" | ".join(ELEMENT_TYPES))
             return TypeProto(TensorTypeProto(ELEMENT_TYPES[word], self.shape(), at), at=at)

@@ -1,0 +1,1 @@
+"""What two operators of a model, taken together, are: by what they do."""

@@ -1,0 +1,90 @@
+"""Operators in a row that only arrange elements are one: reshapings, transpositions, concatenations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from deepx_graph.ir import Node
+from deepx_graph.ir.structure import CONSTANT, value_of
+from deepx_graph.text.onnx.keep import reshaped
+from deepx_graph.text.onnx.merges.operator import KeptOperator, Uses, literal
+from deepx_graph.text.onnx.schema import AttributeProto
+from deepx_graph.types import I64, Dims, as_tensor
+
+VIEWS = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
+
+
+def view(u: Uses, outer: KeptOperator) -> Node | None:
+    """Reshapings in a row are one; none where the shape is that of the beginning."""
+    x, after = outer.operands[0], as_tensor(outer.node.type)
+    if x is not None and x.type == after and after.dims is not None:
+        return x
+    inner = u.single(x, *VIEWS, "Transpose")
+    if inner is None or (inner.name == "Transpose" and not _moves_units(inner)) or inner.operands[0] is None:
+        return None
+    start = inner.operands[0]
+    if start.type == after and after.dims is not None:
+        return start
+    before = as_tensor(start.type).dims
+    if before is None or after.dims is None or outer.lowering.opsets.get("", 1) < 5:
+        return None
+    shape = reshaped(before, after.dims)
+    return None if shape is None else outer.again([start, literal(np.asarray(shape, np.int64))], {}, "Reshape")
+
+
+def _order(turned: KeptOperator, rank: int) -> list[int]:
+    return turned.ints("perm", list(reversed(range(rank))))
+
+
+def _moves_units(turned: KeptOperator) -> bool:
+    """Whether a transposition moves only axes of size 1, so that elements stay in their order."""
+    x = turned.operands[0]
+    dims: Dims | None = None if x is None else as_tensor(x.type).dims
+    if dims is None:
+        return False
+    wide = [k for k in _order(turned, len(dims)) if dims[k] != 1]
+    return wide == sorted(wide)
+
+
+def transposed(u: Uses, outer: KeptOperator) -> Node | None:
+    """Transpositions in a row are one, or none; one of axes of size 1 is a reshaping."""
+    inner = u.single(outer.operands[0], "Transpose")
+    rank = as_tensor(outer.node.type).rank
+    if inner is None or rank is None or inner.operands[0] is None:
+        single = u.single(outer.operands[0], *VIEWS)
+        return view(u, outer) if single is not None and _moves_units(outer) else None
+    first, second = _order(inner, rank), _order(outer, rank)
+    order = [first[k] for k in second]
+    if order == list(range(rank)):
+        return inner.operands[0]
+    return outer.again([inner.operands[0]], {"perm": AttributeProto("perm", 7, ints=order)})
+
+
+def concatenated(u: Uses, outer: KeptOperator) -> Node | None:
+    """Concatenations within one another along one axis are one; so are constants beside each other in a vector of sizes."""
+    type, axis = as_tensor(outer.node.type), outer.number("axis")
+    if type.rank is None or any(x is None for x in outer.operands):
+        return None
+    parts: list[Node] = []
+    for x in outer.operands:
+        inner = u.single(x, "Concat")
+        within = inner is not None and inner.number("axis") % type.rank == axis % type.rank
+        parts += [p for p in (inner.operands if within and inner is not None else [x]) if p is not None]
+    if type.rank == 1 and type.dtype is I64:
+        parts = _joined(parts)
+    if parts == outer.operands or len(parts) < 2:
+        return None
+    return outer.again(parts)
+
+
+def _joined(parts: Sequence[Node]) -> list[Node]:
+    """Vectors, with those that are constants and neighbours as one."""
+    made: list[Node] = []
+    for p in parts:
+        if made and p.op is CONSTANT and made[-1].op is CONSTANT:
+            made[-1] = literal(np.concatenate([value_of(made[-1]).array, value_of(p).array]), made[-1])
+        else:
+            made.append(p)
+    return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,23 @@ def function(rng: np.random.Generator) -> Function:
     return Function("f", (x, y), tuple(results))
 
 
-def check(seed: int) -> None:
+def along_any_axes(rng: np.random.Generator) -> Function:
+    """Sums of one tensor along several sets of its axes, whose rows are not the same in number; each may go on."""
+    b = Builder()
+    rank = int(rng.integers(2, 5))
+    shape = tuple(int(d) for d in rng.integers(2, 7, rank))
+    x = b.param(0, TensorType(F32, shape))
+    results: list[Node] = []
+    for _ in range(int(rng.integers(2, 5))):
+        axes = tuple(k for k in range(rank) if rng.random() < 0.5) or (0,)
+        value = reduction(b, add, b(multiply, x, x) if rng.random() < 0.3 else x, axes)
+        rest = tuple(k for k in range(rank) if k not in axes)
+        whole = b(subtract, x, b(broadcast_in_dim, value, shape=shape, broadcast_dimensions=rest))
+        results += [whole] if rng.random() < 0.5 else [value, whole]
+    return Function("f", (x,), tuple(results))
+
+
+def check(seed: int, function: Callable[[np.random.Generator], Function] = function) -> None:
     """Small integers: every order of adding them up gives the same."""
     rng = np.random.default_rng(seed)
     f = function(rng)
@@ -70,6 +87,11 @@ def test_sums_in_strips_are_what_eval_gives(monkeypatch: pytest.MonkeyPatch) -> 
     for seed in range(60):
         check(seed)
     assert len(made) > 30, "most of them have strips"
+
+
+def test_sums_along_several_sets_of_axes_stay_within_their_results() -> None:
+    for seed in range(120):
+        check(seed, along_any_axes)
 
 
 @pytest.mark.conformance

@@ -13,7 +13,7 @@ likewise, so that they can be fused with the strips.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from deepx_graph.loops.passes.flatten_loops import LONG_ROW, flattened
@@ -157,12 +157,8 @@ class _Splitting:
         for strips, rows, buffers in self.strips:
             size = rows.axis.high + 1  # type: ignore[operator]
             if strips.high.constant == -(-n // size) and n > size and not touched.isdisjoint(buffers):
-                axis, row = self.fresh.var(I64, 0, strips.high.constant - 1), self.fresh.var(I64, 0, size - 1)
-                copier = Copier(self.fresh, {strips.axis: affine(axis)})
-                ends = copier.block(_made_of(rows.high, strips.body))
-                copier.scalars[s.axis] = affine(axis) * size + affine(row)
-                body = [*ends, For(row, Affine(), affine(copier.scalar(rows.high)), copier.block(s.body), s.parallel)]
-                return For(axis, Affine(), strips.high, body, parallel=True)
+                axis = self.fresh.var(I64, 0, strips.high.constant - 1)
+                return For(axis, Affine(), strips.high, self._strip(s, affine(axis), size, {}), parallel=True)
         return s
 
 
@@ -213,14 +209,3 @@ def _in_own_precision(loop: For) -> frozenset[Cell]:
     wide = [c for c in walk(loop.body) if isinstance(c, Combine) and c.cell.dtype is F64]
     others = {c.cell for c in wide if c.value not in casts}
     return frozenset(c.cell for c in wide) - others
-
-
-def _made_of(count: Affine, body: Sequence[Statement]) -> list[Statement]:
-    """The statements of a body that a count of rows is computed by, without what stands before them for other ends."""
-    wanted: set[ScalarVar | Cell] = {x for x, _ in count.terms}
-    found: list[Statement] = []
-    for s in reversed(body):
-        if isinstance(s, Let) and s.target in wanted:
-            wanted.update(reads(s))
-            found.append(s)
-    return found[::-1]

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+
+from deepx_graph.literal import Array
 
 if TYPE_CHECKING:
     from deepx_graph.ir.function import Function
@@ -45,6 +47,25 @@ class Grid:
         return f"{self.replicas} replica{'s' * (self.replicas != 1)} of {self.partitions} partition{'s' * (self.partitions != 1)}"
 
 
+class GroupNetwork(Protocol):
+    """What a network does for a group whose members are all there, without an array of every member's operands on each of them."""
+
+    size: int
+    """How many members there are."""
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Memory for a result, with arbitrary contents."""
+
+    def all_reduce(self, array: Array, body: Function) -> Array | None:
+        """The arrays of all members, combined element by element; None where the network does not know how."""
+
+    def all_gather(self, array: Array) -> Array:
+        """The arrays of all members along a new first dimension, in the order of the group."""
+
+    def all_to_all(self, parts: Array) -> Array:
+        """Item k of the first dimension goes to member k; what comes lies in the order of the members."""
+
+
 @dataclass(frozen=True)
 class Exchange:
     """The meaning of a collective.
@@ -56,8 +77,8 @@ class Exchange:
 
     group: Callable[..., Devices]
     combine: Callable[..., Sequence[Sequence[Any]]]
-    body: Callable[..., Function] | None = None
-    """`body(*attrs)`: by what elements are combined where every member gets all of that, which a network may do itself."""
+    network: Callable[..., list[Any] | None] | None = None
+    """`network(network, values, *attrs)`: this member's results for its operands by a `GroupNetwork`; None where that cannot."""
 
     def alone(self, values: Sequence[Any], attrs: Sequence[Any]) -> Sequence[Any]:
         """The results on a grid of one device."""

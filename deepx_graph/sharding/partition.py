@@ -23,6 +23,7 @@ from deepx_graph.sharding.choice import (
     FactorAxes,
     Splits,
     combiner_of,
+    expressible,
     halos,
     layout_of,
     neutral_of,
@@ -299,8 +300,8 @@ class _Partitioner:
         if depth == 0 or rule is None or node.op in CARRIERS or node in self.by_device or manual.result_of(node) is not None:
             return None
         axes = project(rule.results[0], after.dims, rule.sizes)
-        if isinstance(node.type, TupleType) or not all(rule.splits_freely(f) and possible_axes(node, rule, f, a) == a
-                                                       for f, a in axes.items() if a):
+        if isinstance(node.type, TupleType) or expressible(rule, axes) != axes or not all(
+                rule.splits_freely(f) and possible_axes(node, rule, f, a) == a for f, a in axes.items() if a):
             return None
         operands = [layout_of(mapped, axes, rule.sizes) for mapped in rule.operands]
         if rule.reduction or layout_of(rule.results[0], axes, rule.sizes) != after or not all(

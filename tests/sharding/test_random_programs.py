@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import random
+import warnings
 
 import numpy as np
 import pytest
 
 import deepx_graph as dx
 from deepx_graph.ir import Function
+from deepx_graph.sharding.annotations import needed_plan
 from deepx_graph.sharding.mesh import Mesh, TensorSharding, open_sharding, split
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.plan import Plan
 from deepx_graph.sharding.propagate import propagate
 from tests.support.generate import random_inputs, random_module
-from tests.support.sharded_programs import on_devices
+from tests.support.sharded_programs import inputs, on_devices
+from tests.support.sharded_texts import random_text
 
 MESHES = (Mesh((("a", 2),)), Mesh((("a", 2), ("b", 2))), Mesh((("a", 3),)), Mesh((("a", 2), ("b", 3))),
           Mesh((("a", 4),), (2, 0, 3, 1)))  # fmt: skip
@@ -53,6 +56,17 @@ def check(seed: int) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
+def check_text(seed: int) -> None:
+    """The same of programs over matrices of even sizes, reshaped, padded and cut along split dimensions, on meshes of 8 devices."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = dx.optimize(dx.loads(random_text(random.Random(seed)), "stablehlo"), "inline,clean")
+    arrays, plan = inputs(module), propagate(needed_plan(module))
+    whole = dx.compile(module, engine="numpy", optimize=False)(*arrays)
+    for got, want in zip(on_devices(module, plan, arrays), whole, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * max(1.0, float(np.abs(want).max(initial=0))))
+
+
 @pytest.mark.parametrize("seed", range(SAMPLED))
 def test_sampled(seed: int) -> None:
     check(seed)
@@ -62,3 +76,35 @@ def test_sampled(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(SAMPLED, COUNT))
 def test_all(seed: int) -> None:
     check(seed)
+
+
+@pytest.mark.parametrize("seed", range(SAMPLED // 2))
+def test_sampled_texts(seed: int) -> None:
+    check_text(seed)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("seed", range(SAMPLED // 2, 2 * COUNT))
+def test_all_texts(seed: int) -> None:
+    check_text(seed)
+
+
+def test_a_value_is_made_again_only_where_its_operands_can_lie_as_that_needs() -> None:
+    """Half of the columns of a reshaped matrix are a part of its operand; but not a half of each half."""
+    text = """sdy.mesh @mesh = <["a"=2, "b"=4]>
+    func.func @main(%x: tensor<64x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>})
+        -> (tensor<20x32xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"b"}, {"a"}]>}) {
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %r = stablehlo.reshape %x : (tensor<64x16xf32>) -> tensor<32x32xf32>
+      %t = stablehlo.transpose %r, dims = [1, 0] : (tensor<32x32xf32>) -> tensor<32x32xf32>
+      %p = stablehlo.pad %t, %zero, low = [7, 0], high = [1, 0], interior = [0, 0] : (tensor<32x32xf32>, tensor<f32>) -> tensor<40x32xf32>
+      %d = stablehlo.dot_general %p, %t, contracting_dims = [1] x [1] : (tensor<40x32xf32>, tensor<32x32xf32>) -> tensor<40x32xf32>
+      %v = stablehlo.reverse %d, dims = [1] : (tensor<40x32xf32>) -> tensor<40x32xf32>
+      %s = stablehlo.slice %v [19:39, 0:32] : (tensor<40x32xf32>) -> tensor<20x32xf32>
+      return %s : tensor<20x32xf32>
+    }"""
+    module = dx.loads(text, "stablehlo")
+    arrays = inputs(module)
+    whole = dx.compile(module, engine="numpy", optimize=False)(*arrays)
+    for got, want in zip(on_devices(module, propagate(needed_plan(module)), arrays), whole, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * float(np.abs(want).max()))

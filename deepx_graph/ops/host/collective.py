@@ -15,7 +15,7 @@ import numpy as np
 
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand, Result, examples
-from deepx_graph.ir.collective import Devices, Exchange, Grid, nothing
+from deepx_graph.ir.collective import Devices, Exchange, Grid, GroupNetwork, nothing
 from deepx_graph.ir.constraint import STATE_VALUE, TENSOR, Constraint
 from deepx_graph.literal import Array
 from deepx_graph.ops.interpret import combine
@@ -159,6 +159,57 @@ def _to_root(grid: Grid, group: Devices, values: Values, groups: Groups, channel
     return [totals, *(nothing(totals) for _ in group[1:])]
 
 
+# --- by a network -------------------------------------------------------------------------------------------------
+
+
+def _split_up(network: GroupNetwork, array: Array, dim: int) -> Array:
+    """The equal parts of an array along a dimension, along a new first one."""
+    count = network.size
+    if dim == 0 and array.flags.c_contiguous:
+        return array.reshape(count, array.shape[0] // count, *array.shape[1:])
+    pieces = np.split(array, count, axis=dim)
+    return np.stack(pieces, out=network.empty((count, *pieces[0].shape), array.dtype))
+
+
+def _put_together(network: GroupNetwork, parts: Array, dim: int) -> Array:
+    """The items of the first dimension one after the other along a dimension of theirs."""
+    shape = parts.shape[1:]
+    whole = (*shape[:dim], shape[dim] * len(parts), *shape[dim + 1 :])
+    return parts.reshape(whole) if dim == 0 else np.concatenate(list(parts), axis=dim, out=network.empty(whole, parts.dtype))
+
+
+def _all_reduce_by(network: GroupNetwork, values: Sequence[Array], groups: Groups, channel: int, flat: bool,
+                   body: Function) -> list[Array] | None:
+    found = []
+    for value in values:
+        total = network.all_reduce(value, body)
+        if total is None:
+            return None
+        found.append(total)
+    return found
+
+
+def _all_gather_by(network: GroupNetwork, values: Sequence[Array], groups: Groups, channel: int, flat: bool, dim: int,
+                   size: int) -> list[Array] | None:
+    return [_put_together(network, network.all_gather(v), dim) for v in values] if size == network.size else None
+
+
+def _reduce_scatter_by(network: GroupNetwork, values: Sequence[Array], groups: Groups, channel: int, flat: bool, dim: int,
+                       size: int, body: Function) -> list[Array] | None:
+    """Parts go to where they are combined, in the order of devices."""
+    if size != network.size:
+        return None
+    received = [network.all_to_all(_split_up(network, v, dim)) for v in values]
+    return _reduced(list(zip(*received, strict=True)), body)
+
+
+def _all_to_all_by(network: GroupNetwork, values: Sequence[Array], groups: Groups, channel: int, split: int, concat: int,
+                   size: int) -> list[Array] | None:
+    if split < 0 or size != network.size:
+        return None
+    return [_put_together(network, network.all_to_all(_split_up(network, v, split)), concat) for v in values]
+
+
 # --- types --------------------------------------------------------------------------------------------------------
 
 
@@ -240,19 +291,20 @@ def _collective(name: str, summary: str, attrs: tuple[Attr, ...], infer: Callabl
 
 all_reduce: Op = _collective(
     "all_reduce", "Each operand combined over the devices of a group.", (_GROUPS, _CHANNEL, _GLOBAL, _BODY), _all_reduce_type,
-    Exchange(_reducing, _all_reduce, body=lambda groups, channel, flat, body: body), "replica_groups = [], SUM")  # fmt: skip
+    Exchange(_reducing, _all_reduce, _all_reduce_by), "replica_groups = [], SUM")  # fmt: skip
 all_gather: Op = _collective(
     "all_gather", "The operands of the devices of a group, one after the other along a dimension.",
     (_GROUPS, _CHANNEL, _GLOBAL, Attr("all_gather_dim", "int"), _SIZE), _all_gather_type,
-    Exchange(_reducing, _all_gather), "replica_groups = [], all_gather_dim = 0, shard_count = 1")  # fmt: skip
+    Exchange(_reducing, _all_gather, _all_gather_by), "replica_groups = [], all_gather_dim = 0, shard_count = 1")  # fmt: skip
 reduce_scatter: Op = _collective(
     "reduce_scatter", "Each operand combined over a group; every device gets its part of it.",
     (_GROUPS, _CHANNEL, _GLOBAL, Attr("scatter_dimension", "int"), _SIZE, _BODY), _reduce_scatter_type,
-    Exchange(_reducing, _reduce_scatter), "replica_groups = [], scatter_dimension = 0, shard_count = 1, SUM")  # fmt: skip
+    Exchange(_reducing, _reduce_scatter, _reduce_scatter_by),
+    "replica_groups = [], scatter_dimension = 0, shard_count = 1, SUM")  # fmt: skip
 all_to_all: Op = _collective(
     "all_to_all", "Part k of each device's operand goes to device k of its group; with split_dimension -1, operand k goes there.",
     (_GROUPS, _CHANNEL, Attr("split_dimension", "int", -1), Attr("concat_dimension", "int", -1), Attr("split_count", "int")),
-    _all_to_all_type, Exchange(_moving_all, _all_to_all),
+    _all_to_all_type, Exchange(_moving_all, _all_to_all, _all_to_all_by),
     "replica_groups = [], split_dimension = 0, concat_dimension = 0, split_count = 1")  # fmt: skip
 collective_permute: Op = _collective(
     "collective_permute", "Sent from source to target; zeros where nothing arrives.",

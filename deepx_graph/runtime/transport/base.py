@@ -14,12 +14,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from deepx_graph.errors import Diagnostic, RunError
-from deepx_graph.ir import Function, Node
-from deepx_graph.ir.collective import Devices, Grid, nothing
+from deepx_graph.ir import Node
+from deepx_graph.ir.collective import Devices, Grid, GroupNetwork, nothing
 from deepx_graph.literal import Array
 from deepx_graph.runtime.devices import Running, Stop, operands_of, value_at
 
@@ -50,6 +51,24 @@ class Meeting:
         return f"{self.node.op.name}{here} (run {self.key.run}, step {self.key.step}, meeting {self.key.ordinal})"
 
 
+class _Place:
+    """A collective of the program as this device sees it: what it is, and who meets there."""
+
+    def __init__(self, said: tuple[Any, ...], group: Devices) -> None:
+        self.said, self.group = said, group
+        self._types: list[tuple[Any, Any]] = []
+        self._digest = 0
+
+    def digest(self, arrays: Sequence[Array]) -> int:
+        """Of what devices must agree on; computed again only where arrays have other types than the last ones."""
+        types = [(a.shape, a.dtype) for a in arrays]
+        if types != self._types:
+            said = repr((*self.said, [(shape, str(dtype)) for shape, dtype in types]))
+            self._digest = int.from_bytes(hashlib.blake2b(said.encode(), digest_size=8).digest(), "little")
+            self._types = types
+        return self._digest
+
+
 class Transport(Protocol):
     """What runs a program on the device that this process is."""
 
@@ -70,6 +89,7 @@ class ProcessTransport(Transport):
         self.grid, self.device, self.deterministic, self.patience = grid, device, deterministic, patience
         self.attempt, self.step = attempt, 0
         self._met: Counter[Devices] = Counter()
+        self._places: WeakKeyDictionary[Node, _Place] = WeakKeyDictionary()
 
     def run(self, running: Running) -> list[Any]:
         """The results of this device. Raises RunError where devices do not meet."""
@@ -91,27 +111,40 @@ class ProcessTransport(Transport):
     def exchanged(self, meeting: Meeting, arrays: Sequence[Array]) -> list[Sequence[Array]]:
         """What every member of a group brings to a meeting, in the order of the group. Raises RunError where they do not agree."""
 
-    def combined(self, meeting: Meeting, arrays: Sequence[Array], body: Function) -> list[Array] | None:
-        """What the members bring, combined by `body`, by the network itself in new arrays; None where it cannot."""
+    def network(self, meeting: Meeting) -> GroupNetwork | None:
+        """What brings a group together by collectives of its own, once all members are there; None where there is no such thing.
+
+        Raises RunError where they do not agree.
+        """
         return None
+
+    def _place(self, node: Node) -> _Place:
+        """Who meets at a node, found once. Raises ValueError or LookupError as `Exchange.group` does."""
+        found = self._places.get(node)
+        if found is None:
+            assert node.op.exchange is not None
+            group = node.op.exchange.group(self.grid, self.device, *node.attrs)
+            found = self._places[node] = _Place((node.op.name, node.attrs[:1]), group)
+        return found
 
     def _meet(self, stop: Stop) -> Any:
         """The value of the collective at which this device stands."""
         exchange, attrs, values = stop.node.op.exchange, stop.node.attrs, operands_of(stop)
         assert exchange is not None
         try:
-            group = exchange.group(self.grid, self.device, *attrs)
+            place = self._place(stop.node)
+            group = place.group
             if not group:
                 return value_at(stop, nothing(values))
             if len(group) == 1:
                 return value_at(stop, exchange.combine(self.grid, group, [values], *attrs)[0])
             self._met[group] += 1
             arrays = [np.asarray(v, order="C") for v in values]  # of rank 0 as they are
-            meeting = Meeting(MeetingKey(self.attempt, self.step, self._met[group]), group, stop.node, _digest(stop.node, arrays))
-            body = exchange.body(*attrs) if exchange.body and not self.deterministic else None
-            results = None if body is None else self.combined(meeting, arrays, body)
-            if results is not None:
-                return value_at(stop, results, fresh=True)
+            meeting = Meeting(MeetingKey(self.attempt, self.step, self._met[group]), group, stop.node, place.digest(arrays))
+            if exchange.network is not None and (network := self.network(meeting)) is not None:
+                results = exchange.network(network, arrays, *attrs)
+                if results is not None:
+                    return value_at(stop, results, fresh=True)
             rows = self.exchanged(meeting, arrays)
             return value_at(stop, exchange.combine(self.grid, group, rows, *attrs)[group.index(self.device)])
         except (ValueError, LookupError) as e:
@@ -130,8 +163,3 @@ def late(meeting: Meeting, device: int, patience: float, others: Mapping[int, st
     message = f"device {device} has waited {patience:g} s in {meeting.node.op.name} (meeting {meeting.key.ordinal})"
     hint = "another device has failed, or takes long: --timeout allows more"
     return RunError(Diagnostic(message, meeting.node.span, notes=notes, hint=hint))
-
-
-def _digest(node: Node, arrays: Sequence[Array]) -> int:
-    said = (node.op.name, node.attrs[:1], [(a.shape, str(a.dtype)) for a in arrays])
-    return int.from_bytes(hashlib.blake2b(repr(said).encode(), digest_size=8).digest(), "little")

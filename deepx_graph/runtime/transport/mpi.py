@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ import numpy as np
 from deepx_graph import ops
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Function
-from deepx_graph.ir.collective import Devices, Grid
+from deepx_graph.ir.collective import Devices, Grid, GroupNetwork
 from deepx_graph.literal import Array
+from deepx_graph.runtime.memory.pool import RESULTS
 from deepx_graph.runtime.transport.base import PATIENCE, Meeting, ProcessTransport, apart, late
 
 _SPINS = 2000
@@ -80,24 +82,14 @@ class MpiTransport(ProcessTransport):
 
     def exchanged(self, meeting: Meeting, arrays: Sequence[Array]) -> list[Sequence[Array]]:
         """As in `ProcessTransport`: all gathered, as bytes, since MPI does not know all element types."""
-        comm = self._agreed(meeting)
-        each = []
-        for array in arrays:
-            received = np.empty((len(meeting.group), array.nbytes), np.uint8)
-            self._wait(comm.Iallgather(array.reshape(-1).view(np.uint8), received), meeting)
-            each.append([row.view(array.dtype).reshape(array.shape) for row in received])
+        network = self.network(meeting)
+        each = [network.all_gather(a) for a in arrays]
         return [[parts[k] for parts in each] for k in range(len(meeting.group))]
 
-    def combined(self, meeting: Meeting, arrays: Sequence[Array], body: Function) -> list[Array] | None:
-        """As in `ProcessTransport`: MPI's own all-reduce, where the body is one operation that it has."""
-        native = self._native(body.reducer, arrays)
-        if native is None:
-            return None
-        comm = self._agreed(meeting)
-        totals = [np.empty_like(a) for a in arrays]
-        for array, total in zip(arrays, totals, strict=True):
-            self._wait(comm.Iallreduce(array, total, op=native), meeting)
-        return totals
+    def network(self, meeting: Meeting) -> MpiGroup:
+        """As in `ProcessTransport`. Once all are there, collectives that block are fast and cannot wait for ever: a process that
+        dies in one ends the others, too."""
+        return MpiGroup(self._agreed(meeting), len(meeting.group), None if self.deterministic else self._native)
 
     def _agreed(self, meeting: Meeting) -> Any:
         """The communicator of the group, once all members have come to the same place. Raises RunError where they have not."""
@@ -158,15 +150,53 @@ class MpiTransport(ProcessTransport):
         return known
 
 
-def _native() -> Callable[[Any, Sequence[Array]], Any]:
-    """Which of MPI's own reductions is an op on such arrays; None where none is the same to the bit, up to the order of sums."""
+@dataclass(frozen=True)
+class MpiGroup(GroupNetwork):
+    """The members of a communicator. `native` gives MPI's reduction for an op and an element type; without it MPI adds nothing."""
+
+    comm: Any
+    size: int
+    native: Callable[[Any, np.dtype[Any]], Any] | None
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Memory for a result: used ones again, as a page that is touched for the first time costs more than what is sent."""
+        return RESULTS.empty(shape, dtype)
+
+    def all_reduce(self, array: Array, body: Function) -> Array | None:
+        """MPI's own, where the body is one operation that it has."""
+        native = None if self.native is None else self.native(body.reducer, array.dtype)
+        if native is None:
+            return None
+        total = self.empty(array.shape, array.dtype)
+        self.comm.Allreduce(array, total, op=native)
+        return total
+
+    def all_gather(self, array: Array) -> Array:
+        """As bytes, since MPI does not know all element types."""
+        received = self.empty((self.size, *array.shape), array.dtype)
+        self.comm.Allgather(_bytes(array), _bytes(received))
+        return received
+
+    def all_to_all(self, parts: Array) -> Array:
+        """As bytes."""
+        received = self.empty(parts.shape, parts.dtype)
+        self.comm.Alltoall(_bytes(parts), _bytes(received))
+        return received
+
+
+def _bytes(array: Array) -> Array:
+    return array.reshape(-1).view(np.uint8)
+
+
+def _native() -> Callable[[Any, np.dtype[Any]], Any]:
+    """Which of MPI's own reductions is an op on such elements; None where none is the same to the bit, up to the order of sums."""
     MPI = _mpi()  # noqa: N806
     of_numbers = {ops.add: MPI.SUM, ops.multiply: MPI.PROD}
     of_integers = {**of_numbers, ops.maximum: MPI.MAX, ops.minimum: MPI.MIN}
 
-    def found(op: Any, arrays: Sequence[Array]) -> Any:
-        if all(a.dtype.kind in "iu" and a.dtype.isbuiltin == 1 for a in arrays):
+    def found(op: Any, dtype: np.dtype[Any]) -> Any:
+        if dtype.kind in "iu" and dtype.isbuiltin == 1:
             return of_integers.get(op)
-        return of_numbers.get(op) if all(a.dtype in (np.float32, np.float64) for a in arrays) else None
+        return of_numbers.get(op) if dtype in (np.float32, np.float64) else None
 
     return found

@@ -97,8 +97,10 @@ def test_a_value_is_made_again_only_where_its_operands_can_lie_as_that_needs() -
       %zero = stablehlo.constant dense<0.0> : tensor<f32>
       %r = stablehlo.reshape %x : (tensor<64x16xf32>) -> tensor<32x32xf32>
       %t = stablehlo.transpose %r, dims = [1, 0] : (tensor<32x32xf32>) -> tensor<32x32xf32>
-      %p = stablehlo.pad %t, %zero, low = [7, 0], high = [1, 0], interior = [0, 0] : (tensor<32x32xf32>, tensor<f32>) -> tensor<40x32xf32>
-      %d = stablehlo.dot_general %p, %t, contracting_dims = [1] x [1] : (tensor<40x32xf32>, tensor<32x32xf32>) -> tensor<40x32xf32>
+      %p = stablehlo.pad %t, %zero, low = [7, 0], high = [1, 0], interior = [0, 0]
+        : (tensor<32x32xf32>, tensor<f32>) -> tensor<40x32xf32>
+      %d = stablehlo.dot_general %p, %t, contracting_dims = [1] x [1]
+        : (tensor<40x32xf32>, tensor<32x32xf32>) -> tensor<40x32xf32>
       %v = stablehlo.reverse %d, dims = [1] : (tensor<40x32xf32>) -> tensor<40x32xf32>
       %s = stablehlo.slice %v [19:39, 0:32] : (tensor<40x32xf32>) -> tensor<20x32xf32>
       return %s : tensor<20x32xf32>

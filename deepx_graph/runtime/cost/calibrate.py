@@ -21,7 +21,7 @@ from deepx_graph.ir.scalar_expr import price
 from deepx_graph.ops import add, dot_general, exponential, multiply, negate, reverse
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.cost.file import using
-from deepx_graph.runtime.cost.model import LEAST, SHIPPED, Constants
+from deepx_graph.runtime.cost.model import LEAST, SHIPPED, Constants, packing_ns
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.kernels.costs import BLOCK_ELEMENTS
 from deepx_graph.runtime.kernels.execute import Kernel
@@ -197,7 +197,11 @@ def _products() -> dict[str, float]:
     call, every = _product(4), _product(512)
     with limited(1):
         one = _product(512)
-    return {"product_call_ns": call, "product_gflops": 2 * 512**3 / (one - call), "product_all_gflops": 2 * 512**3 / (every - call)}
+    nbytes = 3 * 4 * 512**2
+    here = replace(SHIPPED, cache_gbs=_bandwidth(nbytes, 1))
+    alone, shared = (2 * 512**3 / (ns - call - packing_ns(here, nbytes, threads))
+                     for ns, threads in ((one, 1), (every, available_cores())))
+    return {"product_call_ns": call, "product_gflops": alone, "product_all_gflops": shared}
 
 
 def _product(size: int) -> float:

@@ -219,7 +219,12 @@ def blocks(c: Constants, steps_ns: float, block_count: int, nbytes: int, threads
 def product(c: Constants, flops: int, nbytes: int, itemsize: int, threads: int) -> ForecastParts:
     """A matrix product by BLAS."""
     rate = product_rate(c, threads) * LANE_BYTES / max(LANE_BYTES, itemsize)
-    return ForecastParts(c.product_call_ns, flops / rate, memory_ns(c, nbytes, threads))
+    return ForecastParts(c.product_call_ns, flops / rate + packing_ns(c, nbytes, threads), memory_ns(c, nbytes, threads))
+
+
+def packing_ns(c: Constants, nbytes: float, threads: int = 1) -> float:
+    """To copy the operands of a product into panels and read these again: of so many bytes three times, in cache."""
+    return 3 * nbytes / (c.cache_gbs * threads)
 
 
 def evaluated(c: Constants, flops: int, nbytes: int) -> ForecastParts:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from deepx_graph.runtime.cost.file import constants
-from deepx_graph.runtime.cost.model import chunk_ns, memory_ns
+from deepx_graph.runtime.cost.model import LANE_BYTES, chunk_ns, memory_ns
 from deepx_graph.runtime.native.llvm.builder import DType
 from deepx_graph.runtime.native.llvm.target import this_machine
 
@@ -24,6 +24,12 @@ pages are then read from end to end."""
 
 SUMMED_TERMS, MOST_ALONG = 1024, 1 << 18
 """Of others so many, which keeps rounding small; sums along the lanes have at most so many terms."""
+
+WAYS, WAY_BYTES = 8, 1 << 12
+"""Lines of the first cache that lie a multiple of `WAY_BYTES` apart share a set, which holds `WAYS` of them."""
+
+SHARES_OF_CHUNK = 6
+"""Shares of a product for the work that pays for handing it to a sleeping worker: one that is awake takes the next at once."""
 
 MOST_SHARES, LEAST_LANES = 64, 4
 """The most shares of a product; those along the lanes have at least so many registers."""
@@ -103,11 +109,13 @@ class SmallGemmPlan:
         return self.dtype.itemsize * max(math.prod(a.size for a in axes if a.steps[side]) for side in (LEFT, RIGHT))
 
     def nanoseconds(self, lanes: int) -> float:
-        """About how long one thread takes."""
+        """About how long one thread takes: at the rate of a library's products, as far as its registers are full."""
+        c = constants()
         results = self.work // math.prod(a.size for a in ((self.lane, *self.terms) if self.along else self.terms))
         busy = min(lanes, self.lane.size)
-        arithmetic = self.work / (2 * busy) + results * (2.0 if self.along else 0.5 / busy)
-        return max(arithmetic, memory_ns(constants(), self.operand_bytes, 1))
+        full = lanes * self.dtype.itemsize / LANE_BYTES / busy
+        arithmetic = self.work * 2 * full / c.product_gflops + results * (2.0 if self.along else 0.5 / busy)
+        return max(arithmetic, memory_ns(c, self.operand_bytes, 1))
 
 
 # --- which loops
@@ -154,7 +162,8 @@ def _arranged(dtype: DType, batch: Sequence[GemmAxis], free: Sequence[Sequence[G
     for wide, side in found or along_result:
         readers = max((a.size for a in free[LEFT + RIGHT - side]), default=1)
         bytes_ = dtype.itemsize * math.prod(a.size for a in (wide, *terms))
-        if wide.size >= lanes // 2 and readers >= LEAST_READERS and (not found or bytes_ > LARGE_BYTES) and _has_panels(terms):
+        is_copied = not found or bytes_ > LARGE_BYTES or _is_crowded(terms, side, dtype.itemsize)
+        if wide.size >= lanes // 2 and readers >= LEAST_READERS and is_copied and _has_panels(terms):
             lane, vector, by_panels = wide, side, True
     dense = next((t for t in terms if t.steps[LEFT] == 1 == t.steps[RIGHT]), None)
     along = dense is not None and 2 * lane.size < min(lanes, dense.size)
@@ -165,6 +174,11 @@ def _arranged(dtype: DType, batch: Sequence[GemmAxis], free: Sequence[Sequence[G
     rows = max(other, key=lambda a: a.size, default=_ONE)
     outer = [a for a in (*batch, *free[LEFT], *free[RIGHT]) if a is not lane and a is not rows]
     return SmallGemmPlan(dtype, tuple(outer), rows, lane, tuple(terms), along, vector, by_panels and not along)
+
+
+def _is_crowded(terms: Sequence[GemmAxis], side: int, itemsize: int) -> bool:
+    """Whether terms lie so far apart that they share few sets of the first cache, which does not hold as many of them."""
+    return any(a.size * math.gcd(a.steps[side] * itemsize, WAY_BYTES) > WAYS * WAY_BYTES for a in terms)
 
 
 def _has_panels(terms: Sequence[GemmAxis]) -> bool:
@@ -226,7 +240,7 @@ def _least_rows(plan: SmallGemmPlan) -> int:
 
 
 def _cut(plan: SmallGemmPlan, lanes: int, axis: GemmAxis, unit: int) -> ShareAxis:
-    wanted = min(MOST_SHARES, int(2 * plan.nanoseconds(lanes) / chunk_ns(constants())))
+    wanted = min(MOST_SHARES, int(SHARES_OF_CHUNK * plan.nanoseconds(lanes) / chunk_ns(constants())))
     each = min(axis.size, -(-axis.size // (wanted * unit)) * unit) if wanted > 1 else axis.size
     return ShareAxis(axis, each, -(-axis.size // each))
 

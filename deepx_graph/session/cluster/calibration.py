@@ -231,7 +231,7 @@ def _left(transport: MpiTransport, run: Callable[[], object]) -> float:
     for _ in range(BUSY_SERIES):
         if transport.device == 0:
             alone.append(_median(run))
-        _wait(transport)
+        wait_for_all(transport)
         together.append(max(transport.comm.allgather(_median(run))))
     return float(min(1.0, transport.comm.bcast(min(alone, default=0.0)) / min(together)))
 
@@ -245,7 +245,7 @@ def _median(run: Callable[[], object]) -> float:
     return statistics.median(found[1:])
 
 
-def _wait(transport: MpiTransport) -> None:
+def wait_for_all(transport: MpiTransport) -> None:
     """For all processes, asleep: MPI's own waiting keeps a core busy."""
     request = transport.comm.Ibarrier()
     while not request.Test():

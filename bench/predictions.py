@@ -20,6 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+import numpy as np
+
 import deepx_graph as dx
 from bench.race.program import programs
 from bench.race.store import stored_text
@@ -99,7 +101,7 @@ class PlannedProgram:
 
     name: str
     module: dx.Module
-    arrays: Sequence[object]
+    arrays: Sequence[np.ndarray]
     plans: Mapping[str, str]
 
     def cases(self) -> Iterator[RankCase]:

@@ -7,6 +7,7 @@ result in place. It takes a range of columns, too, so that a chunk need not have
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -86,9 +87,14 @@ def _small(function: Function, parts: WithEpilogue, multiply: small.WithRows, th
     table: tuple[Word, ...] = (*joined.sources, joined.result, FunctionAddress(then.address), joined.table)
     kernel = PreparedKernel(joined.params, [ArrayType(node.type.dtype.np, node.type.shape)],
                             [PreparedStep(multiply.address, table, multiply.threads)], constants=joined.constants, scratch_bytes=0,
-                            predicted=parts_alone(node, multiply.threads), kept=(multiply, then))
+                            predicted=_predicted(node, multiply.threads, then), kept=(multiply, then))
     kernel.lowering = FusedGemm.lowering
     return kernel
+
+
+def _predicted(node: Node, threads: int, then: EpilogueKernel) -> cost.ForecastParts:
+    parts = parts_alone(node, threads)
+    return replace(parts, arithmetic=parts.arithmetic + then.nanoseconds / threads)
 
 
 class FusedGemm(MachineKernel):
@@ -125,7 +131,7 @@ class FusedGemm(MachineKernel):
 
     def predicted(self) -> cost.ForecastParts:
         """How long a call takes by the cost model; the epilogue is done while it is in cache."""
-        return parts_alone(self._node, self._threads)
+        return _predicted(self._node, self._threads, self._then)
 
     @cached_property
     def code(self) -> MachineCode | None:

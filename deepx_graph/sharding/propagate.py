@@ -122,8 +122,10 @@ class _Propagation:
         self.steps = [*self._steps()]
 
     def _steps(self) -> Iterator[_Step]:
-        """The nodes of the function, and at the end what its results are."""
+        """What the results of the function are, first as in Shardy, and its nodes."""
         function = self.function
+        for k, t in self.results.items():
+            yield _Step(RuledNode(t.node, _alike(function.results[k])), [self.tensors.get(self.flow.of(t.node)), t])
         returned = Counter(function.results)
         for node in function.nodes:
             if node.op in CARRIERS or (rule := factor_rule(node)) is None:
@@ -133,8 +135,6 @@ class _Propagation:
                 self.tensors.setdefault(value, _fresh(node, shape))
             tensors = [self._operand(node, i) for i in node.inputs] + [self.tensors.get(v) for v in results]
             yield _Step(RuledNode.of(node, rule, function.users, returned), tensors)
-        for k, t in self.results.items():
-            yield _Step(RuledNode(t.node, _alike(function.results[k])), [self.tensors.get(self.flow.of(t.node)), t])
 
     def _operand(self, user: Node, operand: Node) -> _Tensor | None:
         found = self.tensors.get(self.flow.of(operand))

@@ -1,9 +1,9 @@
 """Direct convolution as LLVM IR: copying a share's input into scratch memory, tiles of sums, and storing them.
 
 `work(table, counter, scratch)` takes shares from the counter until there are none; before it, `pack` does so with shares of packing
-the weights, unless windows are in the lanes: then the weights are used as they are. The table of `work` holds the addresses of
-input, weights and output, and of what is done with a finished share. Of the three arrays nothing outside is read or written; of
-the scratch memory only what the share has filled counts, the rest is arbitrary and ends in lanes that are not stored.
+the weights. The table of `work` holds the addresses of input, packed weights and output, and of what is done with finished rows.
+Of the three arrays nothing outside is read or written; of the scratch memory only what the share has filled counts, the rest is
+arbitrary and ends in lanes that are not stored.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ def module_text(plan: ConvolutionPlan, *, has_epilogue: bool = False) -> str:
     """The IR of a whole convolution."""
     emitter = _Emitter(plan, has_epilogue)
     tiles = emitter.tiles
-    overlaps = plan.method.lanes is Lanes.WINDOWS and plan.in_lanes >= plan.span
-    rest = 0 if overlaps else plan.in_lanes % plan.span
-    functions = [tiles.tile("tile", plan.span), emitter.share(), _work("work", "share", plan.shares)]
-    if rest:
+    packing = WeightPacking(plan, tiles.declarations)
+    functions = [tiles.tile("tile", plan.panel), emitter.share(), _work("work", "share", plan.shares),
+                 packing.share(), _work("pack", "packed", pack_shares(plan))]
+    if rest := plan.features % plan.panel:
         functions.append(tiles.tile("edge", rest))
-    if plan.method.lanes is not Lanes.WINDOWS:
-        functions += [WeightPacking(plan, tiles.declarations).share(), _work("pack", "packed", pack_shares(plan)),
-                      iteration_text("transpose", plan.width, plan.problem.dtype, tiles.declarations)]
+    if tiles.stores_transposed or packing.is_transposed:
+        functions.append(iteration_text("transpose", plan.width, plan.problem.dtype, tiles.declarations))
     return "\n".join([*functions, *tiles.declarations, ""])
 
 
@@ -86,10 +85,16 @@ class _Emitter:
         y = moved(t, y, self.dtype.itemsize, ((image, p.y[0]), (group, p.y[1]),
                                               *((s, a.y) for s, a in zip(starts, p.axes, strict=True))))
         self._unless_there(t, number, lambda: Packing(plan, t).write(x, "%scratch", starts, counts))
-        self._tiles(t, part, counts, ("%scratch", w, y))
-        if self.has_epilogue:
-            self._epilogue(t, {IMAGES: (image, "1"), FEATURES: self._features(t, group, part)} | dict(enumerate(
-                zip(starts, counts, strict=True))))
+        low, panels = part_of_range(t, part, plan.parts, plan.panels)
+
+        def finish(low: str, panels: str) -> None:
+            if self.has_epilogue:
+                self._epilogue(t, {IMAGES: (image, "1"), FEATURES: self._features(t, group, low, panels)} | dict(enumerate(
+                    zip(starts, counts, strict=True))))
+
+        self._panels(t, (low, panels), counts, ("%scratch", w, y), finish if plan.has_panel_rows else lambda *_: None)
+        if not plan.has_panel_rows:
+            finish(low, panels)
         head = "define internal void @share(ptr noalias %table, i64 %number, ptr noalias %scratch, ptr noalias %block) nounwind {"
         return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
 
@@ -107,24 +112,17 @@ class _Emitter:
 
     # --- the epilogue
 
-    def _features(self, t: IRBuilder, group: str, part: str) -> tuple[str, str]:
-        """The first output feature of a share, and how many there are."""
+    def _features(self, t: IRBuilder, group: str, low: str, panels: str) -> tuple[str, str]:
+        """The first output feature of so many panels from one on, and how many there are."""
         p, plan = self.problem, self.plan
         if self.method.lanes is Lanes.GROUPS:
             return "0", str(p.groups * p.outputs)
-        first = t.let(f"mul i64 {group}, {p.outputs}")
-        if plan.parts == 1:
-            return first, str(p.outputs)
-        if self.method.lanes is Lanes.WINDOWS:
-            low, count = part_of_range(t, part, plan.parts, p.outputs)
-            return t.let(f"add i64 {first}, {low}"), count
-        low, panels = part_of_range(t, part, plan.parts, plan.panels)
-        begin = t.let(f"mul i64 {low}, {plan.span}")
-        most, whole = t.let(f"sub i64 {p.outputs}, {begin}"), t.let(f"mul i64 {panels}, {plan.span}")
-        return t.let(f"add i64 {first}, {begin}"), least(t, most, whole)
+        begin = t.let(f"mul i64 {low}, {plan.panel}")
+        most, whole = t.let(f"sub i64 {p.outputs}, {begin}"), t.let(f"mul i64 {panels}, {plan.panel}")
+        return t.let(f"add i64 {t.let(f'mul i64 {group}, {p.outputs}')}, {begin}"), least(t, most, whole)
 
     def _epilogue(self, t: IRBuilder, share: dict[int, tuple[str, str]]) -> None:
-        """Runs the epilogue over the rows of the share, whose results are still in a cache."""
+        """Runs the epilogue over rows whose results are still in a cache."""
         epilogue, table = self._slot(t, EPILOGUE), self._slot(t, EPILOGUE_TABLE)
         cut, row = self.plan.extents[: self.plan.apart], self.plan.extents[self.plan.apart :]
         left, right = "0", str(math.prod(e.size for e in row))
@@ -147,29 +145,25 @@ class _Emitter:
         at = t.let(f"getelementptr ptr, ptr %table, i64 {slot}")
         return t.let(f"load ptr, ptr {at}")
 
-    def _tiles(self, t: IRBuilder, part: str, counts: Sequence[str], pointers: tuple[str, str, str]) -> None:
+    def _panels(self, t: IRBuilder, part: tuple[str, str], counts: Sequence[str], pointers: tuple[str, str, str],
+                finish: Callable[[str, str], None]) -> None:
+        """The tiles of each panel, from one on so many."""
         plan, p = self.plan, self.problem
-        if self.method.lanes is Lanes.WINDOWS:
-            first, outputs = part_of_range(t, part, plan.parts, p.outputs)
-            walks = self.tiles.row_walks(counts, outputs)
-            pointers = tuple(moved(t, pointer, self.dtype.itemsize, ((first, step),))  # type: ignore[assignment]
-                             for pointer, step in zip(pointers, walks[0].steps, strict=True))
-            walks.append(Walk(counts[-1], plan.span, (1, 0, p.axes[-1].y)))
-            self._interpret(t, walks, pointers, "@edge" if p.axes[-1].count < plan.span else "@tile")
-            return
         walks = self.tiles.row_walks(counts)
+        if self.method.lanes is Lanes.WINDOWS:
+            walks.append(Walk(counts[-1], plan.span, (1, 0, p.axes[-1].y), self.tiles.tile_step))
         x_step, y_step = (plan.span, p.y[1]) if self.method.lanes is Lanes.GROUPS else (0, p.y[2])
-        low, high = part_of_range(t, part, plan.parts, plan.panels)
-        end = t.let(f"add i64 {low}, {high}")
+        edge = "@edge" if plan.features % plan.panel else "@tile"
 
         def panel(k: str) -> None:
             at = tuple(moved(t, pointer, self.dtype.itemsize, ((k, step),)) for pointer, step in
-                          zip(pointers, (x_step, self.tiles.weights.panel, plan.span * y_step), strict=True))
+                          zip(pointers, (x_step, self.tiles.weights.panel, plan.panel * y_step), strict=True))
             last = t.let(f"icmp eq i64 {k}, {plan.panels - 1}")
-            edge = "@edge" if plan.in_lanes % plan.span else "@tile"
             self._interpret(t, walks, at, t.let(f"select i1 {last}, ptr {edge}, ptr @tile"))  # type: ignore[arg-type]
+            finish(k, "1")
 
-        t.rows(low, end, panel)
+        low, count = part
+        t.rows(low, t.let(f"add i64 {low}, {count}"), panel)
 
     def _interpret(self, t: IRBuilder, walks: Sequence[Walk], pointers: tuple[str, str, str], function: str) -> None:
         """Calls the function for every tile of the walks."""
@@ -184,8 +178,10 @@ class _Emitter:
         def one(k: str) -> None:
             own = t.let(f"mul i64 {k}, {walk.tile}")
             start = greatest(t, least(t, own, room), "0")
-            at = tuple(moved(t, pointer, self.dtype.itemsize, ((start, step),))
-                          for pointer, step in zip(pointers, walk.steps, strict=True))
-            self._interpret(t, inner, at, function)  # type: ignore[arg-type]
+            at = [moved(t, pointer, self.dtype.itemsize, ((start, step),)) for pointer, step in
+                  zip(pointers, walk.steps, strict=True)]
+            if walk.packed:
+                at[X] = moved(t, pointers[X], self.dtype.itemsize, ((k, walk.packed),))
+            self._interpret(t, inner, (at[X], at[W], at[Y]), function)
 
         t.rows("0", tiles, one)

@@ -27,7 +27,7 @@ from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import RESULTS, room
 from deepx_graph.runtime.native.convolution.emit import EPILOGUE, SLOTS, module_text
 from deepx_graph.runtime.native.convolution.pack import pack_shares, packed_size
-from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, Lanes, plan, scratch_bytes
+from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, plan, scratch_bytes
 from deepx_graph.runtime.native.convolution.problem import problems_of
 from deepx_graph.runtime.native.gemm import microkernel
 from deepx_graph.runtime.native.llvm import machine_code
@@ -107,19 +107,15 @@ class _Part:
 
     def __init__(self, found: PartialPlan, kernel: ConvolutionKernel, weights: Node, function: Function) -> None:
         plan, self.size = found.plan, found.plan.problem.dtype.itemsize
-        names = ["work"] if plan.method.lanes is Lanes.WINDOWS else ["work", "pack"]
-        at = machine_code.functions(module_text(plan, has_epilogue=kernel.then is not None), names, kernel)
-        self.address, self.pack = at["work"], at.get("pack")
+        at = machine_code.functions(module_text(plan, has_epilogue=kernel.then is not None), ["work", "pack"], kernel)
+        self.address, self.pack = at["work"], at["pack"]
         self.work = SHARED(self.address)
         self.w, self.y = self.size * found.w, self.size * found.y
         """Where weights and results begin, in bytes."""
         self.threads = min(kernel.threads, plan.shares)
         self.pack_threads = min(kernel.threads, pack_shares(plan))
         self.packed_bytes = packed_size(plan) * self.size
-        packer = WeightPacker(plan, SHARED(self.pack) if self.pack else None, kernel.threads, self.w)
-        self.weights = _Source(function, weights, packer)
-        self.start = 0 if self.pack else self.w
-        """Where weights that are used as they are begin."""
+        self.weights = _Source(function, weights, WeightPacker(plan, SHARED(self.pack), kernel.threads, self.w))
 
 
 class ConvolutionKernel(MachineKernel):
@@ -172,8 +168,8 @@ class ConvolutionKernel(MachineKernel):
         for k, part in enumerate(self._parts):
             base, number = (Base.CONSTANT, k + (self._x.param is None)) if first.param is None else (
                 Base.ELEMENTS, objects.index(first.param))
-            w = Address(base, number, part.start)
-            if part.pack and not part.weights.is_made:
+            w = Address(base, number)
+            if not part.weights.is_made:
                 w = Address(Base.OWN, len(own))
                 own.append(part.packed_bytes)
                 steps.append(PreparedStep(part.pack, (Address(base, number, part.w), w), part.pack_threads))
@@ -193,7 +189,7 @@ class ConvolutionKernel(MachineKernel):
             struct.pack_into(f"{len(arrays)}N", workspace.then, 0, *map(id, arrays))
         for part in self._parts:
             w = part.weights(args)
-            struct.pack_into("3N", workspace.table, 0, x.ctypes.data, w.ctypes.data + part.start, y.ctypes.data + part.y)
+            struct.pack_into("3N", workspace.table, 0, x.ctypes.data, w.ctypes.data, y.ctypes.data + part.y)
             run_shared(part.work, workspace.address, workspace.scratch, ctypes.addressof(workspace.scratches), part.threads)
 
 
@@ -221,15 +217,13 @@ class _Source:
 class WeightPacker:
     """Brings weights, from so many bytes on, into the order in which tiles read them."""
 
-    def __init__(self, plan: ConvolutionPlan, pack: Any, threads: int, start: int = 0) -> None:
+    def __init__(self, plan: ConvolutionPlan, pack: Any, threads: int, start: int) -> None:
         self._pack, self._threads, self._start = pack, min(threads, pack_shares(plan)), start
         self._size, self._dtype = packed_size(plan), plan.problem.dtype
 
     def __call__(self, w: Array) -> Array:
         """An array of the packed weights, on a cache line."""
         w = contiguous(w, self._threads)
-        if self._pack is None:
-            return w
         room = RESULTS.empty((self._size + ALIGNMENT // self._dtype.itemsize,), self._dtype)
         start = -room.ctypes.data % ALIGNMENT // self._dtype.itemsize
         packed = room[start : start + self._size]

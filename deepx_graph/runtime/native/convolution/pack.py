@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deepx_graph.runtime.native.convolution.plan import SIZE, ConvolutionPlan, Lanes, phase_columns, scratch_steps
-from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, branch, greatest, least, memory_type, scalar_type
+from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, below, branch, greatest, least, memory_type, scalar_type
 
 PACKED_SHARE = 1 << 15
 """Weights of a share of packing, at least: some microseconds."""
@@ -27,44 +27,41 @@ SOURCE, TARGET = 0, 1
 class WeightLayout:
     """The order of packed weights: `order` lists the sums' axes outermost first, -1 the input features; `steps` their elements.
 
-    `panel` is the step from one panel of lanes to the next, `group` that of a group, `output` that of an output feature.
+    `panel` is the step from one panel to the next, `group` that of a group.
     """
 
     order: tuple[int, ...]
     steps: dict[int, int]
     panel: int
-    output: int
     group: int
 
 
 def weights_of(plan: ConvolutionPlan) -> WeightLayout:
-    """How the weights must lie: in panels as wide as a tile; as they are where windows are in the lanes."""
+    """How the weights must lie: in panels of as many features as a tile has."""
     p = plan.problem
     natural = {k: a.w for k, a in enumerate(p.axes)} | {-1: p.w[2]}
     sizes = {k: a.window for k, a in enumerate(p.axes)} | {-1: p.inputs}
     order = tuple(sorted(natural, key=lambda k: (-natural[k], k)))
-    if plan.method.lanes is Lanes.WINDOWS:
-        return WeightLayout(order, natural, 0, p.w[1], p.w[0])
-    steps, step = {}, plan.span
+    steps, step = {}, plan.panel
     for k in reversed(order):
         steps[k] = step
         step *= sizes[k]
-    return WeightLayout(order, steps, step, 0, 0 if plan.method.lanes is Lanes.GROUPS else plan.panels * step)
+    return WeightLayout(order, steps, step, 0 if plan.method.lanes is Lanes.GROUPS else plan.panels * step)
 
 
 def packed_size(plan: ConvolutionPlan) -> int:
     """Elements of packed weights."""
     groups = 1 if plan.method.lanes is Lanes.GROUPS else plan.problem.groups
-    return groups * plan.panels * plan.span * plan.problem.depth
+    return groups * plan.panels * plan.panel * plan.problem.depth
 
 
 def pack_shares(plan: ConvolutionPlan) -> int:
     """How many shares packing has: parts of the sums of panels."""
-    return packed_size(plan) // (plan.span * plan.problem.depth) * _parts(plan)
+    return packed_size(plan) // (plan.panel * plan.problem.depth) * _parts(plan)
 
 
 def _parts(plan: ConvolutionPlan) -> int:
-    return max(1, min(_runs(plan)[0][0], plan.span * plan.problem.depth // PACKED_SHARE))
+    return max(1, min(_runs(plan)[0][0], plan.panel * plan.problem.depth // PACKED_SHARE))
 
 
 def _runs(plan: ConvolutionPlan) -> list[tuple[int, int]]:
@@ -92,9 +89,14 @@ class WeightPacking:
         self.runs = _runs(plan)
         p = plan.problem
         self.length, self.step = (p.groups, p.w[0]) if plan.method.lanes is Lanes.GROUPS else (p.outputs, p.w[1])
-        """Of the axis in the lanes."""
-        self.last = ""
-        """The last lane of the vector at hand that has an element."""
+        """Of the axis that panels are cut from."""
+        self.last = self.lanes = ""
+        """Of the vector at hand: the last lane that has an element, and how many there is room for."""
+
+    @property
+    def is_transposed(self) -> bool:
+        """Whether the elements of a feature are neighbours: squares of them are transposed."""
+        return self.runs[-1][1] == 1
 
     def share(self) -> str:
         """`packed(table, number, scratch, block)`, of which the last two are for others."""
@@ -106,15 +108,17 @@ class WeightPacking:
         high = t.let(f"add i64 {low}, {count}")
         source, target = (t.let(f"load ptr, ptr {t.let(f'getelementptr ptr, ptr %table, i64 {k}')}") for k in (SOURCE, TARGET))
         source = self._at(source, group, plan.problem.w[0] if plan.method.lanes is not Lanes.GROUPS else 0)
-        target = self._at(target, rest, plan.span * plan.problem.depth)
-        first = t.let(f"mul i64 {panel}, {plan.span}")
+        target = self._at(target, rest, plan.panel * plan.problem.depth)
+        first = t.let(f"mul i64 {panel}, {plan.panel}")
 
         def vector(v: str) -> None:
-            begin = least(t, t.let(f"add i64 {first}, {t.let(f'mul i64 {v}, {t.lanes}')}"), str(self.length - 1))
+            at = t.let(f"mul i64 {v}, {t.lanes}")
+            self.lanes = least(t, t.let(f"sub i64 {plan.panel}, {at}"), str(t.lanes))
+            begin = least(t, t.let(f"add i64 {first}, {at}"), str(self.length - 1))
             self.last = t.let(f"sub i64 {self.length - 1}, {begin}")
             self._run(0, self._at(source, begin, self.step), self._at(target, v, t.lanes), low, high)
 
-        t.rows("0", str(plan.method.tile.vectors), vector)
+        t.rows("0", str(-(-plan.panel // t.lanes)), vector)
         head = "define internal void @packed(ptr noalias %table, i64 %number, ptr %scratch, ptr %block) nounwind {"
         return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
 
@@ -125,18 +129,18 @@ class WeightPacking:
     def _run(self, depth: int, source: str, target: str, low: str, high: str) -> None:
         """Packs the elements low..high of a run: a vector of the lanes' elements for each."""
         t, (_, step) = self.t, self.runs[depth]
-        each = self.plan.span * math.prod(size for size, _ in self.runs[depth + 1 :])
+        each = self.plan.panel * math.prod(size for size, _ in self.runs[depth + 1 :])
         if depth < len(self.runs) - 1:
             t.rows(low, high, lambda k: self._run(depth + 1, self._at(source, k, step), self._at(target, k, each), "0",
                                                   str(self.runs[depth + 1][0])))
-        elif step == 1:
+        elif self.is_transposed:
             self._transposed(source, target, low, high)
         else:
             t.rows(low, high, lambda k: self._gathered(self._at(source, k, step), self._at(target, k, each)))
 
     def _transposed(self, source: str, target: str, low: str, high: str) -> None:
         """The elements of each lane are neighbours: a square of them, as wide as the lanes, is transposed at a time."""
-        t, span = self.t, self.plan.span
+        t, span = self.t, self.plan.panel
         count = t.let(f"sub i64 {high}, {low}")
         source, target = self._at(source, low, 1), self._at(target, low, span)
         whole = t.let(f"udiv i64 {count}, {t.lanes}")
@@ -144,7 +148,7 @@ class WeightPacking:
         def square(k: str) -> None:
             start = t.let(f"mul i64 {k}, {t.lanes}")
             t.line(f"call void @transpose(ptr {self._at(source, start, 1)}, i64 {self.step}, i64 {self.last},"
-                   f" ptr {self._at(target, start, span)}, i64 {span}, i64 {t.lanes}, i64 {t.lanes})")
+                   f" ptr {self._at(target, start, span)}, i64 {span}, i64 {self.lanes}, i64 {t.lanes})")
 
         t.rows("0", whole, square)
         t.rows(t.let(f"mul i64 {whole}, {t.lanes}"), count,
@@ -153,7 +157,7 @@ class WeightPacking:
     def _gathered(self, source: str, target: str) -> None:
         """One vector: as it lies where the lanes are neighbours and none is missing, else element by element."""
         t, size = self.t, self.dtype.itemsize
-        if self.step == 1 and self.length % self.plan.span == 0:
+        if self.step == 1 and self.length % self.plan.panel == 0 and self.plan.panel % t.lanes == 0:
             t.store(t.load(source, self.dtype, None), target, None)
             return
         kind = scalar_type(self.dtype)
@@ -163,7 +167,7 @@ class WeightPacking:
             one = t.let(f"load {kind}, ptr {self._at(source, index, self.step)}, align {size}")
             t.line(f"store {kind} {one}, ptr {t.address(target, k, self.dtype)}, align {size}")
 
-        t.rows("0", str(t.lanes), lane)
+        t.rows("0", self.lanes, lane)
 
 
 class Packing:
@@ -199,7 +203,9 @@ class Packing:
 
     def _axis(self, depth: int, source: str, target: str) -> None:
         axis = self.order[depth]
-        if depth == len(self.order) - 1:
+        if self.plan.has_packed_tiles and depth == len(self.order) - 2:
+            self._by_tiles(axis, source, target)
+        elif depth == len(self.order) - 1:
             self._innermost(axis, source, target)
         elif axis < 0:
             self._features(depth, source, target)
@@ -229,6 +235,38 @@ class Packing:
         a, t = self.plan.problem.axes[axis], self.t
         offset = t.let(f"add i64 {self.firsts[axis]}, {e}")
         return offset, t.let(f"icmp ult i64 {offset}, {a.size}")  # a negative one is a huge one
+
+    def _by_tiles(self, axis: int, source: str, target: str) -> None:
+        """The elements of each tile, feature by feature. The last tile begins earlier where it would not be full."""
+        t, p, size = self.t, self.plan.problem, self.plan.tile_windows
+        a, count = p.axes[axis], self.reaches[axis]
+        length, room = least(t, count, str(size)), greatest(t, t.let(f"sub i64 {count}, {size}"), "0")
+        tiles = t.let(f"udiv i64 {t.let(f'add i64 {count}, {size - 1}')}, {size}")
+        masks = [below(t, t.let(f"sub i64 {length}, {v}")) for v in range(0, size, t.lanes)]
+
+        def tile(k: str) -> None:
+            first = t.let(f"add i64 {self.firsts[axis]}, {least(t, t.let(f'mul i64 {k}, {size}'), room)}")
+            into = self._at(target, k, self.steps[axis])
+            if a.x == 1 and not a.rows:
+                start = self._at(source, first, 1)
+                t.rows("0", str(p.inputs), lambda c: vectors(self._at(start, c, p.x[2]), self._at(into, c, size)))
+            else:
+                t.rows("0", length, lambda j: column(t.let(f"add i64 {first}, {j}"), self._at(into, j, 1)))
+
+        def vectors(start: str, into: str) -> None:  # beyond the tile is what is written next
+            for v, mask in enumerate(masks):
+                at, to = (t.address(pointer, str(v * t.lanes), self.dtype) for pointer in (start, into))
+                t.store(t.load(at, self.dtype, mask), to, None)
+
+        def column(index: str, into: str) -> None:
+            start = source
+            if a.rows:
+                index, row = digit(t, index, a.rows[0])
+                start = self._at(start, row, a.rows[1])
+            start = self._at(start, index, a.x)
+            t.rows("0", str(p.inputs), lambda c: self._move(self._at(start, c, p.x[2]), self._at(into, c, size)))
+
+        t.rows("0", tiles, tile)
 
     # --- the innermost axis
 

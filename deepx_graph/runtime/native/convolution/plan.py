@@ -103,7 +103,7 @@ class ConvolutionPlan:
     blocks: tuple[int, ...]
     """How many parts each spatial axis is cut into."""
     parts: int
-    """How many parts the output features of a group are cut into: whole panels where they are in the lanes."""
+    """How many parts the panels of a group are shared among."""
 
     @property
     def shares(self) -> int:
@@ -121,22 +121,48 @@ class ConvolutionPlan:
         return in_lanes(self.problem, self.method.lanes)
 
     @property
+    def tile_windows(self) -> int:
+        """How many windows along the last axis a tile has."""
+        return self.span if self.method.lanes is Lanes.WINDOWS else self.method.box[-1]
+
+    @property
+    def has_packed_tiles(self) -> bool:
+        """Whether windows along the last axis are single elements, next to each other in the input: tiles share none of them."""
+        last = self.problem.axes[-1]
+        return last.is_pointwise and last.x < self.problem.x[2] and self.method.lanes is not Lanes.GROUPS
+
+    @property
+    def features(self) -> int:
+        """The output features of a group, or all groups where they are in the lanes: what panels of weights are cut from."""
+        return self.problem.groups if self.method.lanes is Lanes.GROUPS else self.problem.outputs
+
+    @property
+    def panel(self) -> int:
+        """How many of the features a tile has, and so a panel of packed weights."""
+        return self.method.outputs if self.method.lanes is Lanes.WINDOWS else self.span
+
+    @property
     def panels(self) -> int:
-        """How many tiles the axis in the lanes takes."""
-        return -(-self.in_lanes // self.span)
+        """How many panels the features take."""
+        return -(-self.features // self.panel)
 
     @property
     def most_parts(self) -> int:
         """How many parts there can be."""
-        of = {Lanes.OUTPUTS: self.panels, Lanes.WINDOWS: self.problem.outputs // self.method.outputs, Lanes.GROUPS: 1}
-        return of[self.method.lanes]
+        return 1 if self.method.lanes is Lanes.GROUPS else self.panels
+
+    @property
+    def has_panel_rows(self) -> bool:
+        """Whether the results of a panel are whole rows, which an epilogue that follows it finds in the nearest cache."""
+        p = self.problem
+        return self.method.lanes is not Lanes.GROUPS and any(a.count > 1 and a.y < p.y[2] for a in p.axes)
 
     @property
     def extents(self) -> tuple[Extent, ...]:
         """The output's axes in the order of its memory."""
         p, grouped = self.problem, self.method.lanes is not Lanes.GROUPS and self.problem.groups > 1
         found = [(p.y[0], Extent(IMAGES, p.images, p.images > 1)),
-                 (p.y[2], Extent(FEATURES, p.groups * p.outputs, grouped or self.parts > 1))]
+                 (p.y[2], Extent(FEATURES, p.groups * p.outputs, grouped or self.parts > 1 or self.has_panel_rows))]
         found += ((a.y, Extent(k, a.count, b > 1)) for k, (a, b) in enumerate(zip(p.axes, self.blocks, strict=True)))
         return tuple(extent for _, extent in sorted(found, key=lambda item: -item[0]) if extent.size > 1)
 
@@ -292,9 +318,16 @@ def scratch_steps(plan: ConvolutionPlan) -> dict[int, int]:
     """The element step of each axis of the scratch memory: spatial axes by number, -1 the features (or groups) of an image.
 
     They stand outermost first: as in the input's memory, but for the axis in the lanes, which is innermost. A last axis of windows
-    with a stride is kept as that many rows, one for each remainder, so that the windows' elements are neighbours.
+    with a stride is kept as that many rows, one for each remainder, so that the windows' elements are neighbours. One of single
+    elements is kept by tiles, each of which is read from its begin to its end: the step is from one tile to the next.
     """
     p, lanes = plan.problem, plan.method.lanes
+    if plan.has_packed_tiles:
+        outer = sorted(range(len(p.axes) - 1), key=lambda k: (-p.axes[k].x, k))
+        order = [*outer, len(p.axes) - 1, -1]
+        sizes = [p.axes[k].reach(plan.longest[k]) for k in outer] + [-(-plan.longest[-1] // plan.tile_windows), p.inputs]
+        each = [plan.tile_windows * math.prod(sizes[k + 1 :]) for k in range(-1, len(sizes))]
+        return dict(zip(order, each[1:], strict=True)) | {SIZE: each[0]}
     extents = {k: a.reach(n) for k, (a, n) in enumerate(zip(p.axes, plan.longest, strict=True))}
     extents[-1] = plan.panels * plan.span if lanes is Lanes.GROUPS else p.inputs
     steps = {k: a.x for k, a in enumerate(p.axes)} | {-1: p.x[1] if lanes is Lanes.GROUPS else p.x[2]}

@@ -34,6 +34,8 @@ class SpatialAxis:
     x: int
     w: int
     y: int
+    rows: tuple[int, int] | tuple[()] = ()
+    """Where the input does not run on: how many elements do, and the step from one such row to the next."""
 
     @property
     def is_pointwise(self) -> bool:
@@ -104,32 +106,36 @@ def _problems(node: Node, dtype: DType, x: tuple[int, ...], w: tuple[int, ...], 
     group_step = images * xs[n] if batch_groups > 1 else inputs * xs[f]
     spatial = zip(a("input_spatial_dimensions"), a("kernel_spatial_dimensions"), a("output_spatial_dimensions"),
                   a("window_strides"), a("padding_low"), a("rhs_dilation"), a("window_reversal"), strict=True)
-    axes = [SpatialAxis(x[i], w[k], y[j], stride, low, dilation, bool(is_reversed), xs[i], ws[k], ys[j])
+    found = [SpatialAxis(x[i], w[k], y[j], stride, low, dilation, bool(is_reversed), xs[i], ws[k], ys[j])
             for i, k, j, stride, low, dilation, is_reversed in spatial]
-    classes = [residue_classes(axis, base) for axis, base in zip(axes, a("lhs_dilation"), strict=True)]
+    classes = [residue_classes(axis, base) for axis, base in zip(found, a("lhs_dilation"), strict=True)]
     if math.prod(map(len, classes)) > MOST_CLASSES:
         raise Declined("elements of the input lie too far apart")
 
     def part(each: Sequence[ResidueClass]) -> PartialProblem:
         seen = 1 if any(r.is_zero for r in each) else inputs
+        axes = merged([r.axis for r in each], xs[f] if groups == 1 else 0)
         return PartialProblem(
-            Problem(dtype, images, groups, seen, outputs, merged([r.axis for r in each]), (xs[n], group_step, xs[f]),
+            Problem(dtype, images, groups, seen, outputs, axes, (xs[n], group_step, xs[f]),
                     (outputs * ws[o], ws[o], ws[c]), (ys[yn], outputs * ys[yf], ys[yf])),
             sum(r.w for r in each), sum(r.y for r in each))
 
     return [part(each) for each in itertools.product(*classes)]
 
 
-def merged(axes: Sequence[SpatialAxis]) -> tuple[SpatialAxis, ...]:
-    """The axes with neighbours made one where every result is of the element at its own place and both arrays run on.
+def merged(axes: Sequence[SpatialAxis], features: int) -> tuple[SpatialAxis, ...]:
+    """The axes with neighbours made one where every result is of the element at its own place and both arrays run on; the output
+    alone, where steps of the input's features are larger, as elements are picked when they are copied.
 
     Rows of a few elements are then no longer what tiles and vectors are cut from.
     """
     found: list[SpatialAxis] = []
     for axis in map(_picked, axes):
         last = found[-1] if found else None
-        if last and last.is_pointwise and axis.is_pointwise and (last.x, last.y) == (axis.size * axis.x, axis.size * axis.y):
-            found[-1] = replace(axis, size=last.size * axis.size, count=last.size * axis.size)
+        if last and last.is_pointwise and axis.is_pointwise and last.y == axis.size * axis.y and not last.rows and (
+                last.x == axis.size * axis.x or max(last.x, axis.x) < features):
+            rows = () if last.x == axis.size * axis.x else (axis.size, last.x)
+            found[-1] = replace(axis, size=last.size * axis.size, count=last.size * axis.size, rows=rows)
         else:
             found.append(axis)
     return tuple(found)

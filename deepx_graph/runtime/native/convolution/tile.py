@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from deepx_graph.runtime.native.convolution.pack import weights_of
 from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, Lanes, lane_step, phase_columns, scratch_steps
 from deepx_graph.runtime.native.gemm import microkernel
-from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, TileOperand
+from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, scalar_type
 
 X, W, Y = range(3)
@@ -25,12 +25,14 @@ LONG_SUM, PART = 8192, 1024
 class Walk:
     """An axis of the results gone through in tiles of `tile` elements, the last one overlapping the one before.
 
-    `steps`: elements in scratch memory, packed weights and output from one to the next.
+    `steps`: elements in scratch memory, packed weights and output from one to the next. `packed`: those in scratch memory from one
+    tile to the next, where it is kept by tiles.
     """
 
     count: str
     tile: int
     steps: tuple[int, int, int]
+    packed: int = 0
 
 
 class TileCode:
@@ -40,17 +42,23 @@ class TileCode:
         self.plan, self.problem, self.method = plan, plan.problem, plan.method
         self.dtype = plan.problem.dtype
         self.scratch, self.weights = scratch_steps(plan), weights_of(plan)
+        self.tile_step = self.scratch[len(self.problem.axes) - 1] if plan.has_packed_tiles else 0
         self.declarations: dict[str, None] = {}
 
-    def tile(self, name: str, lanes: int) -> str:
-        """The function of one tile, of which so many lanes are stored: `(scratch, weights, output)`, each at its first element."""
-        t, tile = IRBuilder(self.plan.width), self.method.tile
+    @property
+    def stores_transposed(self) -> bool:
+        """Whether rows of a tile are neighbours in the output, and lanes are not."""
+        return self.method.is_contiguous and lane_step(self.problem, self.method.lanes) != 1
+
+    def tile(self, name: str, features: int) -> str:
+        """The function of one tile of so many features: `(scratch, weights, output)`, each at its first element."""
+        t, width = IRBuilder(self.plan.width), self.plan.width
         t.declarations = self.declarations
-        rows = self._rows()
-        spread = self.method.lanes
-        vector = self.plan.width
-        x = TileOperand(tuple(r[X] for r in rows), 0 if spread is Lanes.OUTPUTS else vector, spread is Lanes.OUTPUTS)
-        w = TileOperand(tuple(r[W] for r in rows), 0 if spread is Lanes.WINDOWS else vector, spread is Lanes.WINDOWS)
+        in_windows, in_outputs = self.method.lanes is Lanes.WINDOWS, self.method.lanes is Lanes.OUTPUTS
+        rows = self._rows(features)
+        lanes, tile = min(self.plan.span, self.plan.in_lanes) if in_windows else features, Tile(len(rows), self.method.tile.vectors)
+        x = TileOperand(tuple(r[X] for r in rows), 0 if in_outputs else width, in_outputs)
+        w = TileOperand(tuple(r[W] for r in rows), 0 if in_windows else width, in_windows)
         loops, steps, start = self._sums()
         first = t.address("%x", str(start), self.dtype)
         outer, inner = self._in_parts(loops, len(steps))
@@ -58,31 +66,30 @@ class TileCode:
         def part(pointers: tuple[str, str]) -> microkernel.Tiles:
             return microkernel.accumulate(t, self.dtype, tile, (x, w), pointers, inner, steps)
 
-        sums = self._in_memory(t, outer, (first, "%w"), part) if outer else part((first, "%w"))
-        if lane_step(self.problem, self.method.lanes) != 1:
-            (self._store_transposed if self.method.is_contiguous else self._store_scattered)(t, sums, rows, lanes)
-        else:
+        sums = self._in_memory(t, tile, outer, (first, "%w"), part) if outer else part((first, "%w"))
+        if lane_step(self.problem, self.method.lanes) == 1:
             self._store(t, sums, rows, lanes)
+        else:
+            (self._store_transposed if self.stores_transposed else self._store_scattered)(t, sums, rows, lanes)
         head = f"define internal void @{name}(ptr noalias %x, ptr noalias %w, ptr noalias %y) nounwind \"stackrealign\" {{"
         return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
 
-    def _rows(self) -> list[tuple[int, int, int]]:
+    def _rows(self, features: int) -> list[tuple[int, int, int]]:
         """The offset of each row of a tile in scratch memory, weights and output."""
-        rows = [(0, 0, 0)]
-        for walk in self.row_walks([str(a.count) for a in self.problem.axes]):
+        rows, walks = [(0, 0, 0)], self.row_walks([str(a.count) for a in self.problem.axes])
+        if self.method.lanes is Lanes.WINDOWS:
+            walks.insert(0, Walk(str(features), features, (0, 1, self.problem.y[2])))
+        for walk in walks:
             rows = [tuple(a + k * s for a, s in zip(row, walk.steps, strict=True))  # type: ignore[misc]
                     for row in rows for k in range(walk.tile)]
         return rows
 
-    def row_walks(self, counts: Sequence[str], outputs: str = "") -> list[Walk]:
-        """The axes along the rows of tiles, outermost first; `counts` are the windows of the block along each axis, `outputs` the
-        features of the share."""
-        p, m, walks = self.problem, self.method, []
-        if m.lanes is Lanes.WINDOWS:
-            walks.append(Walk(outputs or str(p.outputs), m.outputs, (0, self.weights.output, p.y[2])))
-        for k, a in enumerate(p.axes):
-            if m.lanes is not Lanes.WINDOWS or k < len(p.axes) - 1:
-                walks.append(Walk(counts[k], m.box[k], (a.stride * self.scratch[k], 0, a.y)))
+    def row_walks(self, counts: Sequence[str]) -> list[Walk]:
+        """The axes along the rows of tiles of one panel, outermost first; `counts` are the windows of the block along each axis."""
+        axes = self.problem.axes[:-1] if self.method.lanes is Lanes.WINDOWS else self.problem.axes
+        walks = [Walk(counts[k], self.method.box[k], (a.stride * self.scratch[k], 0, a.y)) for k, a in enumerate(axes)]
+        if self.tile_step and len(axes) == len(self.problem.axes):
+            walks[-1] = Walk(counts[-1], self.method.box[-1], (1, 0, axes[-1].y), self.tile_step)
         return walks
 
     def _sums(self) -> tuple[list[PointerLoop], list[tuple[int, int]], int]:
@@ -119,10 +126,9 @@ class TileCode:
                 return [*outer, PointerLoop(str(count // own), (first, second))], inner
         return [], inner
 
-    def _in_memory(self, t: IRBuilder, loops: Sequence[PointerLoop], pointers: tuple[str, str],
+    def _in_memory(self, t: IRBuilder, tile: Tile, loops: Sequence[PointerLoop], pointers: tuple[str, str],
                    part: Callable[[tuple[str, str]], microkernel.Tiles]) -> microkernel.Tiles:
         """The totals of the parts that loops go through."""
-        tile = self.method.tile
         totals = t.let(f"alloca [{tile.rows * tile.vectors} x {t.vector(self.dtype)}], align 64")
         addresses = [[t.address(totals, str((r * tile.vectors + v) * t.lanes), self.dtype) for v in range(tile.vectors)]
                   for r in range(tile.rows)]

@@ -12,8 +12,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from deepx_graph.runtime.native.convolution.pack import Packing, WeightPacking, digit, pack_shares, part_of_range
-from deepx_graph.runtime.native.convolution.plan import FEATURES, IMAGES, ConvolutionPlan, Lanes
-from deepx_graph.runtime.native.convolution.tile import TileCode, W, Walk, X, Y, moved
+from deepx_graph.runtime.native.convolution.plan import FEATURES, IMAGES, ConvolutionPlan, Lanes, offsets_of, offsets_start
+from deepx_graph.runtime.native.convolution.tile import Pointers, TileCode, W, Walk, X, Y, moved
 from deepx_graph.runtime.native.gemm.microkernel import iteration_text
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, greatest, least
 
@@ -30,7 +30,7 @@ def module_text(plan: ConvolutionPlan, *, has_epilogue: bool = False) -> str:
                  packing.share(), _work("pack", "packed", pack_shares(plan))]
     if rest := plan.features % plan.panel:
         functions.append(tiles.tile("edge", rest))
-    if tiles.stores_transposed or packing.is_transposed:
+    if plan.stores_transposed or packing.is_transposed:
         functions.append(iteration_text("transpose", plan.width, plan.problem.dtype, tiles.declarations))
     return "\n".join([*functions, *tiles.declarations, ""])
 
@@ -84,7 +84,14 @@ class _Emitter:
         w = moved(t, w, self.dtype.itemsize, ((group, self.tiles.weights.group),))
         y = moved(t, y, self.dtype.itemsize, ((image, p.y[0]), (group, p.y[1]),
                                               *((s, a.y) for s, a in zip(starts, p.axes, strict=True))))
-        self._unless_there(t, number, lambda: Packing(plan, t).write(x, "%scratch", starts, counts))
+        table = t.let(f"getelementptr i8, ptr %scratch, i64 {offsets_start(plan)}")
+
+        def write() -> None:
+            Packing(plan, t).write(x, "%scratch", starts, counts)
+            if offsets_of(plan):
+                self._list_windows(t, table, counts)
+
+        self._unless_there(t, number, write)
         low, panels = part_of_range(t, part, plan.parts, plan.panels)
 
         def finish(low: str, panels: str) -> None:
@@ -92,7 +99,8 @@ class _Emitter:
                 self._epilogue(t, {IMAGES: (image, "1"), FEATURES: self._features(t, group, low, panels)} | dict(enumerate(
                     zip(starts, counts, strict=True))))
 
-        self._panels(t, (low, panels), counts, ("%scratch", w, y), finish if plan.has_panel_rows else lambda *_: None)
+        self._panels(t, (low, panels), counts, ("%scratch", w, y, table),
+                     finish if plan.has_panel_rows else lambda *_: None)
         if not plan.has_panel_rows:
             finish(low, panels)
         head = "define internal void @share(ptr noalias %table, i64 %number, ptr noalias %scratch, ptr noalias %block) nounwind {"
@@ -109,6 +117,27 @@ class _Emitter:
             write()
 
         branch(t, t.let(f"icmp ne i64 {t.let('load i64, ptr %block')}, {number}"), fill)
+
+    def _list_windows(self, t: IRBuilder, table: str, counts: Sequence[str]) -> None:
+        """Writes where the windows of a block are: the offsets of all in scratch memory, then those in the output."""
+        axes, room = self.problem.axes, offsets_of(self.plan) // 2
+
+        def over(depth: int, number: str, x: str, y: str) -> None:
+            if depth == len(axes):
+                for k, offset in enumerate((x, y)):
+                    at = t.let(f"getelementptr i64, ptr {table}, i64 {t.let(f'add i64 {number}, {k * room}')}")
+                    t.line(f"store i64 {offset}, ptr {at}")
+                return
+            a = axes[depth]
+
+            def one(i: str) -> None:
+                steps = (1, a.stride * self.tiles.scratch[depth], a.y)
+                before = (t.let(f"mul i64 {number}, {counts[depth]}"), x, y)
+                over(depth + 1, *(t.let(f"add i64 {b}, {t.let(f'mul i64 {i}, {s}')}") for b, s in zip(before, steps, strict=True)))
+
+            t.rows("0", counts[depth], one)
+
+        over(0, "0", "0", "0")
 
     # --- the epilogue
 
@@ -145,30 +174,36 @@ class _Emitter:
         at = t.let(f"getelementptr ptr, ptr %table, i64 {slot}")
         return t.let(f"load ptr, ptr {at}")
 
-    def _panels(self, t: IRBuilder, part: tuple[str, str], counts: Sequence[str], pointers: tuple[str, str, str],
+    def _panels(self, t: IRBuilder, part: tuple[str, str], counts: Sequence[str], pointers: Pointers,
                 finish: Callable[[str, str], None]) -> None:
         """The tiles of each panel, from one on so many."""
         plan, p = self.plan, self.problem
-        walks = self.tiles.row_walks(counts)
-        if self.method.lanes is Lanes.WINDOWS:
-            walks.append(Walk(counts[-1], plan.span, (1, 0, p.axes[-1].y), self.tiles.tile_step))
+        windows = counts[0]
+        for count in counts[1:] if self.method.lanes is not Lanes.WINDOWS else ():
+            windows = t.let(f"mul i64 {windows}, {count}")
+        walks = self.tiles.walks(counts if self.method.lanes is Lanes.WINDOWS else (windows,))
         x_step, y_step = (plan.span, p.y[1]) if self.method.lanes is Lanes.GROUPS else (0, p.y[2])
         edge = "@edge" if plan.features % plan.panel else "@tile"
 
         def panel(k: str) -> None:
-            at = tuple(moved(t, pointer, self.dtype.itemsize, ((k, step),)) for pointer, step in
-                          zip(pointers, (x_step, self.tiles.weights.panel, plan.panel * y_step), strict=True))
+            steps = (x_step, self.tiles.weights.panel, plan.panel * y_step, 0)
             last = t.let(f"icmp eq i64 {k}, {plan.panels - 1}")
-            self._interpret(t, walks, at, t.let(f"select i1 {last}, ptr {edge}, ptr @tile"))  # type: ignore[arg-type]
+            self._interpret(t, walks, self._moved(t, pointers, k, steps), t.let(f"select i1 {last}, ptr {edge}, ptr @tile"))
             finish(k, "1")
 
         low, count = part
         t.rows(low, t.let(f"add i64 {low}, {count}"), panel)
 
-    def _interpret(self, t: IRBuilder, walks: Sequence[Walk], pointers: tuple[str, str, str], function: str) -> None:
+    def _moved(self, t: IRBuilder, pointers: Pointers, index: str, steps: tuple[int, int, int, int]) -> Pointers:
+        """Pointers moved on by an index times elements, or words of the table."""
+        size = self.dtype.itemsize
+        x, w, y, at = (moved(t, p, s, ((index, step),)) for p, s, step in zip(pointers, (size, size, size, 8), steps, strict=True))
+        return x, w, y, at
+
+    def _interpret(self, t: IRBuilder, walks: Sequence[Walk], pointers: Pointers, function: str) -> None:
         """Calls the function for every tile of the walks."""
         if not walks:
-            t.line(f"call void {function}(ptr {pointers[0]}, ptr {pointers[1]}, ptr {pointers[2]})")
+            t.line(f"call void {function}({', '.join(f'ptr {p}' for p in pointers)})")
             return
         walk, *inner = walks
         room = t.let(f"sub i64 {walk.count}, {walk.tile}")
@@ -178,10 +213,9 @@ class _Emitter:
         def one(k: str) -> None:
             own = t.let(f"mul i64 {k}, {walk.tile}")
             start = greatest(t, least(t, own, room), "0")
-            at = [moved(t, pointer, self.dtype.itemsize, ((start, step),)) for pointer, step in
-                  zip(pointers, walk.steps, strict=True)]
+            x, *others = self._moved(t, pointers, start, walk.steps)
             if walk.packed:
-                at[X] = moved(t, pointers[X], self.dtype.itemsize, ((k, walk.packed),))
-            self._interpret(t, inner, (at[X], at[W], at[Y]), function)
+                x = moved(t, pointers[X], self.dtype.itemsize, ((k, walk.packed),))
+            self._interpret(t, inner, (x, *others), function)  # type: ignore[arg-type]
 
         t.rows("0", tiles, one)

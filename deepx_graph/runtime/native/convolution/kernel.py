@@ -27,7 +27,7 @@ from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import RESULTS, room
 from deepx_graph.runtime.native.convolution.emit import EPILOGUE, SLOTS, module_text
 from deepx_graph.runtime.native.convolution.pack import pack_shares, packed_size
-from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, plan, scratch_bytes
+from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, offsets_of, offsets_start, plan
 from deepx_graph.runtime.native.convolution.problem import problems_of
 from deepx_graph.runtime.native.gemm import microkernel
 from deepx_graph.runtime.native.llvm import machine_code
@@ -131,7 +131,7 @@ class ConvolutionKernel(MachineKernel):
         tile, classes = largest.method.tile, f"{len(plans)} classes of results, " if len(plans) > 1 else ""
         lanes = f"{classes}{largest.method.lanes.value} in the lanes, tiles of {tile.rows} x {tile.vectors} vectors"
         self.lowering = f"direct convolution{'' if then is None else ' with epilogue'}, {lanes}"
-        self.scratch_bytes = max(map(scratch_bytes, self.plans)) + 64
+        self.scratch_bytes = max(offsets_start(p) + 8 * offsets_of(p) for p in self.plans)
         self.results = (ArrayType(largest.problem.dtype, node.type.shape),)  # type: ignore[attr-defined]
         self._params = parts.params
         self._parts = [_Part(p, self, node.inputs[1], function) for p in plans]

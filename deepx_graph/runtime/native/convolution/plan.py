@@ -59,14 +59,18 @@ class Lanes(Enum):
 
 @dataclass(frozen=True)
 class Method:
-    """What is computed at once. `box` is the tile's extent along output features (with windows in the lanes) and each axis."""
+    """What is computed at once: rows of vectors. With windows in the lanes rows are output features and neighbours along the last
+    axis but one; else they are neighbouring windows in the order of the output's axes, wherever a row of it ends."""
 
     lanes: Lanes
     tile: Tile
-    outputs: int
-    box: tuple[int, ...]
-    is_contiguous: bool
-    """The rows are neighbours in the output: with output features in the lanes, the tile can be transposed and stored."""
+    outputs: int = 1
+    """Features that are not in the lanes."""
+
+    @property
+    def windows(self) -> int:
+        """How many windows there are in the rows."""
+        return self.tile.rows // self.outputs
 
     @property
     def spread(self) -> int:
@@ -76,7 +80,7 @@ class Method:
     @property
     def read(self) -> int:
         """Vectors that are read for one product of each sum; with groups in the lanes, of weights."""
-        return self.tile.vectors * (self.tile.rows // self.outputs if self.lanes is Lanes.WINDOWS else 1)
+        return self.tile.vectors * (self.windows if self.lanes is Lanes.WINDOWS else 1)
 
 
 IMAGES, FEATURES = -1, -2
@@ -122,14 +126,20 @@ class ConvolutionPlan:
 
     @property
     def tile_windows(self) -> int:
-        """How many windows along the last axis a tile has."""
-        return self.span if self.method.lanes is Lanes.WINDOWS else self.method.box[-1]
+        """How many neighbouring windows a tile has."""
+        return self.span if self.method.lanes is Lanes.WINDOWS else self.method.windows
 
     @property
     def has_packed_tiles(self) -> bool:
-        """Whether windows along the last axis are single elements, next to each other in the input: tiles share none of them."""
-        last = self.problem.axes[-1]
-        return last.is_pointwise and last.x < self.problem.x[2] and self.method.lanes is not Lanes.GROUPS
+        """Whether windows are single elements, and those of a feature lie together in the input: tiles share none of them."""
+        (*outer, last), lanes = self.problem.axes, self.method.lanes
+        return not outer and last.is_pointwise and last.x < self.problem.x[2] and lanes is not Lanes.GROUPS
+
+    @property
+    def stores_transposed(self) -> bool:
+        """Whether rows of a tile are neighbours in the output and lanes are not: squares of them are transposed."""
+        p, lanes = self.problem, self.method.lanes
+        return lanes is not Lanes.WINDOWS and lane_step(p, lanes) != 1 and runs_on(p, self.longest)
 
     @property
     def features(self) -> int:
@@ -189,6 +199,16 @@ def in_lanes(problem: Problem, lanes: Lanes) -> int:
     return of[lanes]
 
 
+def runs_on(problem: Problem, counts: Sequence[int]) -> bool:
+    """Whether the windows of a block lie one after another in the output."""
+    step = 1
+    for axis, count in zip(reversed(problem.axes), reversed(counts), strict=True):
+        if count > 1 and axis.y != step:
+            return False
+        step *= count
+    return True
+
+
 def lane_step(problem: Problem, lanes: Lanes) -> int:
     """The step in the output from one lane to the next."""
     return {Lanes.OUTPUTS: problem.y[2], Lanes.GROUPS: problem.y[1], Lanes.WINDOWS: problem.axes[-1].y}[lanes]
@@ -226,53 +246,52 @@ def _all_methods(problem: Problem, width: int, sums: int) -> Iterator[Method]:
     if problem.groups > 1 and problem.inputs == problem.outputs == 1:
         if problem.y[1] == 1:
             for vectors in range(1, min(4, -(-problem.groups // width)) + 1):
-                yield from _boxes(problem, Lanes.GROUPS, vectors, sums)
+                yield from _rows(problem, Lanes.GROUPS, vectors, sums)
     else:
         for vectors in range(1, min(4, -(-problem.outputs // width)) + 1):
-            yield from _boxes(problem, Lanes.OUTPUTS, vectors, sums)
+            yield from _rows(problem, Lanes.OUTPUTS, vectors, sums)
     if (last.y == 1 or last.y < problem.y[2]) and last.stride <= 4:
         for vectors in range(1, max(1, min(8, last.count // width)) + 1):
-            yield from _boxes(problem, Lanes.WINDOWS, vectors, sums)
+            yield from _rows(problem, Lanes.WINDOWS, vectors, sums)
 
 
-def _boxes(problem: Problem, lanes: Lanes, vectors: int, sums: int) -> Iterator[Method]:
-    """Methods with so many vectors in a row: a box of one or two axes, with whole rows of the last where there are two."""
-    most = sums // vectors
-    *_, last = problem.axes
-    outer = (1,) * (len(problem.axes) - 2)
-    if lanes is Lanes.WINDOWS:
-        other = problem.axes[-2].count if len(problem.axes) > 1 else 1
-        for outputs, rows in itertools.product(range(1, min(problem.outputs, most) + 1), range(1, min(other, most) + 1)):
-            if outputs * rows <= most:
-                box = (*outer, rows, 1) if len(problem.axes) > 1 else (1,)
-                yield Method(lanes, Tile(outputs * rows, vectors), outputs, box, is_contiguous=False)
+def _rows(problem: Problem, lanes: Lanes, vectors: int, sums: int) -> Iterator[Method]:
+    """Methods with so many vectors in a row."""
+    most, counts = sums // vectors, [a.count for a in problem.axes]
+    if lanes is not Lanes.WINDOWS:
+        yield from (Method(lanes, Tile(rows, vectors)) for rows in range(1, min(math.prod(counts), most) + 1))
         return
-    for columns in range(1, min(last.count, most) + 1):
-        high = problem.axes[-2].count if columns == last.count and len(problem.axes) > 1 else 1
-        for rows in range(1, min(high, most // columns) + 1):
-            box = (*outer, rows, columns) if len(problem.axes) > 1 else (columns,)
-            neighbours = last.y == 1 and (rows == 1 or problem.axes[-2].y == columns)
-            yield Method(lanes, Tile(rows * columns, vectors), 1, box, neighbours)
+    other = counts[-2] if len(counts) > 1 else 1
+    for outputs, rows in itertools.product(range(1, min(problem.outputs, most) + 1), range(1, min(other, most) + 1)):
+        if outputs * rows <= most:
+            yield Method(lanes, Tile(outputs * rows, vectors), outputs)
 
 
 def _price(problem: Problem, method: Method, width: int, blocks: Sequence[int]) -> float:
     """Vector products, and what takes as long, of the whole convolution, with each axis in so many blocks."""
     tile, lanes = method.tile, method.lanes
     span = tile.vectors * width
-    box = (*method.box[:-1], span) if lanes is Lanes.WINDOWS else method.box
-    tiles = math.prod(n * math.ceil(math.ceil(a.count / n) / b) for a, n, b in zip(problem.axes, blocks, box, strict=True))
-    tiles *= math.ceil(problem.outputs / method.outputs) if lanes is Lanes.WINDOWS else math.ceil(in_lanes(problem, lanes) / span)
-    tiles *= problem.images * (1 if lanes is Lanes.GROUPS else problem.groups)
+    longest = [-(-a.count // b) for a, b in zip(problem.axes, blocks, strict=True)]
+    if lanes is Lanes.WINDOWS:
+        outer, rows = longest[:-1], [*(1,) * (len(longest) - 2), method.windows][: len(longest) - 1]
+        tiles = math.prod(map(_ceil_div, outer, rows)) * _ceil_div(longest[-1], span) * _ceil_div(problem.outputs, method.outputs)
+    else:
+        tiles = _ceil_div(math.prod(longest), tile.rows) * _ceil_div(in_lanes(problem, lanes), span)
+    tiles *= math.prod(blocks) * problem.images * (1 if lanes is Lanes.GROUPS else problem.groups)
     loads = (tile.rows + 1) * tile.vectors if lanes is Lanes.GROUPS else method.spread + method.read
     panel = method.read * width * problem.depth * problem.dtype.itemsize
-    across = tile.rows // method.outputs / 2 if lanes is Lanes.WINDOWS else 0
+    across = method.windows / 2 if lanes is Lanes.WINDOWS else 0
     far = NEAR_STEPS * (method.read + across) if panel > NEAR_BYTES else 0
     step = max(tile.rows * tile.vectors, loads, 8, far) + 0.5 + loads / 32 + far / 64
     if lanes is Lanes.OUTPUTS and panel > PANEL_BYTES:
         step += tile.vectors * FAR_STEPS
     vectors = tile.rows * tile.vectors
-    store = (STORE_STEPS * vectors if lane_step(problem, lanes) == 1 else SCATTER_STEPS * vectors if not method.is_contiguous else
-             TRANSPOSE_STEPS * tile.vectors * -(-tile.rows // width))
+    if lane_step(problem, lanes) == 1:
+        store = STORE_STEPS * vectors
+    elif runs_on(problem, longest):
+        store = TRANSPOSE_STEPS * tile.vectors * _ceil_div(tile.rows, width)
+    else:
+        store = SCATTER_STEPS * vectors
     return tiles * (problem.depth * step + 16 + store)
 
 
@@ -290,18 +309,33 @@ def _shared(plan: ConvolutionPlan, steps: float) -> ConvolutionPlan:
     if weights > scratch_bytes(plan):
         plan = replace(plan, parts=min(plan.most_parts, -(-wanted // plan.shares)))
     for k, axis in enumerate(axes):
-        in_vectors = plan.method.lanes is Lanes.WINDOWS and k == len(axes) - 1
-        tile = plan.span if in_vectors else plan.method.box[k]
-        most = max(1, axis.count // tile)
+        in_vectors, most = plan.method.lanes is Lanes.WINDOWS and k == len(axes) - 1, _most_blocks(plan, k)
         while plan.blocks[k] < most and scratch_bytes(plan) > SCRATCH_BYTES:
             plan = _cut(plan, k, plan.blocks[k] + 1)
         least = blocks = plan.blocks[k]
         if plan.shares < wanted and (k < len(axes) - 1 or (in_vectors and weights <= scratch_bytes(plan))):
             blocks = -(-wanted * blocks // plan.shares)
-        plan = _cut(plan, k, _even(axis.count, blocks, most, least, tile))
+        plan = _cut(plan, k, _even(axis.count, blocks, most, least, _even_size(plan, k)))
     if plan.parts == 1 and plan.shares < wanted:
         plan = replace(plan, parts=min(plan.most_parts, -(-wanted // plan.shares)))
     return plan
+
+
+def _most_blocks(plan: ConvolutionPlan, axis: int) -> int:
+    """How many blocks an axis can have, each with room for a tile."""
+    count, method = plan.problem.axes[axis].count, plan.method
+    if method.lanes is Lanes.WINDOWS:
+        return max(1, count // _even_size(plan, axis))
+    others = math.prod(a.count // b for k, (a, b) in enumerate(zip(plan.problem.axes, plan.blocks, strict=True)) if k != axis)
+    return max(1, count // _ceil_div(method.windows, others))
+
+
+def _even_size(plan: ConvolutionPlan, axis: int) -> int:
+    """A length of blocks along an axis of which multiples are whole tiles."""
+    windows, last = plan.method.windows, len(plan.problem.axes) - 1
+    if plan.method.lanes is Lanes.WINDOWS:
+        return plan.span if axis == last else windows if axis == last - 1 else 1
+    return windows // math.gcd(windows, math.prod(a.count for a in plan.problem.axes[axis + 1 :]))
 
 
 def _cut(plan: ConvolutionPlan, axis: int, blocks: int) -> ConvolutionPlan:
@@ -318,16 +352,13 @@ def scratch_steps(plan: ConvolutionPlan) -> dict[int, int]:
     """The element step of each axis of the scratch memory: spatial axes by number, -1 the features (or groups) of an image.
 
     They stand outermost first: as in the input's memory, but for the axis in the lanes, which is innermost. A last axis of windows
-    with a stride is kept as that many rows, one for each remainder, so that the windows' elements are neighbours. One of single
-    elements is kept by tiles, each of which is read from its begin to its end: the step is from one tile to the next.
+    with a stride is kept as that many rows, one for each remainder, so that the windows' elements are neighbours. Where tiles share
+    no elements, they are kept tile after tile, each of which is read from its begin to its end; steps are those between tiles.
     """
     p, lanes = plan.problem, plan.method.lanes
     if plan.has_packed_tiles:
-        outer = sorted(range(len(p.axes) - 1), key=lambda k: (-p.axes[k].x, k))
-        order = [*outer, len(p.axes) - 1, -1]
-        sizes = [p.axes[k].reach(plan.longest[k]) for k in outer] + [-(-plan.longest[-1] // plan.tile_windows), p.inputs]
-        each = [plan.tile_windows * math.prod(sizes[k + 1 :]) for k in range(-1, len(sizes))]
-        return dict(zip(order, each[1:], strict=True)) | {SIZE: each[0]}
+        tile = p.inputs * plan.tile_windows
+        return {0: tile, -1: plan.tile_windows, SIZE: tile * _ceil_div(plan.longest[0], plan.tile_windows)}
     extents = {k: a.reach(n) for k, (a, n) in enumerate(zip(p.axes, plan.longest, strict=True))}
     extents[-1] = plan.panels * plan.span if lanes is Lanes.GROUPS else p.inputs
     steps = {k: a.x for k, a in enumerate(p.axes)} | {-1: p.x[1] if lanes is Lanes.GROUPS else p.x[2]}
@@ -354,6 +385,20 @@ def phase_columns(plan: ConvolutionPlan) -> int:
     return windows + ((last.window - 1) * last.dilation) // last.stride + 1
 
 
+def offsets_of(plan: ConvolutionPlan) -> int:
+    """How many words of a thread tell where windows of a block are: in scratch memory, behind them in the output."""
+    return 0 if plan.method.lanes is Lanes.WINDOWS else 2 * math.prod(plan.longest)
+
+
+def _ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def offsets_start(plan: ConvolutionPlan) -> int:
+    """Where they begin: behind the scratch memory, and room for a vector that begins in it."""
+    return _ceil_div(scratch_bytes(plan), 64) * 64 + 64
+
+
 def scratch_bytes(plan: ConvolutionPlan) -> int:
-    """The scratch memory of a thread."""
+    """The scratch memory of a share's input."""
     return scratch_steps(plan)[SIZE] * np.dtype(plan.problem.dtype).itemsize

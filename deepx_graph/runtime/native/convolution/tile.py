@@ -5,6 +5,7 @@ A tile reads scratch memory and weights without a test; of the output it writes 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -14,8 +15,10 @@ from deepx_graph.runtime.native.gemm import microkernel
 from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, scalar_type
 
-X, W, Y = range(3)
-"""Scratch memory, weights and output, in steps and offsets."""
+X, W, Y, AT = range(4)
+"""Scratch memory, weights, output and the table of windows, in steps and offsets."""
+
+Pointers = tuple[str, str, str, str]
 
 LONG_SUM, PART = 8192, 1024
 """Sums of more terms in single precision are taken in parts of so many, which keeps their rounding as small as BLAS does."""
@@ -25,14 +28,23 @@ LONG_SUM, PART = 8192, 1024
 class Walk:
     """An axis of the results gone through in tiles of `tile` elements, the last one overlapping the one before.
 
-    `steps`: elements in scratch memory, packed weights and output from one to the next. `packed`: those in scratch memory from one
-    tile to the next, where it is kept by tiles.
+    `steps`: elements in scratch memory, packed weights, output and table from one to the next. `packed`: those in scratch memory
+    from one tile to the next, where it is kept by tiles.
     """
 
     count: str
     tile: int
-    steps: tuple[int, int, int]
+    steps: tuple[int, int, int, int]
     packed: int = 0
+
+
+@dataclass(frozen=True)
+class Row:
+    """The offsets of a row of a tile in scratch memory, weights and output: numbers, or values of the code."""
+
+    x: int | str
+    w: int
+    y: int | str
 
 
 class TileCode:
@@ -42,23 +54,17 @@ class TileCode:
         self.plan, self.problem, self.method = plan, plan.problem, plan.method
         self.dtype = plan.problem.dtype
         self.scratch, self.weights = scratch_steps(plan), weights_of(plan)
-        self.tile_step = self.scratch[len(self.problem.axes) - 1] if plan.has_packed_tiles else 0
         self.declarations: dict[str, None] = {}
 
-    @property
-    def stores_transposed(self) -> bool:
-        """Whether rows of a tile are neighbours in the output, and lanes are not."""
-        return self.method.is_contiguous and lane_step(self.problem, self.method.lanes) != 1
-
     def tile(self, name: str, features: int) -> str:
-        """The function of one tile of so many features: `(scratch, weights, output)`, each at its first element."""
-        t, width = IRBuilder(self.plan.width), self.plan.width
+        """The function of one tile of so many features: `(scratch, weights, output, table)`, each at its first element."""
+        t, width, plan = IRBuilder(self.plan.width), self.plan.width, self.plan
         t.declarations = self.declarations
         in_windows, in_outputs = self.method.lanes is Lanes.WINDOWS, self.method.lanes is Lanes.OUTPUTS
-        rows = self._rows(features)
-        lanes, tile = min(self.plan.span, self.plan.in_lanes) if in_windows else features, Tile(len(rows), self.method.tile.vectors)
-        x = TileOperand(tuple(r[X] for r in rows), 0 if in_outputs else width, in_outputs)
-        w = TileOperand(tuple(r[W] for r in rows), 0 if in_windows else width, in_windows)
+        rows = self._features_and_windows(features) if in_windows else self._listed_windows(t)
+        lanes, tile = min(plan.span, plan.in_lanes) if in_windows else features, Tile(len(rows), self.method.tile.vectors)
+        x = TileOperand(tuple(r.x for r in rows), 0 if in_outputs else width, in_outputs)
+        w = TileOperand(tuple(r.w for r in rows), 0 if in_windows else width, in_windows)
         loops, steps, start = self._sums()
         first = t.address("%x", str(start), self.dtype)
         outer, inner = self._in_parts(loops, len(steps))
@@ -70,27 +76,38 @@ class TileCode:
         if lane_step(self.problem, self.method.lanes) == 1:
             self._store(t, sums, rows, lanes)
         else:
-            (self._store_transposed if self.stores_transposed else self._store_scattered)(t, sums, rows, lanes)
-        head = f"define internal void @{name}(ptr noalias %x, ptr noalias %w, ptr noalias %y) nounwind \"stackrealign\" {{"
+            (self._store_transposed if plan.stores_transposed else self._store_scattered)(t, sums, rows, lanes)
+        params = ", ".join(f"ptr noalias %{name}" for name in ("x", "w", "y", "at"))
+        head = f"define internal void @{name}({params}) nounwind \"stackrealign\" {{"
         return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
 
-    def _rows(self, features: int) -> list[tuple[int, int, int]]:
-        """The offset of each row of a tile in scratch memory, weights and output."""
-        rows, walks = [(0, 0, 0)], self.row_walks([str(a.count) for a in self.problem.axes])
-        if self.method.lanes is Lanes.WINDOWS:
-            walks.insert(0, Walk(str(features), features, (0, 1, self.problem.y[2])))
-        for walk in walks:
-            rows = [tuple(a + k * s for a, s in zip(row, walk.steps, strict=True))  # type: ignore[misc]
-                    for row in rows for k in range(walk.tile)]
-        return rows
+    def _features_and_windows(self, features: int) -> list[Row]:
+        """The rows of a tile with windows in the lanes: those of each feature, one below another."""
+        x, y = next(((a.stride * self.scratch[k], a.y) for k, a in list(enumerate(self.problem.axes))[-2:-1]), (0, 0))
+        return [Row(r * x, f, f * self.problem.y[2] + r * y) for f in range(features) for r in range(self.method.windows)]
 
-    def row_walks(self, counts: Sequence[str]) -> list[Walk]:
-        """The axes along the rows of tiles of one panel, outermost first; `counts` are the windows of the block along each axis."""
-        axes = self.problem.axes[:-1] if self.method.lanes is Lanes.WINDOWS else self.problem.axes
-        walks = [Walk(counts[k], self.method.box[k], (a.stride * self.scratch[k], 0, a.y)) for k, a in enumerate(axes)]
-        if self.tile_step and len(axes) == len(self.problem.axes):
-            walks[-1] = Walk(counts[-1], self.method.box[-1], (1, 0, axes[-1].y), self.tile_step)
-        return walks
+    def _listed_windows(self, t: IRBuilder) -> list[Row]:
+        """The rows of a tile of neighbouring windows, of which a table tells where they are."""
+        windows = range(self.method.windows)
+
+        def listed(first: int, count: int) -> list[str]:
+            return [t.let(f"load i64, ptr {t.let(f'getelementptr i64, ptr %at, i64 {first + k}')}") for k in range(count)]
+
+        x = list(windows) if self.plan.has_packed_tiles else listed(0, len(windows))
+        y = listed(math.prod(self.plan.longest), 1 if self.plan.stores_transposed else len(windows))
+        return [Row(x[k], 0, y[k] if k < len(y) else y[0]) for k in windows]
+
+    def walks(self, counts: Sequence[str]) -> list[Walk]:
+        """The axes along which the tiles of one panel follow each other, outermost first; `counts` are the windows of the block
+        along each axis, or of all of it."""
+        plan = self.plan
+        packed = self.scratch[0] if plan.has_packed_tiles else 0
+        if self.method.lanes is not Lanes.WINDOWS:
+            return [Walk(counts[0], self.method.windows, (0, 0, 0, 1), packed)]
+        *outer, last = self.problem.axes
+        walks = [Walk(counts[k], self.method.windows if k == len(outer) - 1 else 1, (a.stride * self.scratch[k], 0, a.y, 0))
+                 for k, a in enumerate(outer)]
+        return [*walks, Walk(counts[-1], plan.span, (1, 0, last.y, 0), packed)]
 
     def _sums(self) -> tuple[list[PointerLoop], list[tuple[int, int]], int]:
         """The loops over what is summed up, what is written out within them, and where in the scratch memory they start."""
@@ -165,12 +182,13 @@ class TileCode:
         width = self.plan.width
         return None if lanes >= width else f"<{', '.join('i1 ' + ('true' if k < lanes else 'false') for k in range(width))}>"
 
-    def _store(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[tuple[int, int, int]], lanes: int) -> None:
+    def _store(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[Row], lanes: int) -> None:
         for row, vectors in zip(rows, sums, strict=True):
+            into = t.address("%y", str(row.y), self.dtype)
             for v, value in enumerate(vectors):
                 left = lanes - v * t.lanes
                 if left > 0:
-                    t.store(value, t.address("%y", str(row[Y] + v * t.lanes), self.dtype), self._mask(left))
+                    t.store(value, t.address(into, str(v * t.lanes), self.dtype), self._mask(left))
 
     def _kept(self, t: IRBuilder, sums: microkernel.Tiles) -> str:
         """Memory of the sums, row after row, and room for a square from any row of it."""
@@ -181,17 +199,18 @@ class TileCode:
                 t.store(value, t.address(kept, str(r * self.plan.span + v * t.lanes), self.dtype), None)
         return kept
 
-    def _store_transposed(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[tuple[int, int, int]], lanes: int) -> None:
+    def _store_transposed(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[Row], lanes: int) -> None:
         """Rows are neighbours in memory: squares of rows and lanes are transposed."""
-        kept, span, step = self._kept(t, sums), self.plan.span, self.problem.y[2]
+        kept, span, step = self._kept(t, sums), self.plan.span, lane_step(self.problem, self.method.lanes)
+        first = t.address("%y", str(rows[0].y), self.dtype)
         for start in range(0, len(rows), t.lanes):
             for lane in range(0, lanes, t.lanes):
                 source = t.address(kept, str(start * span + lane), self.dtype)
-                target = t.address("%y", str(rows[start][Y] + lane * step), self.dtype)
+                target = t.address(first, str(start + lane * step), self.dtype)
                 t.line(f"call void @transpose(ptr {source}, i64 {span}, i64 {t.lanes - 1}, ptr {target}, i64 {step},"
                        f" i64 {min(t.lanes, len(rows) - start)}, i64 {min(t.lanes, lanes - lane)})")
 
-    def _store_scattered(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[tuple[int, int, int]], lanes: int) -> None:
+    def _store_scattered(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[Row], lanes: int) -> None:
         """Element by element."""
         kept, kind, size = self._kept(t, sums), scalar_type(self.dtype), self.dtype.itemsize
         step = lane_step(self.problem, self.method.lanes)
@@ -201,7 +220,7 @@ class TileCode:
             for r, row in enumerate(rows):
                 source = t.address(t.address(kept, k, self.dtype), str(r * self.plan.span), self.dtype)
                 one = t.let(f"load {kind}, ptr {source}, align {size}")
-                t.line(f"store {kind} {one}, ptr {t.address(into, str(row[Y]), self.dtype)}, align {size}")
+                t.line(f"store {kind} {one}, ptr {t.address(into, str(row.y), self.dtype)}, align {size}")
 
         t.rows("0", str(lanes), lane)
 

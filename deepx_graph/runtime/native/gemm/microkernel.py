@@ -36,18 +36,20 @@ class Tile:
 
 @dataclass(frozen=True)
 class TileOperand:
-    """Where an operand's elements for a tile lie: `rows[r] + v * vector` elements behind its pointer.
+    """Where an operand's elements for a tile lie: `rows[r] + v * vector` elements behind its pointer. Rows are numbers, or values
+    of the code.
 
     `spread`: one element there stands for all lanes; else there is a vector of neighbours.
     """
 
-    rows: tuple[int, ...]
+    rows: tuple[int | str, ...]
     vector: int
     spread: bool
 
-    def at(self, row: int, vector: int) -> int:
-        """The offset, in elements."""
-        return self.rows[row] + vector * self.vector
+    def at(self, row: int, vector: int) -> tuple[str, int]:
+        """The offset, in elements: a value of the code and a number."""
+        base = self.rows[row]
+        return (base, vector * self.vector) if isinstance(base, str) else ("0", base + vector * self.vector)
 
 
 @dataclass(frozen=True)
@@ -121,20 +123,22 @@ def _products(t: IRBuilder, dtype: DType, operands: tuple[TileOperand, TileOpera
 
     The elements of the operand that has fewer stay in registers, from one element of the other to the next.
     """
-    loaded: tuple[dict[int, VectorValue], dict[int, VectorValue]] = ({}, {})
+    loaded: tuple[dict[tuple[str, int], VectorValue], dict[tuple[str, int], VectorValue]] = ({}, {})
 
     def read(side: int, row: int, vector: int) -> VectorValue:
         operand = operands[side]
-        offset = operand.at(row, vector) + step[side]
-        if offset not in loaded[side]:
-            at = t.address(pointers[side], str(offset), dtype)
-            loaded[side][offset] = t.load_one(at, dtype) if operand.spread else t.load(at, dtype, None)
-        return loaded[side][offset]
+        base, offset = place = operand.at(row, vector)
+        if place not in loaded[side]:
+            begin = pointers[side] if base == "0" else t.address(pointers[side], base, dtype)
+            at = t.address(begin, str(offset + step[side]), dtype)
+            loaded[side][place] = t.load_one(at, dtype) if operand.spread else t.load(at, dtype, None)
+        return loaded[side][place]
 
     made = [list(row) for row in sums]
     positions = list(itertools.product(range(len(sums)), range(len(sums[0]))))
     outer = max(operands, key=lambda operand: len({operand.at(r, v) for r, v in positions}))
-    for r, v in sorted(positions, key=lambda position: outer.at(*position)):
+    order = {place: k for k, place in enumerate(dict.fromkeys(outer.at(r, v) for r, v in positions))}
+    for r, v in sorted(positions, key=lambda position: order[outer.at(*position)]):
         made[r][v] = _multiplied(t, read(0, r, v), read(1, r, v), sums[r][v])
     return made
 

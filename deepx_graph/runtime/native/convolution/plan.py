@@ -33,8 +33,11 @@ NEAR_BYTES, NEAR_STEPS = 12 << 10, 2.8
 """The vectors of a tile's sums beyond so many bytes do not stay in a first-level cache: reading one takes so many products. With
 windows in the lanes neighbours of a row lie across lines of the cache: half a vector more for each row."""
 
-PANEL_BYTES, FAR_STEPS = 400 << 10, 3
-"""Beyond so many bytes they do not stay in a second-level cache either: each costs so many products more."""
+COPY_STEPS, RUN_STEPS = 3, 2
+"""What copying a vector of the input costs, and each run of neighbours."""
+
+LOAD_STEPS, LEAST_STEPS = 1.3, 9
+"""How many products take as long as reading one operand, and how many must be under way as each waits for the one before."""
 
 BESIDE = 4
 """Registers that are not for sums, at least."""
@@ -131,9 +134,8 @@ class ConvolutionPlan:
 
     @property
     def has_packed_tiles(self) -> bool:
-        """Whether windows are single elements, and those of a feature lie together in the input: tiles share none of them."""
-        (*outer, last), lanes = self.problem.axes, self.method.lanes
-        return not outer and last.is_pointwise and last.x < self.problem.x[2] and lanes is not Lanes.GROUPS
+        """Whether tiles share no elements of the input, and are kept one after another."""
+        return has_packed_tiles(self.problem, self.method.lanes)
 
     @property
     def stores_transposed(self) -> bool:
@@ -197,6 +199,12 @@ def in_lanes(problem: Problem, lanes: Lanes) -> int:
     """The length of the axis in the lanes."""
     of = {Lanes.OUTPUTS: problem.outputs, Lanes.GROUPS: problem.groups, Lanes.WINDOWS: problem.axes[-1].count}
     return of[lanes]
+
+
+def has_packed_tiles(problem: Problem, lanes: Lanes) -> bool:
+    """Whether windows are single elements, and those of a feature lie together in the input."""
+    *outer, last = problem.axes
+    return not outer and last.is_pointwise and last.x < problem.x[2] and lanes is not Lanes.GROUPS
 
 
 def runs_on(problem: Problem, counts: Sequence[int]) -> bool:
@@ -282,17 +290,27 @@ def _price(problem: Problem, method: Method, width: int, blocks: Sequence[int]) 
     panel = method.read * width * problem.depth * problem.dtype.itemsize
     across = method.windows / 2 if lanes is Lanes.WINDOWS else 0
     far = NEAR_STEPS * (method.read + across) if panel > NEAR_BYTES else 0
-    step = max(tile.rows * tile.vectors, loads, 8, far) + 0.5 + loads / 32 + far / 64
-    if lanes is Lanes.OUTPUTS and panel > PANEL_BYTES:
-        step += tile.vectors * FAR_STEPS
     vectors = tile.rows * tile.vectors
+    step = max(vectors, LOAD_STEPS * loads, LEAST_STEPS, far) + 1
     if lane_step(problem, lanes) == 1:
         store = STORE_STEPS * vectors
     elif runs_on(problem, longest):
         store = TRANSPOSE_STEPS * tile.vectors * _ceil_div(tile.rows, width)
     else:
         store = SCATTER_STEPS * vectors
-    return tiles * (problem.depth * step + 16 + store)
+    return tiles * (problem.depth * step + 16 + store) + _copying(problem, method, width, blocks, longest)
+
+
+def _copying(problem: Problem, method: Method, width: int, blocks: Sequence[int], longest: Sequence[int]) -> float:
+    """What copying the input of all blocks costs."""
+    if has_packed_tiles(problem, method.lanes):
+        run = method.tile.vectors * width if method.lanes is Lanes.WINDOWS else method.windows
+        runs: float = _ceil_div(longest[0], run)
+    else:
+        *outer, run = (a.reach(n) for a, n in zip(problem.axes, longest, strict=True))
+        runs = math.prod(outer)
+    runs *= problem.images * problem.groups * problem.inputs * math.prod(blocks)
+    return runs * (COPY_STEPS * _ceil_div(run, width) + RUN_STEPS)
 
 
 # --- shares
@@ -313,7 +331,7 @@ def _shared(plan: ConvolutionPlan, steps: float) -> ConvolutionPlan:
         while plan.blocks[k] < most and scratch_bytes(plan) > SCRATCH_BYTES:
             plan = _cut(plan, k, plan.blocks[k] + 1)
         least = blocks = plan.blocks[k]
-        if plan.shares < wanted and (k < len(axes) - 1 or (in_vectors and weights <= scratch_bytes(plan))):
+        if 2 * plan.shares < wanted and (k < len(axes) - 1 or (in_vectors and weights <= scratch_bytes(plan))):
             blocks = -(-wanted * blocks // plan.shares)
         plan = _cut(plan, k, _even(axis.count, blocks, most, least, _even_size(plan, k)))
     if plan.parts == 1 and plan.shares < wanted:

@@ -33,6 +33,9 @@ NEAR_BYTES, NEAR_STEPS = 12 << 10, 2.8
 """The vectors of a tile's sums beyond so many bytes do not stay in a first-level cache: reading one takes so many products. With
 windows in the lanes neighbours of a row lie across lines of the cache: half a vector more for each row."""
 
+PANEL_BYTES, FAR_STEPS = 300 << 10, 3
+"""The part of them beyond so many bytes does not stay in a second-level cache either: each there costs so many products more."""
+
 COPY_STEPS, RUN_STEPS = 3, 2
 """What copying a vector of the input costs, and each run of neighbours."""
 
@@ -291,7 +294,7 @@ def _price(problem: Problem, method: Method, width: int, blocks: Sequence[int]) 
     across = method.windows / 2 if lanes is Lanes.WINDOWS else 0
     far = NEAR_STEPS * (method.read + across) if panel > NEAR_BYTES else 0
     vectors = tile.rows * tile.vectors
-    step = max(vectors, LOAD_STEPS * loads, LEAST_STEPS, far) + 1
+    step = max(vectors, LOAD_STEPS * loads, LEAST_STEPS, far) + 1 + FAR_STEPS * method.read * max(0, 1 - PANEL_BYTES / panel)
     if lane_step(problem, lanes) == 1:
         store = STORE_STEPS * vectors
     elif runs_on(problem, longest):

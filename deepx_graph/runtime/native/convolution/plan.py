@@ -283,12 +283,15 @@ def _price(problem: Problem, method: Method, width: int, blocks: Sequence[int]) 
     tile, lanes = method.tile, method.lanes
     span = tile.vectors * width
     longest = [-(-a.count // b) for a, b in zip(problem.axes, blocks, strict=True)]
+    lengths = [_lengths(a.count, b) for a, b in zip(problem.axes, blocks, strict=True)]
     if lanes is Lanes.WINDOWS:
-        outer, rows = longest[:-1], [*(1,) * (len(longest) - 2), method.windows][: len(longest) - 1]
-        tiles = math.prod(map(_ceil_div, outer, rows)) * _ceil_div(longest[-1], span) * _ceil_div(problem.outputs, method.outputs)
+        sizes = [*(1,) * (len(longest) - 2), *(method.windows, span)[-len(longest) :]]
+        tiles = math.prod(sum(n * _ceil_div(length, size) for length, n in each) for each, size in zip(lengths, sizes, strict=True))
+        tiles *= _ceil_div(problem.outputs, method.outputs)
     else:
-        tiles = _ceil_div(math.prod(longest), tile.rows) * _ceil_div(in_lanes(problem, lanes), span)
-    tiles *= math.prod(blocks) * problem.images * (1 if lanes is Lanes.GROUPS else problem.groups)
+        tiles = sum(math.prod(n for _, n in block) * _ceil_div(math.prod(length for length, _ in block), tile.rows)
+                    for block in itertools.product(*lengths)) * _ceil_div(in_lanes(problem, lanes), span)
+    tiles *= problem.images * (1 if lanes is Lanes.GROUPS else problem.groups)
     loads = (tile.rows + 1) * tile.vectors if lanes is Lanes.GROUPS else method.spread + method.read
     panel = method.read * width * problem.depth * problem.dtype.itemsize
     across = method.windows / 2 if lanes is Lanes.WINDOWS else 0
@@ -302,6 +305,12 @@ def _price(problem: Problem, method: Method, width: int, blocks: Sequence[int]) 
     else:
         store = SCATTER_STEPS * vectors
     return tiles * (problem.depth * step + 16 + store) + _copying(problem, method, width, blocks, longest)
+
+
+def _lengths(count: int, blocks: int) -> list[tuple[int, int]]:
+    """The lengths of blocks of an axis, and how many have each."""
+    length, longer = divmod(count, blocks)
+    return [(length + 1, longer), (length, blocks - longer)] if longer else [(length, blocks)]
 
 
 def _copying(problem: Problem, method: Method, width: int, blocks: Sequence[int], longest: Sequence[int]) -> float:

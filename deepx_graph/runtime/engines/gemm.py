@@ -21,6 +21,7 @@ from deepx_graph.ir.rebuild import rebuilt, with_inputs
 from deepx_graph.literal import Array
 from deepx_graph.ops import convert, convolution, dot_general, transpose
 from deepx_graph.ops.contract.linear import is_copied, transposed
+from deepx_graph.ops.data.fusion import fused_body
 from deepx_graph.ops.helpers import wider
 from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.cost.model import ForecastParts
@@ -284,8 +285,9 @@ def _unconverted(node: Node) -> Node:
 
 
 def _largest(node: Node) -> int:
-    """The largest magnitude that an integer of such a type has, also of the type that it was converted from."""
-    type = _unconverted(node).type
+    """The largest magnitude that an integer of such a type has, also of the type that it was converted from, in a fusion too."""
+    body = fused_body(node)
+    type = _unconverted(body.results[0] if body is not None and len(body.results) == 1 else node).type
     assert isinstance(type, TensorType)
     return max(-_range(type.dtype)[0], _range(type.dtype)[-1])
 

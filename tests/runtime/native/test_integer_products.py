@@ -81,3 +81,20 @@ def test_a_convolution_of_bytes_is_exact() -> None:
     arrays = [rng.integers(-128, 128, shape).astype(np.int8) for shape in ((2, 12, 12, 20), (3, 3, 20, 16))]
     found, wanted = (dx.compile(module, engine=engine)(*arrays)[0] for engine in ("native", "numpy"))
     np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_narrow_operand_is_seen_in_a_fusion() -> None:
+    """What was clamped and made narrow before it is multiplied, as between the layers of a quantised network."""
+    module = dx.optimize(dx.loads("""func.func @main(%x: tensor<9x500xi32>, %y: tensor<500x7xi8>) -> tensor<9x7xi32> {
+  %low = stablehlo.constant dense<-128> : tensor<9x500xi32>
+  %high = stablehlo.constant dense<127> : tensor<9x500xi32>
+  %0 = stablehlo.clamp %low, %x, %high : tensor<9x500xi32>
+  %1 = stablehlo.convert %0 : (tensor<9x500xi32>) -> tensor<9x500xi8>
+  %2 = stablehlo.dot_general %1, %y, contracting_dims = [1] x [0] : (tensor<9x500xi8>, tensor<500x7xi8>) -> tensor<9x7xi32>
+  return %2 : tensor<9x7xi32>
+}"""))
+    assert computed_in(module) is F32
+    rng = np.random.default_rng(0)
+    arrays = rng.integers(-300, 300, (9, 500)).astype(np.int32), rng.integers(-128, 128, (500, 7)).astype(np.int8)
+    found, wanted = (dx.compile(module, engine=engine)(*arrays)[0] for engine in ("native", "numpy"))
+    np.testing.assert_array_equal(found, wanted)

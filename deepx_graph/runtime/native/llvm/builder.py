@@ -152,12 +152,15 @@ class IRBuilder:
         return self.each(lambda *a: f"call {type} @{symbol}({', '.join(f'{type} {x}' for x in a)})", args[0].dtype, *args)
 
     def saturating(self, x: VectorValue, dtype: DType) -> VectorValue:
-        """Floats truncated to integers of a dtype: the least or greatest of them beyond it, 0 for NaN."""
-        source, target = self.vector(x.dtype), self.vector(dtype)
-        kind = "fptosi" if dtype.kind == "i" else "fptoui"
-        symbol = f"@llvm.{kind}.sat.{self._suffix(dtype)}.{self._suffix(x.dtype)}"
-        self.declare(f"declare {target} {symbol}({source})")
-        return self.each(lambda a: f"call {target} {symbol}({source} {a})", dtype, x)
+        """Floats truncated to integers of a dtype: the least or greatest of them beyond it, 0 for NaN. LLVM's own `fptosi.sat` of a
+        vector becomes a scalar instruction for each lane."""
+        ends = np.iinfo(dtype)
+        low, beyond = self.splat(ends.min, x.dtype), self.splat(ends.max + 1, x.dtype)
+        below, above = self.compare("fcmp olt", x, low), self.compare("fcmp oge", x, beyond)
+        holds = self.binary("and", self.compare("fcmp oge", x, low), self.compare("fcmp olt", x, beyond))
+        inside = self.select(holds, x, self.splat(0, x.dtype))
+        whole = self.convert("fptosi" if dtype.kind == "i" else "fptoui", inside, dtype)
+        return self.select(above, self.splat(ends.max, dtype), self.select(below, self.splat(ends.min, dtype), whole))
 
     def call(self, symbol: str, *args: VectorValue) -> VectorValue:
         """A vector function of the C library: no side effects."""

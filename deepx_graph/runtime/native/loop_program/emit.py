@@ -52,6 +52,12 @@ LONGEST_ROW = 400
 """Loads, stores and operations of the elements of a row that is kept in registers."""
 
 
+LONGEST_UNROLLED = 150
+"""Statements that an innermost loop of known length may become where LLVM finds it short: more take it longer than the rest."""
+
+STEPS = 4
+"""Steps of a longer loop that are done without a jump between them."""
+
 CACHE_BYTES = 64 << 20
 """Loops that read and write more than this leave nothing of their results in the caches."""
 
@@ -263,6 +269,8 @@ class FunctionEmitter:
             hints.append("unroll.disable\"")
         elif _is_row(s):
             hints.append("unroll.full\"")
+        elif _is_long(s):
+            hints.append(f"unroll.count\", i32 {STEPS}")
         if not hints:
             return ""
         loop, *ids = (f"!{next(self.metadata)}" for _ in range(len(hints) + 1))
@@ -312,6 +320,12 @@ def is_all_vectors(body: Sequence[Statement], machine: Target) -> bool:
     loops = [s for s in walk(list(body)) if isinstance(s, (For, While))]
     inner = [s for s in loops if not any(isinstance(x, (For, While)) for block in blocks_of(s) for x in walk(block))]
     return all(isinstance(s, For) and not _is_row(s) and plan(s, machine) is not None for s in inner)
+
+
+def _is_long(loop: For) -> bool:
+    """Whether an innermost loop is of a known length and many statements when it is unrolled."""
+    size = loop.high - loop.low
+    return not size.terms and size.constant * len(loop.body) > LONGEST_UNROLLED and not any(map(blocks_of, loop.body))
 
 
 def _is_row(loop: For) -> bool:

@@ -44,11 +44,6 @@ def marks_of(plan: ProgramPlan) -> dict[int, int]:
     return {mark: k for k, mark in enumerate(dict.fromkeys(found))}
 
 
-LONG = 2_000
-"""Lines of IR from which a function without loops is not optimised: LLVM takes 2 s for the 14 000 of a training step, 0.06 s so.
-The few instructions around each call of a kernel are not what such a program spends its time on."""
-
-
 def kernels_of(plan: ProgramPlan) -> list[Called]:
     """The kernels that are called, in order."""
     return [a for actions in plan.actions for a in actions if isinstance(a, Called)]
@@ -81,6 +76,9 @@ def function_text(plan: ProgramPlan, params: Sequence[int]) -> str:
 
 
 class _Writer:
+    """The function is not optimised: the few instructions around each call of a kernel are not what a program spends its time on,
+    and LLVM would take a fifth of a second for those of a training step, more than for most kernels."""
+
     def __init__(self, plan: ProgramPlan, params: Sequence[int]) -> None:
         self.plan, self.params = plan, params
         self.t = IRBuilder(1)
@@ -97,8 +95,7 @@ class _Writer:
             for action in self.plan.actions[at]:
                 self._action(action, at)
             self._control(i, at)
-        as_it_stands = " noinline optnone" if len(self.t.lines) > LONG and not stops else ""
-        head = f"define void @iterate(ptr noalias %table, ptr %scratch) nounwind{as_it_stands} {{"
+        head = "define void @iterate(ptr noalias %table, ptr %scratch) nounwind noinline optnone {"
         copy = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
         smax, smin, umin = (f"declare i64 @llvm.{name}.i64(i64, i64)" for name in ("smax", "smin", "umin"))
         return "\n".join([head, "entry:", *self.t.lines, "}", copy, smax, smin, umin, ""])

@@ -3,8 +3,9 @@
     python -m bench.tui                     generated HLO: first paint at 10 000 nodes, keys at 100 000
     python -m bench.tui FILE ...            the same for files of your own
 
-First paint is from the start of the process until the list of nodes is on the screen. A key's time is from writing it until the
-screen begins to change (paint), and until it has been still for 30 ms (settled; the 30 ms are not counted).
+First paint is from the start of the process until the list of nodes is on the screen, of a large program its first rows
+until all of it has been read. A key's time is from writing it until the screen begins to change (paint), and until it has been
+still for 30 ms (settled; the 30 ms are not counted).
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ ROWS, COLUMNS = 40, 120
 STILL = 0.03
 READY = "▷"
 """The mark of a parameter: it is on the screen when the list is."""
+
+FIRST_LIST = 2.0
+"""Seconds until the first list."""
 
 KEYS = {"down": b"j", "up": b"k", "page down": b"\x1b[6~", "page up": b"\x1b[5~", "last row": b"G", "first row": b"g",
         "operand": b"[", "user": b"]", "cost column": b"o"}  # fmt: skip
@@ -156,7 +160,8 @@ def report_keys(path: str) -> None:
 def report_paint(what: str, path: str, runs: int = 3) -> None:
     times = first_paint(path, runs)
     shown = (f"{t:.2f} s ({cpu * 1e3:.0f} ms of processor)" for t, cpu in times)
-    print(f"{what}: first paint {', '.join(shown)}")
+    met = "met" if min(cpu for _, cpu in times) <= FIRST_LIST else "not met"
+    print(f"{what}: first paint {', '.join(shown)}; bound {FIRST_LIST:.0f} s of processor: {met}")
 
 
 def main(files: list[str]) -> None:
@@ -168,10 +173,10 @@ def main(files: list[str]) -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         for nodes in (10_000, 100_000):
-            path = Path(folder) / f"{nodes}.hlo"
-            path.write_text(program(nodes))
-            report_paint(f"{nodes:,} nodes", str(path), 3 if nodes <= 10_000 else 1)
-            report_keys(str(path))
+            file = Path(folder) / f"{nodes}.hlo"
+            file.write_text(program(nodes))
+            report_paint(f"{nodes:,} nodes", str(file), 3 if nodes <= 10_000 else 1)
+            report_keys(str(file))
 
 
 if __name__ == "__main__":

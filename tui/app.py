@@ -252,7 +252,8 @@ class Browser(App[int]):
         self.selection.changed()
 
     def on_lane_list_moved(self, message: LaneList.Moved) -> None:
-        self.selection.follow(message.function, message.node)
+        if self.session is not None:  # what is shown before is the beginning only
+            self.selection.follow(message.function, message.node)
 
     def on_lane_list_scalars_toggled(self) -> None:
         self.document.toggle_scalars()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from textual.app import App
 
 from deepx_graph.errors import DeepxGraphError
-from deepx_graph.session.programs import load
+from deepx_graph.session.programs import STDIN, beginning, load
 from deepx_graph.session.progress import Cancelled, Monitor
 from deepx_graph.session.session import Session, Version
 from deepx_graph.session.show.inspect import inspect
@@ -130,9 +130,16 @@ class Document:
         """Reads the file, shows its list, then makes ready what can wait until the list is on the screen."""
         self.browser.jobs.start("reading", self._read, self._opened)
 
+    def _show_beginning(self) -> None:
+        """Has the first rows of a large program shown, which are not the document's."""
+        module = beginning(self.path) if self.path not in ("", STDIN) else None
+        if module is not None:
+            self.browser.call_later(self.browser.lanes.show_listing, Session(module), listing(module))
+
     def _read(self, monitor: Monitor) -> tuple[Session, Listing]:
         gc.disable()  # a program is many objects and no cycle: looking for one takes as long as reading
         try:
+            self._show_beginning()
             session = self._open_session()
             for pipeline in self._state.pipelines if self._state is not None else ():
                 monitor.report(f"optimising ({plain(pipeline, 30)})")

@@ -22,11 +22,12 @@ from deepx_graph.viz.page.html import PageGraph, page
 from deepx_graph.viz.picture import graphviz, svg
 from deepx_graph.viz.picture.dot import to_dot
 from deepx_graph.viz.picture.layered import lay_out
+from deepx_graph.viz.picture.overlay import Overlay, Painted
 from deepx_graph.viz.picture.scene_svg import to_svg
 from deepx_graph.viz.picture.style import theme_named
 from deepx_graph.viz.view.build import build_view
 from deepx_graph.viz.view.frames import in_halves
-from deepx_graph.viz.view.model import View, chosen
+from deepx_graph.viz.view.model import View, chosen, renumbered
 from deepx_graph.viz.view.model import around as part_around
 
 
@@ -61,13 +62,15 @@ def draw(
     sideways: bool = False,
     layout: Layout = "layered",
     change: Callable[[View], View] | None = None,
+    overlay: Callable[[View], Overlay] | None = None,
 ) -> Drawing:
     """Draws a module, or one `function` of it, to `path` when given; its suffix is the format unless `format` says otherwise.
 
     `keep` draws only the nodes of these addresses (`#17`), `around` (a name of the source, or an address) and `depth` only what
     lies near a node; a picture of more than `max_nodes` boxes is folded (by default one of more than 100 to 40; a page has finer
     levels too); `collapse` draws a fused kernel as one box; `sideways` draws from left to right;
-    `layout="graphviz"` has Graphviz lay out an SVG, as it does every PNG. `change` is applied to the view before it is folded.
+    `layout="graphviz"` has Graphviz lay out an SVG, as it does every PNG. `change` is applied to the view before it is folded, and
+    `overlay` asked what to lay over it (a page has overlays of its own).
 
     Raises UsageError for an unknown format, theme, function or node, and for PNG without Graphviz; LayoutError when a PNG is
     not done within `timeout` seconds (an SVG falls back to our own layout instead).
@@ -78,8 +81,9 @@ def draw(
     view = view_of(module, function, keep, around, depth, collapse=collapse, title=_title(module) if title is None else title)
     if not 0 <= timeout < 1e9:
         raise UsageError(f"a timeout of {timeout} seconds")
-    view = replace(view if change is None else change(view), sideways=sideways)
-    drawing = write_view(view, format or _suffix(path), Look(theme, max_nodes, timeout, legend, layout))
+    view = renumbered(replace(view if change is None else change(view), sideways=sideways))
+    laid = None if overlay is None else overlay(view)
+    drawing = write_view(view, format or _suffix(path), Look(theme, max_nodes, timeout, legend, layout, laid))
     if path is not None:
         write_file(Path(path), drawing.data)
     return drawing
@@ -109,6 +113,7 @@ class Look:
     timeout: float = 20.0
     legend: bool = True
     layout: Layout = "layered"
+    overlay: Overlay | None = None
 
 
 def write_view(view: View, format: str, look: Look | None = None) -> Drawing:
@@ -138,33 +143,38 @@ def _writer(format: str) -> Writer:
     return FORMATS[format]
 
 
-def _folded(view: View, look: Look) -> View:
-    return inline_hubs(fold(view, bound(view, look.max_nodes)))
+def _folded(view: View, look: Look) -> tuple[View, Painted | None]:
+    """The picture of a view, and the colours of what is laid over it."""
+    folded = inline_hubs(fold(view, bound(view, look.max_nodes)))
+    if look.overlay is None:
+        return folded, None
+    painted = look.overlay.over(folded, theme_named(look.theme))
+    return painted.view, painted
 
 
 def _dot(view: View, look: Look) -> Drawing:
-    view = _folded(view, look)
-    return Drawing(to_dot(view, look.theme, legend=look.legend).encode("utf-8"), view.notes)
+    view, painted = _folded(view, look)
+    return Drawing(to_dot(view, look.theme, legend=look.legend, painted=painted).encode("utf-8"), view.notes)
 
 
 def _svg(view: View, look: Look) -> Drawing:
-    view = _folded(view, look)
+    view, painted = _folded(view, look)
     if look.layout == "graphviz":
         try:
-            text = to_dot(view, look.theme, legend=look.legend)
+            text = to_dot(view, look.theme, legend=look.legend, painted=painted)
             data, notes = graphviz.render(text, "svg", look.timeout, large=graphviz.is_large(view))
             return Drawing(svg.filtered(data, view), view.notes + notes)
         except graphviz.LayoutError as e:
             view = view.noted(f"layered layout, because: {e.diagnostics[0].message}")
     stage("layout")
-    return Drawing(to_svg(lay_out(view), look.theme, legend=look.legend), view.notes)
+    return Drawing(to_svg(lay_out(view), look.theme, legend=look.legend, painted=painted), view.notes)
 
 
 def _png(view: View, look: Look) -> Drawing:
-    view = _folded(view, look)
+    view, painted = _folded(view, look)
     if graphviz.engine() is None:
         raise UsageError(f"PNG needs Graphviz: {graphviz.INSTALL}; SVG and HTML do without")
-    text = to_dot(view, look.theme, legend=look.legend)
+    text = to_dot(view, look.theme, legend=look.legend, painted=painted)
     data, notes = graphviz.render(text, "png", look.timeout, large=graphviz.is_large(view))
     return Drawing(data, view.notes + notes)
 

@@ -58,13 +58,16 @@ def add_draw(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--open", action="store_true", help="show the picture in a browser; without -o a temporary page")
     parser.add_argument("--theme", choices=("light", "dark"), help="default: light; an HTML page follows the reader's system")
     parser.add_argument("--timeline", action="store_true", help="HTML: every stage of the pipeline, with a slider")
+    parser.add_argument("--overlay", metavar="NAME",
+                        help="colour boxes by bytes, moved (bytes read and written) or flops; by time, error, nonfinite, apart or "
+                             "sharding where an option below makes them known, which is then the default")
     parser.add_argument("--profile", action="store_true",
-                        help="HTML: run it several times on generated inputs; show kernels as boxes, with the median time of each")
+                        help="run it several times on generated inputs; show kernels as boxes, with the median time of each")
     parser.add_argument("--profile-from", metavar="FILE.json",
-                        help="HTML: the times in a trace of onnxruntime, XLA or PyTorch, over the program as it was read")
+                        help="the times in a trace of onnxruntime, XLA or PyTorch, over the program as it was read")
     parser.add_argument("--fusion", action="store_true",
-                        help="HTML: the fused program, with what its kernels would save if they were joined, and why they are not")
-    add_overlays(parser, "HTML: ")
+                        help="the fused program, with what its kernels would save if they were joined, and why they are not")
+    add_overlays(parser)
     add_part(parser, "--where", "only the nodes that a query asks for, such as 'op:dot_general users>1'")
     parser.add_argument("--collapse", action="store_true", help="draw fused kernels as one box")
     parser.add_argument("--timeout", type=seconds, default=20.0, metavar="S",
@@ -83,9 +86,9 @@ def run_draw(args: Arguments) -> int:
     if to_stdout and not args.form:
         raise UsageError("a picture on standard output needs --as dot, svg, png or html")
     is_page = (args.form or args.output.rpartition(".")[2].lower()) == "html"
-    if not is_page and (len(args.files) > 1 or args.timeline or args.profile or args.fusion or args.profile_from or
-                        args.explain_error or args.explain_nan or args.plan):
-        raise UsageError(Diagnostic("several programs, --timeline and what is laid over one need a page", expected="-o NAME.html"))
+    if not is_page and (len(args.files) > 1 or args.timeline):
+        raise UsageError(Diagnostic("several programs and --timeline need a page", expected="-o NAME.html",
+                                    hint="deepx-graph diff A B -o NAME.svg draws two as one picture"))  # fmt: skip
     with no_collection():  # a fifth of the time of a large page
         drawn = _page(args) if is_page else _picture(args)
     emit(drawn.data, args.output)
@@ -103,14 +106,14 @@ def run_draw(args: Arguments) -> int:
     return 0
 
 
-def add_overlays(parser: argparse.ArgumentParser, where: str = "") -> None:
+def add_overlays(parser: argparse.ArgumentParser) -> None:
     """The options that lay something over a program."""
     parser.add_argument("--explain-error", action="store_true",
-                        help=f"{where}what the rounding of each operation adds to the error of the outputs, on generated inputs")
+                        help="what the rounding of each operation adds to the error of the outputs, on generated inputs")
     parser.add_argument("--explain-nan", action="store_true",
-                        help=f"{where}which operations make the NaN and infinities of outputs, on generated inputs")
+                        help="which operations make the NaN and infinities of outputs, on generated inputs")
     parser.add_argument("--plan", metavar="FILE.plan",
-                        help=f"{where}how values lie on the mesh of a plan; stated: as the text says")
+                        help="how values lie on the mesh of a plan; stated: as the text says")
 
 
 def overlaid(args: Arguments) -> Callable[[Module], Session]:
@@ -141,29 +144,43 @@ def _options(args: Arguments, module: Module) -> dict[str, Any]:
 
 
 def _picture(args: Arguments) -> Drawing:
-    from deepx_graph.viz.draw import draw
+    (session,) = _sessions(args, args.files or ["-"])
+    from deepx_graph.session.show.picture import picture
 
-    module = _stage(args, read_program(args, *args.files).module)
-    return draw(module, None if args.form else args.output, format=args.form or args.output.rpartition(".")[2].lower(),
-                theme=args.theme or "light", timeout=args.timeout, layout=args.layout, **_options(args, module))  # fmt: skip
+    return picture(session, None if args.form else args.output, format=args.form or args.output.rpartition(".")[2].lower(),
+                   theme=args.theme or "light", timeout=args.timeout, layout=args.layout, overlay=args.overlay,
+                   **_options(args, session.module))  # fmt: skip
 
 
 def _page(args: Arguments) -> Drawing:
-    from deepx_graph.session.show.explore import PageOptions, explore, explore_stages, fused, measured, stages_of
+    from deepx_graph.session.show.explore import PageOptions, explore, explore_stages, stages_of
 
     files = args.files or ["-"]
-    if args.timeline and (len(files) > 1 or args.profile or args.fusion):
-        raise UsageError("a timeline is of one program, without --profile and --fusion")
+    if args.timeline:
+        if len(files) > 1 or args.profile or args.fusion or _explained(args):
+            raise UsageError("a timeline is of one program, without --profile, --fusion and what is explained")
+        module = _stage(args, read_program(args, *files).module)
+        choice = PageOptions(**_options(args, module) | {"keep": None}, theme=args.theme or "auto", overlay=args.overlay)
+        return explore_stages(stages_of(module, args.pass_pipeline, fast_math=args.fast_math), choice, title=files[0])
+    sessions = _sessions(args, files)
+    choice = PageOptions(**_options(args, sessions[0].module), theme=args.theme or "auto", overlay=args.overlay)
+    named = [(file if len(files) > 1 else "", session) for file, session in zip(files, sessions, strict=True)]
+    return explore(named, choice, title=" and ".join(files))
+
+
+def _explained(args: Arguments) -> bool:
+    return bool(args.explain_error or args.explain_nan or args.plan)
+
+
+def _sessions(args: Arguments, files: list[str]) -> list[Session]:
+    """The programs, with what the options lay over them."""
+    from deepx_graph.session.show.explore import fused, measured
+
     if args.fusion and (args.profile or args.stage):
         raise UsageError("--fusion shows a stage of its own, without --profile and --stage")
-    explained = args.explain_error or args.explain_nan or args.plan
-    if explained and (args.fusion or args.profile or args.profile_from or args.timeline):
-        raise UsageError("--explain-error, --explain-nan and --plan show a program of their own, without profiles, --fusion and "
-                         "--timeline")  # fmt: skip
+    if _explained(args) and (args.fusion or args.profile or args.profile_from):
+        raise UsageError("--explain-error, --explain-nan and --plan show a program of their own, without profiles and --fusion")
     modules = [_stage(args, read_program(args, file).module) for file in files]
-    if args.timeline:
-        choice = PageOptions(**_options(args, modules[0]) | {"keep": None}, theme=args.theme or "auto")
-        return explore_stages(stages_of(modules[0], args.pass_pipeline, fast_math=args.fast_math), choice, title=files[0])
     if args.profile_from:
         sessions = [_measured_elsewhere(args, m) for m in modules]
     else:
@@ -174,9 +191,7 @@ def _page(args: Arguments) -> Drawing:
             runs = session.result.runs
             say(f"note: {file}: times are " + (f"medians of {runs} runs, the first left out" if runs > 1 else
                                                "those of the first run, which is slower than others"))
-    choice = PageOptions(**_options(args, sessions[0].module), theme=args.theme or "auto")
-    named = [(file if len(files) > 1 else "", session) for file, session in zip(files, sessions, strict=True)]
-    return explore(named, choice, title=" and ".join(files))
+    return sessions
 
 
 def _measured_elsewhere(args: Arguments, module: Module) -> Session:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deepx_graph.errors import Diagnostic, Source, UsageError, VerifyError
+from deepx_graph.errors import DeepxGraphError, Diagnostic, Source, UsageError, VerifyError
 from deepx_graph.ir import Module
 from deepx_graph.passes import REGISTRY
 from deepx_graph.passes.interprocedural.inline import call_order
@@ -32,7 +32,7 @@ from deepx_graph.passes.pipeline import (
 )
 from deepx_graph.progress import stage
 from deepx_graph.rewrite.base import Pass, RewriteControl
-from deepx_graph.text import FORMATS, ReadOptions, decode_source, encode, open_source, read, read_source, write
+from deepx_graph.text import FORMATS, ReadOptions, decode_source, detect, encode, open_source, read, read_source, write
 from deepx_graph.types import DataType, FunctionType, RefType
 from deepx_graph.verify import verify
 from deepx_graph.verify.meetings import unmet
@@ -80,6 +80,26 @@ def source(path: str | Path, options: ReadOptions | None = None) -> Source:
     found = read_source(sys.stdin.buffer, "<stdin>", options.max_file_bytes)
     TAKEN_FROM_STDIN[:] = [found]
     return found
+
+
+LARGE = 1 << 20
+"""Letters of a text that is read for long enough to show its beginning meanwhile."""
+
+BEGINNING = 100
+"""Instructions of it."""
+
+
+def beginning(path: str | Path, options: ReadOptions | None = None) -> Module | None:
+    """A program of the first instructions of a large text, to be seen until all of it is read; None where none can be told."""
+    try:
+        whole = open_source(path, options)
+        if whole.data is not None or len(whole.text) < LARGE:
+            return None
+        format = FORMATS[detect(whole.text, whole.name)]
+        text = format.beginning(whole.text, BEGINNING)
+        return None if text is None else format.read(Source(whole.name, text), options or ReadOptions()).module
+    except DeepxGraphError:  # what is wrong with the whole is told when it is read
+        return None
 
 
 def loads(source: Source | str | bytes | bytearray | memoryview, format: str | None = None,

@@ -109,6 +109,11 @@ class Format:
                                         expected=" | ".join(n for n, f in FORMATS.items() if f.reads)))
         return self._language().read(source, options)
 
+    def beginning(self, text: str, instructions: int) -> str | None:
+        """A program of the first instructions of a large one, where the language can tell them apart."""
+        of_language = getattr(self._language(), "beginning", None)
+        return of_language(text, instructions) if of_language is not None else None
+
     def write(self, module: Module, **options: object) -> str | bytes:
         for name in options:
             if name not in self.options:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from pathlib import Path
+
 import pytest
 
 import deepx_graph as dx
@@ -12,6 +14,7 @@ from deepx_graph.passes.fusion.why import Kind
 from deepx_graph.session.programs import optimise
 from deepx_graph.session.report.fusion import FusionReport, fusion_report
 from deepx_graph.session.show.explore import PageOptions, PageProgram, fused
+from deepx_graph.viz.picture.overlay import MEASURES
 
 PRODUCT = """HloModule m
 ENTRY main {
@@ -90,10 +93,11 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["why", "examples/transformer_block.dx", "weights"]) == 2
 
 
-def test_the_page_has_it_as_an_overlay(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pictures_have_it_as_an_overlay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = f"{tmp_path}/page.html"
     assert main(["draw", "examples/transformer_block.dx", "--fusion", "-o", page]) == 0
     details = PageProgram("", fused(dx.load("examples/transformer_block.dx")), PageOptions(collapse=True)).details().values()
     assert max(d.get("apart", 0) for d in details) == 2097152
     assert any(d.get("declined") == ("not-elementwise",) for d in details)
-    assert main(["draw", "examples/transformer_block.dx", "--fusion", "-o", f"{tmp_path}/p.svg"]) == 2
+    assert main(["draw", "examples/transformer_block.dx", "--fusion", "-o", f"{tmp_path}/p.svg"]) == 0
+    assert MEASURES["apart"].about in (tmp_path / "p.svg").read_text(encoding="utf-8")

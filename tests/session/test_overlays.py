@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from deepx_graph.cli import main as cli
 from deepx_graph.errors import UsageError
 from deepx_graph.session.session import Session
 from deepx_graph.session.show.overlays import not_finite, rounded, split
+from deepx_graph.session.show.picture import picture
+from deepx_graph.viz.picture.overlay import MEASURES
 from tests.support.paths import ROOT
 
 BLOCK = ROOT / "examples" / "transformer_block.dx"
@@ -85,7 +88,43 @@ def test_shardings_are_those_of_the_plan() -> None:
 def test_one_thing_is_laid_over_a_program_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = str(tmp_path / "x.html")
     assert cli.main(["draw", str(BLOCK), "--explain-error", "--plan", "stated", "-o", page]) == 2
-    assert cli.main(["draw", str(BLOCK), "--explain-error", "-o", str(tmp_path / "x.svg")]) == 2
     assert "one of --explain-error, --explain-nan and --plan" in capsys.readouterr().err
     with pytest.raises(UsageError):
         split(dx.load(BLOCK), "stated")
+
+
+def _tags(svg: str) -> list[tuple[float, str]]:
+    """The share that each box says it has, and its fill."""
+    boxes = re.findall(r'<g class="node">(.*?)</g>', svg, re.DOTALL)
+    found = [(re.search(r"· ([\d.]+)%", box), re.findall(r'fill="(#\w+)" stroke', box)) for box in boxes]
+    return [(float(share[1]), fills[-1]) for share, fills in found if share]
+
+
+@pytest.mark.parametrize("name", ["bytes", "moved", "flops"])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_boxes_of_an_svg_say_what_is_laid_over_them(name: str, theme: str) -> None:
+    """Folded or not, the shares of all boxes are the whole, the same share has the same colour, and the legend has the highest."""
+    for most in (None, 12):
+        svg = picture(dx.load(BLOCK), format="svg", overlay=name, max_nodes=most, theme=theme).data.decode()
+        tags = _tags(svg)
+        assert sum(share for share, _ in tags) == pytest.approx(100, abs=0.05 * len(tags))
+        assert MEASURES[name].about in svg
+        top = max(tags)
+        assert svg.count(top[1]) >= 2  # in the legend too
+
+
+def test_what_a_picture_was_made_for_is_laid_over_it(tmp_path: Path) -> None:
+    program = tmp_path / "x.mlir"
+    for text, options, seen in ((SPLIT, ["--plan", "stated"], "{&quot;a&quot;}"), (DIVISION, ["--explain-nan"], "8 · 100.0%"),
+                                (DIVISION, ["--profile"], "median time")):
+        program.write_text(text)
+        for form in ("svg", "dot"):
+            assert cli.main(["draw", str(program), *options, "-o", str(tmp_path / f"x.{form}")]) == 0
+            found = (tmp_path / f"x.{form}").read_text(encoding="utf-8")
+            assert seen in found.replace('\\"', "&quot;").replace('{"a"}', "{&quot;a&quot;}"), (form, options)
+
+
+def test_an_overlay_of_which_nothing_is_known_is_refused() -> None:
+    for name, words in (("time", "nothing is known"), ("sharding", "not known"), ("bites", "no overlay")):
+        with pytest.raises(UsageError, match=words):
+            picture(dx.load(BLOCK), format="svg", overlay=name)

@@ -59,11 +59,13 @@ class LaneList(VirtualList):
     # --- what it shows
 
     def show_listing(self, session: Session, listing: Listing) -> None:
-        """Shows other rows, with the cursor on the node that it was on, where that is still there."""
+        """Shows other rows, with the cursor on the node that it was on, or on one of its name, where that is still there."""
         node = self.node
         self.session, self.listing = session, listing
         self.resized()
         row = listing.row_of.get(node) if node is not None else None
+        if row is None and node is not None and node.name:
+            row = next((k for n, k in listing.row_of.items() if n.name == node.name), None)
         self.cursor = listing.show(row) if row is not None else min(1, max(0, len(listing.visible) - 1))
         self.moved()
 

@@ -110,7 +110,7 @@ function load(data) {
   const places = new Map();
   for (const n of GRAPHS.flatMap(g => g.nodes)) if (n.sharding) places.set(n.sharding[0], (places.get(n.sharding[0]) || 0) + 1);
   SHARDINGS = [...places.keys()].sort((a, b) => places.get(b) - places.get(a));
-  OVERLAYS = MEASURES.filter(m => FIELDS.numbers.has(m.name));
+  OVERLAYS = data.measures.map(([name, about, unit]) => ({ name, about, text: UNITS[unit] })).filter(m => FIELDS.numbers.has(m.name));
 }
 
 /* Maps between graphs: those that are paired directly, and through others. */
@@ -174,14 +174,8 @@ function shardingColour(text) {
   return `color-mix(in srgb, hsl(${(SHARDINGS.indexOf(text) * 137) % 360} 80% 50%) 40%, var(--ground))`;
 }
 
-const MEASURES = [
-  { name: "time", about: "median time of a run", text: v => v >= 1 ? v.toFixed(2) + " ms" : (v * 1000).toFixed(1) + " µs" },
-  { name: "bytes", about: "bytes of the values", text: size }, { name: "moved", about: "bytes read and written", text: size },
-  { name: "flops", about: "arithmetic operations", text: count },
-  { name: "error", about: "what rounding adds to the error of the outputs", text: v => v.toExponential(1) },
-  { name: "nonfinite", about: "elements made NaN or infinite of finite ones", text: count },
-  { name: "apart", about: "bytes that one kernel with its readers would save", text: size },
-];
+/* How amounts are written, by unit. */
+const UNITS = { bytes: size, count, ms: v => v >= 1 ? v.toFixed(2) + " ms" : (v * 1000).toFixed(1) + " µs", ratio: v => v.toExponential(1) };
 
 function size(v) {
   return scaled(v, 1024, [" B", " KiB", " MiB", " GiB", " TiB"]);

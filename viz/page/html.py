@@ -19,6 +19,7 @@ from typing import Any
 from deepx_graph.errors import printable
 from deepx_graph.viz.page.folds import Folds
 from deepx_graph.viz.picture.dot import LEGEND
+from deepx_graph.viz.picture.overlay import MEASURES
 from deepx_graph.viz.picture.style import BLOCK, HUES, THEMES, Theme, theme_named
 from deepx_graph.viz.picture.svg import shown
 from deepx_graph.viz.view.model import View, ViewNode
@@ -56,14 +57,14 @@ class Pairs:
 
 
 def page(graphs: Sequence[PageGraph], title: str = "", *, theme: str = "auto", pairs: Sequence[Pairs] = (), timeline: bool = False,
-         operations: Mapping[str, Any] | None = None) -> bytes:
+         operations: Mapping[str, Any] | None = None, overlay: str | None = None) -> bytes:
     """The file. Several graphs stand side by side, or with `timeline` one after another. `operations` is what there is to tell of
-    each operation. Raises UsageError for an unknown theme."""
+    each operation, `overlay` what it is coloured by as it opens. Raises UsageError for an unknown theme."""
     if theme != "auto":
         theme_named(theme)
     data = {
         "title": shown(title), "timeline": timeline, "graphs": [_graph(g) for g in graphs], "operations": operations or {},
-        "kinds": dict(LEGEND),
+        "kinds": dict(LEGEND), "measures": [[name, m.about, m.unit] for name, m in MEASURES.items()], "overlay": overlay,
         "pairs": [{"a": p.first, "b": p.second, "nodes": [*map(list, p.nodes.items())]} for p in pairs],
     }  # fmt: skip
     style = _colours() + (ASSETS / "explorer.css").read_text(encoding="utf-8")

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from deepx_graph.viz.picture.overlay import Painted
 from deepx_graph.viz.picture.style import CONTROL_KINDS, EDGES, FONT, SHAPES, Theme, quoted, theme_named
 from deepx_graph.viz.view.model import Cluster, EdgeKind, View, ViewEdge, ViewNode, levels
 
@@ -28,8 +29,8 @@ ROW = 10
 """The most boxes of one frame that stand side by side."""
 
 
-def to_dot(view: View, theme: str = "light", *, legend: bool = True) -> str:
-    """The DOT text of a view. Raises UsageError for an unknown theme."""
+def to_dot(view: View, theme: str = "light", *, legend: bool = True, painted: Painted | None = None) -> str:
+    """The DOT text of a view, its boxes in the colours of what is laid over it. Raises UsageError for an unknown theme."""
     from graphviz import Digraph
 
     colours = theme_named(theme)
@@ -37,7 +38,7 @@ def to_dot(view: View, theme: str = "light", *, legend: bool = True) -> str:
                     edge_attr=_edge_attributes(colours))  # fmt: skip
     frames = {c.id: _frame(c, colours) for c in view.clusters}
     for node in view.nodes:
-        _node(graph if node.cluster is None else frames[node.cluster], node, colours)
+        _node(graph if node.cluster is None else frames[node.cluster], node, colours, painted)
     for cluster in reversed(view.clusters):
         outer = graph if cluster.parent is None else frames[cluster.parent]
         outer.subgraph(frames[cluster.id])
@@ -48,7 +49,7 @@ def to_dot(view: View, theme: str = "light", *, legend: bool = True) -> str:
     for above, below in (*_branch_order(view), *_wrapped(view)):
         graph.edge(f"n{above}", f"n{below}", style="invis", weight="0")
     if legend and view.nodes:
-        add_legend(graph, view, colours)
+        add_legend(graph, view, colours, painted)
     return str(graph.source)
 
 
@@ -109,8 +110,9 @@ def _edge_attributes(theme: Theme) -> dict[str, str]:
     return {"fontname": FONT, "fontsize": "9", "fontcolor": theme.faint, "arrowsize": "0.7"}
 
 
-def _node(graph: Digraph, node: ViewNode, theme: Theme) -> None:
+def _node(graph: Digraph, node: ViewNode, theme: Theme, painted: Painted | None) -> None:
     fill, border = theme.box(node)
+    fill = fill if painted is None else painted.fills.get(node.id, fill)
     label = "\n".join(filter(None, (node.title, node.subtitle)))
     look = {"fillcolor": fill, "color": border} | dict(SHAPES[node.kind])
     graph.node(f"n{node.id}", label=quoted(label), tooltip=quoted(node.tooltip or node.title), **look)
@@ -145,7 +147,7 @@ LEGEND: Mapping[EdgeKind, str] = {
 """What the kinds of edges are called."""
 
 
-def add_legend(graph: Digraph, view: View, theme: Theme) -> None:
+def add_legend(graph: Digraph, view: View, theme: Theme, painted: Painted | None = None) -> None:
     """Adds the legend to the picture of `view`."""
     from graphviz import Digraph
 
@@ -155,7 +157,9 @@ def add_legend(graph: Digraph, view: View, theme: Theme) -> None:
         "fontcolor": theme.faint, "margin": "6",
     })  # fmt: skip
     families = sorted({n.family for n in view.nodes if n.kind not in CONTROL_KINDS} - {"structure", ""})
-    rows = [_colour_row(families, theme), _edge_row([k for k in LEGEND if any(e.kind == k for e in view.edges)], theme)]
+    samples = [(f, *theme.colours(f)) for f in families] if painted is None else \
+        [(text, fill or ground, border if fill else ground) for text, fill in painted.legend]
+    rows = [_colour_row(samples), _edge_row([k for k in LEGEND if any(e.kind == k for e in view.edges)], theme)]
     firsts = []
     for names, row in rows:
         frame.subgraph(row)
@@ -176,12 +180,11 @@ def _row(name: str) -> Digraph:
     return row
 
 
-def _colour_row(families: Sequence[str], theme: Theme) -> tuple[list[str], Digraph]:
+def _colour_row(samples: Sequence[tuple[str, str, str]]) -> tuple[list[str], Digraph]:
     row = _row("legend_colours")
-    names = [f"legend_{k}" for k in range(len(families))]
-    for name, family in zip(names, families, strict=True):
-        fill, stroke = theme.colours(family)
-        row.node(name, label=quoted(family), tooltip="family of operations", fillcolor=fill, color=stroke)
+    names = [f"legend_{k}" for k in range(len(samples))]
+    for name, (text, fill, stroke) in zip(names, samples, strict=True):
+        row.node(name, label=quoted(text), tooltip="what a colour means", fillcolor=fill, color=stroke)
     for left, right in pairwise(names):
         row.edge(left, right, style="invis")
     return names, row

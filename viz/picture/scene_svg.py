@@ -9,21 +9,22 @@ from collections.abc import Iterator
 from xml.sax.saxutils import escape, quoteattr
 
 from deepx_graph.viz.picture.dot import LEGEND, heading
+from deepx_graph.viz.picture.overlay import Painted
 from deepx_graph.viz.picture.scene import LINE, Place, Scene, SceneEdge, path, text_lines
 from deepx_graph.viz.picture.style import CONTROL_KINDS, FONT, Theme, theme_named
 from deepx_graph.viz.picture.svg import FITTING, NAMESPACE, shown, tooltips
-from deepx_graph.viz.view.model import Cluster, EdgeKind, ViewNode
+from deepx_graph.viz.view.model import Cluster, EdgeKind, View, ViewNode
 
 DASHES: dict[EdgeKind, str] = {"data": "", "control": "", "effect": "2,3", "back": "7,4", "residual": "5,2", "capture": "1,4"}
 MARGIN, TIP = 16.0, 7.0
 
 
-def to_svg(scene: Scene, theme: str = "light", *, legend: bool = True) -> bytes:
-    """The scene as SVG. Raises UsageError for an unknown theme."""
+def to_svg(scene: Scene, theme: str = "light", *, legend: bool = True, painted: Painted | None = None) -> bytes:
+    """The scene as SVG, its boxes in the colours of what is laid over it. Raises UsageError for an unknown theme."""
     colours = theme_named(theme)
     names = tooltips(scene.view)
     head = [shown(line) for line in heading(scene.view)]
-    samples = list(_legend(scene, colours)) if legend else []
+    samples = list(_legend(scene, colours, painted)) if legend else []
     top = MARGIN + 18 * len(head) + (34 if samples else 0)
     width = max([scene.width + 2 * MARGIN, *(8.0 * len(line) + 2 * MARGIN for line in head), *(end + MARGIN for end, _ in samples)])
     height = top + scene.height + MARGIN
@@ -38,7 +39,7 @@ def to_svg(scene: Scene, theme: str = "light", *, legend: bool = True) -> bytes:
     parts.append(f'<g transform="translate({MARGIN:.0f},{top:.0f})">')
     parts += (_frame(c, scene.frames[c.id], colours) for c in scene.view.clusters if c.id in scene.frames)
     parts += (_edge(line, colours, names, sideways=scene.view.sideways) for line in scene.lines if line.points)
-    parts += (_box(n, scene.boxes[n.id], colours, names[f"n{n.id}"]) for n in scene.view.nodes)
+    parts += (_box(n, scene.boxes[n.id], colours, names[f"n{n.id}"], painted) for n in scene.view.nodes)
     return ("\n".join([*parts, "</g></svg>"]) + "\n").encode("utf-8")
 
 
@@ -70,8 +71,9 @@ def _edge(line: SceneEdge, theme: Theme, names: dict[str, str], *, sideways: boo
             f'fill="none" stroke="{colour}" stroke-width="{strong}"{dash}/><polygon points="{tip}" fill="{colour}"/>{label}</g>')
 
 
-def _box(node: ViewNode, place: Place, theme: Theme, about: str) -> str:
+def _box(node: ViewNode, place: Place, theme: Theme, about: str, painted: Painted | None) -> str:
     fill, stroke = theme.box(node)
+    fill = fill if painted is None else painted.fills.get(node.id, fill)
     x, y, width, height = place
     lines = text_lines(node)
     first = y + (height - LINE * len(lines)) / 2 + 11
@@ -106,14 +108,22 @@ def _form(node: ViewNode, place: Place, fill: str, stroke: str) -> str:
     return f'{behind}<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="{corner}" {colours}{dash}/>'
 
 
-def _legend(scene: Scene, theme: Theme) -> Iterator[tuple[float, str]]:
+def _colours(view: View, theme: Theme, painted: Painted | None) -> Iterator[tuple[str, str, str]]:
+    """What each colour of a box means: text, fill (none for words between them), border."""
+    if painted is not None:
+        yield from ((text, fill, theme.faint) for text, fill in painted.legend)
+        return
+    for family in sorted({n.family for n in view.nodes if n.kind not in CONTROL_KINDS} - {"structure", ""}):
+        yield family, *theme.colours(family)
+
+
+def _legend(scene: Scene, theme: Theme, painted: Painted | None) -> Iterator[tuple[float, str]]:
     """What the colours and lines that occur mean, side by side: where each ends, and its SVG."""
     x = MARGIN
-    for family in sorted({n.family for n in scene.view.nodes if n.kind not in CONTROL_KINDS} - {"structure", ""}):
-        fill, stroke = theme.colours(family)
-        width = 6.0 * len(family) + 12
+    for text, fill, stroke in _colours(scene.view, theme, painted):
+        width = (6.0 if fill else 5.2) * len(text) + 12
         yield x + width, (f'<rect x="{x:.0f}" y="-10" width="{width:.0f}" height="15" rx="5" fill="{fill}" stroke="{stroke}"/>'
-                          f'{_text(x + width / 2, 1, family, theme.text, 9, "middle")}')
+                          if fill else "") + _text(x + width / 2, 1, shown(text), theme.text, 9, "middle")
         x += width + 8
     kinds = {e.kind for e in scene.view.edges}
     for kind, text in LEGEND.items():

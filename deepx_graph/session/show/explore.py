@@ -65,6 +65,8 @@ class PageOptions:
     sideways: bool = False
     keep: frozenset[str] | None = None
     """Addresses of the only nodes to show."""
+    overlay: str | None = None
+    """What the page is coloured by as it opens; None for what its program was made to show."""
     tooltips: bool = False
     """Whether boxes say all of their nodes themselves; a page has it in its columns."""
 
@@ -212,7 +214,8 @@ def _page(programs: list[PageProgram], choice: PageOptions, title: str, *, timel
         graphs.append(PageGraph(p.title, folds, p.details(), p.lines(), note))
         operations.update(p.operations())
         notes += [f"{p.title}: {note}" if len(programs) > 1 else note for note in folds.notes]
-    data = page(graphs, title, theme=choice.theme, pairs=links, timeline=timeline, operations=operations)
+    data = page(graphs, title, theme=choice.theme, pairs=links, timeline=timeline, operations=operations,
+                overlay=choice.overlay)  # fmt: skip
     return Drawing(data, tuple(notes))
 
 

@@ -6,13 +6,59 @@ Errors and shardings are known of the program without calls, which is what the s
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
-from deepx_graph.errors import UsageError
+from deepx_graph.errors import Diagnostic, UsageError, suggest
 from deepx_graph.ir import Module
 from deepx_graph.numerics.nonfinite import explain_nonfinite
 from deepx_graph.numerics.rounding import explain_rounding
+from deepx_graph.session.query.facts import NUMBERS
 from deepx_graph.session.session import Session
 from deepx_graph.session.sharded import placed_values, plan_text, planned
+from deepx_graph.session.show.explore import node_of_box
+from deepx_graph.viz.picture.overlay import MEASURES, Amounts, Overlay, Words
+from deepx_graph.viz.view.model import View
+
+SHARDING = "sharding"
+
+NAMES = (*MEASURES, SHARDING)
+"""What can be laid over a picture."""
+
+
+def laid(session: Session) -> str | None:
+    """What a session was made to show; None for one of a program alone."""
+    shown = {"time": session.measured or session.result, "apart": session.apart, "error": session.errors,
+             "nonfinite": session.nonfinite, SHARDING: session.shardings}  # fmt: skip
+    return next((name for name, found in shown.items() if found), None)
+
+
+def over(session: Session, name: str) -> Callable[[View], Overlay]:
+    """What lays one of `NAMES` over a view of the session's program. Raises UsageError for another name or what is not known."""
+    if name not in NAMES:
+        raise UsageError(Diagnostic(f"no overlay '{name}'", expected=", ".join(NAMES), hint=suggest(name, NAMES)))
+    return lambda view: _shardings(session, view) if name == SHARDING else _amounts(session, view, name)
+
+
+def _amounts(session: Session, view: View, name: str) -> Overlay:
+    found: dict[int, float] = {}
+    for box in view.nodes:
+        if box.address:
+            function, (node, inside) = node_of_box(session.module, box)
+            body = node.attr("body") if inside >= 0 else function
+            value = NUMBERS[name].get(session.facts(body), body.nodes[inside] if inside >= 0 else node)
+            if value is not None:
+                found[box.id] = value
+    if not any(found.values()):
+        raise UsageError(f"nothing is known of '{name}' in this program: it is measured or explained by another option")
+    return Amounts(MEASURES[name], found)
+
+
+def _shardings(session: Session, view: View) -> Overlay:
+    if not session.shardings:
+        raise UsageError(Diagnostic("how values lie on a mesh is not known", hint="--plan FILE, or --plan stated"))
+    nodes = ((box.id, node_of_box(session.module, box)[1]) for box in view.nodes if box.address)
+    return Words("how values lie on the mesh", {id: session.shardings[node].text for id, (node, inside) in nodes
+                                                if inside < 0 and node in session.shardings})  # fmt: skip
 
 
 def rounded(module: Module, seed: int = 0) -> Session:

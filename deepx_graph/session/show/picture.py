@@ -25,6 +25,7 @@ from deepx_graph.session.report.info import function_info, module_info
 from deepx_graph.session.report.meaning import Meaning
 from deepx_graph.session.session import Session
 from deepx_graph.session.show.explore import VIEWED, PageOptions, PageProgram, explore, node_of_box, plugin_notes
+from deepx_graph.session.show.overlays import laid, over
 from deepx_graph.session.show.views import PLUGIN_VIEWS
 from deepx_graph.text import FORMATS
 from deepx_graph.viz.draw import FORMATS as PICTURES
@@ -33,19 +34,26 @@ from deepx_graph.viz.picture.svg import Bar, bars
 from deepx_graph.viz.view.model import View, ViewEdge, ViewNode, forward
 
 
-def picture(module: Module, path: str | os.PathLike[str] | None = None, *, format: str | None = None, **options: Any) -> Drawing:
+def picture(program: Module | Session, path: str | os.PathLike[str] | None = None, *, format: str | None = None,
+            overlay: str | None = None, **options: Any) -> Drawing:
     """As `viz.draw`, with all that is known of every node in an HTML page, and what the views of plugins show of each node in both.
 
-    Raises as `viz.draw`.
+    `overlay` names what is laid over the picture (`NAMES` of `session.show.overlays`); a session that was made to show something
+    does so without it. Raises as `viz.draw`, and UsageError for an overlay of which nothing is known.
     """
+    session = program if isinstance(program, Session) else Session(program)
+    module = session.module
     form = format or (Path(path).suffix.lstrip(".").lower() if path is not None else None)
     if form != "html":
-        return draw(module, path, format=format, change=partial(_with_views, module) if PLUGIN_VIEWS else None, **options)
+        name = overlay or laid(session)
+        return draw(module, path, format=format, change=partial(_with_views, module) if PLUGIN_VIEWS else None,
+                    overlay=None if name is None else over(session, name), **options)  # fmt: skip
     title = options.pop("title", None)
     for of_pictures in ("legend", "timeout", "layout"):
         options.pop(of_pictures, None)
     name = title if title is not None else module.source.name if module.source else ""
-    found = explore([("", Session(module, path=name))], PageOptions(**options), title=name)
+    session.path = session.path or name
+    found = explore([("", session)], PageOptions(**options, overlay=overlay), title=name)
     if path is not None:
         write_file(Path(path), found.data)
     return found

@@ -8,10 +8,16 @@ from deepx_graph.errors import Source
 from deepx_graph.ir import Module
 from deepx_graph.text.common.options import ReadOptions, ReadResult
 
-__all__ = ["detect", "is_protobuf", "read", "write"]
+__all__ = ["beginning", "detect", "is_protobuf", "read", "write"]
 
 _COMPUTATION = re.compile(r"^\s*(ENTRY\s+)?%?[\w.\-]+\s*(\([^)]*\)\s*->\s*[^{]+)?\{\s*$", re.MULTILINE)
 _INSTRUCTION = re.compile(r"^\s*(ROOT\s+)?%?[\w.\-]+\s*=\s*\(?\s*[a-z]\w*\[[\d,<=\s?]*\]", re.MULTILINE)
+
+_ENTRY = re.compile(r"^ENTRY\b[^\n]*\{[^\S\n]*\n", re.MULTILINE)
+_LAST = re.compile(r"\s*(ROOT\b|\}\s*$)")
+_CALLED = re.compile(r"(?:to_apply|calls|condition|body|[a-z]+_computations?)=\{?((?:%?[\w.\-]+(?:,\s*(?=%))?)+)")
+LINE = 400
+"""Letters of a line, on average, that are looked at."""
 
 
 def is_protobuf(head: bytes) -> bool:
@@ -37,6 +43,31 @@ def read(source: Source, options: ReadOptions) -> ReadResult:
     program, recorded = parsed(source, options)
     lowering = HloLowering(program)
     return ReadResult(lowering.module(), tuple(lowering.warnings), recorded)
+
+
+def beginning(text: str, instructions: int) -> str | None:
+    """A program of the entry's first lines and of what they call, to be seen while a large one is read; None for a small one."""
+    entry = _ENTRY.search(text)
+    if entry is None:
+        return None
+    lines = text[entry.end() : entry.end() + instructions * LINE].split("\n")[:instructions]
+    if len(lines) < instructions or any(_LAST.match(line) for line in lines):
+        return None
+    called = _called(text[: entry.start()], lines)
+    return "\n".join(["HloModule beginning", *called, "ENTRY beginning {", *lines, "}", ""])
+
+
+def _called(before: str, lines: list[str]) -> list[str]:
+    """The computations that lines call, and those that these call, in the order of the text before them."""
+    found: dict[str, re.Match[str] | None] = {}
+    waiting = list(lines)
+    while waiting:
+        for name in re.findall(r"[\w.\-]+", " ".join(_CALLED.findall(waiting.pop()))):
+            if name not in found:
+                computation = re.compile(rf"^%?{re.escape(name)}\s[^\n]*\{{\n.*?^\}}[^\n]*$", re.MULTILINE | re.DOTALL)
+                match = found[name] = computation.search(before)
+                waiting.append(match[0] if match else "")
+    return [m[0] for m in sorted(filter(None, found.values()), key=lambda m: m.start())]
 
 
 def write(module: Module) -> str:

@@ -27,7 +27,7 @@ from deepx_graph.viz.picture.scene_svg import to_svg
 from deepx_graph.viz.picture.style import theme_named
 from deepx_graph.viz.view.build import build_view
 from deepx_graph.viz.view.frames import in_halves
-from deepx_graph.viz.view.model import View, chosen, renumbered
+from deepx_graph.viz.view.model import View, chosen
 from deepx_graph.viz.view.model import around as part_around
 
 
@@ -81,7 +81,7 @@ def draw(
     view = view_of(module, function, keep, around, depth, collapse=collapse, title=_title(module) if title is None else title)
     if not 0 <= timeout < 1e9:
         raise UsageError(f"a timeout of {timeout} seconds")
-    view = renumbered(replace(view if change is None else change(view), sideways=sideways))
+    view = replace(view if change is None else change(view), sideways=sideways)
     laid = None if overlay is None else overlay(view)
     drawing = write_view(view, format or _suffix(path), Look(theme, max_nodes, timeout, legend, layout, laid))
     if path is not None:

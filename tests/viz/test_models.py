@@ -92,3 +92,28 @@ def test_stages_that_are_called_alike_are_told_apart_by_what_they_give() -> None
     convolutions = [n.subtitle.split("\n")[0] for n in fold(view, bound(view, None)).nodes if n.title == "Conv"]
     assert len(convolutions) > 3
     assert {c.partition("gives ")[2] for c in convolutions} == {"f32[1,8,16,16]", "f32[1,8,8,8]", "f32[1,16,4,4]"}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith(".onnx")])
+def test_an_operator_read_as_a_loop_is_a_box_of_its_name_that_opens_to_the_loop(name: str) -> None:
+    folds = folds_of(first_view(dx.loads(MODELS.read(name))))
+    nodes = folds.view.nodes
+    looped = {n.operator for n in nodes if n.kind == "loop_begin" and n.operator and n.operator.kind}
+    boxes = [(box, {nodes[m].operator for m in box.members if nodes[m].kind == "op"}) for box in folds.folded[0].nodes]
+    found = [box for box, operators in boxes if operators and operators <= looped]
+    assert [b.title for b in found] == [o.kind for o in looped]
+    for box in found:
+        inside = folds.folded[folds.inside[box.members]]
+        assert any(n.kind == "loop_begin" for n in inside.nodes)
+        assert any(c.kind == "loop" for c in inside.clusters)
+    assert ("lstm" in name) == bool(found)
+
+
+def test_rows_of_blocks_called_alike_are_told_apart_by_what_they_give() -> None:
+    view = first_view(dx.loads(MODELS.read("torch/resnet18_nameless.onnx")))
+    for most in range(12, 40, 4):
+        boxes = [n for n in fold(view, most).nodes if n.kind == "group"]
+        seen = [(n.title.partition(" ×")[0], n.subtitle.partition("gives ")[2].partition("\n")[0], n.title) for n in boxes]
+        for title, gives, whole in seen:
+            same = [other for other in seen if other[0] == title]
+            assert len(same) == 1 or gives or "(" in whole, (most, title)

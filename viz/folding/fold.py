@@ -13,8 +13,9 @@ from dataclasses import replace
 from itertools import groupby, pairwise
 
 from deepx_graph.viz.folding.blocks import best_period, contents
+from deepx_graph.viz.folding.operators import by_operator, with_loops
 from deepx_graph.viz.folding.parallel import by_part, open_first
-from deepx_graph.viz.folding.quotient import FoldGroup, Quotient, UnionFind
+from deepx_graph.viz.folding.quotient import AFTER, FoldGroup, Quotient
 from deepx_graph.viz.folding.runs import between_joins, cut_in_runs
 from deepx_graph.viz.folding.scopes import INPUTS, by_scope, next_level
 from deepx_graph.viz.view.labels import short
@@ -51,7 +52,11 @@ def fold(view: View, max_nodes: int = MAX_NODES, *, apart: bool = False) -> View
     if len(view.nodes) <= max_nodes:
         return view
     q = Quotient(view, apart)
-    done = [name for name, step in STEPS if len(q) > max_nodes and step(q, max_nodes)]
+    prepared = ["operators with loops"] if with_loops(q) else []
+    done = list(prepared)
+    for name, step in STEPS:
+        if (len(q) > max_nodes or done == prepared != []) and step(q, max_nodes):
+            done.append(name)
     if not {*done} <= {"parts alike", "scopes"}:
         _show_one(q, max_nodes)
     open_first(q, max_nodes)
@@ -93,41 +98,6 @@ def _kernel_title(frame: str, inside: Sequence[ViewNode]) -> str:
     """What a fused kernel is called: its name in the text, or what it computes where that is none or a number."""
     name = frame.removeprefix("fusion").strip()
     return frame if name and not name.isdigit() else f"fusion: {contents(inside)}"
-
-
-def _operators(q: Quotient, limit: int) -> bool:
-    """One box for what an operator of the source was read as, with the constants and weights that only it takes."""
-    inputs, outputs = q.neighbours()
-    same = UnionFind(len(q))
-    node = [_outer(q, k) for k in range(len(q))]
-    for k, n in enumerate(node):
-        if n.kind == "op" and q.items[k].title is None and n.operator is not None:
-            for i in inputs[k]:
-                if (q.items[i].title is None and node[i].kind == "op" and (node[i].operator, node[i].cluster, node[i].backward) ==
-                        (n.operator, n.cluster, n.backward)):
-                    same.join(i, k)
-    groups: dict[int, list[int]] = {}
-    for k, n in enumerate(node):
-        if n.kind == "op" and q.items[k].title is None:
-            groups.setdefault(same.root(k), []).append(k)
-    for k, n in enumerate(node):
-        users = {same.root(u) for u in outputs[k]} if n.kind == "constant" or n.weight else set()
-        if len(users) == 1 and (user := users.pop()) in groups and n.cluster == node[user].cluster:
-            groups[user].append(k)
-    nodes = q.view.nodes
-    parts = [
-        FoldGroup(g, _operator_title([nodes[q.items[k].members[0]] for k in g]), q.items[g[0]].cluster)
-        for g in groups.values() if len(g) > 1
-    ]  # fmt: skip
-    q.merge(parts)
-    _condense(q)
-    return bool(parts)
-
-
-def _operator_title(members: Sequence[ViewNode]) -> str:
-    """The sort of the operator, where the source tells it; else what is in it."""
-    first = members[0].operator
-    return first.kind if first is not None and first.kind else contents(members)
 
 
 def _repeats(q: Quotient, limit: int) -> bool:
@@ -173,7 +143,7 @@ def _blocks(q: Quotient, sequence: list[int]) -> Iterator[FoldGroup]:
         name = contents([q.view.nodes[m] for k in free[start : start + period] for m in q.items[k].members])
         for r in range(repeats):
             block = free[start + r * period : start + (r + 1) * period]
-            yield FoldGroup(block, f"{name} ({r + 1} of {repeats:,})", q.items[block[0]].cluster)
+            yield FoldGroup(block, name, q.items[block[0]].cluster, place=f"{r + 1} of {repeats:,}")
 
 
 def _own(q: Quotient) -> Iterator[FoldGroup]:
@@ -186,7 +156,7 @@ def _own(q: Quotient) -> Iterator[FoldGroup]:
         users.setdefault(s, set()).add(t)
     taken: dict[int, list[int]] = {}
     for k, into in users.items():
-        if len(into) == 1 and q.items[k].title is None and _outer(q, k).kind in ("param", "constant"):
+        if len(into) == 1 and q.items[k].title is None and q.outer(k).kind in ("param", "constant"):
             (user,) = into
             if q.items[user].title is not None and q.items[user].cluster == q.items[k].cluster:
                 taken.setdefault(user, []).append(k)
@@ -204,7 +174,7 @@ def _own(q: Quotient) -> Iterator[FoldGroup]:
                 own_weights.append(w)
         if own_weights:
             own_weights.sort(key=lambda w: repr(q.items[w].token))
-            yield FoldGroup([block, *own_weights], q.items[block].title or "", q.items[block].cluster)
+            yield q.joined(block, own_weights)
 
 
 def _rows(q: Quotient, limit: int, show_first: bool = False) -> list[FoldGroup]:
@@ -220,13 +190,13 @@ def _rows(q: Quotient, limit: int, show_first: bool = False) -> list[FoldGroup]:
             title = q.items[row[0]].title
             if len(row) < 2 or title is None:
                 continue
-            name, cluster = title.split(" (")[0].split(" ×")[0], q.items[row[0]].cluster
+            cluster = q.items[row[0]].cluster
             if q.apart:
-                rows += _runs_of(row, name, cluster, max(2, limit // 2))
+                rows += _runs_of(row, title, cluster, max(2, limit // 2))
             elif show_first and len(row) > 2 and len(q) - len(row) + 2 + len(q.items[row[0]].members) <= limit:
-                rows.append(FoldGroup(row[1:], f"{name} ×{len(row) - 1:,} (after the first)", cluster))
+                rows.append(FoldGroup(row[1:], title, cluster, times=len(row) - 1, place=AFTER))
             else:
-                rows.append(FoldGroup(row, f"{name} ×{len(row):,}", cluster))
+                rows.append(FoldGroup(row, title, cluster, times=len(row)))
     return rows
 
 
@@ -236,7 +206,7 @@ def _runs_of(row: list[int], name: str, cluster: int | None, most: int) -> Itera
         return
     cuts = [len(row) * k // most for k in range(most + 1)]
     for a, b in pairwise(cuts):
-        yield FoldGroup(row[a:b], f"{name} ({a + 1:,} to {b:,} of {len(row):,})", cluster)
+        yield FoldGroup(row[a:b], name, cluster, place=f"{a + 1:,} to {b:,} of {len(row):,}")
 
 
 def _chains(q: Quotient, limit: int) -> bool:
@@ -267,7 +237,7 @@ def _chains(q: Quotient, limit: int) -> bool:
 
 def _weights(q: Quotient, limit: int) -> bool:
     """Many parameters, and the constants beside them, each with the first that takes it; many results as one box."""
-    outer = [_outer(q, k) for k in range(len(q))]
+    outer = [q.outer(k) for k in range(len(q))]
     params = sum(n.kind == "param" for n in outer)
     given = [kind for kind, some in (("param", params), ("constant", params + sum(n.kind == "constant" for n in outer)))
              if some > INPUTS]  # fmt: skip
@@ -280,11 +250,10 @@ def _weights(q: Quotient, limit: int) -> bool:
             if outer[k].kind in given and item.title is None and outputs[k]:
                 user = min(outputs[k], key=place.__getitem__)
                 if q.items[user].cluster == item.cluster and not q.items[user].structural:
-                    groups.setdefault(user, [user]).append(k)
+                    groups.setdefault(user, []).append(k)
     nodes = q.view.nodes
     q.merge([
-        *(FoldGroup(g, q.items[g[0]].title or contents([nodes[m] for m in q.items[g[0]].members]), q.items[g[0]].cluster)
-          for g in groups.values()),
+        *(q.joined(user, given, contents([nodes[m] for m in q.items[user].members])) for user, given in groups.items()),
         *([FoldGroup(results, f"{len(results):,} results", q.items[results[0]].cluster)] if INPUTS < len(results) < len(q) else []),
     ])  # fmt: skip
     return bool(groups)
@@ -323,32 +292,23 @@ def _frames(q: Quotient, limit: int) -> bool:
     return True
 
 
-def _outer(q: Quotient, k: int) -> ViewNode:
-    return q.view.nodes[q.items[k].members[0]]
-
-
 def _show_one(q: Quotient, limit: int) -> None:
     """Opens the first of several boxes that look the same, or that says it is the first, where the limit allows."""
     alike: dict[object, list[int]] = {}
-    rows = {i.title.split(" ×")[0] for i in q.items if i.title is not None and "(after the first)" in i.title}
+    rows = {i.title for i in q.items if i.place == AFTER}
     for k, item in enumerate(q.items):
         operators = {q.view.nodes[m].operator for m in item.members if q.view.nodes[m].kind == "op"}
         if item.title is not None and (None in operators or len(operators) > 1):
-            name = item.title.split(" (")[0]
-            alike.setdefault(name if name in rows else (item.token, name), []).append(k)
+            alike.setdefault(item.title if item.title in rows else (item.token, item.title), []).append(k)
     first = next((ks[0] for ks in alike.values()
-                  if (len(ks) > 1 or _name(q, ks[0]) in rows) and _outer(q, ks[0]).kind != "result"), None)
+                  if (len(ks) > 1 or q.items[ks[0]].title in rows) and q.outer(ks[0]).kind != "result"), None)
     if first is not None and len(q) + len(q.items[first].members) <= limit:
         q.open(first)
-        _operators(q, limit)
-
-
-def _name(q: Quotient, k: int) -> str:
-    return (q.items[k].title or "").split(" (")[0]
+        by_operator(q, limit)
 
 
 STEPS: tuple[tuple[str, Callable[[Quotient, int], bool]], ...] = (
-    ("fusions", _fusions), ("parts alike", by_part), ("scopes", by_scope), ("operators", _operators),
+    ("fusions", _fusions), ("parts alike", by_part), ("scopes", by_scope), ("operators", by_operator),
     ("repeated blocks", _repeats), ("chains", _chains), ("weights with their users", _weights), ("frames", _frames),
     ("runs in source order", cut_in_runs),
 )  # fmt: skip

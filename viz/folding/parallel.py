@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
+from deepx_graph.analysis.disjoint_sets import DisjointSets
 from deepx_graph.analysis.name_scopes import common_prefix
 from deepx_graph.viz.folding.blocks import QUIET, contents, op_of
-from deepx_graph.viz.folding.quotient import FoldGroup, Quotient, UnionFind
+from deepx_graph.viz.folding.quotient import FoldGroup, Quotient
 from deepx_graph.viz.view.model import ViewNode
 
 PARTS = 4
@@ -77,16 +78,16 @@ def _components(flow: _Flow) -> list[list[int]]:
         most = max(Counter(flow.structure[u] for u in users).values(), default=0)
         given = flow.first[k].kind != "op"  # what is given stands where it is used, which may be elsewhere
         own[k] = flow.free[k] and most < PARTS <= times[flow.structure[k]] and not (given and not all(own[u] for u in users))
-    found = UnionFind(len(own))
+    found: DisjointSets[int] = DisjointSets()
     for k in flow.order:
         if own[k]:
             for i in flow.inputs[k]:
                 if own[i]:
-                    found.join(i, k)
+                    found.union(i, k)
     parts: dict[int, list[int]] = {}
     for k in flow.order:
         if own[k]:
-            parts.setdefault(found.root(k), []).append(k)
+            parts.setdefault(found.find(k), []).append(k)
     return list(parts.values())
 
 
@@ -125,7 +126,7 @@ def _stages(q: Quotient, flow: _Flow, parts: Sequence[list[int]]) -> Iterator[Fo
             yield FoldGroup(numbers, f"{title}{_of_which(nodes)}", q.items[numbers[0]].cluster)
         else:
             one = [k for k in numbers if part[k] == part[numbers[0]]]
-            yield FoldGroup(numbers, f"{title}{EACH if title == UPDATE else ''} ×{count:,}", q.items[numbers[0]].cluster, one)
+            yield FoldGroup(numbers, f"{title}{EACH if title == UPDATE else ''}", q.items[numbers[0]].cluster, one, count)
 
 
 def _title(nodes: Sequence[ViewNode], *, ends: bool) -> str:
@@ -137,9 +138,8 @@ def open_first(q: Quotient, limit: int) -> None:
     """Draws the first of parts alike as it is, of as many boxes of such parts as the limit allows."""
     for item in [i for i in q.items if i.one]:
         if len(q) + len(item.one) <= limit:
-            name, _, count = (item.title or "").rpartition(" ×")
-            first = f"{name.removesuffix(EACH)}{_of_which([q.view.nodes[m] for m in item.one])}"
-            q.open_one(q.items.index(item), first, f"{name} ×{int(count.replace(',', '')) - 1:,} (after the first)")
+            name = (item.title or "").removesuffix(EACH)
+            q.open_one(q.items.index(item), f"{name}{_of_which([q.view.nodes[m] for m in item.one])}")
 
 
 def _of_which(nodes: Sequence[ViewNode]) -> str:
@@ -151,18 +151,18 @@ def _of_which(nodes: Sequence[ViewNode]) -> str:
 def _collected(q: Quotient, flow: _Flow, inside: Mapping[int, int]) -> Iterator[FoldGroup]:
     """One box for equal operations in a row of which each takes something of another part: the sum over all of them."""
     takes = [any(i in inside for i in flow.inputs[k]) for k in range(len(q.items))]
-    found = UnionFind(len(q.items))
+    found: DisjointSets[int] = DisjointSets()
     for k in flow.order:
         if k not in inside and flow.free[k] and takes[k]:
             for i in flow.inputs[k]:
                 if i not in inside and takes[i] and _look(flow.first[i]) == _look(flow.first[k]) and len(flow.outputs[i]) == 1:
-                    found.join(i, k)
+                    found.union(i, k)
     rows: dict[int, list[int]] = {}
     for k in flow.order:
-        rows.setdefault(found.root(k), []).append(k)
+        rows.setdefault(found.find(k), []).append(k)
     for row in rows.values():
         if len(row) > 1:
-            yield FoldGroup(row, f"{op_of(flow.first[row[0]])} ×{len(row):,}", q.items[row[0]].cluster)
+            yield FoldGroup(row, op_of(flow.first[row[0]]), q.items[row[0]].cluster, (), len(row))
 
 
 def _look(node: ViewNode) -> Hashable:

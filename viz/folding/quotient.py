@@ -36,34 +36,31 @@ class FoldItem:
     title: str | None = None
     one: tuple[int, ...] = ()
     """Of parts alike: the members of the first of them."""
+    times: int = 1
+    """Of how many equal parts it is."""
+    place: str = ""
+    """Which of several of its title it is, such as `2 of 12`."""
+
+    @property
+    def label(self) -> str:
+        """What stands in its box: title, how many and place."""
+        return f"{self.title or ''}{f' ×{self.times:,}' if self.times > 1 else ''}{f' ({self.place})' if self.place else ''}"
+
+
+AFTER = "after the first"
+"""The place of a row of equal parts whose first one stands apart."""
 
 
 class FoldGroup(NamedTuple):
-    """Items to make one of, which stands in the place of the first of these numbers, and what they become."""
+    """Items to make one of, which stands in the place of the first of these numbers, and what they become (see FoldItem)."""
 
     numbers: Sequence[int]
     title: str
     cluster: int | None
     one: Sequence[int] = ()
     """Of a box of parts alike, which no step but the last merges with anything else: the items of the first of them."""
-
-
-class UnionFind:
-    """Disjoint sets of the numbers from 0."""
-
-    def __init__(self, size: int) -> None:
-        self._root = list(range(size))
-
-    def root(self, k: int) -> int:
-        """The number that stands for the set of k."""
-        while self._root[k] != k:
-            self._root[k] = self._root[self._root[k]]
-            k = self._root[k]
-        return k
-
-    def join(self, a: int, b: int) -> None:
-        """Makes one set of the two."""
-        self._root[self.root(a)] = self.root(b)
+    times: int = 1
+    place: str = ""
 
 
 Neighbours = tuple[list[list[int]], list[list[int]]]
@@ -91,32 +88,41 @@ class Quotient:
     def __len__(self) -> int:
         return len(self.items)
 
+    def outer(self, k: int) -> ViewNode:
+        """The first node of an item, which tells what it is."""
+        return self.view.nodes[self.items[k].members[0]]
+
     def merge(self, parts: Iterable[FoldGroup]) -> None:
         """Makes one item of each part."""
         items: list[FoldItem | None] = list(self.items)
-        for numbers, title, cluster, one in parts:
+        for numbers, title, cluster, one, times, place in parts:
             merged = [self.items[k] for k in numbers]
             for k in numbers:
                 items[k] = None
             members = tuple(m for i in merged for m in i.members)
             token = ("group", len(members), hash(tuple(i.token for i in merged)))
             items[numbers[0]] = FoldItem(members, cluster, token, all(i.elementwise for i in merged), bool(one), title,
-                                        tuple(m for k in one for m in self.items[k].members))  # fmt: skip
+                                        tuple(m for k in one for m in self.items[k].members), times, place)  # fmt: skip
         self.items = [i for i in items if i is not None]
+
+    def joined(self, number: int, others: Iterable[int], title: str = "") -> FoldGroup:
+        """An item with others in it, called as it is, or by a title where it has none."""
+        item = self.items[number]
+        return FoldGroup([number, *others], item.title or title, item.cluster, (), item.times, item.place)
 
     def open(self, number: int) -> None:
         """Draws the members of an item again, in a frame of their own with the item's title."""
         item = self.items[number]
         id = max((c.id for c in self.clusters), default=-1) + 1
-        self.clusters.append(Cluster(id, item.title or "", "block", item.cluster))
+        self.clusters.append(Cluster(id, item.label, "block", item.cluster))
         opened = [replace(_single(m, self.view.nodes[m]), cluster=id) for m in item.members]
         self.items = [*self.items[:number], *opened, *self.items[number + 1 :]]
 
-    def open_one(self, number: int, title: str, rest: str) -> None:
+    def open_one(self, number: int, title: str) -> None:
         """Draws the first of parts alike in a frame of its own, and the others as one box."""
-        item = self.items[number]
-        others = replace(item, members=tuple(m for m in item.members if m not in set(item.one)), title=rest, one=())
-        self.items[number : number + 1] = [replace(item, members=item.one, title=title), others]
+        item, one = self.items[number], set(self.items[number].one)
+        others = replace(item, members=tuple(m for m in item.members if m not in one), one=(), times=item.times - 1, place=AFTER)
+        self.items[number : number + 1] = [replace(item, members=item.one, title=title, times=1), others]
         self.open(number)
 
     def sequences(self) -> list[list[int]]:
@@ -231,7 +237,8 @@ class Quotient:
         owner = self._owners()
         bundles: dict[tuple[int, int, EdgeKind], list[ViewEdge]] = {}
         for (s, t), e in zip(self.ends, self.view.edges, strict=True):
-            if owner[s] != owner[t]:
+            inside = e.kind == "control" and self.view.nodes[s].kind == "start" and self.items[owner[s]].title is not None
+            if owner[s] != owner[t] and not inside:  # where a box holds the start, all that it leads to are boxes
                 bundles.setdefault((owner[s], owner[t], e.kind), []).append(e)
         for s, t, kind in [b for b in bundles if b[2] == "residual" and (b[0], b[1], "data") in bundles]:
             bundles[s, t, kind] += bundles.pop((s, t, "data"))  # a weight that goes along with what the forward part keeps
@@ -247,7 +254,7 @@ class Quotient:
 
     def _told_apart(self, nodes: Sequence[ViewNode], owner: Sequence[int]) -> tuple[ViewNode, ...]:
         """The boxes; those called alike, but not after modules, with the type of what leaves them: stages of a network."""
-        alike = Counter(n.title for n, item in zip(nodes, self.items, strict=True) if item.title is not None)
+        alike = Counter((item.title, item.place) for item in self.items if item.title is not None)
         leaving: dict[int, set[str]] = {}
         for s, t in self.ends:
             if owner[s] != owner[t]:
@@ -255,7 +262,7 @@ class Quotient:
         found = []
         for k, (n, item) in enumerate(zip(nodes, self.items, strict=True)):
             shapes = leaving.get(k, set())
-            if item.title is not None and alike[n.title] > 1 and len(shapes) == 1 and \
+            if item.title is not None and alike[item.title, item.place] > 1 and len(shapes) == 1 and \
                     not any(part in n.title for m in item.members for part in self.view.nodes[m].scope):
                 size, _, listed = n.subtitle.partition("\n")
                 n = replace(n, subtitle=f"{size}, gives {shapes.pop()}\n{listed}".strip())
@@ -271,7 +278,7 @@ class Quotient:
         lines = [m.line for m in members if m.line]
         where = f"lines {min(lines)} to {max(lines)}\n" if lines else ""
         return ViewNode(
-            id, "group", item.title, summary(members), family, cluster=item.cluster,
+            id, "group", item.label, summary(members), family, cluster=item.cluster,
             tooltip=_tooltip(members, where) if any(m.tooltip for m in members) else "", line=min(lines, default=0),
             size=sum(m.size for m in members), members=ids, change="changed" if any(m.change for m in members) else "",
         )  # fmt: skip

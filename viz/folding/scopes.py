@@ -16,7 +16,7 @@ from deepx_graph.analysis.name_scopes import NO_LEVELS, Path, common_prefix
 from deepx_graph.viz.folding.blocks import LISTED, contents, op_of
 from deepx_graph.viz.folding.quotient import FoldGroup, Quotient
 from deepx_graph.viz.view.labels import short
-from deepx_graph.viz.view.model import Cluster, ViewNode
+from deepx_graph.viz.view.model import Cluster, SourceOperator, ViewNode
 
 FOLLOWERS = frozenset({"param", "constant", "phi", "proj"})
 """Kinds that go into the box of what uses them."""
@@ -83,7 +83,7 @@ def _deepest(q: Quotient, limit: int, scopes: Mapping[Path, Path]) -> Quotient:
     paths = [p for p in scopes.values() if p]
     shallow = len(common_prefix(paths))
     best: Quotient | None = None
-    for depth in range(shallow + 1, max(map(len, paths)) + 1):
+    for depth in range(shallow + 1, max(map(len, [*paths, *((*p, "") for p in grouping.holding)])) + 1):
         trial = q.copy()
         trial.merge(grouping.parts(range(len(q)), depth))
         rows = _fold_rows(trial, limit, depth, scopes)
@@ -111,7 +111,7 @@ def _fold_series(q: Quotient, limit: int, depth: int, scopes: Mapping[Path, Path
         if len(path) == depth and nodes[0].kind not in FIXED | FOLLOWERS:
             last[k] = item.title if item.title is not None and "/" in item.title else path[-1]
             series.setdefault((item.cluster, nodes[0].backward, path[:-1], stem(path[-1])), []).append(k)
-    rows = [row for same in series.values() for row in _convex_rows(same, order, inputs) if len(row) > 1]
+    rows = [row for same in series.values() for row in convex_rows(same, order, inputs) if len(row) > 1]
     if len(q) - sum(len(row) - 1 for row in rows) < ENOUGH:
         rows = [list(part) for row in rows for part in _batches(row, max(2, -(-len(row) // (limit // 2))))]
     q.merge([FoldGroup(row, f"{last[row[0]]} to {last[row[-1]]}", q.items[row[0]].cluster) for row in rows])
@@ -166,10 +166,18 @@ class _Grouping:
         self.first = [q.view.nodes[i.members[0]] for i in q.items]
         self.fixed = [i.structural if i.title else n.kind in FIXED | FOLLOWERS for i, n in zip(q.items, self.first, strict=True)]
         self.home = self._homes()
-        self.around = {p[:k] for p in scopes.values() for k in range(len(p))}
+        self.operator = [None if i.title is None else self._one_operator(i.members) for i in q.items]
+        self.holding = {self._common(i.members) for i, o in zip(q.items, self.operator, strict=True) if o is not None}
+        """Scopes of operators of the source that are boxes by themselves, which are a level more."""
+        self.around = {p[:k] for p in scopes.values() for k in range(len(p))} | self.holding
 
     def _common(self, members: Sequence[int]) -> Path:
         return common_prefix([self.scopes[scope] for m in members if (scope := self.q.view.nodes[m].scope)])
+
+    def _one_operator(self, members: Sequence[int]) -> SourceOperator | None:
+        """The operator of the source that all of these were read from."""
+        found = {n.operator for m in members if (n := self.q.view.nodes[m]).kind == "op"}
+        return found.pop() if len(found) == 1 else None
 
     def _homes(self) -> list[int]:
         """For each item the one that it follows into its box; itself for what stays where it is."""
@@ -201,6 +209,9 @@ class _Grouping:
         if self.fixed[self.home[k]]:
             return None
         path = self.scopes[node.scope] if item.title is None else self._common(item.members)
+        operator = self.operator[self.home[k]]
+        if operator is not None and len(path) < depth:
+            return item.cluster, node.backward, path, f"operator {operator.start}"
         whole = len(path) >= depth or (path and path not in self.around)
         return (item.cluster, node.backward, path[:depth], "" if whole else "rest")
 
@@ -218,7 +229,7 @@ class _Grouping:
             if self.first[k].kind == "result" and self.q.items[k].title is None:
                 results.setdefault(self.q.items[k].cluster, []).append(k)
         for k, key in keys.items():
-            if key and key[3] and len(loose.get(key, ())) <= LOOSE:
+            if key and key[3].startswith("rest") and len(loose.get(key, ())) <= LOOSE:
                 keys[k] = (*key[:3], f"rest {self._unit(self.home[k])}")
         boxes = self._convex(keys)
         names = _names({key[2] for key, _ in boxes})
@@ -382,12 +393,12 @@ def _fold_rows(q: Quotient, limit: int, depth: int, scopes: Mapping[Path, Path])
         item = q.items[k]
         if item.title is not None and len(item.members) > ROW and q.view.nodes[item.members[0]].scope:
             alike.setdefault(_look(q, k), []).append(k)
-    rows = [row for same in alike.values() if len(same) >= ROW for row in _convex_rows(same, order, inputs) if len(row) >= ROW]
+    rows = [row for same in alike.values() if len(same) >= ROW for row in convex_rows(same, order, inputs) if len(row) >= ROW]
     firsts = [q.items[row[0]] for row in rows]
     groups = []
     for row in rows:
         first = q.items[row[0]]
-        groups.append(FoldGroup(row[1:], _row_title(q, row), first.cluster))
+        groups.append(FoldGroup(row[1:], _row_title(q, row), first.cluster, (), len(row) - 1))
     q.merge(groups)
     for first in firsts:
         trial = q.copy()
@@ -398,13 +409,12 @@ def _fold_rows(q: Quotient, limit: int, depth: int, scopes: Mapping[Path, Path])
 
 
 def _row_title(q: Quotient, row: Sequence[int]) -> str:
-    """Of all but the first of a row: `Blk_1 to Blk_11 ×11`."""
-    titles = [q.items[k].title or "" for k in row[1:]]
-    names = titles[0] if titles[0] == titles[-1] else f"{titles[0]} to {titles[-1]}"
-    return f"{names} ×{len(titles)}"
+    """Of all but the first of a row: `Blk_1 to Blk_11`."""
+    first, last = (q.items[k].title or "" for k in (row[1], row[-1]))
+    return first if first == last else f"{first} to {last}"
 
 
-def _convex_rows(same: Sequence[int], order: Sequence[int], inputs: Sequence[Sequence[int]]) -> list[list[int]]:
+def convex_rows(same: Sequence[int], order: Sequence[int], inputs: Sequence[Sequence[int]]) -> list[list[int]]:
     """Runs of these items, which are in the order of data, that can be one box: no path leaves a run and comes back."""
     wanted = set(same)
     rows: list[list[int]] = [[]]

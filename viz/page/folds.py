@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from deepx_graph.viz.folding.fold import OVERVIEW, WHOLE, bound, fold, open_scope
 from deepx_graph.viz.view.model import View, ViewEdge, renumbered, used_clusters
@@ -74,13 +75,20 @@ class _Subviews:
         """What a box holds, in more than one box: the scopes in it, else what folding makes of it; None for few nodes."""
         if len(members) <= OVERVIEW and len({self.view.nodes[m].scope for m in members}) < 2:
             return None
-        part = self.part(members)
+        part = _untold(self.part(members))
         scopes = open_scope(part, OVERVIEW)
         if scopes is not None or len(members) <= (OVERVIEW if len(self.view.nodes) <= LARGE else WHOLE):
             return scopes
         folded = fold(part, OVERVIEW)
         if max(len(n.members) for n in folded.nodes) > len(members) // 2:  # one row of equal blocks, and little else
             folded = fold(part, OVERVIEW, apart=True)
-        if len(folded.nodes) == 1:  # one scope
-            folded = fold(replace(part, nodes=tuple(replace(n, scope=()) for n in part.nodes)), OVERVIEW, apart=True)
         return folded
+
+
+def _untold(view: View) -> View:
+    """The view without scopes and operators of the source, where all of it is of one: they say nothing in it."""
+    ops = [n for n in view.nodes if n.kind == "op"]
+    scope = {"scope": ()} if len({n.scope for n in ops}) == 1 else {}
+    operator = {"operator": None} if len({n.operator for n in ops}) == 1 else {}
+    changes: dict[str, Any] = scope | operator
+    return replace(view, nodes=tuple(replace(n, **changes) for n in view.nodes)) if changes else view

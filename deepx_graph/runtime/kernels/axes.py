@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from deepx_graph.analysis.disjoint_sets import DisjointSets
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.ops.contract.reduce import broadcast_in_dim, reduce
@@ -36,26 +37,6 @@ class Axes:
         return tuple(size if k in mine else 1 for k, size in enumerate(self.space))
 
 
-class _Classes:
-    """Union-find over dimensions."""
-
-    def __init__(self) -> None:
-        self._parent: dict[Dim, Dim] = {}
-
-    def find(self, dim: Dim) -> Dim:
-        root = dim
-        while (up := self._parent.get(root, root)) != root:
-            root = up
-        while (up := self._parent.get(dim, dim)) != root:
-            self._parent[dim], dim = root, up
-        return root
-
-    def union(self, a: Dim, b: Dim) -> None:
-        a, b = self.find(a), self.find(b)
-        if a != b:
-            self._parent[a] = b
-
-
 def dims(node: Node) -> tuple[int, ...]:
     """The static shape of a tensor node."""
     assert isinstance(node.type, TensorType)
@@ -75,7 +56,7 @@ def assign(function: Function) -> Axes | None:
 
 
 def _assign(function: Function, leaves: set[Node], like_shapes: bool) -> Axes | None:
-    classes = _Classes()
+    classes: DisjointSets[Dim] = DisjointSets()
     for node in function.nodes:
         if node not in leaves and not _tie(classes, node):
             return None
@@ -85,7 +66,7 @@ def _assign(function: Function, leaves: set[Node], like_shapes: bool) -> Axes | 
     return _ordered(classes, inner, frozenset(leaves))
 
 
-def _tie_like_shapes(classes: _Classes, nodes: Sequence[Node]) -> None:
+def _tie_like_shapes(classes: DisjointSets[Dim], nodes: Sequence[Node]) -> None:
     """Lets all nodes of one shape advance together: nothing else may tie an axis that a broadcast adds to those of its peers."""
     first: dict[tuple[int, ...], Node] = {}
     for node in nodes:
@@ -108,7 +89,7 @@ def _is_used_directly(function: Function, leaf: Node) -> bool:
     return leaf in function.results or any(not u.op.view for u in function.users[leaf])
 
 
-def _tie(classes: _Classes, node: Node) -> bool:
+def _tie(classes: DisjointSets[Dim], node: Node) -> bool:
     """Puts together the dimensions that the node makes advance together; False for a node that no kernel has."""
     if node.op.elementwise:
         for operand in node.inputs:
@@ -156,7 +137,7 @@ _TIES: dict[object, Callable[[Node], Pairs | None]] = {
 }  # fmt: skip
 
 
-def _ordered(classes: _Classes, nodes: Sequence[Node], leaves: frozenset[Node]) -> Axes | None:
+def _ordered(classes: DisjointSets[Dim], nodes: Sequence[Node], leaves: frozenset[Node]) -> Axes | None:
     rows = {n: tuple(classes.find((n, k)) if d != 1 else None for k, d in enumerate(dims(n))) for n in nodes}
     widest = max(nodes, key=lambda n: sum(c is not None for c in rows[n]), default=None)
     sizes = {c: d for n in nodes for c, d in zip(rows[n], dims(n), strict=True) if c is not None}

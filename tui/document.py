@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from inspect import isawaitable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from textual.app import App
 
 from deepx_graph.errors import DeepxGraphError
+from deepx_graph.ir import Node
 from deepx_graph.session.programs import STDIN, beginning, load
 from deepx_graph.session.progress import Cancelled, Monitor
+from deepx_graph.session.query.facts import PlacedValue
 from deepx_graph.session.session import Session, Version
 from deepx_graph.session.show.inspect import inspect
 from deepx_graph.tui.formatting import FILLER, name_of, plain
@@ -158,16 +160,24 @@ class Document:
         self._show(read[1])
         self.browser.jobs.start("looking", self._prepare, self._prepared)
 
-    def _prepare(self, monitor: Monitor) -> None:
+    def _prepare(self, monitor: Monitor) -> Mapping[Node, PlacedValue]:
+        """Works out what keys will ask for; how values lie on a mesh, where the program states it and no plan was given."""
+        from deepx_graph.session.sharded import stated_values
+
         assert self.session is not None
         self.session.check()
         self.session.warm(monitor)
         for name in views():
             monitor.report("getting the views ready")
             view_class(name)
+        monitor.report("shardings")
+        return self.session.shardings or stated_values(self.session.module)
 
-    async def _prepared(self, _: None) -> None:
+    async def _prepared(self, shardings: Mapping[Node, PlacedValue]) -> None:
         self._ready = True
+        if self.session is not None and shardings:
+            self.session.shardings = shardings
+            self.session.go(self.session.at)  # so that what is known of nodes knows of them
         await self.browser.switcher.mount_views()
         self.browser.selection.changed()
         self._show_outline()

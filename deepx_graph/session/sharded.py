@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deepx_graph.errors import UsageError, counted
+from deepx_graph.errors import DeepxGraphError, UsageError, counted
 from deepx_graph.ir import Module, Node
 from deepx_graph.ir.collective import Grid
 from deepx_graph.literal import Array
@@ -24,7 +24,7 @@ from deepx_graph.session.cluster.training import (
 from deepx_graph.session.programs import optimise
 from deepx_graph.session.query.facts import PlacedValue
 from deepx_graph.session.report.collectives import mesh_figures
-from deepx_graph.sharding.annotations import needed_plan
+from deepx_graph.sharding.annotations import needed_plan, stated_plan
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.pieces import Partitioned
 from deepx_graph.sharding.plan import Plan, labels_of, read_plan
@@ -64,6 +64,15 @@ def placed_values(plan: Plan) -> dict[Node, PlacedValue]:
         source = f"from {first.source}{by}" if first else plan.reasons.get(node, "") if sharding.is_split else ""
         found[node] = PlacedValue(sharding.text(plan.mesh), source)
     return found
+
+
+def stated_values(module: Module) -> dict[Node, PlacedValue]:
+    """How the values of the entry lie by what the program itself states; none where it states nothing that one plan can say."""
+    try:
+        plan = stated_plan(module)
+        return {} if plan is None else placed_values(propagate(plan))
+    except DeepxGraphError:
+        return {}
 
 
 def figures_on_mesh(module: Module, plan: str) -> dict[str, int]:

@@ -427,3 +427,24 @@ def test_the_outline_has_the_modules_of_the_model() -> None:
     heads = outline(listing(m), name_scopes(m.entry))
     assert [(h.title, h.depth, h.inside) for h in heads if h.style == "italic"] == [
         ("Net", 1, 3), ("Layer_0", 2, 1), ("Layer_1", 2, 1), ("Layer_2", 2, 1)]
+
+
+@piloted
+async def test_what_the_program_states_of_shardings_is_a_column_without_a_plan(tmp_path: Path) -> None:
+    file = tmp_path / "x.mlir"
+    file.write_text("""
+    module @m attributes {mhlo.num_partitions = 2 : i32} {
+      sdy.mesh @mesh = <["a"=2]>
+      func.func public @main(%x: tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a"}, {}]>}) -> tensor<8x16xf32> {
+        %0 = stablehlo.tanh %x : tensor<8x16xf32>
+        return %0 : tensor<8x16xf32>
+      }
+    }
+    """)
+    async with browser(str(file)) as pilot:
+        assert app_of(pilot).session is not None
+        while app_of(pilot).lanes.overlay != "sharding":
+            before = app_of(pilot).lanes.overlay
+            await press(pilot, "o")
+            assert app_of(pilot).lanes.overlay != before
+        assert shown(pilot).count('[{"a"}, {}]') >= 2

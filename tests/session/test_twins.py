@@ -104,3 +104,34 @@ def test_square_weights_are_turned_as_the_others_are(names: tuple[str, str]) -> 
     torch, flax = layers("weight", 1, "fc1", "fc2"), layers("kernel", 0, *names)
     assert compare_meaning(torch, flax).verdict in SAME
     assert compare_meaning(torch, layers("weight", 1, *names)).verdict is Sameness.EXACT
+
+
+@pytest.mark.parametrize(("model", "other"), [
+    (model, other) for model in ("mlp", "conv", "attention") for other in ("{}_const.mlir", "{}.pt2", "{}_args.mlir")
+    if (model, other) != ("conv", "{}_const.mlir")  # JAX had worked out 1 / sqrt(var + epsilon): no weight of the model
+])  # fmt: skip
+def test_constants_stand_for_the_inputs_of_the_other(model: str, other: str) -> None:
+    """Weights that are inputs of one program and constants of the other: the same for any weights, which the report says."""
+    name = other.format(model)
+    found = compare_meaning(twin(f"{model}.pt2", "constants" if "args" in name else "inputs"), twin(name))
+    assert found.verdict in SAME, found
+    assert found.given and "any values" in next(iter(found.lines()))
+
+
+IMAGE = """
+func.func @main(%x: tensor<{x}xf32>) -> tensor<{y}xf32> {{
+  %w = stablehlo.constant dense<[[[[0.5]], [[-1.0]], [[2.0]]], [[[0.25]], [[1.5]], [[-0.75]]]]> : tensor<2x3x1x1xf32>
+  %0 = stablehlo.convolution(%x, %w) dim_numbers = [{layout}]x[o, i, 0, 1]->[{layout}], window = {{}}
+    {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}} : (tensor<{x}xf32>, tensor<2x3x1x1xf32>) -> tensor<{y}xf32>
+  %1 = stablehlo.tanh %0 : tensor<{y}xf32>
+  return %1 : tensor<{y}xf32>
+}}
+"""
+
+
+def test_images_and_results_in_another_layout_are_turned() -> None:
+    first = dx.loads(IMAGE.format(x="2x3x5x7", y="2x2x5x7", layout="b, f, 0, 1"))
+    second = dx.loads(IMAGE.format(x="2x5x7x3", y="2x5x7x2", layout="b, 0, 1, f"))
+    assert compare_meaning(first, second).verdict in SAME
+    other = dx.loads(IMAGE.format(x="2x5x7x3", y="2x5x7x2", layout="b, 0, 1, f").replace("0.25", "0.26"))
+    assert compare_meaning(first, other).verdict is Sameness.UNKNOWN

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -66,7 +66,8 @@ def served(port: int, *command: str) -> Iterator[None]:
 
 def ours(browser: Browser, file: Path, folder: Path, *, opened: bool = True) -> None:
     page = folder / f"{file.stem}.html"
-    deepx_graph(["draw", str(file), "-o", str(page)])
+    with chdir(file.parent):  # the page is called as the file is
+        deepx_graph(["draw", file.name, "-o", str(page)])
     browser.open(page)
     browser.run("new Promise(r => setTimeout(r, 500))")
     picture(browser, folder, "deepx_graph")

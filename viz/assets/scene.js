@@ -54,6 +54,7 @@ class Scene {
     for (const e of this.graph.edges) {
       let s = this.owner[e.source], t = this.owner[e.target];
       if (s < 0 && t < 0 || s === t) continue;
+      if (e.kind === "control" && s >= 0 && this.boxes[s].kind === "group" && this.graph.nodes[e.source].kind === "start") continue;  // it is inside
       if (s < 0 || t < 0) {
         if (!beside || e.kind === "back") continue;
         if (s < 0) s = this.stub(e.source, beside, "before");

@@ -87,6 +87,17 @@ def test_clamp_between_bounds_that_cross_agrees_with_finite_differences(x: float
         assert paired([g], [v]) == pytest.approx(slope(function, arrays, [k], [v], cts), rel=1e-7, abs=1e-8)
 
 
+@pytest.mark.parametrize("x", [0.2, 1.5])
+def test_clamp_between_bounds_that_are_one_agrees_with_finite_differences(x: float) -> None:
+    """The bounds move together: the result is theirs, and the derivative one."""
+    arrays = [np.float64(1), np.array([x]), np.float64(1)]
+    function = function_of(clamp, arrays, {}, [0, 1, 2])
+    cts = [drawn(np.random.default_rng(1), y) for y in run(function, arrays)]
+    low, inner, high = run(gradient(function, cts, [0, 1, 2]), arrays)
+    assert float(low) + float(high) == pytest.approx(slope(function, arrays, [0, 2], [np.float64(1), np.float64(1)], cts), rel=1e-7)
+    assert not np.any(inner)
+
+
 def extremes() -> Iterator[Case]:
     for op in (maximum, minimum):
         body = monoid_body(op, F64)

@@ -465,11 +465,12 @@ select: Op = Op(
 
 
 def _clamp_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
+    """As JAX's, but that the lower of two equal bounds has the slope below them, where JAX gives it to neither."""
     low, x, high = node.inputs
     above, below = b(compare, x, low, direction="GT"), b(compare, x, high, direction="LT")
     zero = b.like(0, g)
     inside = b(and_, above, below)
-    at_low = b(and_, b(compare, x, low, direction="LT"), b(compare, low, high, direction="LT"))
+    at_low = b(and_, b(compare, x, low, direction="LT"), b(compare, low, high, direction="LE"))
     at_high = b(or_, b(compare, x, high, direction="GT"), b(compare, low, high, direction="GT"))
     return b(select, at_low, g, zero), b(select, inside, g, zero), b(select, at_high, g, zero)
 

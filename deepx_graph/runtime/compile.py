@@ -352,7 +352,8 @@ class Compiled(InNotebook):
         if isinstance(engine, CompilesCalls) and self.grid.count == 1:
             module = engine.with_calls(module, self._max_depth, self._max_bytes)
         if isinstance(engine, Canonicalizes):
-            module = module.with_functions(map(engine.canonicalize, module.functions))
+            module = module.with_functions(
+                engine.canonicalize(f, apart=self.profile is not None) for f in module.functions)
         try:
             plans = engine_plans(module, engine)
         except InferError as e:

@@ -19,7 +19,7 @@ from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL, callee_of, value
 from deepx_graph.literal import Array
 from deepx_graph.ops.tensor.parallel import parallel_grid
 from deepx_graph.runtime.bytecode import Instruction, Run, reads, successors, writes
-from deepx_graph.runtime.engines.base import CONSUMES_FIRST, CallBatching, Counting, Engine, Explains, InPlace, KernelFn, Staging
+from deepx_graph.runtime.engines.base import CONSUMES_FIRST, Counting, Engine, Enters, Explains, InPlace, KernelFn, Staging
 from deepx_graph.runtime.memory.alias import makes_memory
 from deepx_graph.runtime.memory.assignment import BufferAssignment, CallNeeds, Scratch, always, of_eval, plan
 from deepx_graph.runtime.memory.in_place import Overwrites, nothing, over_operand
@@ -51,14 +51,9 @@ class Unit:
         self._arenas: list[Outs] = []
 
     @cached_property
-    def joining(self) -> CallBatching | None:
-        """The engine, where it joins kernels and nobody measures them one by one."""
-        return self.engine if isinstance(self.engine, CallBatching) and not self.measured else None
-
-    @cached_property
-    def overwriting(self) -> InPlace | None:
-        """The engine, where it knows which kernels may write over their operands."""
-        return self.engine if isinstance(self.engine, InPlace) else None
+    def entering(self) -> Enters | None:
+        """The engine, where it has entries to kernels and nobody measures them one by one."""
+        return self.engine if isinstance(self.engine, Enters) and not self.measured else None
 
     @cached_property
     def staging(self) -> Staging | None:
@@ -69,15 +64,6 @@ class Unit:
     def constants(self) -> dict[int, Node]:
         """The slots filled before the start."""
         return dict(self.plan.code.constants)
-
-    @cached_property
-    def readers(self) -> dict[int, list[int]]:
-        """For each slot the positions of the instructions that read it."""
-        found: dict[int, list[int]] = {}
-        for at, i in enumerate(self.instructions):
-            for slot in reads(i):
-                found.setdefault(slot, []).append(at)
-        return found
 
     @property
     def may_call_blas(self) -> bool:

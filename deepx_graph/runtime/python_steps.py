@@ -1,7 +1,7 @@
 """What Python does in a call of a compiled program beside one call of machine code, and why it is not machine code.
 
-A program without control flow takes one step for each kernel that Python calls, each view between them, and each row of kernels
-that are one machine function. Any other is interpreted: one step for each instruction and iteration.
+A program without control flow takes one step for each kernel that Python calls and each view between them. Any other is
+interpreted: one step for each instruction and iteration.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from deepx_graph.runtime.cost.counts import function_times
 from deepx_graph.runtime.engines.base import Explains, WritesLoops
 from deepx_graph.runtime.memory.alias import makes_memory
 from deepx_graph.runtime.program import Unit, is_kernel
-from deepx_graph.runtime.straightline import KernelStep, SegmentCall, StraightLine
+from deepx_graph.runtime.straightline import KernelStep, StraightLine
 
-CONTROL, JOINED = "control", "machine code"
+CONTROL = "control"
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class PythonStep:
     """One thing that Python does in a call.
 
     `kind` is an operation and how it runs (`sort by eval`, or `fusion by machine code`: a kernel that Python calls), a view or
-    projection (`reshape`), `machine code` for a row of kernels called as one, or `control` for a jump, a test or a move of the
-    interpreter, which have no node. `reason` says why the step is not machine code, or else why the function is not one kernel;
-    empty where the engine does not say. One call of the program takes the step `times`, all sides of branches counted.
+    projection (`reshape`), or `control` for a jump, a test or a move of the interpreter, which have no node. `reason` says why the
+    step is not machine code, or else why the function is not one kernel; empty where the engine does not say. One call of the
+    program takes the step `times`, all sides of branches counted.
     """
 
     kind: str
@@ -48,16 +48,16 @@ def python_steps(module: Module, units: Mapping[str, Unit], straight: StraightLi
     """The steps of one call of a module made ready; `straight` is its entry where that has no control flow."""
     if straight is not None:
         unit = units[module.entry_name]
-        return tuple(_step(unit, None if isinstance(s, SegmentCall) else s, ONCE) for s in straight.steps)
+        return tuple(_step(unit, s, ONCE) for s in straight.steps)
     calls = function_times(module)
     return tuple(_step(unit, i, times * calls.get(name, NEVER))
                  for name, unit in units.items() for i, times in _instruction_times(unit.plan.code))
 
 
-def _step(unit: Unit, what: KernelStep | Instruction | None, times: Times) -> PythonStep:
+def _step(unit: Unit, what: KernelStep | Instruction, times: Times) -> PythonStep:
     apart = unit.engine.why_apart(unit.function) if isinstance(unit.engine, WritesLoops) else ""
     if not isinstance(what, (KernelStep, Run)):
-        return PythonStep(JOINED if what is None else CONTROL, unit.function.name, None, apart, times)
+        return PythonStep(CONTROL, unit.function.name, None, apart, times)
     node = what.node
     if not is_kernel(node) or not makes_memory(node) or node.op.view:
         return PythonStep(node.op.name, unit.function.name, node, apart, times)

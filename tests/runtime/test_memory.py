@@ -12,6 +12,7 @@ import deepx_graph as dx
 from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ops import add, broadcast_in_dim, fusion, multiply, reduction, subtract, tanh
 from deepx_graph.runtime.engines import has_native
+from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.memory.pool import RESULTS, BufferPool
 from deepx_graph.types import F32, tensor
 
@@ -205,6 +206,10 @@ def test_kept_memory_is_reported_and_released(made: list[int]) -> None:
     assert dx.memory(free=True) == type(use)(0, 0, use.limit)
 
 
+def _declined(*args: object) -> None:
+    raise Declined("kernels are called one by one")
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("allowed", [0, 40_000, 16 << 20])
 def test_kernels_of_a_program_keep_no_more_than_they_may(engine: str, allowed: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,6 +223,8 @@ def test_kernels_of_a_program_keep_no_more_than_they_may(engine: str, allowed: i
                 for x, s in zip(xs, sums, strict=True)]
 
     module = dx.optimize(Module((b.function("main", [(f"x{k}", t) for k, t in enumerate(f32)], body),)))
+    if engine == "native":
+        monkeypatch.setattr("deepx_graph.runtime.engines.native_engine.as_kernel", _declined)
     f, args = dx.compile(module, engine=engine, threads=1, optimize=False), [np.ones(t.shape, "f4") for t in f32]
     for _ in range(3):
         for x, made in zip(args, f(*args), strict=True):

@@ -16,7 +16,6 @@ from deepx_graph.runtime.cost.model import Forecast
 
 if TYPE_CHECKING:
     from deepx_graph.loops.program import LoopProgram
-    from deepx_graph.runtime.straightline import Segment, SegmentGroup
 
 KernelFn = Callable[[Sequence[Any], Sequence[Array] | None], Any]
 """`kernel(values, out)`: `out` has one C-contiguous array of the exact type for each tensor result, or is None.
@@ -62,8 +61,9 @@ class Engine(Protocol):
 class Canonicalizes(Protocol):
     """An engine that would rather run another function of the same meaning, up to the order of floating sums."""
 
-    def canonicalize(self, function: Function) -> Function:
-        """That function; the given one where it is as good. Called before planning, on static types."""
+    def canonicalize(self, function: Function, *, apart: bool = False) -> Function:
+        """That function; the given one where it is as good. Called before planning, on static types. Kernels that could be one stay
+        `apart` where each is to be measured or listed."""
         ...
 
 
@@ -145,14 +145,11 @@ EntryFn = Callable[..., "tuple[Array, ...] | None"]
 
 
 @runtime_checkable
-class CallBatching(Protocol):
-    """An engine that runs some of its kernels one after the other in one call."""
+class Enters(Protocol):
+    """An engine with kernels that take the arguments of a call, and give its results, without anything of Python between."""
 
-    def joins(self, node: Node) -> bool:
-        """Whether the node's kernel, which has been made, is one of them."""
-        ...
-
-    def joined(self, segment: Segment, shared: SegmentGroup) -> EntryFn | None:
-        """The call that runs a segment of such nodes; None where this machine cannot. A call gives None also while
-        another segment with the same `shared` runs."""
+    def entry(self, node: Node, params: Sequence[Node], over: Sequence[int | None]) -> EntryFn | None:
+        """The call that runs the node's kernel, which has been made, for values of `params`, of which the node's operands are some;
+        None where there is none. `over` has for each result the number of the parameter over which it is written, or None; it may
+        be empty for none at all. A call gives None also while another one runs."""
         ...

@@ -19,8 +19,6 @@ from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.contract.reduce import reduce
 from deepx_graph.ops.data.fusion import fusion
-from deepx_graph.ops.tensor.layout import reshape
-from deepx_graph.ops.tensor.shape import iota
 from deepx_graph.runtime.engines.base import Declined, EntryFn, KernelFn
 from deepx_graph.runtime.engines.epilogue import with_fused_epilogue
 from deepx_graph.runtime.engines.gemm import BatchedGemm, Multiply, widened
@@ -39,16 +37,13 @@ from deepx_graph.runtime.native.loop_program.kernel import build as build_loops
 from deepx_graph.runtime.native.loop_program.masked_lower import build as build_masked
 from deepx_graph.runtime.native.loop_program.masked_lower import with_masked_loops
 from deepx_graph.runtime.native.machine_kernel import MachineCode, MachineKernel
-from deepx_graph.runtime.native.trampoline import entry, quick
+from deepx_graph.runtime.native.trampoline import EntryMemory, entry, quick
 from deepx_graph.runtime.native.whole_program.calls import CalledFunctions, CallLimits
 from deepx_graph.runtime.native.whole_program.kernel import build as build_whole_program
-from deepx_graph.runtime.straightline import Segment, SegmentGroup, form_of
+from deepx_graph.runtime.straightline import ArrayType, form_of, one_kernel
 from deepx_graph.types import TensorType
 
 Made = TypeVar("Made")
-
-LONG_KERNEL_NANOSECONDS = 100_000
-"""Kernels that take longer, on average, are called by Python one by one: what that costs does not show."""
 
 
 def _in_its_width(method: Callable[..., Made]) -> Callable[..., Made]:
@@ -82,8 +77,10 @@ class NativeEngine(KernelEngine):
         self._apart: dict[Function, str] = {}
         """Why functions are not one kernel."""
         self._quick: dict[Any, KernelFn] = {}
-        self._asked: set[Any] = set()
-        """Kernels whose machine code has been asked what it keeps."""
+        self._asked: set[MachineCode | None] = set()
+        """Machine code that has been asked what it keeps."""
+        self._memories: dict[MachineCode, EntryMemory] = {}
+        """What the entries of kernels have in common."""
 
     # --- kernels of functions
 
@@ -141,26 +138,20 @@ class NativeEngine(KernelEngine):
             from deepx_graph.runtime.native.gemm import code
             if (kernel := code.build(node, self.threads)) is not None:
                 return kernel
-        if not node.op.view:
-            self._own(node)
-        if self.joins(node) and (joined := self._machine_code(node)) is not None and joined.is_one_call:
-            return joined
-        if isinstance(own := self._compiled(node), MachineKernel) and own.code is not None:
-            return own.code
-        return self._alone(node)
+        found = self._code(node)
+        return found if found is not None and found.is_one_call else self._alone(node)
 
     # --- kernels of nodes
 
     def with_calls(self, module: Module, max_depth: int, max_bytes: int) -> Module:
         return self._called.compiled(module, CallLimits(max_depth, max_bytes), self._arranged, self._required)
 
-    def canonicalize(self, function: Function) -> Function:
-        """The function as it runs best: with epilogues, and as one kernel unless kernels join, or else with loops as kernels."""
+    def canonicalize(self, function: Function, *, apart: bool = False) -> Function:
+        """The function as it runs best: with epilogues, and as one kernel, or else with loops as kernels. Kernels without control
+        flow stay `apart` where that is asked for and each of them is machine code."""
         function = self._arranged(function)
-        if self._runs_in_one_call(function):
-            return function
-        if self._has_own_kernels(function):
-            self._apart[function] = "kernels that gain nothing from one call"
+        node = one_kernel(function)
+        if (node is not None and self._entered(node) is not None) or (apart and self._is_machine_code(function)):
             return function
         try:
             return as_kernel(function, self._required)
@@ -206,26 +197,12 @@ class NativeEngine(KernelEngine):
             return None
         return self._remembered(body, lambda: kernel)
 
-    def _runs_in_one_call(self, function: Function) -> bool:
-        """Whether every step of a function without control flow is a kernel that joins others, and no product, of which whole
-        programs are better, or a new shape of what there is."""
-        free, never = (PROJ, TUPLE, reshape), (iota, dot_general)
-        return not has_control(function) and all(
-            n.op not in never and (not n.inputs or n.op in free or self._joins_made(n)) for n in function.nodes)
-
-    def _joins_made(self, node: Node) -> bool:
-        """Whether a kernel for the node, made if need be, joins others."""
-        return not node.op.view and (self.joins(node) or (self._own(node) is not None and self.joins(node)))
-
-    def _has_own_kernels(self, function: Function) -> bool:
-        """Whether a function without control flow is one convolution or product, or kernels that take long."""
+    def _is_machine_code(self, function: Function) -> bool:
+        """Whether a function has no control flow, and each of its kernels is machine code."""
         made = [n for n in function.nodes if n.inputs and not n.op.view and n.op not in (PROJ, TUPLE)]
-        if has_control(function) or not made or any(self._own(n) is None for n in made):
-            return False
-        kernel = self._compiled(made[0])
-        if len(made) == 1 and isinstance(kernel, MachineKernel) and not isinstance(kernel, MachineCode):
-            return all(n.op is PROJ for n in function.nodes if n.inputs and n not in made)
-        return sum(self.forecast(n).nanoseconds or 0.0 for n in made) > LONG_KERNEL_NANOSECONDS * len(made)
+        return not has_control(function) and all(
+            self._entered(n) is not None or isinstance(self._compiled(n), MachineKernel) or self.lowering(n) == "machine code"
+            for n in made)
 
     def _accepts(self, body: Function) -> bool:
         """Whether there is a kernel for a loop, or for a convolution or a product and its epilogue; makes it."""
@@ -265,50 +242,51 @@ class NativeEngine(KernelEngine):
 
     def _kernel(self, node: Node, key: Any, function: Callable[[], Function]) -> KernelFn | None:
         found, kernel = super()._kernel(node, key, function), self._built[key]
-        types = [p.type for p in function().params]
-        shapes = [t.shape for t in types if isinstance(t, TensorType)]
         code = self._code_of(kernel)
-        if not isinstance(kernel, MachineKernel) or code is None or code.has_state or not (
-                code.is_kept and code.reads_plainly(shapes)):  # a state takes memory: that of rows of kernels is enough
-            return found
+        if not isinstance(kernel, MachineKernel) or code is None or code.has_state or not code.is_kept:
+            return found  # a state takes memory: that of an entry to all of a program is enough
         single = isinstance(node.type, TensorType)
         if (key, single) not in self._quick:
-            self._quick[key, single] = quick(code, [form_of(t) for t in types], single=single, kernel=kernel)
+            self._quick[key, single] = quick(self._memory(code), _forms(node), single=single, kernel=kernel)
         return self._quick[key, single]
 
     @_in_its_width
     def _code_of(self, kernel: CompiledKernel | None) -> MachineCode | None:
         """The machine code of a kernel for arguments in the order of C; what it keeps is taken from the allowance."""
-        if isinstance(kernel, MachineCode):
-            return kernel
         code = kernel.code if isinstance(kernel, MachineKernel) and kernel.is_kept else None
-        if code is not None and kernel not in self._asked:
-            self._asked.add(kernel)
+        if code is not None and code is not kernel and code not in self._asked:
+            self._asked.add(code)
             code.keep(self._kept)
         return code
 
-    # --- kernels one after the other in one call
+    # --- entries
 
-    def joins(self, node: Node) -> bool:
-        """Whether machine code for the node reads the operands as they lie. A single operation that has not been compiled, as
-        numpy does it as well, may be so now: it gives the same bits."""
-        kernel = self._machine_code(node)
-        if kernel is None or not kernel.is_kept:
-            return False
-        return kernel.reads_plainly([t.shape for i in node.inputs if isinstance(t := i.type, TensorType)])
+    def entry(self, node: Node, params: Sequence[Node], over: Sequence[int | None]) -> EntryFn | None:
+        """The machine function that runs the node's kernel; None where Python or numpy is not as it expects them."""
+        code, operands = self._entered(node), [params.index(i) for i in node.inputs]
+        if code is None or not all(may.issuperset(k for k, p in enumerate(operands) if p == given)
+                                   for given, may in zip(over, code.in_place, strict=False)):
+            return None
+        return entry(self._memory(code), [form_of(p.type) for p in params], operands, over or (None,) * len(code.results))
 
-    @_in_its_width
-    def joined(self, segment: Segment, shared: SegmentGroup) -> EntryFn | None:
-        """The machine function that runs a segment; None where Python or numpy is not as it expects them."""
-        kernels = [k for n in segment.nodes if (k := self._machine_code(n)) is not None]
-        return entry(segment, kernels, shared)
+    def _entered(self, node: Node) -> MachineCode | None:
+        """The machine code of a node that may be entered. A single operation that has not been compiled, as numpy does it as well,
+        may be so now: it gives the same bits."""
+        code = self._code(node)
+        if code is None and self._compiled(node) is None and _is_single(node) and (code := self._alone(node)) not in self._asked:
+            self._asked.add(code)
+            if code is not None:
+                code.keep(self._kept)
+        return code if code is not None and code.is_kept else None
 
-    def _machine_code(self, node: Node) -> MachineCode | None:
-        kernel = self._compiled(node)
-        if kernel is None and _is_single(node) and (kernel := self._alone(node)) is not None and kernel not in self._asked:
-            self._asked.add(kernel)
-            kernel.keep(self._kept)
-        return kernel if isinstance(kernel, MachineCode) else None
+    def _code(self, node: Node) -> MachineCode | None:
+        """The machine code of the node's kernel, which is made now."""
+        return None if node.op.view or self._own(node) is None else self._code_of(self._compiled(node))
+
+    def _memory(self, code: MachineCode) -> EntryMemory:
+        if code not in self._memories:
+            self._memories[code] = EntryMemory(code)
+        return self._memories[code]
 
     def _alone(self, node: Node) -> LoopKernel | None:
         """The loop program of a single operation, also of one that others compute as well."""
@@ -376,6 +354,11 @@ def _in_registers(function: Function, threads: int, *, bounded: bool = False) ->
 def has_control(function: Function) -> bool:
     """Whether there is a loop or a branch."""
     return any(n.op is LOOP_END or n.op is REGION for n in function.nodes)
+
+
+def _forms(node: Node) -> list[ArrayType]:
+    """The forms of the operands that are tensors."""
+    return [form_of(i.type) for i in node.inputs if isinstance(i.type, TensorType)]
 
 
 def _is_single(node: Node) -> bool:

@@ -98,7 +98,7 @@ class KernelEngine(ABC):
         """Whether the node is computed here, and not by its eval, whose results are its own arrays."""
         return not node.op.view and self._own(node) is not None
 
-    def canonicalize(self, function: Function) -> Function:
+    def canonicalize(self, function: Function, *, apart: bool = False) -> Function:
         """The function as it runs best."""
         return canonicalized(function)
 
@@ -220,7 +220,7 @@ class NumexprEngine(KernelEngine):
     def builders(self) -> Sequence[KernelBuilder]:
         return (lambda function: build(function, self.threads),)
 
-    def canonicalize(self, function: Function) -> Function:
+    def canonicalize(self, function: Function, *, apart: bool = False) -> Function:
         """Matrix products of narrow floats as those of f32, which BLAS knows."""
         return widened(super().canonicalize(function), _is_float_product)
 

@@ -176,6 +176,11 @@ class MachineCode(MachineKernel):
     is_one_call: bool = True
     """Whether one round of the calls does it all; else there are as many as its state says."""
 
+    @cached_property
+    def code(self) -> MachineCode:
+        """Itself."""
+        return self
+
     @property
     def team(self) -> int:
         """How many threads share its work at most."""
@@ -206,10 +211,6 @@ class MachineCode(MachineKernel):
     def scratch(self, loose: Mapping[int, int]) -> int:
         """The most bytes that a call has beside arguments and results, where arguments of so many bytes may not lie in order."""
         return self.workspace_bytes + sum(bytes_ for k, bytes_ in loose.items() if k in self.params)
-
-    def reads_plainly(self, shapes: Sequence[tuple[int, ...]]) -> bool:
-        """Whether it reads the elements of C-contiguous arguments of those shapes in the order in which they lie in memory."""
-        return True
 
     @cached_property
     def _steps(self) -> list[tuple[Any, int]]:

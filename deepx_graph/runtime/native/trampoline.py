@@ -1,11 +1,11 @@
-"""A machine function that Python calls: it looks at its arguments, takes memory for results, and runs a segment of kernels.
+"""A machine function that Python calls: it looks at its arguments, takes memory for results, and runs a kernel.
 
-`enter` is one generic function; what a segment is stands in a frame of words that it reads. It looks at every argument by the
+`enter` is one generic function; what a kernel is stands in a frame of words that it reads. It looks at every argument by the
 fields of the array object alone (exactly ndarray, dtype, shape, C-contiguous, aligned; writeable and apart from the others where it
 is written over) and gives None, with nothing done, for whatever is not as the frame says. So nothing is complained of from here.
-A frame has one activation at a time: who finds it busy gets None too. Work that takes long lets other threads of Python run.
+A kernel has one activation at a time: who finds it busy gets None too. Work that takes long lets other threads of Python run.
 
-Where fields lie is checked in this process first; `entry` gives None where anything is elsewhere. `quick` is one kernel as
+Where fields lie is checked in this process first; `entry` gives None where anything is elsewhere. `quick` is a kernel as
 an engine gives it: such an entry where there is one, else the kernel's own call.
 """
 
@@ -17,28 +17,22 @@ import struct
 import sys
 import sysconfig
 from collections.abc import Iterable, Sequence
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 
+from deepx_graph.forking import renew_after_fork
+from deepx_graph.literal import Array
 from deepx_graph.runtime.engines.base import EntryFn, KernelFn
 from deepx_graph.runtime.memory.pool import LEAST_BYTES, RESULTS
 from deepx_graph.runtime.native import trampoline_ir
 from deepx_graph.runtime.native.llvm import machine_code
-from deepx_graph.runtime.native.machine_kernel import LONG_NANOSECONDS, KernelMemory, MachineCode, MachineKernel, address_of
+from deepx_graph.runtime.native.machine_kernel import KernelMemory, MachineCode, MachineKernel, address_of
 from deepx_graph.runtime.native.threads import WorkerPool, pool
 from deepx_graph.runtime.native.trampoline_ir import FRAME, PARAM, RESULT
-from deepx_graph.runtime.straightline import (
-    ArgBuffer,
-    ArrayType,
-    Buffer,
-    KernelUse,
-    ResultBuffer,
-    Segment,
-    SegmentGroup,
-    SegmentResult,
-)
+from deepx_graph.runtime.straightline import ArrayType
 
 _READABLE, _WRITEABLE = 0x1 | 0x100, 0x400
 """numpy's flags: C-contiguous and aligned; writeable."""
@@ -50,16 +44,38 @@ _VERSION, _NEW_ARRAY = 0, 94
 _FASTCALL = 0x80
 
 
-def entry(segment: Segment, kernels: Sequence[MachineCode], shared: SegmentGroup) -> EntryFn | None:
-    """The machine function that runs `kernels`, one for each use of the segment. None where this machine cannot.
+@dataclass(frozen=True, eq=False)
+class EntryMemory:
+    """What the entries of a kernel have in common: one of them runs at a time."""
 
-    What shares memory with it is as `CallBatching.joined` has it.
+    kernel: MachineCode
+    busy: Array = field(default_factory=lambda: np.zeros(1, np.int64))
+    """A word that is not 0 while one runs."""
+
+    def __post_init__(self) -> None:
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Whoever was running one is not in the child."""
+        self.busy[:] = 0
+
+    @cached_property
+    def memory(self) -> KernelMemory:
+        """The memory of the kernel."""
+        return self.kernel.lasting_memory()
+
+
+def entry(shared: EntryMemory, params: Sequence[ArrayType], operands: Sequence[int], over: Sequence[int | None],
+          under: frozenset[int] = frozenset()) -> EntryFn | None:
+    """The machine function that runs a kernel for arguments of those forms, whose numbers are those of its operands. Each result is
+    a fresh array, or lies over the argument whose number `over` has; such an argument shares no memory with others, but for those
+    in `under` in the very same buffer. None where this machine cannot.
     """
     machine = _machine()
-    threads = max((k.team for k in kernels), default=0)
+    threads = shared.kernel.team
     if machine is None or (threads > 1 and pool() is None):
         return None
-    frame = _Frame(segment, kernels, shared)
+    frame = _Frame(shared, params, operands, over, under)
     words = frame.words(pool() if threads > 1 else None, threads, machine)
     words.kept = frame
     return machine.function(words)
@@ -72,61 +88,36 @@ class _Words(np.ndarray[Any, Any]):
 
 
 class _Frame:
-    """Everything that the words of a segment's frame point to."""
+    """Everything that the words of a frame point to."""
 
-    def __init__(self, segment: Segment, kernels: Sequence[MachineCode], shared: SegmentGroup) -> None:
-        self.segment, self.shared = segment, shared
-        self.is_long = sum(k.nanoseconds for k in kernels) > LONG_NANOSECONDS or any(k.is_long for k in kernels)
-        self.kept: list[Any] = [*kernels]
+    def __init__(self, shared: EntryMemory, params: Sequence[ArrayType], operands: Sequence[int], over: Sequence[int | None],
+                 under: frozenset[int]) -> None:
+        kernel, memory = shared.kernel, shared.memory
+        self.shared, self.params, self.over, self.under = shared, params, over, under
+        table = memory.table(kernel)
+        self.kept: list[Any] = [table]
         self.arguments: list[tuple[int, int]] = []
         self.results: list[tuple[int, int]] = []
-        self.steps: list[tuple[int, ...]] = []
-        for use, kernel in zip(segment.uses, kernels, strict=True):
-            self._add_kernel(kernel, [*(use.operands[p] for p in kernel.params), *use.results])
-        for source, target, nbytes in segment.copies:
-            self._add_copy(source, target, nbytes)
-
-    def _add_kernel(self, kernel: MachineCode, buffers: Sequence[Buffer]) -> None:
-        if kernel not in self.shared.memory:
-            self.shared.memory[kernel] = kernel.lasting_memory()
-        memory: KernelMemory = self.shared.memory[kernel]
-        table = memory.table(kernel)
-        for k, buffer in enumerate(buffers):
-            self._bind(table, k, buffer)
+        results = [(self.results, k) if p is None else (self.arguments, p) for k, p in enumerate(over)]
+        for slot, (rows, number) in enumerate([*((self.arguments, operands[p]) for p in kernel.params), *results]):
+            rows.append((number, address_of(table) + 8 * slot))
         scratches = ctypes.addressof(memory.scratches)
         state = memory.state(kernel).words.ctypes.data if kernel.has_state else 0
-        self.steps += [(function, address_of(table), scratches, threads, state) for function, threads in kernel.calls]
-
-    def _add_copy(self, source: Buffer, target: ResultBuffer, nbytes: int) -> None:
-        table = bytearray(struct.pack("3N", 0, 0, nbytes))
-        self._bind(table, 0, target)
-        self._bind(table, 1, source)
-        machine = _machine()
-        assert machine is not None
-        self.steps.append((machine.copied, address_of(table), self.shared.busy.ctypes.data, 0, 0))  # it needs no scratch memory
-
-    def _bind(self, table: bytearray, slot: int, buffer: Buffer) -> None:
-        """Puts an array object into a slot of a table: now, or at every call."""
-        self.kept += (table, buffer)
-        if isinstance(buffer, np.ndarray):
-            struct.pack_into("N", table, 8 * slot, id(buffer))
-        else:
-            rows = self.arguments if isinstance(buffer, ArgBuffer) else self.results
-            rows.append((buffer.number, address_of(table) + 8 * slot))
+        self.steps = [(function, address_of(table), scratches, threads, state) for function, threads in kernel.calls]
 
     def words(self, workers: WorkerPool | None, threads: int, machine: _Machine) -> _Words:
         """The frame. `threads` is the most that share the work of a step."""
-        segment = self.segment
+        params, results = self.params, self.shared.kernel.results
         if workers is not None:
             workers.hire(threads - 1)
         named: dict[str, int] = {
-            "busy": self.shared.busy.ctypes.data, "counter": 0, "long": self.is_long,
-            "params": self._rows(map(self._param, range(len(segment.params)))), "param_count": len(segment.params),
-            "results": self._rows(map(self._result, segment.results)), "result_count": len(segment.results),
+            "busy": self.shared.busy.ctypes.data, "counter": 0, "long": self.shared.kernel.is_long,
+            "params": self._rows(map(self._param, range(len(params)))), "param_count": len(params),
+            "results": self._rows(map(self._result, results, self.over)), "result_count": len(results),
             "given": self._rows(self.arguments), "given_count": len(self.arguments),
             "made": self._rows(self.results), "made_count": len(self.results),
             "steps": self._rows(self.steps), "step_count": len(self.steps),
-            "objects": self._rows([range(len(segment.params))]) if any(not p.shape for p in segment.params) else 0,
+            "objects": self._rows([range(len(params))]) if any(not p.shape for p in params) else 0,
             "share": workers.share_address if workers else 0, "pool": workers.address if workers else 0,
             "workers": min(threads - 1, workers.most) if workers else 0,
             "array_type": id(np.ndarray), "new_array": machine.new_array, "none": id(None),
@@ -140,21 +131,19 @@ class _Frame:
         return int(table.ctypes.data)
 
     def _param(self, number: int) -> tuple[int, ...]:
-        form, alone = self.segment.params[number], number in self.segment.alone
+        form, alone = self.params[number], number in self.over
         box = np.empty((), form.dtype) if not form.shape and not alone and _has_plain_numbers(form.dtype) else None
         self.kept += (form.dtype, box)
         named = {"kind": _kind(form.dtype), "flags": _READABLE | (_WRITEABLE if alone else 0), "rank": len(form.shape),
-                 "dims": self._rows([form.shape]), "bytes": form.nbytes, "alone": alone, "under": number in self.segment.under,
+                 "dims": self._rows([form.shape]), "bytes": form.nbytes, "alone": alone, "under": number in self.under,
                  "number": 0 if box is None else id(form.dtype.type), "box": 0 if box is None else id(box)}  # fmt: skip
         return tuple(named[name] for name in PARAM)
 
-    def _result(self, result: SegmentResult) -> tuple[int, ...]:
-        form = result.form
+    def _result(self, form: ArrayType, over: int | None) -> tuple[int, ...]:
         maker = _maker(form) if form.nbytes >= LEAST_BYTES else None
-        self.kept += (form.dtype, maker, result.own)
-        named = {"over": -1 if result.over is None else result.over, "own": 0 if result.own is None else id(result.own),
-                 "maker": 0 if maker is None else id(maker), "dtype": id(form.dtype), "rank": len(form.shape),
-                 "dims": self._rows([form.shape])}  # fmt: skip
+        self.kept += (form.dtype, maker)
+        named = {"over": -1 if over is None else over, "maker": 0 if maker is None else id(maker), "dtype": id(form.dtype),
+                 "rank": len(form.shape), "dims": self._rows([form.shape])}  # fmt: skip
         return tuple(named[name] for name in RESULT)
 
 
@@ -186,9 +175,8 @@ class _Machine:
     """What all entries share: the machine function and numpy's own."""
 
     def __init__(self, new_array: int) -> None:
-        at = machine_code.functions(trampoline_ir.IR, ["enter", "copied"])
-        self.new_array, self.copied = new_array, at["copied"]
-        self._method = _Method(b"entry", at["enter"], _FASTCALL, None)
+        enter = machine_code.functions(trampoline_ir.IR, ["enter"])["enter"]
+        self.new_array, self._method = new_array, _Method(b"entry", enter, _FASTCALL, None)
         new_function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
         self._make = new_function(("PyCFunction_NewEx", ctypes.pythonapi))
 
@@ -247,19 +235,24 @@ def _numpy_function() -> int | None:
     return table[_NEW_ARRAY] if version == _NUMPY_2 else None
 
 
-def quick(code: MachineCode, params: Sequence[ArrayType], *, single: bool, kernel: MachineKernel | None = None) -> KernelFn:
+def quick(shared: EntryMemory, params: Sequence[ArrayType], *, single: bool, kernel: MachineKernel) -> KernelFn:
     """A kernel as an engine gives it, for arguments of those forms, which its machine code reads as they lie; other ones the kernel
     itself takes. A `single` result is no tuple."""
-    entries, kernel = _Entries(code, tuple(params)), kernel or code
+    forms, results = tuple(params), shared.kernel.results
+
+    @cache
+    def fresh() -> EntryFn:
+        """The entry that takes the arguments."""
+        return entry(shared, forms, range(len(forms)), (None,) * len(results)) or _never
+
+    @cache
+    def filling() -> EntryFn:
+        """The entry that takes the arguments and then the arrays for the results."""
+        over, under = range(len(forms), len(forms) + len(results)), frozenset.intersection(*shared.kernel.in_place)
+        return entry(shared, (*forms, *results), range(len(forms)), over, under) or _never
 
     def run(values: Sequence[Any], out: Sequence[Any] | None) -> Any:
-        found = None
-        if out is None:
-            fresh = entries.fresh or entries.make_fresh()
-            found = fresh(*values)
-        else:
-            filling = entries.filling or entries.make_filling()
-            found = filling(*values, *out)
+        found = fresh()(*values) if out is None else filling()(*values, *out)
         if found is None:
             found = tuple(kernel(values, out))
         return found[0] if single else found
@@ -269,31 +262,3 @@ def quick(code: MachineCode, params: Sequence[ArrayType], *, single: bool, kerne
 
 def _never(*arrays: Any) -> None:
     return None
-
-
-class _Entries:
-    """Both entries of a kernel; they share its memory, so one of them runs at a time."""
-
-    def __init__(self, kernel: MachineCode, params: tuple[ArrayType, ...]) -> None:
-        self.kernel, self.params = kernel, params
-        self.shared = SegmentGroup()
-        self.fresh: EntryFn | None = None
-        self.filling: EntryFn | None = None
-
-    def make_fresh(self) -> EntryFn:
-        """The entry that takes the arguments."""
-        operands, made = tuple(map(ArgBuffer, range(len(self.params)))), tuple(map(ResultBuffer, range(len(self.kernel.results))))
-        segment = Segment(self.params, tuple(map(SegmentResult, self.kernel.results)), (KernelUse(operands, made),))
-        self.fresh = entry(segment, [self.kernel], self.shared) or _never
-        return self.fresh
-
-    def make_filling(self) -> EntryFn:
-        """The entry that takes the arguments and then the arrays for the results."""
-        count, results = len(self.params), self.kernel.results
-        operands, outs = tuple(map(ArgBuffer, range(count))), tuple(ArgBuffer(count + k) for k in range(len(results)))
-        over = tuple(SegmentResult(form, over=count + k) for k, form in enumerate(results))
-        alone = frozenset(range(count, count + len(results)))
-        under = frozenset.intersection(*self.kernel.in_place)
-        segment = Segment((*self.params, *results), over, (KernelUse(operands, outs),), alone=alone, under=under)
-        self.filling = entry(segment, [self.kernel], self.shared) or _never
-        return self.filling

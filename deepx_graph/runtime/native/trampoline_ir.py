@@ -31,9 +31,9 @@ PARAM = ("kind", "flags", "rank", "dims", "bytes", "alone", "under", "number", "
 be the same memory as one that is. Of one of rank 0 also the type of numpy's numbers that may stand for it, or 0, and the array
 that such a number is put into."""
 
-RESULT = ("over", "own", "maker", "dtype", "rank", "dims")
-"""The words of a result: the number of the argument that it is written over, or -1; an array that stays the frame's, or 0; a
-callable that makes it, or 0; otherwise its dtype, rank and dimensions."""
+RESULT = ("over", "maker", "dtype", "rank", "dims")
+"""The words of a result: the number of the argument that it is written over, or -1; a callable that makes it, or 0; otherwise its
+dtype, rank and dimensions."""
 
 STEP = ("function", "table", "scratches", "threads", "state")
 """The words of a step. With 0 threads `function(table, scratch)`, else `function(table, counter, scratch)` in so many threads.
@@ -197,18 +197,12 @@ no:
 _MADE = f"""
 define ptr @made(ptr %frame, ptr %args, ptr %result) nounwind {{
 {_word("result", RESULT, "over")}  %is.over = icmp sge i64 %result.over, 0
-  br i1 %is.over, label %over, label %else
+  br i1 %is.over, label %over, label %fresh
 over:
   %arg.at = getelementptr ptr, ptr %args, i64 %result.over
   %arg = load ptr, ptr %arg.at
   call void @Py_IncRef(ptr %arg)
   ret ptr %arg
-else:
-{_word("result", RESULT, "own", "ptr")}  %is.own = icmp ne ptr %result.own, null
-  br i1 %is.own, label %own, label %fresh
-own:
-  call void @Py_IncRef(ptr %result.own)
-  ret ptr %result.own
 fresh:
 {_word("result", RESULT, "maker", "ptr")}  %is.large = icmp ne ptr %result.maker, null
   br i1 %is.large, label %large, label %small
@@ -364,16 +358,6 @@ done:
   br label %next
 out:
   ret i64 %frame.step_count
-}}
-
-define void @copied(ptr %table, ptr %scratch) nounwind {{
-  %target = load ptr, ptr %table
-{_field("target", "data", DATA, "ptr")}  %source.at = getelementptr ptr, ptr %table, i64 1
-  %source = load ptr, ptr %source.at
-{_field("source", "data", DATA, "ptr")}  %bytes.at = getelementptr i64, ptr %table, i64 2
-  %bytes = load i64, ptr %bytes.at
-  call void @llvm.memcpy.p0.p0.i64(ptr %target.data, ptr %source.data, i64 %bytes, i1 false)
-  ret void
 }}
 """
 

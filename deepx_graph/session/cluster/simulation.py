@@ -142,7 +142,7 @@ def simulate(module: Module, plan: Plan, where: str = HERE, *, engine: str = "au
     chosen = engines.get(engine, threads or threads_of(plan.mesh.count)) if where == HERE else engines.get("numpy")
     fused = optimise(local.module, "default").module
     if isinstance(chosen, Canonicalizes):
-        fused = fused.with_functions(map(chosen.canonicalize, fused.functions))
+        fused = fused.with_functions(chosen.canonicalize(f, apart=True) for f in fused.functions)
     cluster = cluster_of(where)
     timing = _predicted(chosen, cluster, plan.mesh.count) if where == HERE else _roofline(cluster)
     tasks, collectives, is_known = _tasks(fused.entry, cluster, timing, overlaps=where != HERE)

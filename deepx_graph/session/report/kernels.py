@@ -156,7 +156,7 @@ def kernels(module: Module, engine: str = "auto", threads: int | None = None) ->
         return None
     if isinstance(chosen, Canonicalizes):
         arranged = alike(module) if sum(map(computes, (n for f in module.functions for n in f.nodes))) > MOST else module
-        module = module.with_functions(map(chosen.canonicalize, arranged.functions))
+        module = module.with_functions(chosen.canonicalize(f, apart=True) for f in arranged.functions)
     times = run_times(module)
     nodes = [(f, n) for f in module.functions for n in f.nodes if computes(n) and times.get(n, NEVER).count]
     nodes.sort(key=lambda item: -(bytes_moved(item[1]) + flops(item[1])) * times[item[1]].count)

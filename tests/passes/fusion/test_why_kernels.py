@@ -86,7 +86,7 @@ def test_why_tells_what_runs_of_programs_by_jax(name: str) -> None:
 def test_a_gemm_and_its_epilogue_are_one_kernel(run: Run) -> None:
     done = run("why", BLOCK, "products", "weights")
     first, second, third, _ = done.out.split("\n")
-    assert "run in one kernel, which the engine joins (native: machine code, with epilogue)" in first
+    assert "run in one kernel, which the engine joins (native: machine code: the whole program)" in first
     assert second.partition(" is in ")[2] == third.partition(" is in ")[2], "one kernel, named once for each node"
     told = run("why", BLOCK, "products", "weights", "--json").json
     assert (told["fused"], told["kind"]) == (True, Kind.JOINED.value)

@@ -149,7 +149,9 @@ def test_values_are_right_call_after_call(engine: str) -> None:
 def test_layers_need_no_more_than_the_larger_pair(engine: str) -> None:
     """Each product and what follows it share one array; the first is an operand of the second product."""
     f = dx.compile(Module((function(layers),)), engine=engine)
-    assert f.plan.peak_bytes == 2 * BYTES + f.plan.scratch_bytes, "beside them packed operands, on some engines"
+    inside = BYTES if engine == "native" else 0  # of its one kernel
+    assert f.plan.peak_bytes == 2 * BYTES - inside + f.plan.scratch_bytes, "beside them packed operands, on some engines"
+    assert f.plan.scratch_bytes < inside + 2 * BYTES
 
 
 @pytest.mark.parametrize("engine", ENGINES[1:])

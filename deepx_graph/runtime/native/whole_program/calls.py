@@ -99,11 +99,11 @@ class CalledFunctions:
         return module.with_functions(entry if f is module.entry else f for f in module.functions)
 
 
-def planned_with_calls(body: Function, functions: Mapping[str, Function], machine_of: MachineOf) -> ProgramPlan:
+def planned_with_calls(body: Function, functions: Mapping[str, Function], machine_of: MachineOf, most_bytes: int) -> ProgramPlan:
     """The plan of a body and of the functions that it calls. Raises Declined."""
     called = reached(body, functions)
     numbers = {name: k for k, name in enumerate(called)}
-    plans = [planned(f, machine_of, calls=numbers) for f in (body, *called.values())]
+    plans = [planned(f, machine_of, most_bytes, numbers) for f in (body, *called.values())]
     recursive = [name in reached(f, functions) for name, f in called.items()]
     return _joined(plans, list(called), recursive) if called else plans[0]
 
@@ -122,6 +122,7 @@ def _joined(plans: Sequence[ProgramPlan], names: Sequence[str], recursive: Seque
         whole.actions += [[_renumbered(a, base) for a in actions] for actions in plan.actions]
         whole.tested |= {at + k: base + s for k, s in plan.tested.items()}
         whole.spans += [(at + low, at + high) for low, high in plan.spans]
+        whole.same |= {base + k: base + before for k, before in plan.same.items()}
     for k, (name, plan) in enumerate(zip(names, plans[1:], strict=True), 1):
         params = {s.param: storages[k] + n for n, s in enumerate(plan.storages) if s.param is not None}
         whole.functions.append(CalledFunction(

@@ -123,9 +123,8 @@ class _Writer:
         for k, param in enumerate(self.params):
             found = next(n for n, s in enumerate(self.plan.storages) if s.param == param)
             self.t.line(f"store ptr {self._object(k)}, ptr {self.word(cell(found) + DATA)}")
-        for k, storage in enumerate(self.plan.results):
-            if storage in self.direct:
-                self.t.line(f"store ptr {self._object(len(self.params) + k)}, ptr {self.word(cell(storage) + DATA)}")
+        for storage, k in self.direct.items():
+            self.t.line(f"store ptr {self._object(len(self.params) + k)}, ptr {self.word(cell(storage) + DATA)}")
         self.t.line("br label %at0")
 
     def _object(self, slot: int) -> str:

@@ -61,6 +61,7 @@ from deepx_graph.runtime.native.whole_program.plan import (
     MachineOf,
     ProgramPlan,
 )
+from deepx_graph.runtime.native.whole_program.planner import MOST_BYTES, MOST_PROGRAM_BYTES
 from deepx_graph.runtime.straightline import form_of
 
 CALL_NANOSECONDS = 20_000_000
@@ -81,8 +82,9 @@ kept."""
 def build(body: Function, machine_of: MachineOf, allowance: Allowance, called: CalledFunctions) -> WholeProgramKernel:
     """The kernel of a body with loops, or with calls of functions that are there. Raises Declined. `machine_of` gives the machine
     code of a node, if it has any; the memory that it keeps is taken from the allowance."""
-    kernel = WholeProgramKernel(body, planned_with_calls(body, called.functions, machine_of), called.limits)
-    if not allowance.take(kernel.workspace_bytes):
+    most = MOST_PROGRAM_BYTES if is_program(body) else MOST_BYTES
+    kernel = WholeProgramKernel(body, planned_with_calls(body, called.functions, machine_of, most), called.limits)
+    if not is_program(body) and not allowance.take(kernel.workspace_bytes):
         raise Declined("no memory left that kernels may keep")
     return kernel
 
@@ -100,7 +102,7 @@ class WholeProgramKernel(MachineCode):
         self.lowering = WHOLE_PROGRAM if is_program(body) else WHOLE_LOOP
         self.params = tuple(range(len(body.params)))
         self.results = tuple(form_of(r.type) for r in body.results)
-        self.in_place = (frozenset[int](),) * len(self.results)
+        self.in_place = plan.in_place
         self._iteration_ns = STEP_NANOSECONDS * len(plan.actions) + sum(k.nanoseconds for k in kernels)
         trips = [trip_count(n) for n in body.nodes if n.op is LOOP_END]
         known = math.prod(n for n in trips if n is not None)

@@ -49,6 +49,12 @@ class Called:
     kernel: MachineCode
     objects: tuple[int, ...]
 
+    def may_write(self, result: int, argument: int) -> bool:
+        """Whether the kernel may write a result over an argument, if it reads that at all."""
+        count = len(self.kernel.params)
+        read = {number for number, k in zip(self.kernel.params, self.objects, strict=False) if k == argument}
+        return read <= self.kernel.in_place[self.objects.index(result, count) - count]
+
 
 @dataclass(frozen=True)
 class Copied:
@@ -126,19 +132,41 @@ class ProgramPlan:
     results: tuple[int, ...] = ()
     spans: list[tuple[int, int]] = field(default_factory=list)
     """Of each storage the first and the last position where it is alive, or written."""
+    same: dict[int, int] = field(default_factory=dict)
+    """Of storages in code where no buffers change hands those that end where they begin, and give them their buffers."""
     functions: list[CalledFunction] = field(default_factory=list)
 
     @property
-    def direct(self) -> frozenset[int]:
-        """The storages that lie in the results from the start: their own, in code where no buffers change hands."""
+    def direct(self) -> dict[int, int]:
+        """The storages that lie in results from the start, with the numbers of these, in code where no buffers change hands."""
         if self.functions or self.swaps or not all(isinstance(i, (Run, Pack, Return)) for i in self.code.instructions):
-            return frozenset()
-        return frozenset(s for s in self.results if self.storages[s].is_owned and self.results.count(s) == 1)
+            return {}
+        found = {s: k for k, s in enumerate(self.results) if self.storages[s].is_owned and self.results.count(s) == 1}
+        for s, before in reversed(self.same.items()):  # the last ones first
+            if s in found:
+                found[before] = found[s]
+        return found
 
     @property
     def swaps(self) -> bool:
         """Whether some storages exchange buffers."""
         return any(isinstance(a, Swapped) for actions in self.actions for a in actions)
+
+    @property
+    def in_place(self) -> tuple[frozenset[int], ...]:
+        """For each result, the arguments of its type that nobody reads once it is written to, but who may write over them."""
+        params, first = [(s.param, k) for k, s in enumerate(self.storages) if s.param is not None], dict[int, int]()
+        for storage, number in self.direct.items():
+            first[number] = min(storage, first.get(number, storage), key=lambda s: self.spans[s][0])
+        return tuple(frozenset(p for p, k in params if r in first and self._may_lie_over(first[r], k))
+                     for r in range(len(self.results)))
+
+    def _may_lie_over(self, result: int, param: int) -> bool:
+        made, given = self.storages[result], self.storages[param]
+        first, last = self.spans[result][0], self.spans[param][1]
+        if (made.dtype, made.shape) != (given.dtype, given.shape) or last > first:
+            return False
+        return last < first or all(isinstance(a, Called) and a.may_write(result, param) for a in self.actions[first])
 
     def buffers(self) -> tuple[list[int], int]:
         """Where the buffer of each storage begins in the memory of the body (of a recursive function: of an activation), and the
@@ -146,13 +174,17 @@ class ProgramPlan:
         swapped = {s for actions in self.actions for a in actions if isinstance(a, Swapped) for s in (a.one, a.other)}
         whole, direct = (0, len(self.code.instructions)), self.direct
         spans = [whole if k in swapped else span for k, span in enumerate(self.spans)]
-        sizes = [s.nbytes if s.is_owned and k not in direct else 0 for k, s in enumerate(self.storages)]
+        sizes = [s.nbytes if s.is_owned and k not in direct and k not in self.same else 0 for k, s in enumerate(self.storages)]
+        for k, before in reversed(self.same.items()):
+            spans[before] = spans[before][0], spans[k][1]
         own = self.functions[0].low if self.functions else len(sizes)
         offsets, end = packed(spans[:own], sizes[:own])
         for f in self.functions:
             inner, size = packed(spans[f.low : f.high], sizes[f.low : f.high])
             offsets += inner if f.is_recursive else [end + offset for offset in inner]
             end += 0 if f.is_recursive else size
+        for k, before in self.same.items():
+            offsets[k] = offsets[before]
         return offsets, end
 
 

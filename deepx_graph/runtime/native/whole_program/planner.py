@@ -23,7 +23,6 @@ from deepx_graph.ops.tensor.index import dynamic_slice, dynamic_update_slice
 from deepx_graph.ops.tensor.shape import concatenate
 from deepx_graph.runtime.bytecode import Code, Instruction, Move, Pack, Return, Run, Select, Test, lower, successors
 from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
 from deepx_graph.runtime.native.machine_kernel import MachineCode
 from deepx_graph.runtime.native.whole_program.plan import (
     Action,
@@ -46,8 +45,8 @@ MOST_RUNS = 16
 MOST_REPEATED = 256 << 10
 """Bytes of a broadcast that may be put in memory: who reads it as a view needs none."""
 
-MOST_STEPS, MOST_BYTES = 4000, 24 << 20
-"""Of a body: instructions, and memory of all its values."""
+MOST_STEPS, MOST_BYTES, MOST_PROGRAM_BYTES = 4000, 24 << 20, 1 << 32
+"""Of a body: instructions, and memory of all its values; of a whole program it is its memory anyway, which the plan counts."""
 
 
 def planned(body: Function, machine_of: MachineOf, most_bytes: int = MOST_BYTES, calls: Mapping[str, int] | None = None,
@@ -71,14 +70,16 @@ class _Planner:
         self._assign_storages()
         alive = self._alive()
         self.loops.spans = self._spans(alive)
+        final = self.code.instructions[-1]
+        assert isinstance(final, Return)
+        self.loops.results = tuple(map(self._leaf, final.sources))
         self._measure()
         for at, i in enumerate(self.code.instructions):
             self.loops.actions.append(self._actions(i, alive[at]))
             if isinstance(i, (Select, Test)):
                 self.loops.tested[at] = self._leaf(i.source)
-        final = self.code.instructions[-1]
-        assert isinstance(final, Return)
-        self.loops.results = tuple(map(self._leaf, final.sources))
+        if self.loops.swaps:
+            self.loops.same.clear()
         self._measure()
         return self.loops
 
@@ -249,14 +250,15 @@ class _Planner:
         return self._called(kernel, [self._leaf(s) for s in i.sources], target, alive)
 
     def _called(self, kernel: MachineCode, sources: list[int], target: Sequence[int], alive: int) -> list[Action]:
-        """A kernel; a result that it would only copy an operand into takes over the buffer of that operand, where it ends here."""
+        """A kernel; a result that may lie over an operand takes over the buffer of that operand, where it ends here."""
         swaps: list[Action] = []
-        copied = kernel.in_place if isinstance(kernel, LoopKernel) else ()  # others copy nothing
-        for result, over in zip(target, copied, strict=False):
+        for result, over in zip(target, kernel.in_place, strict=True):
             ends = [k for k in sorted(over) if self._ends(sources[k], alive) and sources.count(sources[k]) == 1]
             if ends and self.has_moves:
                 swaps.append(Swapped(result, sources[ends[0]]))
                 sources[ends[0]] = result
+            elif ends and sources[ends[0]] not in self.loops.same.values():
+                self.loops.same[result] = sources[ends[0]]
         return [*swaps, Called(kernel, (*(sources[p] for p in kernel.params), *target))]
 
     def _ends(self, storage: int, alive: int) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import PARAM, PROJ, index_of
+from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, index_of
 from deepx_graph.literal import Array
 from deepx_graph.runtime.bytecode import Return, Run
 from deepx_graph.runtime.engines.base import EntryFn, KernelFn
@@ -47,7 +47,7 @@ def one_kernel(function: Function) -> Node | None:
     """The node that computes all results of a function, in order, from its parameters; None where there is none."""
     first = function.results[0] if function.results else None
     node = first.inputs[0] if first is not None and first.op is PROJ else first
-    if node is None or node.op is PARAM or node.op.view or not node.inputs or any(i.op is not PARAM for i in node.inputs):
+    if node is None or node.op in (PARAM, CONSTANT) or node.op.view or any(i.op is not PARAM for i in node.inputs):
         return None
     count = len(leaves(node.type))
     whole = (node,) if isinstance(node.type, TensorType) else ()

@@ -16,7 +16,7 @@ from deepx_graph.loops.index_sets import filled
 from deepx_graph.loops.interpret import interpret
 from deepx_graph.loops.lower import lower
 from deepx_graph.loops.passes import flatten_loops, split_folds, split_guards, vectorise_across
-from deepx_graph.loops.passes.pipeline import optimised
+from deepx_graph.loops.passes.pipeline import PASSES, optimised
 from deepx_graph.loops.program import Combine, Conditional, For, Let, Load, Store, walk
 from deepx_graph.loops.scalar import Index
 from deepx_graph.loops.tensor import LazyTensor, in_memory
@@ -215,13 +215,17 @@ class Generator:
 
 
 def check_same(seed: int) -> None:
-    """A generated program gives the same with its index sets split, after all passes."""
+    """A generated program gives the same with its index sets split, after all passes, and of every fourth after each of them."""
     rng = np.random.default_rng(seed + 1)
     before = Generator(seed, split=False).program()
     arguments = [rng.integers(-4, 9, a.shape).astype(a.dtype.np) for a in before.arguments]
     expected = interpret(before, arguments)
-    for got, want in zip(interpret(optimised(Generator(seed, split=True).program()), arguments), expected, strict=True):
-        np.testing.assert_array_equal(got, want)
+    program = Generator(seed, split=True).program()
+    for apply in PASSES:
+        program = apply(program)
+        if seed % 4 == 0 or apply is PASSES[-1]:
+            for got, want in zip(interpret(program, arguments), expected, strict=True):
+                np.testing.assert_array_equal(got, want, err_msg=f"seed {seed}, after {apply.__name__}")
 
 
 @pytest.mark.parametrize("first", range(0, 200, 20))

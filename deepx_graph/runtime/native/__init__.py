@@ -1,7 +1,7 @@
 """Kernels as machine code, and how wide its vectors are.
 
-`loop_program`, `gemm`, `convolution` and `loops` write it, `llvm` compiles it, `trampoline` enters it. Only our own names and
-numbers ever stand in the IR: no text of an input file reaches it. Needs llvmlite, but for this file.
+`loop_program`, `gemm`, `convolution` and `whole_program` write it, `llvm` compiles it, `trampoline` enters it. Only our own names
+and numbers ever stand in the IR: no text of an input file reaches it. Needs llvmlite, but for this file.
 
 Vectors are as wide as the machine has them, unless less is asked for: by the environment, for all of a process, or within a `with`
 statement.

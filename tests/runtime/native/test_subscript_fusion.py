@@ -21,7 +21,7 @@ from deepx_graph.runtime.engines.numexpr_engine import KernelEngine
 def nodes_run(text: str) -> list[str]:
     """The operations that the native engine runs one by one, with how, in order."""
     engine = NativeEngine(1)
-    function = engine.canonicalize(dx.optimize(dx.loads(text)).entry)
+    function = engine.canonicalize(dx.optimize(dx.loads(text)).entry, apart=True)
     run = [n for n in function.nodes if n.inputs and not n.op.view]
     for node in run:
         engine.kernel(node)

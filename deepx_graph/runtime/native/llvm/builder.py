@@ -257,12 +257,6 @@ class IRBuilder:
             raw = self.let(f"icmp ne i8 {raw}, 0")
         return self.spread(raw, dtype)
 
-    def store_one(self, x: VectorValue, at: str) -> None:
-        scalar = self.first(x)
-        if x.dtype == BOOL:
-            scalar = self.let(f"zext i1 {scalar} to i8")
-        self.line(f"store {memory_type(x.dtype)} {scalar}, ptr {at}, align {x.dtype.itemsize}")
-
     # --- loops
 
     def rows(self, low: str, high: str, body: Callable[[str], None], step: int = 1) -> None:

@@ -102,7 +102,7 @@ class _Planner:
                         self.tree[t] = self._storage(self.code.slots[t].type)
 
     def _storage(self, type: Any, param: int | None = None, array: Array | None = None) -> int:
-        if not isinstance(type, TensorType) or not type.is_static or 0 in type.shape:
+        if not isinstance(type, TensorType) or not type.is_static:
             raise Declined(f"a value of type {type}")
         assert type.dtype.np is not None
         self.loops.storages.append(Storage(type.dtype.np, type.shape, param, array))

@@ -332,18 +332,23 @@ def _listed(array: Any, at: Sequence[Any]) -> Any:
 
 def _window(node: Node, at: Sequence[Any]) -> Any:
     """The elements of a window of known size one after the other, gaps and padding the initial value."""
+    total = element_term(node.inputs[1], ())
+    for term in _window_terms(node, at):
+        total = _function("combine", [total, term])
+    return total
+
+
+def _window_terms(node: Node, at: Sequence[Any]) -> Iterator[Any]:
     x, init = node.inputs
     names = ("window_dimensions", "window_strides", "base_dilations", "window_dilations", "padding_low")
     size, stride, base, dilation, low = (raw(node.attr(n)) for n in names)
-    total = element_term(init, ())
     for offsets in itertools.product(*(range(int(n)) for n in size)):
         inside, index = [], []
         for i, o, s, w, lo, d, n in zip(at, offsets, stride, dilation, low, base, raw(shape(x)), strict=True):
             place = _term(i * s + o * w - lo)
             index.append(place / d)
             inside += [place >= 0, place % d == 0, place / d < n]
-        total = _function("combine", [total, z3.If(z3.And(*inside), element_term(x, index), element_term(init, ()))])
-    return total
+        yield z3.If(z3.And(*inside), element_term(x, index), element_term(init, ()))
 
 
 # --- proofs ----------------------------------------------------------------------------------------------------------
@@ -411,7 +416,21 @@ def _refutation(before: Node, after: Node, known: Sequence[Any]) -> str:
     """An element that is another one, in words; empty where there is none."""
     at = [z3.Int(f"i{k}") for k in range(len(shape(before)))]
     inside = [c for i, n in zip(at, raw(shape(before)), strict=True) for c in (i >= 0, i < n)]
-    solver = _solver([*known, *inside, element_term(before, at) != element_term(after, at)])
-    found = solver.check()
-    assert found != z3.unknown, f"z3 does not know: {solver.reason_unknown()}"
-    return f"{before!r} -> {after!r}: {solver.model()}" if found == z3.sat else ""
+    for one, other in _pairs(before, after, at):
+        solver = _solver([*known, *inside, one != other])
+        found = solver.check()
+        assert found != z3.unknown, f"z3 does not know: {solver.reason_unknown()}"
+        if found == z3.sat:
+            return f"{before!r} -> {after!r}: {solver.model()}"
+    return ""
+
+
+def _pairs(before: Node, after: Node, at: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    """What has to be equal for the elements to be: of two windows of as many positions, in the same order, each position, which is
+    a small question instead of a large one."""
+    both_windows = before.op is reduce_window and after.op is reduce_window
+    if both_windows and before.attr("window_dimensions") == after.attr("window_dimensions"):
+        yield element_term(before.inputs[1], ()), element_term(after.inputs[1], ())
+        yield from zip(_window_terms(before, at), _window_terms(after, at), strict=True)
+    else:
+        yield element_term(before, at), element_term(after, at)

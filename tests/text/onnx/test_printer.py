@@ -318,8 +318,9 @@ def test_versions() -> None:
 
 def test_what_onnx_lacks_is_refused_by_name() -> None:
     x = np.eye(3, dtype=np.float32)
-    with pytest.raises(VerifyError, match="ONNX: cholesky: there is no such operation"):
-        programs.encoded(module_of(lambda b, p: b(ops.cholesky, p, lower=True), x), "onnx")
+    with pytest.raises(VerifyError, match="ONNX: cholesky: there is no such operation") as caught:
+        programs.encoded(module_of(lambda b, p: b(ops.negate, b(ops.add, p, b(ops.cholesky, p, lower=True))), x), "onnx")
+    assert len(caught.value.diagnostics) == 1, "of what reads it nothing is said"
 
 
 def test_narrow_constants_are_packed() -> None:

@@ -87,6 +87,8 @@ class GraphWriter:
         self.nodes: list[NodeProto] = []
         self.initializers: dict[Literal, TensorProto] = {}
         self.problems: list[Diagnostic] = []
+        self.unsaid: set[Node] = set()
+        """What could not be written, and what reads it."""
 
     # --- graphs
 
@@ -129,13 +131,15 @@ class GraphWriter:
                         self.claims.taken.update(inner.outputs)
 
     def _told(self, node: Node, make: Callable[[], Any]) -> Any:
-        """What `make` gives; what goes wrong is a problem of the node."""
+        """What `make` gives; what goes wrong is a problem of the node, unless it reads what already is one."""
         try:
             return make()
         except InferError as e:
-            self.problems.append(e.diagnostic(node.span, f"ONNX: {node.op.name}: "))
+            if not any(i in self.unsaid for i in (node, *node.inputs)):
+                self.problems.append(e.diagnostic(node.span, f"ONNX: {node.op.name}: "))
         except VerifyError as e:
             self.problems += e.diagnostics
+        self.unsaid.add(node)
         return None
 
     def scope(self, nodes: Iterable[Node]) -> None:
@@ -146,6 +150,8 @@ class GraphWriter:
 
     def _write(self, node: Node) -> None:
         if node.op is PROJ:
+            if node.inputs[0] in self.unsaid:
+                self.unsaid.add(node)
             return
         if node.op is deferred and isinstance(node.attr("lowering"), DeferredNode):
             self._kept(node, node.attr("lowering"))

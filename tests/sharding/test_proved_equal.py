@@ -5,6 +5,7 @@ Beside tests by numbers, which see one input: a proof is for all values, over re
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -17,13 +18,16 @@ from deepx_graph.ir import Module, Node
 from deepx_graph.ir.rebuild import new_item, rebuilt, with_inputs
 from deepx_graph.ops import maximum
 from deepx_graph.ops.contract.reduce import monoid_body
-from deepx_graph.session.programs import optimise
+from deepx_graph.passes.scalar.simplify import ALGEBRA, CANONICAL
+from deepx_graph.session.programs import Watch, optimise
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.pieces import Partitioned
 from deepx_graph.sharding.plan import Plan, read_plan
 from deepx_graph.sharding.propagate import propagate
+from tests.support import rule_equations
 from tests.support.sharded_programs import LOOP, MLP, TRAINING, inputs, layers, results_on_devices
 
+RULES = (*ALGEBRA, *CANONICAL)
 distributed = pytest.importorskip("tests.support.distributed_terms", reason="egglog is not installed (the extra 'proofs')")
 xp = dx.xp
 
@@ -152,6 +156,41 @@ def with_fault(local: Partitioned, at: Node, wrong: Node) -> Partitioned:
         return inputs[0] if wrong is at.inputs[0] else with_inputs(wrong, inputs if wrong.inputs == at.inputs else inputs[::-1])
 
     return replace(local, module=local.module.with_functions([rebuilt(local.module.entry, step)]))
+
+
+def gated(x: Any, w: Any, v: Any) -> Any:
+    """A block of two matrices and a gate, written with more operations than it needs."""
+    h = x @ w
+    gate = 1.0 / (xp.exp(-h) + 1.0)
+    return (-((-h) * gate) + xp.exp(xp.log(xp.exp(h)))) @ v
+
+
+GATED = (lambda: traced(gated, "f32[8,8]", "f32[8,16]", "f32[16,8]"), 'mesh <["model"=4]>\nw: [{}, {"model"}]\nv: [{"model"}, {}]')
+
+
+def test_a_program_of_one_device_that_rules_rewrote_is_proved_with_their_equations() -> None:
+    build, text = GATED
+    module = build()
+    plan = propagate(read_plan(text, module.entry))
+    local = partition(module, plan)
+    fast = optimise(local.module, "simplify,dce", Watch(fast_math=True)).module
+    assert len(fast.entry.nodes) < len(local.module.entry.nodes) - 4
+    after = replace(local, module=fast)
+    assert distributed.unproved(module.entry, plan, local) == []
+    assert distributed.unproved(module.entry, plan, after), "without the equations of rules"
+    assert distributed.unproved(module.entry, plan, after, RULES) == []
+    for node in [n for n in fast.entry.nodes if n.op.exchange is not None or len(n.inputs) == 1]:
+        if node.inputs and node.type == node.inputs[0].type:
+            wrong = with_fault(after, node, node.inputs[0])
+            assert distributed.unproved(module.entry, plan, wrong, RULES), node.op.name
+
+
+def test_every_rule_is_an_equation_or_has_a_reason() -> None:
+    """One of a closed list; whoever declares a rule as a pattern of elementwise operations has declared an equation."""
+    counts = Counter(rule_equations.outcome(r) for r in RULES)
+    assert counts[None] >= 45 and counts[rule_equations.NoEquation.TYPES] == 0, counts
+    patterned = [r for r in RULES if r.pattern is not None]
+    assert counts[rule_equations.NoEquation.CODE] == len(RULES) - len(patterned)
 
 
 @pytest.mark.parametrize(("name", "most"), [*((n, 2) for n in STANDARD),

@@ -40,12 +40,14 @@ from deepx_graph.ops import (
     spmd_collective_permute,
     spmd_reduce_scatter,
 )
+from deepx_graph.rewrite.engine import Rule
 from deepx_graph.runtime.engines.numpy_engine import NumpyEngine
 from deepx_graph.sharding.mesh import TensorSharding, split
 from deepx_graph.sharding.pieces import Partitioned, box
 from deepx_graph.sharding.plan import Plan
 from deepx_graph.types import TensorType, as_tensor
-from tests.support.equations import Equations, Term
+from tests.support.equations import Equations, Term, scalar_name
+from tests.support.rule_equations import NoEquation, equation
 
 Value = Term | Array
 
@@ -76,7 +78,7 @@ class _Side:
             one = b.constant(value.reshape(-1)[0])
             filled = b(broadcast_in_dim, one, shape=value.shape, broadcast_dimensions=())
             return self.eq.applied(filled, [self.constant(np.asarray(value.flat[0]))])
-        return self.eq.leaf(f"{value.dtype.name} {value.tolist()}", value.shape)
+        return self.eq.leaf(scalar_name(value), value.shape)
 
     def follow(self) -> None:
         """Fills in the values of all nodes."""
@@ -247,9 +249,17 @@ def _induction(whole: _Whole, side: _Local, loop: int, begin: Node, device: int)
     return found
 
 
-def unproved(module_entry: Function, plan: Plan, local: Partitioned) -> list[str]:
-    """What was not found to be equal; empty: the program of one device, on all of them, computes what the whole one does."""
+def unproved(module_entry: Function, plan: Plan, local: Partitioned, rules: Sequence[Rule] = ()) -> list[str]:
+    """What was not found to be equal; empty: the program of one device, on all of them, computes what the whole one does.
+
+    Beside the equations of operations those of rewrite rules are used that are equations, for the element types and ranks here."""
     equations = Equations()
     wanted = claims(module_entry, plan, local, equations)
+    types = [n.type for f in (module_entry, local.module.entry) for n in f.nodes if isinstance(n.type, TensorType)]
+    for dtype, rank in sorted({(t.dtype, len(t.shape)) for t in types}, key=str):
+        for rule in rules:
+            found = equation(rule, dtype, rank)
+            if not isinstance(found, NoEquation):
+                equations.rewrite(*found)
     equations.saturate()
     return [what for what, a, b in wanted if not equations.equal(a, b)]

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from egglog.bindings import EggSmolError
@@ -25,6 +26,9 @@ from egglog.bindings import EGraph as Egglog
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.factor_rule import FactorRule, Partitioning, tensor_shape
+from deepx_graph.ir.peephole import commutes
+from deepx_graph.ir.structure import CONSTANT, PARAM, value_of
+from deepx_graph.literal import Array
 from deepx_graph.sharding.rules import factor_rule, partitioning_of
 from deepx_graph.types import TensorType
 
@@ -56,6 +60,7 @@ class Equations:
         self._names: dict[str, Term] = {}
         self._symbols: dict[Any, str] = {}
         self._bodies: dict[Function, int] = {}
+        self._rewrites: set[tuple[str, str]] = set()
         self._run(PARTS)
 
     # --- terms
@@ -95,6 +100,11 @@ class Equations:
 
     def split(self, node: Node, how: Partitioning, rule: FactorRule, name: str, operands: Sequence[Term]) -> Term:
         """An operation that has a factor rule."""
+        symbol, sizes = self._split_symbol(node, how, rule, name)
+        return self._term(symbol, [rule.sizes[f] for f in sizes], operands, node)
+
+    def _split_symbol(self, node: Node, how: Partitioning, rule: FactorRule, name: str) -> tuple[str, Sequence[int]]:
+        """The constructor of an operation that has a factor rule, with its equations, and the factors whose sizes it takes."""
         free = [f for f in range(len(rule.sizes)) if rule.splits_freely(f) and _is_major(rule, f)]
         if how.attrs is None:
             attrs, sizes = node.attrs, []
@@ -106,14 +116,38 @@ class Equations:
         units = tuple(_units(rule, f) for f in free)
         key = (name, dtype, self._plain(attrs), rule.operands, rule.results, units)
         if key not in self._symbols:
-            symbol = self._declared(key, name, len(sizes), len(operands))
+            symbol = self._declared(key, name, len(sizes), len(rule.operands))
             combiner = how.combiner(node) if how.combiner else None
             for f in free:
                 if f not in rule.reduction:
                     self._run(_split_equation(symbol, rule, f, sizes))
                 elif combiner is not None:
                     self._run(_fold_equation(symbol, rule, f, sizes, combiner.name))
-        return self._term(self._symbols[key], [rule.sizes[f] for f in sizes], operands, node)
+        return self._symbols[key], sizes
+
+    def rewrite(self, before: Node, after: Node) -> None:
+        """The equation of two nodes of elementwise operations over parameters, which stand for any values, and scalar constants."""
+        self._rewritten(self._open(before), self._open(after))
+
+    def _rewritten(self, left: str, right: str) -> None:
+        if (left, right) not in self._rewrites:
+            self._rewrites.add((left, right))
+            self._run(f"(rewrite {left} {right})")
+
+    def _open(self, node: Node) -> str:
+        if node.op is PARAM:
+            return node.name
+        if node.op is CONSTANT:
+            return f'(Leaf "{scalar_name(value_of(node).array)}")'
+        if commutes(node.op, node.type):
+            swapped = replace(node, inputs=node.inputs[::-1])
+            self._rewritten(f"({self._elementwise(node)} x y)", f"({self._elementwise(swapped)} y x)")
+        return _call(self._elementwise(node), (), [self._open(i) for i in node.inputs])
+
+    def _elementwise(self, node: Node) -> str:
+        how, rule = partitioning_of(node), factor_rule(node)
+        assert how is not None and rule is not None and node.op.elementwise
+        return self._split_symbol(node, how, rule, node.op.name)[0]
 
     def _symbol(self, node: Node, attrs: Any, arity: int) -> str:
         key = (node.op.name, str(node.type), attrs, arity)
@@ -153,6 +187,11 @@ class Equations:
 
     def _run(self, text: str) -> None:
         self.egraph.run_program(*self.egraph.parse_program(text))
+
+
+def scalar_name(value: Array) -> str:
+    """How the leaf of a constant is called."""
+    return f"{value.dtype.name} {value.tolist()}"
 
 
 def _is_major(rule: FactorRule, factor: int) -> bool:

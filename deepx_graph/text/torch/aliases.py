@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Node
 from deepx_graph.text.torch.context import CallContext
 from deepx_graph.text.torch.rules.views import placed, transposition
 from deepx_graph.text.torch.schema import ExportedGraph, ExportedNode, Name
+from deepx_graph.types import I64
 
 WriteBack = Callable[[CallContext, Node, Node, int], Node]
 """`(call of the view, base, new value of result k, k)`: the base with the new value in its place."""
@@ -63,11 +65,24 @@ def _item(c: CallContext, base: Node, new: Node, k: int) -> Node:
     return placed(c, base, c.add_axes(new, (dim,)), dim, k, k + 1, 1)
 
 
+def _diagonal(c: CallContext, base: Node, new: Node, k: int) -> Node:
+    """The elements of two axes whose numbers differ by the offset are those of the last axis of what is new."""
+    first, second, offset = c.axis("dim1", 0), c.axis("dim2", 1), c.number("offset", 0)
+    dims, size = c.shape_of(base), c.shape_of(new)[-1]
+    rest = [j for j in range(len(dims)) if j not in (first, second)]
+    low = max(-offset, 0)
+    wide = c(ops.pad, new, c.like(0, new), edge_padding_low=(*(0 for _ in rest), low),
+             edge_padding_high=(*(0 for _ in rest), dims[first] - low - size), interior_padding=(0,) * (len(rest) + 1))  # fmt: skip
+    row, column = c.indices(I64, dims, first), c.indices(I64, dims, second)
+    hit = c(ops.compare, c(ops.subtract, column, row), c.like(offset, row), direction="EQ")
+    return c(ops.select, hit, c.along(wide, dims, (*rest, first)), base)
+
+
 BACK: dict[str, WriteBack] = {
     **dict.fromkeys(("alias", "detach", "view_as", "lift_fresh", "dropout"), _whole),
     **dict.fromkeys(("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "ravel"), _shape),
     **dict.fromkeys(("permute", "transpose", "t", "numpy_T", "swapaxes", "movedim"), _order),
-    "slice": _slice, "select": _select, "narrow": _narrow, "unbind": _item,
+    "slice": _slice, "select": _select, "narrow": _narrow, "unbind": _item, "diagonal": _diagonal,
     **dict.fromkeys(("split", "split_with_sizes", "chunk", "tensor_split"), _part),
     **dict.fromkeys(("contiguous", "to"), _whole),
 }  # fmt: skip
@@ -76,7 +91,7 @@ BACK: dict[str, WriteBack] = {
 COPIES = frozenset(("contiguous", "to", "reshape", "flatten", "ravel", "dropout"))
 """Operators that give their operand itself where they can, and a copy where they cannot."""
 
-SEEN_ONLY = frozenset(("expand", "expand_as", "broadcast_to", "as_strided", "diagonal", "unfold", "real", "imag"))
+SEEN_ONLY = frozenset(("expand", "expand_as", "broadcast_to", "as_strided", "unfold", "real", "imag"))
 """Operators that give views which nothing may be written through here."""
 
 

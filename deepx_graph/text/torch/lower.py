@@ -28,7 +28,7 @@ from deepx_graph.text.torch.rules import RULES
 from deepx_graph.text.torch.schema import Binding, ExportedGraph, ExportedNode, ExportedProgram, Name, NestedGraph, names_in
 from deepx_graph.text.torch.tensors import TensorMeta
 from deepx_graph.text.torch.weights import StoredTensors
-from deepx_graph.types import I64, Dims, TensorType, TupleType, Type, as_tensor, is_static, scalar, tensor
+from deepx_graph.types import F32, I64, Dims, TensorType, TupleType, Type, as_tensor, is_static, scalar, tensor
 
 WEIGHTS = ("parameter", "buffer", "tensor_constant")
 """Kinds of inputs whose values are in the archive."""
@@ -114,6 +114,9 @@ class ProgramLowering:
             b.origin = before
             weights.append((binding, made))
             lowering.values[binding.value.text] = made
+        for token in (i.value for i in bindings if i.kind == "token"):
+            if isinstance(token, Name):
+                lowering.values[token.text] = b.splat(0, tensor(F32, (0,)))
         unknown = next((i for i in bindings if i.kind not in (*WEIGHTS, "user_input", "constant_input", "token")), None)
         if unknown is not None:
             raise InferError(

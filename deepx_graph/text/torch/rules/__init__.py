@@ -11,6 +11,7 @@ from deepx_graph.text.torch.rules.backward import BACKWARD
 from deepx_graph.text.torch.rules.control import CONTROL
 from deepx_graph.text.torch.rules.create import CREATE
 from deepx_graph.text.torch.rules.elementwise import ELEMENTWISE
+from deepx_graph.text.torch.rules.factor import FACTOR
 from deepx_graph.text.torch.rules.image import IMAGE
 from deepx_graph.text.torch.rules.index import INDEX
 from deepx_graph.text.torch.rules.linear import LINEAR
@@ -19,10 +20,12 @@ from deepx_graph.text.torch.rules.norm import NORM
 from deepx_graph.text.torch.rules.recurrent import RECURRENT
 from deepx_graph.text.torch.rules.reduce import REDUCE
 from deepx_graph.text.torch.rules.sizes import SIZES
+from deepx_graph.text.torch.rules.special import SPECIAL
 from deepx_graph.text.torch.rules.views import VIEWS
 from deepx_graph.text.torch.rules.window import WINDOW
 
-_ATEN = (ATTENTION, BACKWARD, CREATE, ELEMENTWISE, IMAGE, INDEX, LINEAR, LOSS, NORM, RECURRENT, REDUCE, VIEWS, WINDOW)
+_ATEN = (ATTENTION, BACKWARD, CREATE, ELEMENTWISE, FACTOR, IMAGE, INDEX, LINEAR, LOSS, NORM, RECURRENT, REDUCE, SPECIAL, VIEWS,
+         WINDOW)  # fmt: skip
 
 RULES: dict[str, Rule] = {
     **{f"aten.{name}": rule for table in _ATEN for name, rule in table.items()}, **SIZES, **CONTROL,

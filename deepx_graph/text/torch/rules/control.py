@@ -10,6 +10,7 @@ from deepx_graph.errors import InferError
 from deepx_graph.ir import Node
 from deepx_graph.ops.known import NotKnown
 from deepx_graph.text.common.elements import part_of
+from deepx_graph.text.common.steps import Unsupported
 from deepx_graph.text.torch.context import CallContext, Rules, SymbolicNumber, Value
 from deepx_graph.text.torch.schema import NestedGraph
 from deepx_graph.types import BOOL, I64, as_tensor
@@ -131,9 +132,21 @@ def _wrapped(c: CallContext) -> Sequence[Value]:
     return c.body(graph, operands)
 
 
+CHECKS = frozenset(("aten._linalg_check_errors", "aten._assert_async", "aten._assert_scalar", "aten._assert_tensor_metadata"))
+"""Operators with effects that check what torch has made sure of."""
+
+
+def _with_effects(c: CallContext) -> list[Value]:
+    """A call that waits for a token and gives one. Checks give nothing beside it; other effects are not known."""
+    if ".".join(c.text(1).removeprefix("torch.ops.").split(".")[:2]) not in CHECKS:
+        raise Unsupported(f"the effects of {c.text(1)}")
+    return [c.get(0)] + [None] * (len(c.call.outputs) - 1)
+
+
 CONTROL: Rules = {
     f"higher_order.{name}": rule for name, rule in {
         "cond": _cond, "while_loop": _while, "scan": _scan, "map_impl": _map, "map": _map, "associative_scan": _associative_scan,
+        "with_effects": _with_effects,
         **dict.fromkeys(("wrap_with_set_grad_enabled", "wrap_with_autocast", "invoke_subgraph", "wrap", "hints_wrapper",
                          "tag_activation_checkpoint", "wrap_activation_checkpoint", "checkpoint"), _wrapped),
     }.items()

@@ -104,6 +104,38 @@ def _tri_indices(upper: bool) -> Rule:
     return build
 
 
+def _block_diagonal(c: CallContext) -> Node:
+    """Matrices along the diagonal of one, zeros elsewhere."""
+    parts = [c.shaped(x, ((1,) * 2 + c.shape_of(x))[-2:]) for x in c.nodes()]
+    width = sum(c.shape_of(x)[1] for x in parts)
+    rows, at = list[Node](), 0
+    for x in parts:
+        size = c.shape_of(x)[1]
+        rows.append(c(ops.pad, x, c.like(0, x), edge_padding_low=(0, at), edge_padding_high=(0, width - at - size),
+                      interior_padding=(0, 0)))  # fmt: skip
+        at += size
+    return c(ops.concatenate, *rows, dimension=0) if len(rows) > 1 else rows[0]
+
+
+def _cartesian(c: CallContext) -> Node:
+    """Each choice of one element of each vector, as rows."""
+    xs = c.nodes()
+    if len(xs) == 1:
+        return xs[0]
+    dims = tuple(c.shape_of(x)[0] for x in xs)
+    columns = [c.shaped(c.along(x, dims, (k,)), (math.prod(dims), 1)) for k, x in enumerate(xs)]
+    return c(ops.concatenate, *columns, dimension=1)
+
+
+def _vandermonde(c: CallContext) -> Node:
+    """The powers of a vector as columns, falling unless asked otherwise."""
+    x = c.to(c.node(), c.result_type())
+    n = c.number("N", c.shape_of(x)[0])
+    powers = np.arange(n) if c.flag("increasing") else np.arange(n)[::-1]
+    dims = (c.shape_of(x)[0], n)
+    return c(ops.power, c.along(x, dims, (0,)), c.along(c.constant(powers, c.dtype_of(x)), dims, (1,)))
+
+
 # --- element types --------------------------------------------------------------------------------------------------
 
 
@@ -167,7 +199,8 @@ CREATE: Rules = {
     "fill": _fill, "zero": _like(0), "scalar_tensor": _scalar_tensor, "arange": _arange, "linspace": _linspace, "eye": _eye,
     "tril_indices": _tri_indices(False), "triu_indices": _tri_indices(True),
     **dict.fromkeys(("_to_copy", "to", "type_as", "_to_cpu"), _to), "view.dtype": _bitcast,
-    **dict.fromkeys(("_local_scalar_dense", "item"), _item), "complex": _complex, "polar": _polar, "view_as_real": _view_as_real,
+    **dict.fromkeys(("_local_scalar_dense", "item"), _item), "complex": _complex, "polar": _polar, "block_diag": _block_diagonal,
+    "cartesian_prod": _cartesian, **dict.fromkeys(("vander", "linalg_vander"), _vandermonde), "view_as_real": _view_as_real,
     "view_as_complex": _view_as_complex, "rand": _drawn(False), "randn": _drawn(True), "rand_like": _drawn_like(False),
     "randn_like": _drawn_like(True),
 }  # fmt: skip

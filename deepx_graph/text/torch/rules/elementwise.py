@@ -498,7 +498,6 @@ ELEMENTWISE: Rules = {
     "logit": formula(_logit), "polygamma": _polygamma, "nan_to_num": _nan_to_num, "isnan": _is_nan, "isinf": _is_inf,
     "isfinite": _is_finite, "bitwise_not": _bitwise_not, "logical_not": _logical_not, "real": exact(ops.real),
     "imag": exact(ops.imag), "conj": exact(ops.conj), "_conj": exact(ops.conj), "_conj_physical": exact(ops.conj),
-    "angle": lambda c: c(ops.atan2, c(ops.imag, c.node()), c(ops.real, c.node())),
     # two operands
     "add": added(ops.add), "sub": added(ops.subtract), "subtract": added(ops.subtract), "rsub": added(ops.subtract, True),
     **{name: binary(ops.multiply) for name in ("mul", "multiply")}, "maximum": binary(ops.maximum), "minimum": binary(ops.minimum),

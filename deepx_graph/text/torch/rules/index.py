@@ -15,7 +15,7 @@ from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.text.common.elements import along_axis, part_of, running, taken, total, wrapped
 from deepx_graph.text.torch.context import CallContext, Rules
 from deepx_graph.text.torch.rules.elementwise import chosen
-from deepx_graph.types import BOOL, F32, I64, Dim, DType, as_tensor, scalar
+from deepx_graph.types import BOOL, F32, I64, Dim, DType, as_tensor, scalar, tensor
 
 # --- read -----------------------------------------------------------------------------------------------------------
 
@@ -55,8 +55,8 @@ def _embedding_bag(c: CallContext) -> list[Node]:
         )
         found.append(c.add_axes(c(ops.divide, made, c.like(b - a, made)) if mode == 1 and b > a else made, (0,)))
     whole = c(ops.concatenate, *found, dimension=0) if len(found) > 1 else found[0]
-    empty = c.full(0, as_tensor(c.node(2).type).with_dtype(I64))
-    return [whole, empty, empty, empty]
+    sizes = [m.sizes if m is not None else (0,) for m in c.declared[1:4]]
+    return [whole, *(c.full(0, tensor(I64, c.static(s, "the result"))) for s in sizes)]
 
 
 MOST = 4096
@@ -71,16 +71,39 @@ def _gather(c: CallContext) -> Node:
     x, index, axis = c.node(), c.node("index"), c.axis("dim")
     if not c.dims_of(x):
         return c.filled(x, c.dims_of(index))
-    shape, wanted = c.shape_of(x), c.shape_of(index)
+    shape, given = c.shape_of(x), c.shape_of(index)
+    wanted = given
     if not wanted:
         index, wanted = c.shaped(index, (1,)), (1,)
     x = c.sliced(x, (0,) * len(shape), [d if k == axis else min(d, wanted[k]) for k, d in enumerate(shape)])
-    return c.shaped(along_axis(c, x, index, axis), c.result_shape() if c.declared else wanted)
+    return c.shaped(along_axis(c, x, index, axis), given)
 
 
 def _take(c: CallContext) -> Node:
     x, size = c.node(), math.prod(c.shape_of(c.node()))
     return c(ops.torch_index_select, c.shaped(x, (size,)), wrapped(c, c.node(1), size), dim=0)
+
+
+def _put(c: CallContext) -> Node:
+    """Elements by their place in the order of all."""
+    x, value = c.node(), c.node("source")
+    dims = c.shape_of(x)
+    size = math.prod(dims)
+    count = math.prod(c.shape_of(value))
+    index = wrapped(c, c.shaped(c.node("index"), (count,)), size)
+    body = monoid_body(ops.add, c.dtype_of(x)) if c.flag("accumulate") else second(c.dtype_of(x))
+    return c.shaped(scattered(c, c.shaped(x, (size,)), 0, index, c.shaped(value, (count,)), body), dims)
+
+
+def _max_unpool(c: CallContext) -> Node:
+    """The greatest elements of windows put back where they were, in each of the planes; zeros elsewhere."""
+    x, index, size = c.node(0), c.node(1), tuple(c.ints(2))
+    *leading, _, _ = c.shape_of(x)
+    planes, inner, outer = math.prod(leading), math.prod(c.shape_of(x)[-2:]), math.prod(size)
+    start = c.full(0, as_tensor(x.type).with_dims((planes, outer)))
+    flat = (planes, inner)
+    made = scattered(c, start, 1, c.shaped(index, flat), c.shaped(x, flat), second(c.dtype_of(x)))
+    return c.shaped(made, (*leading, *size))
 
 
 def _take_along(c: CallContext) -> Node:
@@ -350,7 +373,8 @@ def _bincount(c: CallContext) -> Node:
 
 INDEX: Rules = {
     "index_select": _index_select, "embedding": _embedding, "_embedding_bag": _embedding_bag, "embedding_bag": _embedding_bag,
-    "_embedding_bag_forward_only": _embedding_bag, "gather": _gather, "take": _take, "take_along_dim": _take_along,
+    "_embedding_bag_forward_only": _embedding_bag, "gather": _gather, "take": _take, "put": _put, "max_unpool2d": _max_unpool,
+    "take_along_dim": _take_along,
     **dict.fromkeys(("index", "_unsafe_index"), _index),
     **dict.fromkeys(("index_put", "_unsafe_index_put", "_index_put_impl"), _index_put), "scatter": _scatter,
     "scatter_add": _scatter_add, "scatter_reduce": _scatter_reduce, "index_add": _index_add, "index_copy": _index_copy,

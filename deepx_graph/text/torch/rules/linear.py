@@ -10,7 +10,7 @@ from deepx_graph import ops
 from deepx_graph.ir import Node
 from deepx_graph.text.common.elements import part_of, taken
 from deepx_graph.text.common.products import determinant, einsum, product
-from deepx_graph.text.common.steps import axis_of
+from deepx_graph.text.common.steps import Unsupported, axis_of
 from deepx_graph.text.torch.context import CallContext, Rule, Rules, Value
 from deepx_graph.text.torch.promotion import result_type
 
@@ -195,6 +195,64 @@ def _named_transform(kind: str, forward: bool) -> Rule:
     return build
 
 
+def _joint_transform(kind: str, forward: bool, most: int = 0) -> Rule:
+    """torch.fft.fft2, rfftn and their kin along several axes, of the sizes that they have."""
+
+    def build(c: CallContext) -> Node:
+        x, rank = c.node(), len(c.dims_of(c.node()))
+        if c.has("s"):
+            raise Unsupported("a transform of other sizes")
+        if kind == "c2c" and c.dtype_of(x).kind != "complex":
+            x = c.cast(x, c.result_type())
+        axes = [axis_of(a, rank) for a in c.ints("dim", tuple(range(-most, 0)) if most else tuple(range(rank)))]
+        word = c.one_of("norm", "backward", "backward", "ortho", "forward")
+        mode = 1 if word == "ortho" else 2 if (word == "forward") == forward else 0
+        last = 2 * (c.shape_of(x)[axes[-1]] - 1) if kind == "c2r" else 0
+        return transformed(c, x, kind, axes, mode, forward, last)
+
+    return build
+
+
+def _short_time_transform(c: CallContext) -> Node:
+    """Frames of a signal, by a window, transformed; one column for each frame."""
+    x, n = c.node(), c.number("n_fft")
+    hop, length = c.number("hop_length", n // 4), c.number("win_length", n)
+    dtype, rank = c.dtype_of(x), len(c.dims_of(x))
+    if c.flag("align_to_window") or dtype.kind == "complex" or c.flag("center"):
+        raise Unsupported("a form of the transform that torch.stft does not export")
+    size = c.shape_of(x)[-1]
+    count = 1 + (size - n) // hop
+    places = np.arange(count)[:, None] * hop + np.arange(n)
+    frames = c.shaped(taken(c, x, rank - 1, places.reshape(-1)), (*c.shape_of(x)[:-1], count, n))
+    if c.has("window"):
+        low = (n - length) // 2
+        window = c(ops.pad, c.to(c.node("window"), dtype), c.scalar(0, dtype), edge_padding_low=(low,),
+                   edge_padding_high=(n - length - low,), interior_padding=(0,))  # fmt: skip
+        frames = c(ops.multiply, frames, c.along(window, c.dims_of(frames), (rank,)))
+    one_sided = c.flag("onesided", True)
+    given = frames if one_sided else c.cast(frames, c.result_type())
+    made = transformed(c, given, "r2c" if one_sided else "c2c", [rank], 1 if c.flag("normalized") else 0, True)
+    return c.transposed(made, (*range(rank - 1), rank, rank - 1))
+
+
+def _kronecker(c: CallContext) -> Node:
+    """Each element of the first times the whole second."""
+    x, y = _operands(c)
+    rank = max(len(c.dims_of(x)), len(c.dims_of(y)))
+    a, b = ((1,) * (rank - len(c.dims_of(v))) + c.shape_of(v) for v in (x, y))
+    dims = tuple(d for pair in zip(a, b, strict=True) for d in pair)
+    wide = c(ops.multiply, c.along(c.shaped(x, a), dims, tuple(range(0, 2 * rank, 2))),
+             c.along(c.shaped(y, b), dims, tuple(range(1, 2 * rank, 2))))
+    return c.shaped(wide, tuple(m * n for m, n in zip(a, b, strict=True)))
+
+
+def _chain(c: CallContext) -> Node:
+    made, *rest = c.nodes()
+    for x in rest:
+        made = product(c, made, x)
+    return made
+
+
 def _det(c: CallContext) -> Node:
     shape = c.shape_of(c.node())
     return determinant(c, c.node(), shape[-1], shape[:-2])
@@ -212,6 +270,11 @@ LINEAR: Rules = {
     "bilinear": _bilinear, "tensordot": _tensordot, "_trilinear": _trilinear,
     "fft_rfft": _named_transform("r2c", True), "fft_irfft": _named_transform("c2r", False),
     "fft_fft": _named_transform("c2c", True), "fft_ifft": _named_transform("c2c", False),
+    "fft_fft2": _joint_transform("c2c", True, 2), "fft_ifft2": _joint_transform("c2c", False, 2),
+    "fft_fftn": _joint_transform("c2c", True), "fft_ifftn": _joint_transform("c2c", False),
+    "fft_rfft2": _joint_transform("r2c", True, 2), "fft_irfft2": _joint_transform("c2r", False, 2),
+    "fft_rfftn": _joint_transform("r2c", True), "fft_irfftn": _joint_transform("c2r", False), "stft": _short_time_transform,
+    "kron": _kronecker, **dict.fromkeys(("chain_matmul", "linalg_multi_dot"), _chain),
     **dict.fromkeys(("cdist", "_cdist_forward"), _distances),
     **dict.fromkeys(("pdist", "_pdist_forward"), _pair_distances), "pairwise_distance": _row_distances,
     "_fft_c2c": _transform("c2c"), "_fft_r2c": _transform("r2c"),

@@ -12,6 +12,7 @@ from deepx_graph.text.common.elements import along_axis, total
 from deepx_graph.text.common.nn import log_softmax
 from deepx_graph.text.torch.context import CallContext, Rule, Rules
 from deepx_graph.text.torch.rules.elementwise import chosen, times
+from deepx_graph.text.torch.rules.reduce import norm_over
 from deepx_graph.types import I64, as_tensor
 
 NONE, MEAN, SUM = 0, 1, 2
@@ -169,10 +170,64 @@ def _embedding(c: CallContext) -> Node:
     return summed(c, made, c.number("reduction", MEAN))
 
 
+def _cosine_embedding(c: CallContext) -> Node:
+    """One less the cosine for pairs that belong together, what of it is above the margin for others."""
+    x, y, target = c.node(0), c.node(1), c.node(2)
+    axes = (len(c.dims_of(x)) - 1,)
+
+    def dot(a: Node, b: Node) -> Node:
+        return total(c, ops.add, c(ops.multiply, a, b), axes)
+
+    sizes = c(ops.multiply, *(c(ops.add, dot(v, v), c.like(1e-12, x)) for v in (x, y)))
+    cosine = c(ops.divide, dot(x, y), c(ops.sqrt, sizes))
+    apart = c(ops.maximum, c(ops.subtract, cosine, c.like(c.real("margin", 0.0), cosine)), c.like(0, cosine))
+    same = c(ops.compare, target, c.like(1, target), direction="EQ")
+    return summed(c, chosen(c, same, c(ops.subtract, c.like(1, cosine), cosine), apart), c.number("reduction", MEAN))
+
+
+def _triplet(c: CallContext) -> Node:
+    """How much nearer the positive should be than the negative, by a margin."""
+    anchor, p, epsilon = c.node(0), c.real("p", 2.0), c.real("eps", 1e-6)
+
+    def distance(x: Node, y: Node) -> Node:
+        off = c(ops.add, c(ops.subtract, x, y), c.like(epsilon, x))
+        return norm_over(c, off, (len(c.dims_of(off)) - 1,), p)
+
+    far = distance(anchor, c.node(2))
+    if c.flag("swap"):
+        far = c(ops.minimum, far, distance(c.node(1), c.node(2)))
+    made = c(ops.add, c(ops.subtract, distance(anchor, c.node(1)), far), c.like(c.real("margin", 1.0), far))
+    return summed(c, c(ops.maximum, made, c.like(0, made)), c.number("reduction", MEAN))
+
+
+def _soft_margin(c: CallContext) -> Node:
+    x, y = c.pair()
+    product = c(ops.negate, c(ops.multiply, x, y))
+    return summed(c, c(ops.log_plus_one, c(ops.exponential, product)), c.number("reduction", MEAN))
+
+
+def _poisson(c: CallContext) -> Node:
+    """Of counts, by their rate or its logarithm; with Stirling's formula for the rest where that is asked for."""
+    x, target = c.pair()
+    epsilon = c.real("eps", 1e-8)
+    by_log = c.flag("log_input", True)
+    logs = x if by_log else c(ops.log, c(ops.add, x, c.like(epsilon, x)))
+    made = c(ops.subtract, c(ops.exponential, x) if by_log else x, c(ops.multiply, target, logs))
+    if c.flag("full"):
+        log = c(ops.log, target)
+        stirling = c(ops.add, c(ops.subtract, c(ops.multiply, target, log), target),
+                     times(c, c(ops.add, log, c.like(math.log(2 * math.pi), log)), 0.5))
+        above = c(ops.compare, target, c.like(1, target), direction="GT")
+        made = c(ops.add, made, chosen(c, above, stirling, c.like(0, target)))
+    return summed(c, made, c.number("reduction", MEAN))
+
+
 LOSS: Rules = {
     "mse_loss": _each(_square), "l1_loss": _each(_distance), "smooth_l1_loss": _each(_smooth), "huber_loss": _each(_huber),
     "binary_cross_entropy": _binary, "binary_cross_entropy_with_logits": _binary_of_logits, "kl_div": _divergence,
     "nll_loss_forward": _likelihood, "nll_loss2d_forward": _likelihood,
     **dict.fromkeys(("nll_loss", "nll_loss_nd", "nll_loss2d"), _first_likelihood), "cross_entropy_loss": _cross_entropy,
     "margin_ranking_loss": _margin, "hinge_embedding_loss": _embedding,
+    "cosine_embedding_loss": _cosine_embedding, "triplet_margin_loss": _triplet, "soft_margin_loss": _soft_margin,
+    "poisson_nll_loss": _poisson,
 }  # fmt: skip

@@ -10,7 +10,7 @@ from deepx_graph.errors import InferError
 from deepx_graph.ir import Node, Op
 from deepx_graph.text.common.elements import count, extreme_index, kept, mean, part_of, running, total
 from deepx_graph.text.common.nn import back, log_softmax, softmax
-from deepx_graph.text.common.steps import comparator
+from deepx_graph.text.common.steps import Unsupported, comparator
 from deepx_graph.text.torch.context import CallContext, Rule, Rules
 from deepx_graph.text.torch.promotion import promoted
 from deepx_graph.text.torch.rules.elementwise import floating
@@ -85,21 +85,33 @@ def _variance(root: bool, both: bool) -> Rule:
 def _norm(c: CallContext) -> Node:
     x = c.to(c.node(), c.result_type())
     axes, keep = over(c, x)
-    p = c.real("ord", c.real("p", 2.0))
+    return kept(c, norm_over(c, x, axes, c.real("ord", c.real("p", 2.0))), c.dims_of(x), axes, keep)
+
+
+def norm_over(c: CallContext, x: Node, axes: tuple[int, ...], p: float) -> Node:
+    """The p-norm of vectors that lie along some axes."""
     size = c(ops.abs_, x)
     if p == math.inf:
-        made = total(c, ops.maximum, size, axes)
-    elif p == -math.inf:
-        made = total(c, ops.minimum, size, axes)
-    elif p == 0:
-        made = total(c, ops.add, c.to(c(ops.compare, x, c.like(0, x), direction="NE"), c.dtype_of(x)), axes)
-    elif p == 1:
-        made = total(c, ops.add, size, axes)
-    elif p == 2:
-        made = c(ops.sqrt, total(c, ops.add, c(ops.multiply, x, x), axes))
-    else:
-        made = c(ops.power, total(c, ops.add, c(ops.power, size, c.like(p, x)), axes), c.like(1 / p, x))
-    return kept(c, made, c.dims_of(x), axes, keep)
+        return total(c, ops.maximum, size, axes)
+    if p == -math.inf:
+        return total(c, ops.minimum, size, axes)
+    if p == 0:
+        return total(c, ops.add, c.to(c(ops.compare, x, c.like(0, x), direction="NE"), c.dtype_of(x)), axes)
+    if p == 1:
+        return total(c, ops.add, size, axes)
+    if p == 2:
+        return c(ops.sqrt, total(c, ops.add, c(ops.multiply, x, x), axes))
+    return c(ops.power, total(c, ops.add, c(ops.power, size, c.like(p, x)), axes), c.like(1 / p, x))
+
+
+def _renormalised(c: CallContext) -> Node:
+    """Slices along an axis made no longer than a bound."""
+    x, axis, most = c.node(), c.axis("dim"), c.real("maxnorm")
+    axes = tuple(k for k in range(len(c.dims_of(x))) if k != axis)
+    size = norm_over(c, x, axes, c.real("p"))
+    factor = c(ops.divide, c.like(most, size), c(ops.add, size, c.like(1e-7, size)))
+    over_it = c(ops.compare, size, c.like(most, size), direction="GT")
+    return c(ops.multiply, x, back(c, c(ops.select, over_it, factor, c.full(1, as_tensor(size.type))), x, axes))
 
 
 def _log_sum_exp(c: CallContext) -> Node:
@@ -249,6 +261,80 @@ def _running(op: Op) -> Rule:
     return build
 
 
+def _running_extreme(op: Op) -> Rule:
+    """The greatest or least so far, and where the last such is."""
+
+    def build(c: CallContext) -> list[Node]:
+        x, axis = c.node(), c.axis("dim")
+        if not c.dims_of(x):
+            return [x, c.full(0, as_tensor(x.type).with_dtype(I64))]
+        best = running(c, op, x, axis)
+        places = c.indices(I64, c.dims_of(x), axis)
+        hit = c(ops.compare, x, best, direction="EQ")
+        last = running(c, ops.maximum, c(ops.select, hit, places, c.full(0, as_tensor(places.type))), axis)
+        return [best, last]
+
+    return build
+
+
+def _quantile(c: CallContext) -> Node:
+    """Between the neighbours of a place in order, as a straight line has it."""
+    x, q = c.node(), c.get("q")
+    if isinstance(q, Node) or c.text("interpolation", "linear") != "linear":
+        raise Unsupported("quantiles at places that are computed, or not on a line")
+    flat = not c.has("dim")
+    x = c.shaped(x, (math.prod(c.shape_of(x)),)) if flat else x
+    axis = 0 if flat else c.axis("dim")
+    place = float(q) * (c.shape_of(x)[axis] - 1)
+    low, high = math.floor(place), math.ceil(place)
+    order = sorted_along(c, x, axis, False)[0]
+    a, b = (part_of(c, order, axis, k, k + 1) for k in (low, high))
+    made = c(ops.add, a, c(ops.multiply, c(ops.subtract, b, a), c.like(place - low, a)))
+    return made if c.flag("keepdim") and not flat else c.shaped(made, [d for k, d in enumerate(c.dims_of(x)) if k != axis])
+
+
+def _without_nan(take_mean: bool) -> Rule:
+    def build(c: CallContext) -> Node:
+        x = c.to(c.node(), c.result_type())
+        axes, keep = over(c, x)
+        there = c(ops.compare, x, x, direction="EQ")
+        made = total(c, ops.add, c(ops.select, there, x, c.full(0, as_tensor(x.type))), axes)
+        if take_mean:
+            made = c(ops.divide, made, total(c, ops.add, c.to(there, c.dtype_of(x)), axes))
+        return kept(c, made, c.dims_of(x), axes, keep)
+
+    return build
+
+
+def _trapezia(so_far: bool) -> Rule:
+    """Areas under straight lines between neighbours, of one width: their sum, or the sums so far."""
+
+    def build(c: CallContext) -> Node:
+        if c.has("x"):
+            raise Unsupported("widths that are a tensor")
+        y, axis = c.to(c.node(), c.result_type()), c.axis("dim", -1)
+        size = c.shape_of(y)[axis]
+        pairs = c(ops.add, part_of(c, y, axis, 0, size - 1), part_of(c, y, axis, 1, size))
+        areas = c(ops.multiply, pairs, c.like(c.real("dx", 1.0) / 2, pairs))
+        return running(c, ops.add, areas, axis) if so_far else total(c, ops.add, areas, (axis,))
+
+    return build
+
+
+def _histogram(c: CallContext) -> Node:
+    """How many elements lie in each of equally wide bins; the last has its upper end."""
+    x, bins, low, high = c.node(), c.number("bins", 100), c.real("min", 0.0), c.real("max", 0.0)
+    if low == high:
+        raise Unsupported("a histogram between the least and the greatest element")
+    flat = c.shaped(x, (math.prod(c.shape_of(x)),))
+    scaled = c(ops.multiply, c(ops.subtract, flat, c.like(low, flat)), c.like(bins / (high - low), flat))
+    place = c(ops.minimum, c.cast(c(ops.floor, scaled), I64), c.scalar(bins - 1, I64))
+    inside = c(ops.and_, *(c(ops.compare, flat, c.like(v, flat), direction=way) for v, way in ((low, "GE"), (high, "LE"))))
+    dims = (c.shape_of(flat)[0], bins)
+    hit = c(ops.compare, c.along(place, dims, (0,)), c.indices(I64, dims, 1), direction="EQ")
+    return c.to(total(c, ops.add, c.to(c(ops.and_, hit, c.along(inside, dims, (0,))), I64), (0,)), c.result_type())
+
+
 def _diff(c: CallContext) -> Node:
     x, axis = c.node(), c.axis("dim", -1)
     for _ in range(c.number("n", 1)):
@@ -288,6 +374,10 @@ REDUCE: Rules = {
     "argmax": _arg("GT"), "argmin": _arg("LT"), "var": _variance(False, False), "std": _variance(True, False),
     "var_mean": _variance(False, True), "std_mean": _variance(True, True),
     **dict.fromkeys(("norm", "linalg_vector_norm"), _norm), **dict.fromkeys(("logsumexp", "special_logsumexp"), _log_sum_exp),
+    "renorm": _renormalised, "cummax": _running_extreme(ops.maximum),
+    "cummin": _running_extreme(ops.minimum), "quantile": _quantile, "nansum": _without_nan(False), "nanmean": _without_nan(True),
+    **dict.fromkeys(("trapezoid", "trapz"), _trapezia(False)), "cumulative_trapezoid": _trapezia(True), "histc": _histogram,
+    "msort": lambda c: sorted_along(c, c.node(), 0, False)[0],
     "sort": _sort, "argsort": _argsort, "topk": _top_k, "kthvalue": _kth_value, "median": _median,
     **dict.fromkeys(("bucketize", "searchsorted"), _bucketize), "cumsum": _running(ops.add), "cumprod": _running(ops.multiply),
     "diff": _diff, "logcumsumexp": _log_running, **dict.fromkeys(("softmax", "_softmax", "special_softmax"), _normalised(softmax)),

@@ -267,7 +267,31 @@ def _chunk(c: CallContext) -> list[Node]:
 
 
 def _tensor_split(c: CallContext) -> list[Node]:
-    x, axis = c.node(), c.axis("dim", 0)
+    return _split_at(c, c.axis("dim", 0))
+
+
+def _split_along(axis: int) -> Rule:
+    """vsplit and its kin; of a vector, hsplit cuts the only axis."""
+    return lambda c: _split_at(c, min(axis, len(c.dims_of(c.node())) - 1))
+
+
+def _at_least(rank: int) -> Rule:
+    """With so many axes: new ones before, and the third behind."""
+
+    def build(c: CallContext) -> Any:
+        def wide(x: Node) -> Node:
+            dims = c.dims_of(x)
+            if len(dims) < min(rank, 2):
+                dims = (*(1,) * (min(rank, 2) - len(dims)), *dims)
+            return c.shaped(x, (*dims, *(1,) * (rank - len(dims))))
+
+        return [wide(x) for x in c.nodes()] if isinstance(c.get(0), tuple) else wide(c.node())
+
+    return build
+
+
+def _split_at(c: CallContext, axis: int) -> list[Node]:
+    x = c.node()
     size = c.shape_of(x)[axis]
     if isinstance(c.get(1), tuple):
         places = [0, *(slice(0, p).indices(size)[1] for p in c.ints(1)), size]
@@ -555,7 +579,9 @@ VIEWS: Rules = {
     "repeat_interleave": _repeat_interleave, **dict.fromkeys(("slice", "slice_copy"), _slice),
     **dict.fromkeys(("select", "select_copy"), _select), **dict.fromkeys(("narrow", "narrow_copy"), _narrow),
     **dict.fromkeys(("split", "split_with_sizes", "split_copy", "split_with_sizes_copy", "unsafe_split"), _split),
-    **dict.fromkeys(("chunk", "unsafe_chunk"), _chunk), "tensor_split": _tensor_split,
+    **dict.fromkeys(("chunk", "unsafe_chunk"), _chunk), "tensor_split": _tensor_split, "hsplit": _split_along(1),
+    "vsplit": _split_along(0), "dsplit": _split_along(2), "atleast_1d": _at_least(1), "atleast_2d": _at_least(2),
+    "atleast_3d": _at_least(3),
     **dict.fromkeys(("unbind", "unbind_copy"), _unbind), **dict.fromkeys(("cat", "concat", "concatenate"), _cat), "stack": _stack,
     "hstack": _stacked(1), "vstack": _stacked(0), "flip": _flip, "roll": _roll, "rot90": _rot90, "tril": _tri(False),
     "triu": _tri(True), **dict.fromkeys(("diagonal", "diagonal_copy", "linalg_diagonal"), _diagonal), "diag_embed": _diag_embed,

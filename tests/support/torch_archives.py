@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-NUMBERS = {"float32": 7, "float64": 8, "int64": 5, "int32": 4, "bool": 12, "float16": 6}
+NUMBERS = {"float32": 7, "float64": 8, "int64": 5, "int32": 4, "bool": 12, "float16": 6, "complex64": 10}
 STORAGES = {"float32": "FloatStorage", "float64": "DoubleStorage", "int64": "LongStorage"}
 
 

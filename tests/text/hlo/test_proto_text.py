@@ -18,7 +18,17 @@ from deepx_graph.session.report.diff import diff
 from deepx_graph.text import decode_source, read
 from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.common.protobuf import Decoder, Elements, Messages, raw_bytes
-from deepx_graph.text.hlo.proto.schema import ELEMENT_FIELDS, ELEMENT_TYPES, NAMES, SCHEMA, LiteralMessage, ModuleMessage, Snapshot
+from deepx_graph.text.hlo.proto.schema import (
+    ELEMENT_FIELDS,
+    NAMES,
+    SCHEMA,
+    ModuleMessage,
+    Snapshot,
+)
+from deepx_graph.text.hlo.proto.xla_data import (
+    ELEMENT_TYPES,
+    LiteralMessage,
+)
 from deepx_graph.types import as_tensor
 
 CORPUS = Path(__file__).resolve().parents[4] / "shared" / "corpus" / "jax"

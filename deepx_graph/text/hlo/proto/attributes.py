@@ -13,12 +13,14 @@ import numpy as np
 
 from deepx_graph.text.hlo.proto.literals import shape_text
 from deepx_graph.text.hlo.proto.schema import (
-    DOT_ALGORITHMS,
     BufferAlias,
     InstructionMessage,
+    StackFrames,
+)
+from deepx_graph.text.hlo.proto.xla_data import (
+    DOT_ALGORITHMS,
     IotaGroups,
     Sharding,
-    StackFrames,
     StringMap,
 )
 from deepx_graph.text.hlo.reader.devices import VERSIONS

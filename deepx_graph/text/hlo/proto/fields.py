@@ -12,18 +12,22 @@ from typing import Any
 from deepx_graph.text.hlo.proto.attributes import SHARDINGS
 from deepx_graph.text.hlo.proto.literals import shape_message
 from deepx_graph.text.hlo.proto.schema import (
+    BufferAlias,
+    BufferAliases,
+    FileLocation,
+    InstructionMessage,
+    StackFrame,
+    StackFrames,
+)
+from deepx_graph.text.hlo.proto.xla_data import (
     DOT_ALGORITHMS,
     Accuracy,
     Alias,
-    BufferAlias,
-    BufferAliases,
     Cholesky,
     ConvolutionDimensions,
     DeviceList,
     DotDimensions,
-    FileLocation,
     GatherDimensions,
-    InstructionMessage,
     IotaGroups,
     MapEntry,
     OpMetadata,
@@ -36,8 +40,6 @@ from deepx_graph.text.hlo.proto.schema import (
     ScatterDimensions,
     Sharding,
     SliceDimension,
-    StackFrame,
-    StackFrames,
     StringMap,
     Tolerance,
     TriangularSolve,

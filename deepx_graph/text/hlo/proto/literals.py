@@ -14,9 +14,11 @@ from deepx_graph.text.common.protobuf import Elements, raw_bytes
 from deepx_graph.text.common.protobuf_writer import Encoded, encode, field_chunks
 from deepx_graph.text.hlo.proto.schema import (
     ELEMENT_FIELDS,
+    SCHEMA,
+)
+from deepx_graph.text.hlo.proto.xla_data import (
     ELEMENT_TYPES,
     ELEMENTS,
-    SCHEMA,
     LayoutMessage,
     LiteralMessage,
     Shape,

@@ -21,10 +21,12 @@ from deepx_graph.text.hlo.proto.schema import (
     ComputationMessage,
     Dump,
     InstructionMessage,
-    LiteralMessage,
     ModuleMessage,
-    Shape,
     Snapshot,
+)
+from deepx_graph.text.hlo.proto.xla_data import (
+    LiteralMessage,
+    Shape,
 )
 from deepx_graph.text.hlo.reader.rules import RULES
 from deepx_graph.text.hlo.shapes import ShapeError, is_plain, parse_shape

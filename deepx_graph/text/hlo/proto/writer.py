@@ -24,14 +24,18 @@ from deepx_graph.text.hlo.proto.schema import (
     ComputationMessage,
     Dump,
     InstructionMessage,
-    LiteralMessage,
     ModuleMessage,
-    ProgramShape,
     ScheduleEntry,
     ScheduleMessage,
     Snapshot,
 )
-from deepx_graph.text.hlo.proto.schema import Sequence as Order
+from deepx_graph.text.hlo.proto.schema import (
+    Sequence as Order,
+)
+from deepx_graph.text.hlo.proto.xla_data import (
+    LiteralMessage,
+    ProgramShape,
+)
 from deepx_graph.text.hlo.reader.parser import HloParser
 from deepx_graph.text.hlo.shapes import type_text
 from deepx_graph.text.hlo.syntax import Computation, HloInstruction, HloProgram

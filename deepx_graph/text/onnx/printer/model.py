@@ -30,6 +30,7 @@ from deepx_graph.text.onnx.schema import (
     ValueInfoProto,
 )
 from deepx_graph.text.onnx.scope import versions
+from deepx_graph.types import TupleType
 
 OPSET = 18
 """The version of the operator set that is written where nothing else is asked for and the program comes from no later one."""
@@ -80,7 +81,7 @@ def model_of(module: Module, opset: int | str | None = None) -> ModelProto:
     version = versions(header.opsets).get("", OPSET)
     module = module if kept else legalise(composed(without_calls(module), version), TARGET)
     writer = GraphWriter(module.entry, version, {**SAY, REGION: write_branch, LOOP_END: write_loop})
-    graph = writer.graph(partial(_info, before))
+    graph = writer.graph(partial(_info, before, kept))
     if writer.problems:
         raise VerifyError(*writer.problems)
     if before is not None and before.graph is not None:
@@ -140,10 +141,10 @@ def _header(before: ModelProto | None, kept: bool, opset: int | str | None) -> M
     return replace(plain, domain=before.domain, version=before.version, doc_string=before.doc_string, metadata=before.metadata)
 
 
-def _info(before: ModelProto | None, node: Node, name: str, outward: bool) -> ValueInfoProto:
-    """What is declared of an input or result: as it was, where the model says so."""
+def _info(before: ModelProto | None, kept: bool, node: Node, name: str, outward: bool) -> ValueInfoProto:
+    """What is declared of an input or result: as it was, where the model says so and it still is one."""
     graph = (before and before.graph) or GraphProto()
     for info in graph.outputs if outward else graph.inputs:
-        if info.name == name and info.type is not None:
+        if info.name == name and info.type is not None and (kept or info.type.sequence is None or isinstance(node.type, TupleType)):
             return info
     return ValueInfoProto(name, type_of(node.type))

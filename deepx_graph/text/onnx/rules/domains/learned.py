@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from deepx_graph.text.common.elements import extreme_index
 from deepx_graph.text.common.nn import back, softmax
 from deepx_graph.text.common.steps import Unsupported
 from deepx_graph.text.onnx.context import NodeContext, Rules
-from deepx_graph.types import F32
+from deepx_graph.types import F32, I32
 
 
 def _features(c: NodeContext) -> Node:
@@ -128,8 +130,8 @@ def _machines(c: NodeContext) -> list[Node]:
     A machine of classes i < j weighs the vectors of i by row j - 1 of the coefficients, and those of j by row i.
     """
     groups = c.ints("vectors_per_class", ())
-    if len(groups) < 3 or c.reals("prob_a", ()) or c.text("post_transform", "NONE") != "NONE":
-        raise Unsupported("two classes, a linear classifier, or probabilities")
+    if len(groups) < 2 or c.text("post_transform", "NONE") != "NONE":
+        raise Unsupported("a linear classifier, or a transform of the result")
     count, ends = sum(groups), np.cumsum((0, *groups))
     vectors = np.asarray(c.reals("support_vectors"), np.float32).reshape(count, -1)
     weights = np.asarray(c.reals("coefficients"), np.float32).reshape(len(groups) - 1, count)
@@ -147,10 +149,75 @@ def _machines(c: NodeContext) -> list[Node]:
     lost = np.asarray([sum(1 for _, j in pairs if j == k) for k in range(len(groups))])
     total = c.each(ops.add, c(ops.dot_general, won, c.constant(votes, F32), lhs_contracting_dimensions=(1,),
                               rhs_contracting_dimensions=(0,)), c.constant(lost, F32))
-    return [labelled(c, total, "classlabels_ints")[0], scores]
+    if c.reals("prob_a", ()):
+        given = _coupled(c, scores, pairs, len(groups))
+    else:
+        given = c(ops.concatenate, c(ops.negate, scores), scores, dimension=1) if len(groups) == 2 else scores
+    return [labelled(c, total, "classlabels_ints")[0], given]
+
+
+def _columns(c: NodeContext) -> Node:
+    """A map for each row, from labels to its elements: the matrix of these, in the order of the labels."""
+    return c(ops.identity, c.node(), role="copy")
+
+
+MOST_CLASSES, ROUNDS = 32, 100
+"""Classes whose probabilities are coupled, and how often they are improved."""
+
+
+def _coupled(c: NodeContext, scores: Node, pairs: Sequence[tuple[int, int]], k: int) -> Node:
+    """The probabilities of classes, from what each machine says of its two: the second method of Wu, Lin and Weng (2004), stopped
+    as libsvm does (`multiclass_probability`).
+    """
+    if k > MOST_CLASSES:
+        raise Unsupported(f"the probabilities of {k} classes")
+    rows = c.dims_of(scores)[0]
+    slope, shift = (c.constant(np.asarray(c.reals(name)), F32) for name in ("prob_a", "prob_b"))
+    won = c(ops.logistic, c(ops.negate, c.each(ops.add, c.each(ops.multiply, scores, slope), shift)))
+    won = c(ops.clamp, c.like(1e-7, won), won, c.like(1 - 1e-7, won))
+
+    def column(x: Node, j: int) -> Node:
+        return c(ops.slice_, x, start_indices=(0, j), limit_indices=(rows, j + 1), strides=(1, 1))
+
+    first = {pair: column(won, n) for n, pair in enumerate(pairs)}
+    r = first | {(j, i): c(ops.subtract, c.like(1, v), v) for (i, j), v in first.items()}
+    zero = c.full(0, c.type_of(first[pairs[0]]))
+    q = [[zero if j == t else c(ops.negate, c(ops.multiply, r[j, t], r[t, j])) for j in range(k)] for t in range(k)]
+    for t in range(k):
+        squares = [c(ops.multiply, r[j, t], r[j, t]) for j in range(k) if j != t]
+        q[t][t] = reduce(lambda a, b: c(ops.add, a, b), squares)
+    whole = [c(ops.concatenate, *row, dimension=1) for row in q]
+
+    def dot(a: Node, b: Node) -> Node:
+        return c.add_axes(ops.reduction(c.b, ops.add, c(ops.multiply, a, b), (1,)), (1,))
+
+    def wide(x: Node) -> Node:
+        return c.along(c.shaped(x, (rows,)), (rows, k), (0,))
+
+    def step(now: tuple[Node, ...]) -> tuple[Node, list[Node]]:
+        count, p = now
+        qp = c(ops.concatenate, *(dot(row, p) for row in whole), dimension=1)
+        pqp = dot(p, qp)
+        error = ops.reduction(c.b, ops.maximum, c(ops.abs_, c(ops.subtract, qp, wide(pqp))), (1,))
+        open_ = c(ops.compare, error, c.like(0.005 / k, error), direction="GE")
+        new = p
+        for t in range(k):
+            off = c(ops.divide, c(ops.subtract, pqp, column(qp, t)), q[t][t])
+            more = c(ops.add, off, c.like(1, off))
+            inner = c(ops.add, c(ops.multiply, off, q[t][t]), c(ops.add, column(qp, t), column(qp, t)))
+            pqp = c(ops.divide, c(ops.divide, c(ops.add, pqp, c(ops.multiply, off, inner)), more), more)
+            qp = c(ops.divide, c(ops.add, qp, c(ops.multiply, wide(off), whole[t])), wide(more))
+            mine = c.constant(np.eye(k)[t], F32)
+            new = c(ops.divide, c(ops.add, new, c(ops.multiply, wide(off), c.along(mine, (rows, k), (1,)))), wide(more))
+        going = c(ops.and_, ops.reduction(c.b, ops.or_, open_, (0,)), c(ops.compare, count, c.scalar(ROUNDS, I32), direction="LT"))
+        return going, [c(ops.add, count, c.scalar(1, I32)), c(ops.select, c.along(open_, (rows, k), (0,)), new, p)]
+
+    start = c.full(1 / k, c.type_of(scores).with_dims((rows, k)))
+    return c.b.loop([c.scalar(0, I32), start], step)[1]
 
 
 LEARNED: Rules = {
     "ArrayFeatureExtractor": _features, "Binarizer": _binarizer, "Scaler": _scaler, "LinearRegressor": _linear,
     "Normalizer": _normalizer, "LinearClassifier": _classifier, "SVMRegressor": _machine, "SVMClassifier": _machines,
+    "ZipMap": _columns,
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 from collections import Counter
@@ -117,7 +118,9 @@ def test_weights_in_a_file_beside_the_model(tmp_path: Path) -> None:
     ("/etc/passwd", {}), ("../w.bin", {}), ("a/../../w.bin", {}), ("link", {}), ("nowhere", {}), ("", {}),
     ("w.bin", {"offset": "9999999"}),
     ("w.bin", {"length": "9999999"}), ("w.bin", {"offset": "-1"}), ("w.bin", {"offset": "1", "length": "24"}), ("w\0.bin", {}),
-    ("\\\\host\\w.bin", {}), (".", {}),
+    ("\\\\host\\w.bin", {}), (".", {}), ("pipe", {}), ("zero", {}), ("away/w.bin", {}), ("loop", {}), ("w.bin/x", {}),
+    ("w" * 5000, {}),
+    ("w.bin", {"offset": "1" * 18, "length": "1" * 18}), ("w.bin", {"length": "٣"}),
 ])  # fmt: skip
 def test_a_model_reads_nothing_but_its_own_data(tmp_path: Path, place: str, more: dict[str, str]) -> None:
     folder = tmp_path / "model"
@@ -125,6 +128,10 @@ def test_a_model_reads_nothing_but_its_own_data(tmp_path: Path, place: str, more
     (tmp_path / "w.bin").write_bytes(X.tobytes())
     (folder / "w.bin").write_bytes(X.tobytes())
     (folder / "link").symlink_to(tmp_path / "w.bin")
+    (folder / "zero").symlink_to("/dev/zero")
+    (folder / "away").symlink_to(tmp_path)
+    (folder / "loop").symlink_to("loop")
+    os.mkfifo(folder / "pipe")
     with pytest.raises(DeepxGraphError, match=r"the values of 'w'|bytes of data"):
         model_beside(folder, external(place, **more))
 

@@ -52,6 +52,8 @@ def coordinates(mode: ResizeMode, size: int, made: int, scale: float, region: tu
             return x * (size - 1) / (exact - 1) if exact != 1 else np.zeros(made)
         case "asymmetric":
             return x / scale
+        case "tf_half_pixel_for_nn":
+            return (x + 0.5) / scale
         case "tf_crop_and_resize":
             start, end = region
             if made > 1:

@@ -123,6 +123,24 @@ def test_a_constant_takes_the_place_of_all_that_only_it_needs() -> None:
     assert [n.op_type for n in found.graph.nodes] == ["Add"]
 
 
+def test_a_result_that_is_constant_is_an_initialiser_of_its_name() -> None:
+    given = graph([node("Add", ["w", "w"], ["z"]), node("Relu", ["x"], ["y"])], [info("x", X.shape)],
+                  [info("y", X.shape), info("z", (4,))], floats(w=[1, 2, 3, 4]))
+    found = original(Source("m", data=memoryview(kept(model(given)))))
+    assert found is not None and found.graph is not None
+    assert [n.op_type for n in found.graph.nodes] == ["Relu"] and [w.name for w in found.graph.initializers] == ["z"]
+    np.testing.assert_array_equal(run(kept(model(given)), X)[1], [2, 4, 6, 8])
+
+
+def test_no_two_nodes_have_one_name() -> None:
+    """As those of a function have that is called twice."""
+    nodes = [node("Relu", ["x"], ["a"]), node("Neg", ["a"], ["b"]).replace(b"the Neg", b"the Rel"),
+             node("Abs", ["b"], ["y"]).replace(b"the Abs", b"the Rel")]
+    found = original(Source("m", data=memoryview(kept(model(graph(nodes, [info("x", X.shape)], [info("y", X.shape)]))))))
+    assert found is not None and found.graph is not None
+    assert [n.name for n in found.graph.nodes] == ["the Relu", "the Rel", ""]
+
+
 def test_a_type_of_maps_and_notes_on_quantisation_survive() -> None:
     """As sklearn-onnx declares probabilities: a sequence of maps from labels to floats."""
     maps = field(4, field(1, field(5, field(1, 7) + field(2, field(1, field(1, 1))))))

@@ -83,6 +83,8 @@ class GraphWriter:
         self.function, self.version, self.say = function, version, say
         self.claims = OutputNames()
         self.names: dict[Node, str] = {}
+        self.titles: set[str] = set()
+        """Names of nodes: no two of a graph have one."""
         self.parts: dict[Node, Sequence[str]] = {}
         self.nodes: list[NodeProto] = []
         self.initializers: dict[Literal, TensorProto] = {}
@@ -110,12 +112,14 @@ class GraphWriter:
         self.scope(reversed(self.regions.root.nodes))
         outputs = []
         for k, (r, name) in enumerate(zip(function.results, results, strict=True)):
+            if r.op is CONSTANT and r not in self.names:
+                self.names[r] = self._told(r, lambda r=r, name=name: self.constant(value_of(r), name))  # type: ignore[misc]
             if self.names.get(r) != name:
                 name = results[k] = name if self.wanted.get(r) == name else self.claims.claim(name)
                 self._told(r, lambda r=r, name=name: self.node("Identity", [self.use(r)], [name]))  # type: ignore[misc]
             outputs.append(self._told(r, lambda r=r, name=name: info(r, name, True)))  # type: ignore[misc]
         nodes = _needed(self.nodes, results)
-        read = {name for n in nodes_within(nodes) for name in n.inputs}
+        read = {name for n in nodes_within(nodes) for name in n.inputs} | set(results)
         weights = [w for w in self.initializers.values() if w.name in read]
         return GraphProto(nodes, function.name, weights, inputs=inputs, outputs=outputs)
 
@@ -265,7 +269,9 @@ class GraphWriter:
             outputs.append(name)
             if value is not None:
                 self.names[value] = name
-        self.nodes.append(replace(message, outputs=outputs[: len(message.outputs)]))
+        title = "" if message.name in self.titles else message.name  # that of a function's node, which stands here twice
+        self.titles.add(message.name)
+        self.nodes.append(replace(message, name=title, outputs=outputs[: len(message.outputs)]))
 
 
 def _needed(nodes: Sequence[NodeProto], results: Sequence[str]) -> list[NodeProto]:

@@ -42,14 +42,44 @@ def microbatch_program(module: Module, batch: Sequence[str], count: int) -> Func
         return function
     whole = {k: split(*([()] * len(as_tensor(r.type).shape))) for k, r in enumerate(function.results)}
     local = partition(module, propagate(Plan(mesh, function, values, whole))).module.entry
-    return rebuilt(local, lambda n, inputs: _alone(n, inputs, set(local.results)))
+    sums = _sums(local, frozenset(p for p in local.params if p.name in batch))
+    found = rebuilt(local, lambda n, inputs: _alone(n, inputs, sums))
+    for result in local.results:
+        if result not in sums:
+            raise UsageError(Diagnostic("a result is no sum over the batch", result.span, hint=HINT))
+    return found
 
 
-def _alone(node: Node, inputs: tuple[Node, ...], results: set[Node]) -> Node:
-    """The node without the sum over microbatches of a result, which is added later."""
-    if node.op is ops.spmd_all_reduce and node in results and node.attr("computation").reducer is ops.add:
+HINT = "results must be sums over the batch, or linear in such; info --mesh and why --collective say more"
+
+_LINEAR = (ops.negate, ops.reshape, ops.broadcast_in_dim, ops.transpose, ops.add, ops.subtract)
+"""What is linear in all of its operands together."""
+
+_SCALED = (ops.multiply, ops.divide)
+"""What is linear in the first operand where the second one is the same for all microbatches."""
+
+
+def _sums(local: Function, batch: frozenset[Node]) -> frozenset[Node]:
+    """The values that are linear in sums over all microbatches, and so sums themselves, of what each of them makes of its part."""
+    found: set[Node] = set()
+    varying = set(batch)
+    for node in local.nodes:
+        if varying.intersection(node.inputs):
+            varying.add(node)
+        operands = node.inputs[::-1] if node.op is ops.multiply and node.inputs[0] not in found else node.inputs
+        is_sum = node.op is ops.spmd_all_reduce and node.attr("computation").reducer is ops.add
+        is_linear = node.op in _LINEAR and found.issuperset(operands)
+        is_scaled = node.op in _SCALED and operands[0] in found and not varying.intersection(operands[1:])
+        if is_sum or is_linear or is_scaled:
+            found.add(node)
+    return frozenset(found)
+
+
+def _alone(node: Node, inputs: tuple[Node, ...], sums: frozenset[Node]) -> Node:
+    """The node without the sum over microbatches, which is added later: where what follows is linear in it."""
+    if node.op is ops.spmd_all_reduce and node in sums:
         return inputs[0]
-    if node.op.exchange is not None or node.op is ops.partition_id:
-        raise UsageError(Diagnostic(f"parts of the batch need one another: {node.op.name}", node.span,
-                                    hint="a result must be a sum over the batch; info --mesh and why --collective say more"))
+    needs = node not in sums and sums.intersection(node.inputs)
+    if node.op.exchange is not None or node.op is ops.partition_id or needs:
+        raise UsageError(Diagnostic(f"parts of the batch need one another: {node.op.name}", node.span, hint=HINT))
     return node if inputs == node.inputs else Node(node.op, inputs, node.attrs, node.type, node.origin)

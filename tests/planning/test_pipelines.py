@@ -145,3 +145,10 @@ func.func @main(%x: tensor<8x8xf32>) -> tensor<f32> {
     for batch, count in ((["y"], 2), (["x"], 3)):
         with pytest.raises(UsageError, match="cannot be cut into"):
             microbatch_program(module, batch, count)
+
+
+def test_what_is_added_to_a_sum_over_the_batch_is_refused() -> None:
+    """A penalty on weights would be added once for each microbatch."""
+    module = dx.trace(lambda x, w: dx.xp.sum(x @ w) + dx.xp.sum(w * w), "f32[8,4]", "f32[4,4]")
+    with pytest.raises(UsageError, match=r"a result is no sum over the batch|parts of the batch need one another"):
+        microbatch_program(module, ["x"], 4)

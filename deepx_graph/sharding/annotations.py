@@ -34,11 +34,11 @@ def stated_plan(module: Module) -> Plan | None:
     function = module.entry
     values: dict[Node, Stated] = {}
     for node in function.nodes:
-        if (found := _stated(node.origin.notes, node, meshes)):
+        if (found := stated_sharding(node.origin.notes, node, meshes)):
             values[node] = found
     results = {}
     for k, notes in enumerate(function.result_notes):
-        if (found := _stated(notes, function.results[k], meshes)):
+        if (found := stated_sharding(notes, function.results[k], meshes)):
             results[k] = found
     every = [*values.values(), *results.values()]
     if not every:
@@ -70,7 +70,7 @@ def _meshes(module: Module) -> Iterator[tuple[str, Mesh]]:
             yield name, read_mesh(form, name)
 
 
-def _stated(notes: Notes, node: Node, meshes: dict[str, Mesh]) -> Stated | None:
+def stated_sharding(notes: Notes, node: Node, meshes: dict[str, Mesh]) -> Stated | None:
     """What the notes of a value say of it: the last note that fits its rank. Of several results each has its own."""
     if not isinstance(node.type, TensorType) or node.type.dims is None:
         return None

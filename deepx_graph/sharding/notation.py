@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from deepx_graph.errors import Diagnostic, ParseError, Source, Span, UsageError, counted
-from deepx_graph.sharding.mesh import Axes, AxisRef, DimSharding, Mesh, TensorSharding, split
+from deepx_graph.sharding.mesh import Axes, AxisRef, DimSharding, Mesh, TensorSharding, merged, split
 from deepx_graph.types import TensorType, Type
 
 _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|\d+|[\w$.\-]+|[@<>\[\]{}(),=?:])')
@@ -170,6 +170,10 @@ class _Notation:
                 by = self.word()
             said[word] = self.axes(mesh)
         found = TensorSharding(tuple(dims), **said, unreduced_by=by)
+        for axes in found.axes:
+            if merged(axes) != axes:
+                message = f"two consecutive sub-axes can be merged: {', '.join(map(mesh.shown, axes))}"
+                raise ParseError(Diagnostic(message, Span(self.source, start, self.at)))
         used = [a for axes in (*found.axes, found.replicated, found.unreduced) for a in axes]
         for k, a in enumerate(used):
             if clash := next((b for b in used[:k] if a.overlaps(b)), None):

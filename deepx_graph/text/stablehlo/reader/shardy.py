@@ -14,11 +14,13 @@ from deepx_graph import ops
 from deepx_graph.errors import counted
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT
-from deepx_graph.sharding.annotations import CONSTRAINT
+from deepx_graph.sharding.annotations import CONSTRAINT, stated_sharding
 from deepx_graph.sharding.manual import IN, OUT, ROLE
 from deepx_graph.sharding.mesh import Axes, Mesh, TensorSharding, count_of
 from deepx_graph.sharding.mesh import split as split_along
+from deepx_graph.sharding.notation import read_sharding
 from deepx_graph.sharding.priorities import BARRIER
+from deepx_graph.sharding.stated_moves import StatedMove
 from deepx_graph.sharding.values import GROUP
 from deepx_graph.text.stablehlo.reader.context import OperationContext
 from deepx_graph.text.stablehlo.reader.effects import without_tokens
@@ -50,6 +52,8 @@ def sharding_constraint(c: OperationContext) -> list[Node]:
         _fitting(c, said, [c.inputs[0].type])
     if said and "axes" in c.op.extra:
         _check_axes(c, said)
+    if said and c.op.name in COLLECTIVES:
+        _check_move(c, said)
     return [_noted(c, c.inputs[0], "sharding_constraint", (CONSTRAINT, f"#sdy.sharding{said}"))]
 
 
@@ -61,6 +65,23 @@ def _check_axes(c: OperationContext, said: str) -> None:
     mesh = said.partition(", [")[0]
     _fitting(c, f"{mesh}, {axes}>" if axes.startswith("[") else f"{mesh}, [{axes}]>",
              [c.inputs[0].type if axes.startswith("[") else tensor(ANY, None)])
+
+
+def _check_move(c: OperationContext, said: str) -> None:
+    """What a collective says goes together with how its operand lies, where the text states that."""
+    stated = stated_sharding(c.inputs[0].origin.notes, c.inputs[0], c.lowering.meshes)
+    made = _fitting(c, said, [c.inputs[0].type])
+    if stated is None or not made:
+        return
+    (mesh, before), (other, after) = stated, made[0]
+    if mesh.axes != other.axes:
+        raise c.fail(f"{c.op.name}: result mesh does not match operand mesh")
+    move = StatedMove(c.op.name.removeprefix("sdy."), mesh, before, after, c.op.extra.get("axes", ""), c.op.extra.get("by", "sum"),
+                      lambda text: read_sharding(text, mesh).axes)
+    try:
+        move.check()
+    except ValueError as e:
+        raise c.fail(f"{c.op.name}: {e}") from None
 
 
 def _barrier(c: OperationContext) -> list[Node]:

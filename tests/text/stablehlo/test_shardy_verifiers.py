@@ -114,7 +114,8 @@ MOVES = [
 """Collectives that do not go from how their operand lies to how their result does."""
 
 MOVED = [
-    ('all_gather [{"a"}, {}] %x', '[{"b", "a"}, {}]', '[{"b"}, {}]'), ('all_slice [{"a"}, {}] %x', '[{"b"}, {}]', '[{"b", "a"}, {}]'),
+    ('all_gather [{"a"}, {}] %x', '[{"b", "a"}, {}]', '[{"b"}, {}]'),
+    ('all_slice [{"a"}, {}] %x', '[{"b"}, {}]', '[{"b", "a"}, {}]'),
     ('all_to_all [{"a"}: 0->1] %x', '[{"b", "a"}, {}]', '[{"b"}, {"a"}]'), ("collective_permute %x", '[{"a"}, {}]', '[{"c"}, {}]'),
     ('all_reduce {"a"} %x', '[{"b"}, {}], unreduced={"a"}', '[{"b"}, {}]'),
     ('reduce_scatter [{}, {"a"}] %x', '[{"b"}, {}], unreduced={"a"}', '[{"b"}, {"a"}]'),
@@ -159,8 +160,8 @@ def test_shardings_that_shardy_cannot_parse_are_refused() -> None:
 
 @pytest.mark.skipif(not SUITE.is_dir(), reason="Shardy's tests are not beside the checkout")
 def test_collectives_that_shardy_refuses_are_refused() -> None:
-    """All but 6 of 112: what is said of an operand of which no sharding is stated (4), the name of a mesh, the order of what is left
-    unreduced by a sharding."""
+    """All but 6 of 112: what is said of an operand of which no sharding is stated (4), the name of a mesh, the order of what a
+    sharding leaves unreduced."""
     parts = (SUITE / "collective_verification.mlir").read_text(encoding="utf-8").split("// -----")
     wrong = [p for p in parts if "expected-error" in p]
     assert len(wrong) == 112 and sum(map(_is_refused, wrong)) >= 106

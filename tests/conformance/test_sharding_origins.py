@@ -85,6 +85,6 @@ def test_origins_of_what_is_exchanged_are_those_that_jaxlib_records() -> None:
     answers = shardy_oracle.ask({name: (shardy_oracle.PROPAGATION_WITH_ORIGINS, text) for name, text in texts.items()})
     known = {name: after for name, after in answers.items() if after is not None}
     found = [same for name, after in known.items() for same in compared(name, texts[name], after)]
-    print(f"{sum(found)} of {len(found)} axes of what is exchanged are from where jaxlib says; {len(known)} of {len(texts)} programs")
+    print(f"{sum(found)} of {len(found)} axes of what is exchanged are from where jaxlib says, in {len(known)} programs")
     assert len(known) > 0.9 * len(texts)
     assert sum(found) >= LEAST_SAME * len(found)

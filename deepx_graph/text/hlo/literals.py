@@ -6,6 +6,7 @@ A float is written with as many digits as reading it back takes.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,16 @@ def _parts(text: str) -> list[str]:
 
 def literal_text(literal: Literal) -> str:
     """All values in nested braces."""
+    return _number_text(literal) if literal.array.ndim == 0 else _text(literal)
+
+
+@lru_cache(maxsize=4096)
+def _number_text(literal: Literal) -> str:
+    """Of one value, as long programs have the same few again and again."""
+    return _text(literal)
+
+
+def _text(literal: Literal) -> str:
     array = literal.array
     with np.errstate(all="ignore"):  # signalling NaNs
         words = _words(array.reshape(-1), literal.dtype, array.ndim == 0) if array.size else []

@@ -1,7 +1,7 @@
 """Nests cut where a condition on a subscript changes (index-set splitting), so that most loops have none.
 
 The innermost axis becomes one loop after the other. An outer axis is asked once for each row: in the longest of its ranges, or in
-which of them where all are long. Rows near an edge keep their conditions, as do folds within: those are left to `split_guards`.
+which of them where several are long. Rows near an edge keep their conditions, as do folds within: those are left to `split_guards`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from deepx_graph.loops.builder import LoopBuilder
-from deepx_graph.loops.program import Statement, walk
+from deepx_graph.loops.program import Statement, blocks_of, walk
 from deepx_graph.loops.scalar import Affine, Index, ScalarVar
 from deepx_graph.types import I64
 
@@ -23,11 +23,11 @@ Range = tuple[int, int]
 LEAST_ELEMENTS = 64
 """A nest of fewer is not split."""
 
-MOST_RANGES, MOST_STATEMENTS = 12, 1500
+MOST_RANGES, MOST_STATEMENTS = 32, 1500
 """An axis of more ranges is not cut, nor a nest of which all copies together would have more statements."""
 
-LONG = 8
-"""A range of at least this part of its axis is long."""
+LONG, MANY = 8, 16
+"""A range of at least this part of its axis, or of so many rows, is long."""
 
 
 def filled(b: LoopBuilder, shape: Sequence[int], write: Write) -> None:
@@ -55,13 +55,17 @@ def _ranges(shape: Sequence[int], write: Write) -> list[list[Range]] | None:
     with trial.block(body):
         write(trial, [Affine(((axis, 1),)) for axis in axes])
     found = [_cut(axis, n, trial.undecided) for axis, n in zip(axes, shape, strict=True)]
-    statements, copies = sum(1 for _ in walk(body)), 1
+    statements, decided, copies = sum(1 for _ in walk(body)), _decided(body), 1
     for k in reversed(range(len(shape))):
-        copies *= len(found[k]) if k == len(shape) - 1 or _all_long(found[k]) else 1
-        copies += len(found[k]) > 1
-        if len(found[k]) > MOST_RANGES or statements * copies > MOST_STATEMENTS:
+        copies *= len(found[k]) if k == len(shape) - 1 else max(1, len(_long(found[k])))
+        if len(found[k]) > MOST_RANGES or decided * copies + statements * (len(shape) - k) > MOST_STATEMENTS:
             found[: k + 1] = [[(0, n)] for n in shape[: k + 1]]
     return found if any(len(r) > 1 for r in found) else None
+
+
+def _decided(body: Sequence[Statement]) -> int:
+    """The most statements that are left where all conditions are decided."""
+    return sum(1 + max((_decided(block) for block in blocks_of(s)), default=0) for s in body)
 
 
 def _cut(axis: ScalarVar, size: int, conditions: Sequence[Affine]) -> list[Range]:
@@ -74,8 +78,8 @@ def _cut(axis: ScalarVar, size: int, conditions: Sequence[Affine]) -> list[Range
     return list(pairwise(sorted(c for c in cuts if 0 <= c <= size)))
 
 
-def _all_long(ranges: Sequence[Range]) -> bool:
-    return all((high - low) * LONG >= ranges[-1][1] for low, high in ranges)
+def _long(ranges: Sequence[Range]) -> list[Range]:
+    return [(low, high) for low, high in ranges if (high - low) * LONG >= ranges[-1][1] or high - low >= MANY]
 
 
 def _row(b: LoopBuilder, at: list[Affine], axis: int, ranges: Sequence[Sequence[Range]], write: Write) -> None:
@@ -86,7 +90,7 @@ def _row(b: LoopBuilder, at: list[Affine], axis: int, ranges: Sequence[Sequence[
                 write(b, (*at, i))
     elif len(ranges[axis]) == 1:
         _row(b, at, axis + 1, ranges, write)
-    elif _all_long(ranges[axis]):
+    elif len(_long(ranges[axis])) > 1:
         _choose_range(b, at, axis, ranges, write, ranges[axis])
     else:
         low, high = max(ranges[axis], key=lambda r: r[1] - r[0])
@@ -97,6 +101,9 @@ def _row(b: LoopBuilder, at: list[Affine], axis: int, ranges: Sequence[Sequence[
 def _choose_range(b: LoopBuilder, at: list[Affine], axis: int, ranges: Sequence[Sequence[Range]], write: Write,
                   among: Sequence[Range]) -> None:
     """The loops for the one of some ranges in which an axis is."""
+    if not any(r in _long(ranges[axis]) for r in among):
+        _guarded(b, at, ranges[-1][-1][1], write)
+        return
     if len(among) == 1:
         _row(b, _known(b, at, axis, among[0]), axis + 1, ranges, write)
         return

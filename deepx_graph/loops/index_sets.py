@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from deepx_graph.loops.builder import LoopBuilder
-from deepx_graph.loops.program import Statement, blocks_of, walk
+from deepx_graph.loops.program import Conditional, Statement, blocks_of, walk
 from deepx_graph.loops.scalar import Affine, Index, ScalarVar
 from deepx_graph.types import I64
 
@@ -65,7 +65,7 @@ def _ranges(shape: Sequence[int], write: Write) -> list[list[Range]] | None:
 
 def _decided(body: Sequence[Statement]) -> int:
     """The most statements that are left where all conditions are decided."""
-    return sum(1 + max((_decided(block) for block in blocks_of(s)), default=0) for s in body)
+    return sum((not isinstance(s, Conditional)) + max(map(_decided, blocks_of(s)), default=0) for s in body)
 
 
 def _cut(axis: ScalarVar, size: int, conditions: Sequence[Affine]) -> list[Range]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ from deepx_graph.loops.scalar import Index
 from deepx_graph.loops.tensor import LazyTensor, in_memory
 from deepx_graph.ops import OPS, add, broadcast_in_dim, cosine, divide, exponential, floor_mod, maximum, minimum, sine, subtract
 from deepx_graph.ops.contract.reduce import reduction
-from deepx_graph.types import BOOL, F32, F64, I64, DType, TensorType
+from deepx_graph.ops.tensor.shape import concatenate
+from deepx_graph.types import BOOL, F32, F64, I64, DType, TensorType, type_of_array
 from tests.support.laws import alone, constants, samples
 
 SIZES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13)
@@ -346,6 +348,20 @@ def test_a_window_is_guarded_at_the_ends_only(monkeypatch: pytest.MonkeyPatch) -
     free = [s for s in loops if not any(isinstance(e, Conditional) for e in walk(s.body))]
     assert [(s.low.constant, s.high.constant) for s in free] == [(1, 19)]
     assert len(loops) == 2
+
+
+@pytest.mark.parametrize("parts", [2, 3, 13, 25])
+def test_rows_of_many_arrays_put_together_have_no_guard(parts: int) -> None:
+    """A row is of one of the arrays, however long the chain of concatenations, which is asked once for the row."""
+    arrays = [np.full((16 + k, 70), k, np.float32) for k in range(parts)]
+    b = Builder()
+    given = tuple(b.param(k, type_of_array(a)) for k, a in enumerate(arrays))
+    whole = reduce(lambda x, y: b(concatenate, x, y, dimension=0), given)
+    program = lower(Function("f", given, (b(cosine, whole),)))
+    rows = [s for s in walk(program.body) if isinstance(s, For) and any(isinstance(e, Store) for e in walk(s.body))
+            and not any(isinstance(e, For) for e in walk(s.body))]
+    assert len(rows) == parts and not any(isinstance(e, Conditional) for row in rows for e in walk(row.body))
+    np.testing.assert_array_equal(interpret(program, arrays)[0], np.cos(np.concatenate(arrays)))
 
 
 def test_pieces_of_a_concatenation_have_no_guard() -> None:

@@ -85,6 +85,12 @@ CASES: list[Case] = [
     ((2, 40, 14, 14), (48, 40, 1, 1), conv_attrs(2)),
     ((2, 40, 14, 14), (48, 40, 1, 1), conv_attrs(2, window_strides=(2, 2))),
     ((6, 8, 12, 12), (24, 8, 3, 3), conv_attrs(2, batch_group_count=3)),
+    ((1, 300, 13, 13), (21, 300, 1, 1), conv_attrs(2)),
+    ((2, 70, 15, 29), (35, 70, 1, 1), conv_attrs(2, window_strides=(2, 3))),
+    ((1, 40, 7, 7), (50, 40, 1, 1), conv_attrs(2, window_strides=(3, 3))),
+    ((2, 17, 6, 9, 11), (33, 17, 1, 1, 1), conv_attrs(3, window_strides=(1, 2, 2))),
+    ((1, 24, 10, 3), (40, 24, 3, 1), conv_attrs(2, padding_low=(1, 0), padding_high=(1, 0))),
+    ((1, 40, 13, 13), (37, 40, 3, 3), conv_attrs(2, padding_low=(1, 1), padding_high=(1, 1), window_strides=(2, 2))),
 ]
 
 
@@ -106,6 +112,23 @@ def test_long_sums_are_taken_in_parts() -> None:
     windows = np.lib.stride_tricks.sliding_window_view(x.astype("f8"), (100, 100), (2, 3))
     want = np.einsum("nchwij,coij->nohw", windows, w.astype("f8"), optimize=True)
     assert np.abs(got / want - 1).max() < 2e-6
+
+
+def test_sums_have_room_in_registers_and_tiles_in_blocks() -> None:
+    """Of the plans of generated convolutions: what the code of tiles takes for granted."""
+    for seed, registers in itertools.product(range(300, 360), (16, 32)):
+        x, w, attrs = _generated(seed)
+        try:
+            node = laws.one_op(convolution, [np.zeros(x, "f4"), np.zeros(w, "f4")], attrs).results[0]
+            plans = [plan(p.problem, 32, registers) for p in problems_of(node)]
+        except Exception:  # no such convolution, or none by direct kernels
+            continue
+        for p in plans:
+            assert p.method.tile.rows * p.method.tile.vectors < registers
+            blocks = [a.count // b for a, b in zip(p.problem.axes, p.blocks, strict=True)]
+            if p.method.lanes is not Lanes.WINDOWS:
+                assert p.method.windows <= np.prod(blocks)
+            assert p.panels * p.panel >= p.features > (p.panels - 1) * p.panel
 
 
 def test_the_samples_of_the_op() -> None:
@@ -146,6 +169,10 @@ def _check_generated(seeds: range) -> int:
     direct = 0
     for seed in seeds:
         x, w, attrs = _generated(seed)
+        if seed % 4 == 0:  # windows of single elements
+            spatial = attrs["kernel_spatial_dimensions"]
+            w = tuple(1 if k in spatial else n for k, n in enumerate(w))
+            attrs |= {"padding_low": (0,) * len(spatial), "padding_high": (0,) * len(spatial)}
         dtype = "f4" if seed % 3 else "f8"
         try:
             laws.one_op(convolution, [np.zeros(x, dtype), np.zeros(w, dtype)], attrs)
@@ -156,7 +183,7 @@ def _check_generated(seeds: range) -> int:
 
 
 def test_generated_cases() -> None:
-    assert _check_generated(range(1240, 1300)) > 20
+    assert _check_generated(range(1240, 1320)) > 20
 
 
 @pytest.mark.conformance
@@ -283,6 +310,8 @@ FEATURES_FIRST: list[Case] = [
     ((1, 200, 9, 9), (200, 200, 3, 3), conv_attrs(2, padding_low=(1, 1), padding_high=(1, 1))),
     ((2, 16, 300), (32, 16, 5), conv_attrs(1)),
     ((1, 6, 12, 20, 20), (20, 6, 3, 3, 3), conv_attrs(3)),
+    ((1, 300, 37, 37), (45, 300, 1, 1), conv_attrs(2, window_strides=(2, 2))),
+    ((1, 100, 13, 13), (83, 100, 3, 3), conv_attrs(2, padding_low=(1, 1), padding_high=(1, 1))),
 ]
 FEATURES_LAST: list[Case] = [
     ((3, 40, 40, 32), (3, 3, 1, 32), {**conv_attrs(2, feature_group_count=32), **LAST}),

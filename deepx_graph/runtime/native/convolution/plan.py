@@ -331,7 +331,8 @@ def _copying(problem: Problem, method: Method, width: int, blocks: Sequence[int]
 def _shared(plan: ConvolutionPlan, steps: float) -> ConvolutionPlan:
     """The plan cut into shares: blocks small enough for a cache and enough of them, and parts of the panels.
 
-    Each block reads all weights and each part the whole block: whatever is larger is cut first.
+    Each block reads all weights and each part the whole block: whatever is larger is cut first, and the other where that does not
+    give half of the shares that are wanted.
     """
     wanted = max(1, min(SHARES, int(steps / SHARE_STEPS)))
     axes = plan.problem.axes
@@ -346,7 +347,7 @@ def _shared(plan: ConvolutionPlan, steps: float) -> ConvolutionPlan:
         if 2 * plan.shares < wanted and (k < len(axes) - 1 or (in_vectors and weights <= scratch_bytes(plan))):
             blocks = -(-wanted * blocks // plan.shares)
         plan = _cut(plan, k, _even(axis.count, blocks, most, least, _even_size(plan, k)))
-    if plan.parts == 1 and plan.shares < wanted:
+    if plan.parts == 1 and 2 * plan.shares < wanted:
         plan = replace(plan, parts=min(plan.most_parts, -(-wanted // plan.shares)))
     return plan
 

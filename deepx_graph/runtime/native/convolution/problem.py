@@ -124,21 +124,27 @@ def _problems(node: Node, dtype: DType, x: tuple[int, ...], w: tuple[int, ...], 
 
 
 def merged(axes: Sequence[SpatialAxis], features: int) -> tuple[SpatialAxis, ...]:
-    """The axes with neighbours made one where every result is of the element at its own place and both arrays run on; the output
-    alone, where steps of the input's features are larger, as elements are picked when they are copied.
+    """The axes with neighbours made one where every result is of the element at its own place and both arrays run on. Two that are
+    left are made one where the output alone runs on, and steps of the input's features are larger: it is picked when it is copied.
 
     Rows of a few elements are then no longer what tiles and vectors are cut from.
     """
     found: list[SpatialAxis] = []
     for axis in map(_picked, axes):
-        last = found[-1] if found else None
-        if last and last.is_pointwise and axis.is_pointwise and last.y == axis.size * axis.y and not last.rows and (
-                last.x == axis.size * axis.x or max(last.x, axis.x) < features):
-            rows = () if last.x == axis.size * axis.x else (axis.size, last.x)
-            found[-1] = replace(axis, size=last.size * axis.size, count=last.size * axis.size, rows=rows)
+        if found and _runs_on(found[-1], axis) and found[-1].x == axis.size * axis.x:
+            found[-1] = replace(axis, size=found[-1].size * axis.size, count=found[-1].size * axis.size)
         else:
             found.append(axis)
+    if len(found) == 2 and _runs_on(*found) and max(a.x for a in found) < features:
+        outer, inner = found
+        size = outer.size * inner.size
+        return (replace(inner, size=size, count=size, rows=(inner.size, outer.x)),)
     return tuple(found)
+
+
+def _runs_on(outer: SpatialAxis, inner: SpatialAxis) -> bool:
+    """Whether results of two axes lie one after another, each of the element at its own place."""
+    return outer.is_pointwise and inner.is_pointwise and outer.y == inner.size * inner.y
 
 
 def _picked(axis: SpatialAxis) -> SpatialAxis:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from deepx_graph.loops.builder import LoopBuilder
-from deepx_graph.loops.program import Conditional, Statement, blocks_of, walk
+from deepx_graph.loops.program import Statement, walk
 from deepx_graph.loops.scalar import Affine, Index, ScalarVar
 from deepx_graph.types import I64
 
@@ -49,13 +49,12 @@ def filled(b: LoopBuilder, shape: Sequence[int], write: Write) -> None:
 
 def _ranges(shape: Sequence[int], write: Write) -> list[list[Range]] | None:
     """The ranges of each axis in which all conditions on it alone are decided; None where there is nothing to cut."""
-    trial = LoopBuilder()
-    axes = [trial.var(I64, 0, n - 1) for n in shape]
-    body: list[Statement] = []
-    with trial.block(body):
-        write(trial, [Affine(((axis, 1),)) for axis in axes])
+    trial, axes, statements = _trial([(0, n) for n in shape], write)
     found = [_cut(axis, n, trial.undecided) for axis, n in zip(axes, shape, strict=True)]
-    statements, decided, copies = sum(1 for _ in walk(body)), _decided(body), 1
+    if all(len(ranges) == 1 for ranges in found):
+        return None
+    _, _, decided = _trial([max(ranges, key=lambda r: r[1] - r[0]) for ranges in found], write)
+    copies = 1
     for k in reversed(range(len(shape))):
         copies *= len(found[k]) if k == len(shape) - 1 else max(1, len(_long(found[k])))
         if len(found[k]) > MOST_RANGES or decided * copies + statements * (len(shape) - k) > MOST_STATEMENTS:
@@ -63,9 +62,13 @@ def _ranges(shape: Sequence[int], write: Write) -> list[list[Range]] | None:
     return found if any(len(r) > 1 for r in found) else None
 
 
-def _decided(body: Sequence[Statement]) -> int:
-    """The most statements that are left where all conditions are decided."""
-    return sum((not isinstance(s, Conditional)) + max(map(_decided, blocks_of(s)), default=0) for s in body)
+def _trial(ranges: Sequence[Range], write: Write) -> tuple[LoopBuilder, list[ScalarVar], int]:
+    """What is done for the element at variables in ranges: the builder that wrote it, the variables, how many statements it has."""
+    trial, body = LoopBuilder(), list[Statement]()
+    axes = [trial.var(I64, low, high - 1) for low, high in ranges]
+    with trial.block(body):
+        write(trial, [Affine(((axis, 1),)) for axis in axes])
+    return trial, axes, sum(1 for _ in walk(body))
 
 
 def _cut(axis: ScalarVar, size: int, conditions: Sequence[Affine]) -> list[Range]:

@@ -169,9 +169,11 @@ def _check_generated(seeds: range) -> int:
     direct = 0
     for seed in seeds:
         x, w, attrs = _generated(seed)
-        if seed % 4 == 0:  # windows of single elements
-            spatial = attrs["kernel_spatial_dimensions"]
-            w = tuple(1 if k in spatial else n for k, n in enumerate(w))
+        if seed % 4 == 0:  # windows of single elements, of more features
+            spatial, x_features, w_features = (attrs[k] for k in (
+                "kernel_spatial_dimensions", "input_feature_dimension", "kernel_input_feature_dimension"))
+            x = tuple(8 * n if k == x_features else n for k, n in enumerate(x))
+            w = tuple(8 * n if k == w_features else 1 if k in spatial else n for k, n in enumerate(w))
             attrs |= {"padding_low": (0,) * len(spatial), "padding_high": (0,) * len(spatial)}
         dtype = "f4" if seed % 3 else "f8"
         try:

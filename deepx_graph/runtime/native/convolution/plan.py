@@ -48,7 +48,7 @@ BESIDE = 4
 MOST_PLANS = 8
 """Methods that are cut into shares before one is chosen."""
 
-LEAST_USE = 0.15
+LEAST_USE = 0.11
 """Where fewer than this part of the lanes have anything to do, a product of windows laid out is faster."""
 
 

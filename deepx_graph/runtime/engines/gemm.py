@@ -234,6 +234,31 @@ def canonicalized(function: Function) -> Function:
     return rebuilt(function, step)
 
 
+def in_order(function: Function, pays: Callable[[Node], bool]) -> Function:
+    """The function with operands that are no matrices as they lie transposed before their product, where that pays: a transpose is
+    a kernel like others, which a copy within the product is not. Itself where there is none."""
+    products = {n: batched_gemm_of(n) for n in function.nodes if n.op is dot_general and pays(n)}
+    found = {n: gemm for n, gemm in products.items() if gemm is not None and any(gemm.reorders)}
+    if not found:
+        return function
+    b = Builder()
+
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+        gemm = found.get(node)
+        if gemm is None:
+            return with_inputs(node, inputs)
+        operands, batches, terms = list(inputs), list(node.attrs[:2]), list(node.attrs[2:])
+        for k, (order, _) in enumerate((gemm.left, gemm.right)):
+            if gemm.reorders[k]:
+                first, count = len(batches[k]), len(terms[k])
+                operands[k] = b(transpose, inputs[k], permutation=order)
+                start = first if k else len(order) - count
+                batches[k], terms[k] = tuple(range(first)), tuple(range(start, start + count))
+        return Node(node.op, tuple(operands), (*batches, *terms), node.type, node.origin)
+
+    return rebuilt(function, step)
+
+
 def widened(function: Function, pays: Callable[[Node], bool]) -> Function:
     """The function with products and convolutions of narrow floats as those of f32, rounded once, and with those of integers as
     those of floats which hold every sum exactly, where that pays; itself where there is none."""

@@ -21,7 +21,7 @@ from deepx_graph.ops.contract.reduce import reduce
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.runtime.engines.base import Declined, EntryFn, KernelFn
 from deepx_graph.runtime.engines.epilogue import with_fused_epilogue
-from deepx_graph.runtime.engines.gemm import BatchedGemm, Multiply, widened
+from deepx_graph.runtime.engines.gemm import BatchedGemm, Multiply, in_order, widened
 from deepx_graph.runtime.engines.numexpr_engine import CompiledKernel, KernelBuilder, KernelEngine, alone, is_tensor, key_of
 from deepx_graph.runtime.engines.outline import as_kernel, is_program, outlined
 from deepx_graph.runtime.engines.subscript_fusion import with_composed_subscripts
@@ -181,9 +181,11 @@ class NativeEngine(KernelEngine):
         kernel = self._compiled(node) or self._loop_kernels.get(key_of(node))
         return kernel.program if isinstance(kernel, LoopKernel) else None
 
+    @_in_its_width
     def with_epilogues(self, function: Function) -> Function:
         """The function with the epilogue of a convolution or a product done where that is in a cache."""
-        function = super().canonicalize(widened(function, _is_widened))
+        from deepx_graph.runtime.native.gemm import code
+        function = super().canonicalize(in_order(widened(function, _is_widened), code.is_scattered))
         for op in (convolution, dot_general):
             function = with_fused_epilogue(function, self._accepts, op)
         return function

@@ -34,6 +34,9 @@ PANEL = 64
 LEAST = 32768
 """Smaller arrays are numpy's."""
 
+SHORT_ROW = 64
+"""Bytes of a row for which numpy's loop over elements takes longer than for the elements."""
+
 SHARED = 500_000
 """From so many elements on, the slices of an array are shared out among the threads."""
 
@@ -46,11 +49,20 @@ def contiguous(array: Array, threads: int = 1) -> Array:
         return array
     copy = RESULTS.empty(array.shape, array.dtype)
     axis = _side_by_side(array)
-    if axis is None:
-        copy[...] = array
-    else:
+    if axis is not None:
         _copy_transposed(array, copy, axis, threads)
+    elif _has_short_rows(array):
+        row = f"V{array.shape[-1] * array.itemsize}"
+        copy.view(row)[...] = array.view(row)
+    else:
+        copy[...] = array
     return copy
+
+
+def _has_short_rows(array: Array) -> bool:
+    """Whether neighbours along the last axis are so few that they are better copied as one element."""
+    dense = array.ndim > 0 and array.shape[-1] > 1 and array.strides[-1] == array.itemsize and not array.dtype.hasobject
+    return dense and array.size > 0 and array.shape[-1] * array.itemsize <= SHORT_ROW
 
 
 def _side_by_side(array: Array) -> int | None:

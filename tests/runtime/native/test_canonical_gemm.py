@@ -1,4 +1,4 @@
-"""What fast engines change before they plan: transposed products, turned, and nothing else."""
+"""What fast engines change before they plan: transposed products, turned, and operands whose rows are scattered; nothing else."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
-from deepx_graph.ops import transpose
-from deepx_graph.runtime.engines.gemm import canonicalized
+from deepx_graph.ops import dot_general, transpose
+from deepx_graph.runtime.engines.gemm import batched_gemm_of, canonicalized, in_order
 
 PRODUCT = """
 HloModule m
@@ -66,3 +66,33 @@ def test_a_training_step_runs_without_a_transpose() -> None:
     f = dx.compile(dx.loads(PRODUCT % ONCE), engine="numexpr")
     assert not _has_transpose(f.schedule.function)
     assert _has_transpose(dx.compile(dx.loads(PRODUCT % ONCE), engine="numpy").schedule.function)
+
+
+SCATTERED = """func.func @main(%%x: tensor<%s>, %%y: tensor<%s>) -> tensor<%s> {
+  %%0 = stablehlo.dot_general %%x, %%y, %s : (tensor<%s>, tensor<%s>) -> tensor<%s>
+  return %%0 : tensor<%s>
+}"""
+
+
+@pytest.mark.parametrize(("x", "y", "z", "how"), [
+    ("131x77xf32", "97x131x3xf32", "77x97x3xf32", "contracting_dims = [0] x [1]"),
+    ("97x131x3xf32", "131x77xf32", "97x3x77xf32", "contracting_dims = [1] x [0]"),
+    ("5x7x40x3xf32", "40x5x60x3xf32", "5x7x3x60x3xf32", "batching_dims = [0] x [1], contracting_dims = [2] x [0]"),
+    ("6x9x2x70xf32", "9x50x6x3xf32", "2x70x50x3xf32", "contracting_dims = [1, 0] x [0, 2]"),
+], ids=["right", "left", "batches", "two axes of terms"])  # fmt: skip
+def test_operands_that_are_no_matrices_are_transposed(x: str, y: str, z: str, how: str) -> None:
+    module = dx.loads(SCATTERED % (x, y, z, how, x, y, z, z))
+    function = in_order(module.entry, lambda node: True)
+    (product,) = (n for n in function.nodes if n.op is dot_general)
+    gemm = batched_gemm_of(product)
+    assert gemm is not None and not any(gemm.reorders) and _has_transpose(function)
+    args = _arrays(module)
+    wanted, got, by_native = (dx.compile(m, engine=e, optimize=False)(*args)[0] for m, e in (
+        (module, "numpy"), (dx.Module((function,)), "numpy"), (module, "auto")))
+    np.testing.assert_array_equal(got, wanted)
+    np.testing.assert_allclose(by_native, wanted, rtol=1e-5)
+
+
+def test_operands_that_are_matrices_stay_as_they_are() -> None:
+    function = dx.loads(BATCHES % ("2,3,5", "0,2,1")).entry
+    assert in_order(function, lambda node: True) is function

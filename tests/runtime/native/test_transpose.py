@@ -75,8 +75,9 @@ def test_elements_outside_the_array_are_not_touched() -> None:
 
 @pytest.mark.parametrize("array", [
     _M[:, ::2], _M[::-1, ::-1], _M.T[:, ::-1],
-    np.ones((40, 100), np.float16).T,
-], ids=["every other", "backwards", "backwards and turned", "half"])  # fmt: skip
+    np.ones((40, 100), np.float16).T, np.arange(24.0).reshape(2, 4, 3).transpose(1, 0, 2),
+    np.arange(24).reshape(2, 4, 3)[:, ::-1, :2], np.ones((0, 4, 3)).transpose(1, 0, 2),
+], ids=["every other", "backwards", "backwards and turned", "half", "short rows", "parts of short rows", "no rows"])  # fmt: skip
 def test_what_has_no_such_tiles_is_copied_all_the_same(array: np.ndarray) -> None:
     assert transpose._side_by_side(array) is None
     np.testing.assert_array_equal(contiguous(array), array)

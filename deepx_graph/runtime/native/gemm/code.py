@@ -53,9 +53,17 @@ def in_place(node: Node, threads: int) -> MachineCode | None:
 
 
 def small_product(node: Node, threads: int) -> MachineCode | None:
-    """The kernel of a product of small matrices that all together are worth a call; None for others."""
+    """The kernel of a product of small matrices that all together are worth a call, and that fill registers; None for others."""
     plan = small.plan_of(node)
-    return small.build(node, threads) if plan is not None and plan.is_small and plan.work >= LEAST_WORK else None
+    if plan is None or plan.work < LEAST_WORK or not plan.is_small or plan.is_narrow:
+        return None
+    return small.build(node, threads)
+
+
+def is_scattered(node: Node) -> bool:
+    """Whether the operands of a product that is worth packing lie so that most lanes would be idle."""
+    plan, gemm = small.plan_of(node), batched_gemm_of(node)
+    return plan is not None and plan.is_narrow and gemm is not None and fits(gemm)
 
 
 @dataclass

@@ -40,6 +40,9 @@ LATENCY = 5
 KEPT_BYTES, STREAMED_BYTES = 1 << 17, 1 << 21
 """Of small matrices: the face of the two shortest sides, and the operand of which panels are copied, are not larger."""
 
+ENOUGH_ROWS = 64
+"""Of axes with so many elements or more that may be the rows, it is the one whose elements are nearest to one another."""
+
 CACHED_BYTES = 1 << 16
 """About so much of the operand along the lanes is read by all rows before the next terms of it are."""
 
@@ -86,6 +89,11 @@ class SmallGemmPlan:
         least, middle, _ = sorted((self.rows.size, 1 if self.along else self.lane.size, depth))
         streamed = self.lane.size * depth * self.dtype.itemsize if self.by_panels else 0
         return least * middle * self.dtype.itemsize <= KEPT_BYTES and streamed <= STREAMED_BYTES
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether most lanes of a register are idle, as where few elements of a row lie side by side."""
+        return not self.along and 2 * self.lane.size < this_machine().register_bytes // self.dtype.itemsize
 
     @property
     def is_far(self) -> bool:
@@ -171,7 +179,7 @@ def _arranged(dtype: DType, batch: Sequence[GemmAxis], free: Sequence[Sequence[G
         assert dense is not None
         lane, terms = dense, [t for t in terms if t is not dense]
     other = [a for side in (LEFT, RIGHT) for a in free[side] if a is not lane and (along or side != vector)]
-    rows = max(other, key=lambda a: a.size, default=_ONE)
+    rows = max(other, key=lambda a: (min(a.size, ENOUGH_ROWS), -max(a.steps[:RESULT])), default=_ONE)
     outer = [a for a in (*batch, *free[LEFT], *free[RIGHT]) if a is not lane and a is not rows]
     return SmallGemmPlan(dtype, tuple(outer), rows, lane, tuple(terms), along, vector, by_panels and not along)
 

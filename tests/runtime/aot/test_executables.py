@@ -20,7 +20,6 @@ import deepx_graph as dx
 from deepx_graph.runtime.aot.entry import PART
 from deepx_graph.runtime.aot.executable import DIGEST, HEAD, LENGTH
 from deepx_graph.runtime.native.llvm.target import Target
-from deepx_graph.runtime.native.whole_program import emit
 from tests.support.generate import random_inputs, random_kernel, random_loop, random_module
 
 TEXT = """
@@ -131,7 +130,6 @@ def _layers(count: int) -> dx.Module:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_long_program_is_many_short_functions_and_computes_the_same(threads: int, tmp_path: Path,
                                                                       monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emit, "LONG", 500)
     texts: list[str] = []
     parsed = Target.parsed
     monkeypatch.setattr(Target, "parsed", lambda self, ir, **options: texts.append(ir) or parsed(self, ir, **options))

@@ -148,3 +148,18 @@ def resize_down(x):
 def rotate_and_grey(x):
     grey = x @ jnp.array([0.299, 0.587, 0.114])
     return jnp.rot90(grey), jnp.clip(x[:, ::-1] * 1.2 - 0.1, 0, 1).transpose(2, 0, 1)
+
+
+@program(small=case(uniform(0, 1, 10, 14, 3), normal(20, 21, 3)), medium=case(uniform(0, 1, 80, 112, 3), normal(160, 170, 3)))
+def resize_gradient(x, target):
+    return jax.value_and_grad(lambda x: jnp.mean((jax.image.resize(x, target.shape, "bicubic") - target) ** 2))(x)
+
+
+@program(small=case(normal(2, 16, 24)), medium=case(normal(64, 96, 96)))
+def cosine_transform_of_blocks(x):
+    n, h, w = x.shape
+    k = jnp.arange(8)
+    basis = jnp.cos(jnp.pi * (2 * k + 1) * k[:, None] / 16) * jnp.where(k == 0, 8**-0.5, 0.5)[:, None]
+    blocks = x.reshape(n, h // 8, 8, w // 8, 8).transpose(0, 1, 3, 2, 4)
+    kept = jnp.einsum("ui,bxyij,vj->bxyuv", basis, blocks, basis) * (k[:, None] + k < 6)
+    return jnp.einsum("ui,bxyuv,vj->bxyij", basis, kept, basis).transpose(0, 1, 3, 2, 4).reshape(x.shape)

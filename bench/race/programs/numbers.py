@@ -134,6 +134,18 @@ def quantised_linear(x, w, scale):
     return jnp.clip(jnp.round(y * (scale * 0.001)), -128, 127).astype(jnp.int8)
 
 
+@program(small=case(integers(-128, 128, 8, 16, dtype=np.int8), integers(-128, 128, 16, 24, dtype=np.int8),
+                    integers(-128, 128, 24, 8, dtype=np.int8), integers(0, 1000, 24)),
+         medium=case(integers(-128, 128, 256, 256, dtype=np.int8), integers(-128, 128, 256, 512, dtype=np.int8),
+                     integers(-128, 128, 512, 64, dtype=np.int8), integers(0, 1000, 512)))
+def quantised_layers(x, w, v, bias):
+    def product(a, b):
+        return lax.dot_general(a, b, (((1,), (0,)), ((), ())), preferred_element_type=jnp.int32)
+
+    hidden = jnp.clip((product(x, w) + bias) * 37 >> 15, 0, 127).astype(jnp.int8)
+    return jnp.clip(product(hidden, v) * 11 >> 12, -128, 127).astype(jnp.int8)
+
+
 @program(small=case(integers(0, 50, 20, 30), integers(0, 50, 30, 20)),
          medium=case(integers(0, 50, 300, 200), integers(0, 50, 200, 300)))
 def integer_matmul(a, b):

@@ -85,3 +85,20 @@ def gradient_through_steps(s, steps):
         return jnp.sum(lax.scan(lambda s, _: (s + 0.001 * lorenz_slope(s), None), s, length=steps)[0] ** 2)
 
     return jax.grad(loss)(s)
+
+
+@program(small=case(normal(16, 16), steps=3), medium=case(normal(128, 128), steps=5), bound=1e-3)
+def vorticity_by_fft(w, steps):
+    k = jnp.fft.fftfreq(w.shape[0], 1 / w.shape[0])
+    x, y = k[:, None], k[None]
+    square = x * x + y * y
+
+    def real(spectrum):
+        return jnp.fft.ifft2(spectrum).real
+
+    def step(w, _):
+        stream = w / jnp.where(square == 0, 1, square)
+        moved = real(1j * y * stream) * real(1j * x * w) - real(1j * x * stream) * real(1j * y * w)
+        return (w - 1e-3 * jnp.fft.fft2(moved)) / (1 + 1e-4 * square), None
+
+    return real(lax.scan(step, jnp.fft.fft2(w).astype(jnp.complex64), length=steps)[0])

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 import deepx_graph as dx
+from deepx_graph.errors import UsageError
 from deepx_graph.ir import Module
+from deepx_graph.session.equivalence import equivalent
 from deepx_graph.session.report.diff import diff, pairs
 from deepx_graph.session.report.landmarks import landmarks
 from deepx_graph.session.report.meaning import Meaning, Sameness, compare_meaning
@@ -135,3 +137,9 @@ def test_images_and_results_in_another_layout_are_turned() -> None:
     assert compare_meaning(first, second).verdict in SAME
     other = dx.loads(IMAGE.format(x="2x5x7x3", y="2x5x7x2", layout="b, 0, 1, f").replace("0.25", "0.26"))
     assert compare_meaning(first, other).verdict is Sameness.UNKNOWN
+
+
+def test_programs_of_other_inputs_are_not_equivalent_whatever_their_weights() -> None:
+    for a, b in (("mlp_const.mlir", "mlp_args.mlir"), ("mlp_args.mlir", "mlp_const.mlir")):
+        with pytest.raises(UsageError, match="not comparable"):
+            equivalent(twin(a), twin(b))

@@ -18,11 +18,13 @@ from deepx_graph.ops import transpose
 from deepx_graph.types import TensorType, Type, as_tensor
 
 
-def alike(a: Module, b: Module) -> Iterator[tuple[Module, Module, int]]:
+def alike(a: Module, b: Module, *, any_weights: bool) -> Iterator[tuple[Module, Module, int]]:
     """The two programs, the second with its inputs in the order and the layout of the first one's, and results in that layout; and
-    how many constants of either have become inputs. Where types and sizes say different things of what is which, once for each."""
+    how many constants of either have become inputs (with `any_weights`). Once for each guess of which inputs are which, where types
+    and sizes say different things."""
     inputs = len(a.entry.params) + len(b.entry.params)
-    a, b = _with_weights_given(a, b), _with_weights_given(b, a)
+    if any_weights:
+        a, b = _with_weights_given(a, b), _with_weights_given(b, a)
     given = len(a.entry.params) + len(b.entry.params) - inputs
     guesses = [_partners(a.entry, b.entry, kinds) for kinds in ((_same_type, _same_role, _same_size), (_same_role, _same_size))]
     for partner in guesses[:1] if guesses[0] == guesses[1] else guesses:

@@ -124,10 +124,11 @@ def _rows(scopes: Sequence[ScopeDifference]) -> Iterator[str]:
         yield printable(f"{name}: {s.same}, {s.removed}, {s.added}, {s.changed}{many}")
 
 
-def compare_meaning(a: Module, b: Module) -> Meaning:
+def compare_meaning(a: Module, b: Module, *, any_weights: bool = True) -> Meaning:
     """Compares what two programs compute, by the first guess of which inputs are which that shows them to be the same, else by the
-    first one. Raises what passes raise."""
-    found = [_compared(*next(guesses := alike(a, b)))]
+    first one. With `any_weights`, constants of the one count as the inputs that the other has for them. Raises what passes raise.
+    """
+    found = [_compared(*next(guesses := alike(a, b, any_weights=any_weights)))]
     for guess in guesses:
         if found[-1].verdict is not Sameness.UNKNOWN:
             break

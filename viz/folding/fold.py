@@ -8,18 +8,18 @@ always holds, no path leaves a box and comes back, and what was done is said in 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from itertools import groupby, pairwise
 
 from deepx_graph.viz.folding.blocks import best_period, contents
-from deepx_graph.viz.folding.operators import by_operator, with_loops
+from deepx_graph.viz.folding.operators import by_chain, by_kernel, by_operator, with_loops
 from deepx_graph.viz.folding.parallel import by_part, open_first
 from deepx_graph.viz.folding.quotient import AFTER, FoldGroup, Quotient
 from deepx_graph.viz.folding.runs import between_joins, cut_in_runs
 from deepx_graph.viz.folding.scopes import INPUTS, by_scope, next_level
 from deepx_graph.viz.view.labels import short
-from deepx_graph.viz.view.model import Cluster, View, ViewNode
+from deepx_graph.viz.view.model import Cluster, View
 
 MAX_NODES = 500
 """Up to here a layout engine is quick and a picture still readable, to one who looks for something in it."""
@@ -79,25 +79,6 @@ def open_scope(view: View, max_nodes: int) -> View | None:
 
 def _condense(q: Quotient) -> None:
     q.condense(lambda members: contents([q.view.nodes[m] for m in members]))
-
-
-def _fusions(q: Quotient, limit: int) -> bool:
-    """One box for every fusion."""
-    frames = {c.id: c for c in q.clusters if c.kind == "fusion"}
-    parts = []
-    for sequence in q.sequences():
-        at = q.items[sequence[0]].cluster
-        if at is not None and at in frames:
-            inside = [q.view.nodes[m] for k in sequence for m in q.items[k].members]
-            parts.append(FoldGroup(sequence, _kernel_title(frames[at].title, inside), frames[at].parent))
-    q.merge(parts)
-    return bool(parts)
-
-
-def _kernel_title(frame: str, inside: Sequence[ViewNode]) -> str:
-    """What a fused kernel is called: its name in the text, or what it computes where that is none or a number."""
-    name = frame.removeprefix("fusion").strip()
-    return frame if name and not name.isdigit() else f"fusion: {contents(inside)}"
 
 
 def _repeats(q: Quotient, limit: int) -> bool:
@@ -209,32 +190,6 @@ def _runs_of(row: list[int], name: str, cluster: int | None, most: int) -> Itera
         yield FoldGroup(row[a:b], name, cluster, place=f"{a + 1:,} to {b:,} of {len(row):,}")
 
 
-def _chains(q: Quotient, limit: int) -> bool:
-    """One box for elementwise ops of which each feeds only the next."""
-    links = q.links()
-    feeds: dict[int, list[int]] = {}
-    takes: dict[int, int] = {}
-    for s, t in links:
-        feeds.setdefault(s, []).append(t)
-        takes[t] = takes.get(t, 0) + 1
-    after = {
-        s: t[0] for s, t in feeds.items()
-        if len(t) == 1 and takes[t[0]] == 1 and q.items[s].cluster == q.items[t[0]].cluster
-        and q.items[s].elementwise and q.items[t[0]].elementwise
-    }  # fmt: skip
-    inside = set(after.values())
-    parts: list[FoldGroup] = []
-    for head in after:
-        if head not in inside:
-            chain = [head]
-            while chain[-1] in after:
-                chain.append(after[chain[-1]])
-            name = contents([q.view.nodes[m] for k in chain for m in q.items[k].members])
-            parts.append(FoldGroup(sorted(chain), name, q.items[head].cluster))
-    q.merge(parts)
-    return bool(parts)
-
-
 def _weights(q: Quotient, limit: int) -> bool:
     """Many parameters, and the constants beside them, each with the first that takes it; many results as one box."""
     outer = [q.outer(k) for k in range(len(q))]
@@ -308,8 +263,8 @@ def _show_one(q: Quotient, limit: int) -> None:
 
 
 STEPS: tuple[tuple[str, Callable[[Quotient, int], bool]], ...] = (
-    ("fusions", _fusions), ("parts alike", by_part), ("scopes", by_scope), ("operators", by_operator),
-    ("repeated blocks", _repeats), ("chains", _chains), ("weights with their users", _weights), ("frames", _frames),
+    ("fusions", by_kernel), ("parts alike", by_part), ("scopes", by_scope), ("operators", by_operator),
+    ("repeated blocks", _repeats), ("chains", by_chain), ("weights with their users", _weights), ("frames", _frames),
     ("runs in source order", cut_in_runs),
 )  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""Folding by operators of the source: one box for what one was read as, the `Conv` of an ONNX model or an `LSTM` with its loop."""
+"""Folding of operations that are one thing: an operator of the source, such as the `Conv` of an ONNX model or an `LSTM` with its
+loops; a fused kernel; a chain of elementwise operations."""
 
 from __future__ import annotations
 
@@ -80,3 +81,48 @@ def _frame(q: Quotient, numbers: Sequence[int]) -> int | None:
     while at in loops:
         at = parent[at] if at is not None else None
     return at
+
+
+def by_kernel(q: Quotient, limit: int) -> bool:
+    """One box for every fusion."""
+    frames = {c.id: c for c in q.clusters if c.kind == "fusion"}
+    parts = []
+    for sequence in q.sequences():
+        at = q.items[sequence[0]].cluster
+        if at is not None and at in frames:
+            inside = [q.view.nodes[m] for k in sequence for m in q.items[k].members]
+            parts.append(FoldGroup(sequence, _kernel_title(frames[at].title, inside), frames[at].parent))
+    q.merge(parts)
+    return bool(parts)
+
+
+def _kernel_title(frame: str, inside: Sequence[ViewNode]) -> str:
+    """What a fused kernel is called: its name in the text, or what it computes where that is none or a number."""
+    name = frame.removeprefix("fusion").strip()
+    return frame if name and not name.isdigit() else f"fusion: {contents(inside)}"
+
+
+def by_chain(q: Quotient, limit: int) -> bool:
+    """One box for elementwise ops of which each feeds only the next."""
+    links = q.links()
+    feeds: dict[int, list[int]] = {}
+    takes: dict[int, int] = {}
+    for s, t in links:
+        feeds.setdefault(s, []).append(t)
+        takes[t] = takes.get(t, 0) + 1
+    after = {
+        s: t[0] for s, t in feeds.items()
+        if len(t) == 1 and takes[t[0]] == 1 and q.items[s].cluster == q.items[t[0]].cluster
+        and q.items[s].elementwise and q.items[t[0]].elementwise
+    }  # fmt: skip
+    inside = set(after.values())
+    parts: list[FoldGroup] = []
+    for head in after:
+        if head not in inside:
+            chain = [head]
+            while chain[-1] in after:
+                chain.append(after[chain[-1]])
+            name = contents([q.view.nodes[m] for k in chain for m in q.items[k].members])
+            parts.append(FoldGroup(sorted(chain), name, q.items[head].cluster))
+    q.merge(parts)
+    return bool(parts)

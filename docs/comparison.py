@@ -107,7 +107,9 @@ def kept(folder: Path, model: str, *, side_by_side: bool) -> None:
     tools = [folder / f"{tool}.png" for tool in TOOLS if (folder / f"{tool}.png").exists()]
     if side_by_side:
         goal = IMAGES / f"comparison-all-{model}.png"
-        subprocess.run(["montage", *tools, "-tile", "x1", "-geometry", "640x486+4+4", "+dither", "-colors", "255", f"png8:{goal}"], check=True)
+        subprocess.run(["montage", *tools, "-tile", "x1", "-geometry", "640x486+4+4", goal], check=True)
+        # montage by itself would take the palette of old browsers
+        subprocess.run(["convert", goal, "-colors", "128", f"png8:{goal}"], check=True)
     for file in tools:
         if side_by_side:
             file.unlink()

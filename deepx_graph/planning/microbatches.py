@@ -76,7 +76,7 @@ def _sums(local: Function, batch: frozenset[Node]) -> frozenset[Node]:
 
 
 def _alone(node: Node, inputs: tuple[Node, ...], sums: frozenset[Node]) -> Node:
-    """The node without the sum over microbatches, which is added later: where what follows is linear in it."""
+    """The node without the sum over microbatches, which is added later where all else is linear in it."""
     if node.op is ops.spmd_all_reduce and node in sums:
         return inputs[0]
     needs = node not in sums and sums.intersection(node.inputs)

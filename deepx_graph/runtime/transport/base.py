@@ -51,7 +51,7 @@ class Meeting:
         return f"{self.node.op.name}{here} (run {self.key.run}, step {self.key.step}, meeting {self.key.ordinal})"
 
 
-class _Place:
+class _KnownCollective:
     """A collective of the program as this device sees it: what it is, and who meets there."""
 
     def __init__(self, said: tuple[Any, ...], group: Devices) -> None:
@@ -89,7 +89,7 @@ class ProcessTransport(Transport):
         self.grid, self.device, self.deterministic, self.patience = grid, device, deterministic, patience
         self.attempt, self.step = attempt, 0
         self._met: Counter[Devices] = Counter()
-        self._places: WeakKeyDictionary[Node, _Place] = WeakKeyDictionary()
+        self._collectives: WeakKeyDictionary[Node, _KnownCollective] = WeakKeyDictionary()
 
     def run(self, running: Running) -> list[Any]:
         """The results of this device. Raises RunError where devices do not meet."""
@@ -118,13 +118,13 @@ class ProcessTransport(Transport):
         """
         return None
 
-    def _place(self, node: Node) -> _Place:
+    def _collective(self, node: Node) -> _KnownCollective:
         """Who meets at a node, found once. Raises ValueError or LookupError as `Exchange.group` does."""
-        found = self._places.get(node)
+        found = self._collectives.get(node)
         if found is None:
             assert node.op.exchange is not None
             group = node.op.exchange.group(self.grid, self.device, *node.attrs)
-            found = self._places[node] = _Place((node.op.name, node.attrs[:1]), group)
+            found = self._collectives[node] = _KnownCollective((node.op.name, node.attrs[:1]), group)
         return found
 
     def _meet(self, stop: Stop) -> Any:
@@ -132,15 +132,15 @@ class ProcessTransport(Transport):
         exchange, attrs, values = stop.node.op.exchange, stop.node.attrs, operands_of(stop)
         assert exchange is not None
         try:
-            place = self._place(stop.node)
-            group = place.group
+            known = self._collective(stop.node)
+            group = known.group
             if not group:
                 return value_at(stop, nothing(values))
             if len(group) == 1:
                 return value_at(stop, exchange.combine(self.grid, group, [values], *attrs)[0])
             self._met[group] += 1
             arrays = [np.asarray(v, order="C") for v in values]  # of rank 0 as they are
-            meeting = Meeting(MeetingKey(self.attempt, self.step, self._met[group]), group, stop.node, place.digest(arrays))
+            meeting = Meeting(MeetingKey(self.attempt, self.step, self._met[group]), group, stop.node, known.digest(arrays))
             if exchange.network is not None and (network := self.network(meeting)) is not None:
                 results = exchange.network(network, arrays, *attrs)
                 if results is not None:

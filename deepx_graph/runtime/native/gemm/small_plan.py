@@ -25,8 +25,8 @@ pages are then read from end to end."""
 SUMMED_TERMS, MOST_ALONG = 1024, 1 << 18
 """Of others so many, which keeps rounding small; sums along the lanes have at most so many terms."""
 
-WAYS, WAY_BYTES = 8, 1 << 12
-"""Lines of the first cache that lie a multiple of `WAY_BYTES` apart share a set, which holds `WAYS` of them."""
+SET_LINES, SET_STRIDE = 8, 1 << 12
+"""Lines of the first cache that lie a multiple of `SET_STRIDE` apart share a set, which holds `SET_LINES` of them."""
 
 SHARES_OF_CHUNK = 6
 """Shares of a product for the work that pays for handing it to a sleeping worker: one that is awake takes the next at once."""
@@ -186,7 +186,7 @@ def _arranged(dtype: DType, batch: Sequence[GemmAxis], free: Sequence[Sequence[G
 
 def _is_crowded(terms: Sequence[GemmAxis], side: int, itemsize: int) -> bool:
     """Whether terms lie so far apart that they share few sets of the first cache, which does not hold as many of them."""
-    return any(a.size * math.gcd(a.steps[side] * itemsize, WAY_BYTES) > WAYS * WAY_BYTES for a in terms)
+    return any(a.size * math.gcd(a.steps[side] * itemsize, SET_STRIDE) > SET_LINES * SET_STRIDE for a in terms)
 
 
 def _has_panels(terms: Sequence[GemmAxis]) -> bool:

@@ -236,6 +236,11 @@ def test_passes_keep_what_generated_programs_give(first: int) -> None:
         check_same(seed)
 
 
+def test_a_loop_is_cut_like_a_fold_of_as_many_rows_alone() -> None:
+    """This program has a loop of 14 rows beside a fold of 16, in as many strips."""
+    check_same(2003500)
+
+
 @pytest.mark.conformance
 @pytest.mark.parametrize("first", range(1000, 11000, 500))
 def test_passes_keep_what_many_generated_programs_give(first: int) -> None:

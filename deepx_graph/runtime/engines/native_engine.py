@@ -271,10 +271,11 @@ class NativeEngine(KernelEngine):
             return None
         return entry(self._memory(code), [form_of(p.type) for p in params], operands, over or (None,) * len(code.results))
 
+    @_in_its_width
     def _entered(self, node: Node) -> MachineCode | None:
         """The machine code of a node that may be entered. A single operation that has not been compiled, as numpy does it as well,
         may be so now: it gives the same bits."""
-        code = self._code(node)
+        code = self._code(node) and self._code_of(self._compiled(node))
         if code is None and self._compiled(node) is None and _is_single(node) and (code := self._alone(node)) not in self._asked:
             self._asked.add(code)
             if code is not None:
@@ -283,7 +284,8 @@ class NativeEngine(KernelEngine):
 
     def _code(self, node: Node) -> MachineCode | None:
         """The machine code of the node's kernel, which is made now."""
-        return None if node.op.view or self._own(node) is None else self._code_of(self._compiled(node))
+        kernel = None if node.op.view or self._own(node) is None else self._compiled(node)
+        return kernel.code if isinstance(kernel, MachineKernel) else None
 
     def _memory(self, code: MachineCode) -> EntryMemory:
         if code not in self._memories:

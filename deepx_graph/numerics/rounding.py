@@ -125,9 +125,10 @@ class RoundingReport(TextReport):
             yield f"  {_place(n.node)}: {n.decided} elements"
         yield from self._contributions(most)
         if self.format is not None and self.outputs:
-            yield f"relative error of the outputs if one value were stored as {self.format}"
-            for n in sorted((n for n in self.nodes if n.stored > 0), key=lambda n: -n.stored)[:most]:
-                yield f"  {n.stored:8.2g}  {_place(n.node)}"
+            stored = sorted((n for n in self.nodes if n.stored > 0), key=lambda n: -n.stored)[:most]
+            none = "" if stored else ": none, as it holds all of them"
+            yield f"relative error of the outputs if one value were stored as {self.format}{none}"
+            yield from (f"  {n.stored:8.2g}  {_place(n.node)}" for n in stored)
 
     def _contributions(self, most: int) -> Iterator[str]:
         whole = sum(abs(n.contribution) for n in self.nodes if not math.isnan(n.contribution))

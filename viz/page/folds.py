@@ -75,10 +75,11 @@ class _Subviews:
         """What a box holds, in more than one box: the scopes in it, else what folding makes of it; None for few nodes."""
         if len(members) <= OVERVIEW and len({self.view.nodes[m].scope for m in members}) < 2:
             return None
-        part = _untold(self.part(members))
+        part = self.part(members)
         scopes = open_scope(part, OVERVIEW)
         if scopes is not None or len(members) <= (OVERVIEW if len(self.view.nodes) <= LARGE else WHOLE):
             return scopes
+        part = _untold(part)
         folded = fold(part, OVERVIEW)
         if max(len(n.members) for n in folded.nodes) > len(members) // 2:  # one row of equal blocks, and little else
             folded = fold(part, OVERVIEW, apart=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from deepx_graph.runtime.native.convolution.pack import Packing, WeightPacking, digit, pack_shares, part_of_range
 from deepx_graph.runtime.native.convolution.plan import FEATURES, IMAGES, ConvolutionPlan, Lanes, offsets_of, offsets_start
-from deepx_graph.runtime.native.convolution.tile import Pointers, TileCode, W, Walk, X, Y, moved
+from deepx_graph.runtime.native.convolution.tile import TileCode, TilePointers, W, Walk, X, Y, moved
 from deepx_graph.runtime.native.gemm.microkernel import iteration_text
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, greatest, least
 
@@ -174,7 +174,7 @@ class _Emitter:
         at = t.let(f"getelementptr ptr, ptr %table, i64 {slot}")
         return t.let(f"load ptr, ptr {at}")
 
-    def _panels(self, t: IRBuilder, part: tuple[str, str], counts: Sequence[str], pointers: Pointers,
+    def _panels(self, t: IRBuilder, part: tuple[str, str], counts: Sequence[str], pointers: TilePointers,
                 finish: Callable[[str, str], None]) -> None:
         """The tiles of each panel, from one on so many."""
         plan, p = self.plan, self.problem
@@ -194,13 +194,13 @@ class _Emitter:
         low, count = part
         t.rows(low, t.let(f"add i64 {low}, {count}"), panel)
 
-    def _moved(self, t: IRBuilder, pointers: Pointers, index: str, steps: tuple[int, int, int, int]) -> Pointers:
-        """Pointers moved on by an index times elements, or words of the table."""
+    def _moved(self, t: IRBuilder, pointers: TilePointers, index: str, steps: tuple[int, int, int, int]) -> TilePointers:
+        """TilePointers moved on by an index times elements, or words of the table."""
         size = self.dtype.itemsize
         x, w, y, at = (moved(t, p, s, ((index, step),)) for p, s, step in zip(pointers, (size, size, size, 8), steps, strict=True))
         return x, w, y, at
 
-    def _interpret(self, t: IRBuilder, walks: Sequence[Walk], pointers: Pointers, function: str) -> None:
+    def _interpret(self, t: IRBuilder, walks: Sequence[Walk], pointers: TilePointers, function: str) -> None:
         """Calls the function for every tile of the walks."""
         if not walks:
             t.line(f"call void {function}({', '.join(f'ptr {p}' for p in pointers)})")

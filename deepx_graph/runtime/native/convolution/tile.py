@@ -18,7 +18,7 @@ from deepx_graph.runtime.native.llvm.builder import IRBuilder, scalar_type
 X, W, Y, AT = range(4)
 """Scratch memory, weights, output and the table of windows, in steps and offsets."""
 
-Pointers = tuple[str, str, str, str]
+TilePointers = tuple[str, str, str, str]
 
 LONG_SUM, PART = 8192, 1024
 """Sums of more terms in single precision are taken in parts of so many, which keeps their rounding as small as BLAS does."""
@@ -39,7 +39,7 @@ class Walk:
 
 
 @dataclass(frozen=True)
-class Row:
+class TileRow:
     """The offsets of a row of a tile in scratch memory, weights and output: numbers, or values of the code."""
 
     x: int | str
@@ -81,12 +81,12 @@ class TileCode:
         head = f"define internal void @{name}({params}) nounwind \"stackrealign\" {{"
         return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
 
-    def _features_and_windows(self, features: int) -> list[Row]:
+    def _features_and_windows(self, features: int) -> list[TileRow]:
         """The rows of a tile with windows in the lanes: those of each feature, one below another."""
         x, y = next(((a.stride * self.scratch[k], a.y) for k, a in list(enumerate(self.problem.axes))[-2:-1]), (0, 0))
-        return [Row(r * x, f, f * self.problem.y[2] + r * y) for f in range(features) for r in range(self.method.windows)]
+        return [TileRow(r * x, f, f * self.problem.y[2] + r * y) for f in range(features) for r in range(self.method.windows)]
 
-    def _listed_windows(self, t: IRBuilder) -> list[Row]:
+    def _listed_windows(self, t: IRBuilder) -> list[TileRow]:
         """The rows of a tile of neighbouring windows, of which a table tells where they are."""
         windows = range(self.method.windows)
 
@@ -95,7 +95,7 @@ class TileCode:
 
         x = list(windows) if self.plan.has_packed_tiles else listed(0, len(windows))
         y = listed(math.prod(self.plan.longest), 1 if self.plan.stores_transposed else len(windows))
-        return [Row(x[k], 0, y[k] if k < len(y) else y[0]) for k in windows]
+        return [TileRow(x[k], 0, y[k] if k < len(y) else y[0]) for k in windows]
 
     def walks(self, counts: Sequence[str]) -> list[Walk]:
         """The axes along which the tiles of one panel follow each other, outermost first; `counts` are the windows of the block
@@ -182,7 +182,7 @@ class TileCode:
         width = self.plan.width
         return None if lanes >= width else f"<{', '.join('i1 ' + ('true' if k < lanes else 'false') for k in range(width))}>"
 
-    def _store(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[Row], lanes: int) -> None:
+    def _store(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[TileRow], lanes: int) -> None:
         for row, vectors in zip(rows, sums, strict=True):
             into = t.address("%y", str(row.y), self.dtype)
             for v, value in enumerate(vectors):
@@ -199,7 +199,7 @@ class TileCode:
                 t.store(value, t.address(kept, str(r * self.plan.span + v * t.lanes), self.dtype), None)
         return kept
 
-    def _store_transposed(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[Row], lanes: int) -> None:
+    def _store_transposed(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[TileRow], lanes: int) -> None:
         """Rows are neighbours in memory: squares of rows and lanes are transposed."""
         kept, span, step = self._kept(t, sums), self.plan.span, lane_step(self.problem, self.method.lanes)
         first = t.address("%y", str(rows[0].y), self.dtype)
@@ -210,7 +210,7 @@ class TileCode:
                 t.line(f"call void @transpose(ptr {source}, i64 {span}, i64 {t.lanes - 1}, ptr {target}, i64 {step},"
                        f" i64 {min(t.lanes, len(rows) - start)}, i64 {min(t.lanes, lanes - lane)})")
 
-    def _store_scattered(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[Row], lanes: int) -> None:
+    def _store_scattered(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[TileRow], lanes: int) -> None:
         """Element by element."""
         kept, kind, size = self._kept(t, sums), scalar_type(self.dtype), self.dtype.itemsize
         step = lane_step(self.problem, self.method.lanes)

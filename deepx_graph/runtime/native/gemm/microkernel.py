@@ -127,17 +127,17 @@ def _products(t: IRBuilder, dtype: DType, operands: tuple[TileOperand, TileOpera
 
     def read(side: int, row: int, vector: int) -> VectorValue:
         operand = operands[side]
-        base, offset = element = operand.at(row, vector)
-        if element not in loaded[side]:
+        base, offset = address = operand.at(row, vector)
+        if address not in loaded[side]:
             begin = pointers[side] if base == "0" else t.address(pointers[side], base, dtype)
             at = t.address(begin, str(offset + step[side]), dtype)
-            loaded[side][element] = t.load_one(at, dtype) if operand.spread else t.load(at, dtype, None)
-        return loaded[side][element]
+            loaded[side][address] = t.load_one(at, dtype) if operand.spread else t.load(at, dtype, None)
+        return loaded[side][address]
 
     made = [list(row) for row in sums]
     positions = list(itertools.product(range(len(sums)), range(len(sums[0]))))
     outer = max(operands, key=lambda operand: len({operand.at(r, v) for r, v in positions}))
-    order = {element: k for k, element in enumerate(dict.fromkeys(outer.at(r, v) for r, v in positions))}
+    order = {address: k for k, address in enumerate(dict.fromkeys(outer.at(r, v) for r, v in positions))}
     for r, v in sorted(positions, key=lambda position: order[outer.at(*position)]):
         made[r][v] = _multiplied(t, read(0, r, v), read(1, r, v), sums[r][v])
     return made

@@ -165,9 +165,13 @@ def kernels(module: Module, engine: str = "auto", threads: int | None = None) ->
                     _rows(chosen, nodes[:MOST], times), max(0, len(nodes) - MOST))
     if found.left:
         return found
-    plan = engine_plans(module, chosen)[module.entry_name]
-    steps = _step_rows(original, chosen)
-    rows = found.rows if steps is None else _joined(found.rows, {s.kind for s in steps})
+    try:
+        compiled = compile(original, engine=chosen)
+    except DeepxGraphError:  # it cannot run as it is
+        plan, steps, rows = engine_plans(module, chosen)[module.entry_name], None, found.rows
+    else:
+        plan, steps = compiled.plan, _step_rows(compiled.python_steps)
+        rows = _joined(found.rows, {s.kind for s in steps})
     return replace(found, rows=rows, value_bytes=plan.value_bytes, peak_bytes=plan.peak_bytes, python_steps=steps)
 
 
@@ -204,12 +208,8 @@ STEP_NODES = 4
 """Nodes that a row of steps names."""
 
 
-def _step_rows(module: Module, engine: Engine) -> tuple[StepRow, ...] | None:
-    """The steps of one call, by kind and reason, the most first; None where the program cannot run as it is."""
-    try:
-        steps = compile(module, engine=engine).python_steps
-    except DeepxGraphError:
-        return None
+def _step_rows(steps: Sequence[PythonStep]) -> tuple[StepRow, ...]:
+    """The steps of one call, by kind and reason, the most first."""
     groups: dict[tuple[str, str], list[PythonStep]] = {}
     for step in steps:
         if step.times.count:

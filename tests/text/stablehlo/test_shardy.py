@@ -91,7 +91,7 @@ MOVES = """%a = sdy.all_gather [{"a"}, {}] %x out_sharding=<@mesh, [{}, {}]> : t
    %h = stablehlo.negate %v : tensor<8x4xf32>
    sdy.return %h : tensor<8x4xf32>
  } : (tensor<8x4xf32>) -> tensor<8x4xf32>
- %r = sdy.collective_permute %g out_sharding=<@mesh, [{"a"}, {}]> : tensor<8x4xf32>"""
+ %r = sdy.collective_permute %g out_sharding=<@mesh, [{}, {"b"}]> : tensor<8x4xf32>"""
 
 
 def test_shardys_collectives_change_nothing_of_the_whole() -> None:

@@ -37,7 +37,7 @@ from deepx_graph.runtime.native.loop_program.kernel import build as build_loops
 from deepx_graph.runtime.native.loop_program.masked_lower import build as build_masked
 from deepx_graph.runtime.native.loop_program.masked_lower import with_masked_loops
 from deepx_graph.runtime.native.machine_kernel import MachineCode, MachineKernel
-from deepx_graph.runtime.native.trampoline import EntryMemory, entry, quick
+from deepx_graph.runtime.native.trampoline import EntryMemory, QuickKernel, entry
 from deepx_graph.runtime.native.whole_program.calls import CalledFunctions, CallLimits
 from deepx_graph.runtime.native.whole_program.kernel import build as build_whole_program
 from deepx_graph.runtime.straightline import ArrayType, form_of, one_kernel
@@ -249,7 +249,7 @@ class NativeEngine(KernelEngine):
             return found  # a state takes memory: that of an entry to all of a program is enough
         single = isinstance(node.type, TensorType)
         if (key, single) not in self._quick:
-            self._quick[key, single] = quick(self._memory(code), _forms(node), single=single, kernel=kernel)
+            self._quick[key, single] = QuickKernel(self._memory(code), _forms(node), kernel, single=single)
         return self._quick[key, single]
 
     @_in_its_width

@@ -25,7 +25,7 @@ import numpy as np
 
 from deepx_graph.forking import renew_after_fork
 from deepx_graph.literal import Array
-from deepx_graph.runtime.engines.base import EntryFn, KernelFn
+from deepx_graph.runtime.engines.base import EntryFn
 from deepx_graph.runtime.memory.pool import LEAST_BYTES, RESULTS
 from deepx_graph.runtime.native import trampoline_ir
 from deepx_graph.runtime.native.llvm import machine_code
@@ -235,29 +235,31 @@ def _numpy_function() -> int | None:
     return table[_NEW_ARRAY] if version == _NUMPY_2 else None
 
 
-def quick(shared: EntryMemory, params: Sequence[ArrayType], *, single: bool, kernel: MachineKernel) -> KernelFn:
+class QuickKernel:
     """A kernel as an engine gives it, for arguments of those forms, which its machine code reads as they lie; other ones the kernel
     itself takes. A `single` result is no tuple."""
-    forms, results = tuple(params), shared.kernel.results
 
-    @cache
-    def fresh() -> EntryFn:
+    def __init__(self, shared: EntryMemory, forms: Sequence[ArrayType], kernel: MachineKernel, *, single: bool) -> None:
+        self._shared, self._forms, self._kernel, self._single = shared, tuple(forms), kernel, single
+
+    @cached_property
+    def _fresh(self) -> EntryFn:
         """The entry that takes the arguments."""
-        return entry(shared, forms, range(len(forms)), (None,) * len(results)) or _never
+        forms = self._forms
+        return entry(self._shared, forms, range(len(forms)), (None,) * len(self._shared.kernel.results)) or _never
 
-    @cache
-    def filling() -> EntryFn:
+    @cached_property
+    def _filling(self) -> EntryFn:
         """The entry that takes the arguments and then the arrays for the results."""
-        over, under = range(len(forms), len(forms) + len(results)), frozenset.intersection(*shared.kernel.in_place)
-        return entry(shared, (*forms, *results), range(len(forms)), over, under) or _never
+        forms, machine = self._forms, self._shared.kernel
+        over, under = range(len(forms), len(forms) + len(machine.results)), frozenset.intersection(*machine.in_place)
+        return entry(self._shared, (*forms, *machine.results), range(len(forms)), over, under) or _never
 
-    def run(values: Sequence[Any], out: Sequence[Any] | None) -> Any:
-        found = fresh()(*values) if out is None else filling()(*values, *out)
+    def __call__(self, values: Sequence[Any], out: Sequence[Any] | None) -> Any:
+        found = self._fresh(*values) if out is None else self._filling(*values, *out)
         if found is None:
-            found = tuple(kernel(values, out))
-        return found[0] if single else found
-
-    return run
+            found = tuple(self._kernel(values, out))
+        return found[0] if self._single else found
 
 
 def _never(*arrays: Any) -> None:

@@ -72,8 +72,8 @@ class Placing:
         self._engine = engines.get(engine, threads)
         self._origins: dict[Node, Origin] = {}
         self._fused = Fuse().run(module.with_functions(map(self._marked, module.functions)))
-        engine = self._engine if isinstance(self._engine, Canonicalizes) else None
-        self._functions = {f.name: engine.canonicalize(f, apart=True) if engine else f for f in self._fused.functions}
+        chosen = self._engine if isinstance(self._engine, Canonicalizes) else None
+        self._functions = {f.name: chosen.canonicalize(f, apart=True) if chosen else f for f in self._fused.functions}
         self._computing: dict[int, Node] = {}
         self._holders: dict[int, list[Node]] = {}
         for function in self._functions.values():

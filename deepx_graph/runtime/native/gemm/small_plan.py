@@ -46,9 +46,9 @@ ENOUGH_ROWS = 64
 CACHED_BYTES = 1 << 16
 """About so much of the operand along the lanes is read by all rows before the next terms of it are."""
 
-LEAST_READERS, LARGE_BYTES, PANEL_TERMS = 8, 1 << 18, 512
-"""A panel is copied for at least so many rows, of an operand that does not lie along the result, or is larger than this; it has at
-most so many terms, which a cache holds."""
+LEAST_READERS, SHARED_READERS, LARGE_BYTES, PANEL_TERMS = 8, 64, 1 << 18, 512
+"""A panel is copied for at least so many rows (the second number where threads share the rows), of an operand that does not lie
+along the result, or is larger than this; it has at most so many terms, which a cache holds."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,8 @@ def _arranged(dtype: DType, batch: Sequence[GemmAxis], free: Sequence[Sequence[G
     for wide, side in found or along_result:
         readers = max((a.size for a in free[LEFT + RIGHT - side]), default=1)
         bytes_ = dtype.itemsize * math.prod(a.size for a in (wide, *terms))
-        is_copied = not found or bytes_ > LARGE_BYTES or _is_crowded(terms, side, dtype.itemsize)
+        is_crowded = readers >= 2 * SHARED_READERS and _is_crowded(terms, side, dtype.itemsize)  # fewer rows could not be shared
+        is_copied = not found or bytes_ > LARGE_BYTES or is_crowded
         if wide.size >= lanes // 2 and readers >= LEAST_READERS and is_copied and _has_panels(terms):
             lane, vector, by_panels = wide, side, True
     dense = next((t for t in terms if t.steps[LEFT] == 1 == t.steps[RIGHT]), None)
@@ -244,7 +245,7 @@ def shared_rows(plan: SmallGemmPlan, lanes: int) -> ShareAxis | None:
 
 def _least_rows(plan: SmallGemmPlan) -> int:
     """The rows of a share, at least: each copies the panels that it reads."""
-    return LEAST_READERS * (8 if plan.by_panels else 1)
+    return SHARED_READERS if plan.by_panels else LEAST_READERS
 
 
 def _cut(plan: SmallGemmPlan, lanes: int, axis: GemmAxis, unit: int) -> ShareAxis:

@@ -117,3 +117,14 @@ def test_rows_of_blocks_called_alike_are_told_apart_by_what_they_give() -> None:
         for title, gives, whole in seen:
             same = [other for other in seen if other[0] == title]
             assert len(same) == 1 or gives or "(" in whole, (most, title)
+
+
+def test_boxes_count_the_operators_of_the_source() -> None:
+    """Torch exports each of these modules as these operators; what a reader made of them is many more nodes."""
+    view = first_view(dx.loads(MODELS.read("torch/resnet18.onnx")))
+    said = {b.title: b.subtitle.partition("\n")[2] for b in fold(view, bound(view, None)).nodes if b.kind == "group"}
+    assert (said["layer1.0/bn1"], said["avgpool"], said["fc"]) == ("1 Conv", "1 ReduceMean", "1 Gemm, 1 Reshape")
+    view = first_view(dx.loads(MODELS.read("torch/lstm.onnx")))
+    said = {b.title: b.subtitle.partition("\n")[2] for b in fold(view, bound(view, None)).nodes if b.kind == "group"}
+    assert said["embed"] == "1 Gather"
+    assert "dot_general" in said["LSTM"]  # called as the one operator that it is, it tells what that was read as

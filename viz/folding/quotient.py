@@ -75,7 +75,8 @@ class Quotient:
         self.position = {n.id: k for k, n in enumerate(view.nodes)}
         self.items: list[FoldItem] = [_single(k, n) for k, n in enumerate(view.nodes)]
         self.ends = [(self.position[e.source], self.position[e.target]) for e in view.edges]
-        self.ordered = [e.kind not in LOOSE for e in view.edges]
+        self.flow = [ends for ends, e in zip(self.ends, view.edges, strict=True) if e.kind not in LOOSE]
+        """The ends of the edges that have a say in the order."""
         self._beside: tuple[list[FoldItem], Neighbours] | None = None
         """What `neighbours` found, and for which items."""
 
@@ -146,13 +147,11 @@ class Quotient:
 
     def _neighbours(self) -> Neighbours:
         owner = self._owners()
-        pairs = dict.fromkeys((owner[s], owner[t]) for (s, t), ordered in zip(self.ends, self.ordered, strict=True) if ordered)
         inputs: list[list[int]] = [[] for _ in self.items]
         outputs: list[list[int]] = [[] for _ in self.items]
-        for s, t in pairs:
-            if s != t:
-                inputs[t].append(s)
-                outputs[s].append(t)
+        for s, t in {(a, b): None for s, t in self.flow if (a := owner[s]) != (b := owner[t])}:
+            inputs[t].append(s)
+            outputs[s].append(t)
         return inputs, outputs
 
     def order(self, inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]) -> list[int]:
@@ -278,7 +277,7 @@ class Quotient:
         lines = [m.line for m in members if m.line]
         where = f"lines {min(lines)} to {max(lines)}\n" if lines else ""
         return ViewNode(
-            id, "group", item.label, summary(members), family, cluster=item.cluster,
+            id, "group", item.label, summary(members, item.title), family, cluster=item.cluster,
             tooltip=_tooltip(members, where) if any(m.tooltip for m in members) else "", line=min(lines, default=0),
             size=sum(m.size for m in members), members=ids, change="changed" if any(m.change for m in members) else "",
         )  # fmt: skip
@@ -317,10 +316,19 @@ def _says_least(family: str) -> tuple[int, str]:
     return (TELLING.index(family) if family in TELLING else len(TELLING) + telling(family), family)
 
 
-def summary(members: Sequence[ViewNode]) -> str:
-    """How many nodes, and of which ops: `37 nodes, 2 parameters` and `12 add, 9 multiply, …` on a second line."""
-    counts = Counter(op_of(m) for m in members if m.kind in ("op", "call", "fusion"))
-    families = {op_of(m): m.family for m in members}
+def summary(members: Sequence[ViewNode], title: str) -> str:
+    """How many nodes, and of which operators: `37 nodes, 2 parameters` and `12 add, 9 multiply, …` on a second line.
+
+    An operator of the source whose sort is told counts once, whatever it was read as (`4 Conv, 4 Relu`); in a box that is called
+    as this one operator, `title`, so do the nodes that it was read as.
+    """
+    acting = [m for m in members if m.kind in ("op", "call", "fusion")]
+    last = sorted(acting, key=lambda m: -telling(m.family))  # of each operator the most telling of its nodes
+    read = {(m.scope, m.operator): m for m in last if m.operator is not None and m.operator.kind}
+    told = {} if [m.operator.kind for m in read.values() if m.operator is not None] == [title] else read
+    sorts = [(m.operator.kind, m.family) for m in told.values() if m.operator is not None]
+    sorts += [(op_of(m), m.family) for m in acting if (m.scope, m.operator) not in told]
+    counts, families = Counter(name for name, _ in sorts), dict(sorts)
     common = sorted(counts.items(), key=lambda c: (telling(families[c[0]]), -c[1]))[:ENGLISH_LIST]
     listed = ", ".join(f"{n} {short(name, 20)}" for name, n in common)
     parameters = sum(m.size for m in members if m.kind == "param")

@@ -51,6 +51,8 @@ def _title(members: Sequence[ViewNode]) -> str:
 def with_loops(q: Quotient) -> bool:
     """One box for every operator of the source that was read as loops, with all that it has before and behind them and the weights
     that only it takes; none where the view is one operator, as that which its box opens to."""
+    if not any(n.kind == "loop_begin" and n.operator is not None and n.operator.kind for n in q.view.nodes):
+        return False
     operators: dict[SourceOperator, list[int]] = {}
     inputs, outputs = q.neighbours()
     order = q.order(inputs, outputs)

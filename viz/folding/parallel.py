@@ -75,9 +75,9 @@ def _components(flow: _Flow) -> list[list[int]]:
     own = [False] * len(flow.first)
     for k in reversed(flow.order):
         users = flow.outputs[k]
-        most = max(Counter(flow.structure[u] for u in users).values(), default=0)
         given = flow.first[k].kind != "op"  # what is given stands where it is used, which may be elsewhere
-        own[k] = flow.free[k] and most < PARTS <= times[flow.structure[k]] and not (given and not all(own[u] for u in users))
+        own[k] = flow.free[k] and times[flow.structure[k]] >= PARTS and not (given and not all(own[u] for u in users)) and \
+            (len(users) < PARTS or max(Counter(flow.structure[u] for u in users).values()) < PARTS)
     found: DisjointSets[int] = DisjointSets()
     for k in flow.order:
         if own[k]:

@@ -126,9 +126,11 @@ def _columns(nodes: Sequence[ViewNode], details: Mapping[int, Detail]) -> dict[s
 
 def _column(values: Sequence[Any]) -> list[list[Any]]:
     """The distinct values, and for each place the number of its value; -1 where there is nothing to say."""
-    number: dict[Any, int] = {}
-    places = [-1 if v is None or v == "" else number.setdefault(v, len(number)) for v in values]
-    return [[*number], places]
+    told = dict.fromkeys(values)
+    told.pop(None, None)
+    told.pop("", None)
+    number = {v: k for k, v in enumerate(told)}
+    return [[*number], [number.get(v, -1) for v in values]]
 
 
 def _fold(view: View, number: int, folds: Folds) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from deepx_graph.cycles import no_collection
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import LOOP_BEGIN
 from deepx_graph.passes.observer import op_counts
@@ -202,6 +203,7 @@ def explore_stages(stages: Sequence[tuple[str, Module]], choice: PageOptions | N
     return _page(shown_stages, choice, title, timeline=True)
 
 
+@no_collection()
 def _page(programs: list[PageProgram], choice: PageOptions, title: str, *, timeline: bool) -> Drawing:
     links = [_linked(programs, k, timeline) for k in range(len(programs) - 1)]
     graphs: list[PageGraph] = []

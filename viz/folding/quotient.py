@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from deepx_graph.errors import counted
@@ -24,8 +24,7 @@ ENGLISH_LIST = 4
 """How many kinds of op a box names before it only counts the rest."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoldItem:
+class FoldItem(NamedTuple):
     """Nodes drawn as one box. `token` is equal for items that look the same; `title` is None for a node drawn as it is."""
 
     members: tuple[int, ...]
@@ -116,14 +115,14 @@ class Quotient:
         item = self.items[number]
         id = max((c.id for c in self.clusters), default=-1) + 1
         self.clusters.append(Cluster(id, item.label, "block", item.cluster))
-        opened = [replace(_single(m, self.view.nodes[m]), cluster=id) for m in item.members]
+        opened = [_single(m, self.view.nodes[m])._replace(cluster=id) for m in item.members]
         self.items = [*self.items[:number], *opened, *self.items[number + 1 :]]
 
     def open_one(self, number: int, title: str) -> None:
         """Draws the first of parts alike in a frame of its own, and the others as one box."""
         item, one = self.items[number], set(self.items[number].one)
-        others = replace(item, members=tuple(m for m in item.members if m not in one), one=(), times=item.times - 1, place=AFTER)
-        self.items[number : number + 1] = [replace(item, members=item.one, title=title, times=1), others]
+        others = item._replace(members=tuple(m for m in item.members if m not in one), one=(), times=item.times - 1, place=AFTER)
+        self.items[number : number + 1] = [item._replace(members=item.one, title=title, times=1), others]
         self.open(number)
 
     def sequences(self) -> list[list[int]]:

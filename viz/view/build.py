@@ -116,8 +116,9 @@ class _Painter:
         self.bound = dict(zip(function.params, caller[1].inputs, strict=True)) if caller else {}
         self.scopes = name_scopes(function)
         self.weights = _weights(function)
-        read = Counter(_operator(n) for n in function.nodes if n.op not in (PARAM, CONSTANT))
-        self.alone = {operator for operator, count in read.items() if operator is not None and operator.kind and count == 1}
+        read = (_operator(n) for n in function.nodes if n.op not in (PARAM, CONSTANT))
+        times = Counter(operator for operator in read if operator is not None and operator.kind)
+        self.alone = {operator for operator, count in times.items() if count == 1}
         """Operators of the source that are one operation: it is called as they are."""
         self.around = caller[0].scope(caller[1]) if caller else ROOT
         self.frames = frames(function, canvas, root)

@@ -71,7 +71,8 @@ class ProgramLowering:
         return self.draws - 1
 
     def span(self, node: ExportedNode) -> Span:
-        place = place_of(node.metadata.get("stack_trace", ""), module_path(node.metadata.get("nn_module_stack", "")), node.name)
+        modules = module_path(node.metadata.get("nn_module_stack", ""))
+        place = place_of(node.metadata.get("stack_trace", ""), modules, node.name, node.kind)
         return Span(self.source, *node.at, place)
 
     def module(self) -> Module:

@@ -69,6 +69,11 @@ class ExportedNode:
         return self.target.removeprefix("torch.ops.")
 
     @property
+    def kind(self) -> str:
+        """The operator without its namespace and overload: `add` of `aten.add.Tensor`."""
+        return self.operator.partition(".")[2].partition(".")[0] or self.operator
+
+    @property
     def name(self) -> str:
         """What it gives first."""
         return next((n.text for n in names_in(self.outputs)), self.operator)

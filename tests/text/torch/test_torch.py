@@ -64,6 +64,7 @@ def test_nodes_have_the_modules_and_the_lines_that_they_are_from() -> None:
     (node,) = module.entry.results
     assert name_scopes(module.entry)[node].path == ("blocks.0",)
     assert node.span is not None and str(node.span.place) == "model.py:7 in forward"
+    assert node.span.place is not None and node.span.place.kind == "linear"  # what pictures call all that it was read as
     assert "aten.linear.default(x, p_w)" in node.span.text
 
 

@@ -67,7 +67,8 @@ def is_variable(node: Node, begin: Node, k: int) -> bool:
 def trip_count(end: Node) -> int | None:
     """How often the body of the loop that `end` closes runs, where a counter is compared with a constant; else None."""
     begin, condition = end.inputs[:2]
-    known = splat_of(condition)
+    carried = condition.op is PHI and condition.inputs[0] is begin
+    known = splat_of(begin.inputs[index_of(condition)] if carried else condition)  # the first test; a carried one is made before
     if known is not None and not known:
         return 0
     comparison = primitive_of(condition.op, condition.attrs)

@@ -199,14 +199,23 @@ def common_cut(before: Node, after: Node, same: Same) -> Cut:
 
 def _arranged(before: Node, after: Node, leaves: Iterable[Node], inner: Iterable[Node], same: Same) -> Cut:
     order = sorted(inner, key=lambda n: (n.op is not CONSTANT, n.serial))
-    vectors = all(n.op.elementwise or (n.op is CONSTANT and value_of(n).splat_value is not None) or repeats_a_scalar(n)
+    vectors = all(_of_elements(n) or (n.op is CONSTANT and value_of(n).splat_value is not None) or repeats_a_scalar(n)
                   for n in order)
     return Cut(before, after, tuple(leaves), tuple(order), same, vectors and all(isinstance(n.type, TensorType) for n in leaves))
 
 
+def _of_elements(node: Node) -> bool:
+    """Whether it is elementwise, and has the shape of an operand: a wrong rewrite may leave scalars alone."""
+    return node.op.elementwise and (_is_scalar(node) or not all(map(_is_scalar, node.inputs)))
+
+
+def _is_scalar(node: Node) -> bool:
+    return isinstance(node.type, TensorType) and node.type.dims == ()
+
+
 def repeats_a_scalar(node: Node) -> bool:
     """Whether each element of the result is the operand's one element: where elements are looked at, it is the operand."""
-    return is_broadcast(node) and isinstance(node.inputs[0].type, TensorType) and node.inputs[0].type.dims == ()
+    return is_broadcast(node) and _is_scalar(node.inputs[0])
 
 
 def _of_any_shape(node: Node) -> tuple[Any, ...]:

@@ -19,6 +19,7 @@ from deepx_graph.ops.data.tape import cotangent_type
 from deepx_graph.ops.vjp.accumulate import carries
 from deepx_graph.passes.autodiff.prepare import sqrt_checkpointed
 from deepx_graph.passes.fusion.fuse import unfused
+from deepx_graph.passes.rules.fold import fold_rule
 from deepx_graph.passes.rules.powers import recognise_logistic
 from deepx_graph.passes.rules.shape import scalar_operand
 from deepx_graph.passes.scalar.cse import merged
@@ -27,7 +28,10 @@ from deepx_graph.rewrite.base import RewriteControl
 from deepx_graph.rewrite.engine import RuleSet, rewrite_function
 from deepx_graph.types import TAPE, FunctionType, TapeType, TupleType, Type
 
-_SHORTER = RuleSet((scalar_operand, recognise_logistic), fast_math=True)
+SCALAR = 16
+"""Bytes of a scalar, the longest one."""
+
+_SHORTER = RuleSet((scalar_operand, recognise_logistic, fold_rule(SCALAR)), fast_math=True)
 
 
 class Variant(NamedTuple):
@@ -68,7 +72,8 @@ class Derivatives:
 
     def prepared(self, function: Function) -> Function:
         """The function as it is differentiated: without kernels, what nothing needs and what is there twice; a sigmoid that is
-        written out is one operation, whose derivative is shorter. Loops in runs where these are wanted."""
+        written out is one operation, whose derivative is shorter. Scalars that are known are computed, as they may tell that a
+        loop never runs. Loops in runs where these are wanted."""
         function = prune(unfused(function), RewriteControl(), invariants=True)
         function = merged(rewrite_function(function, _SHORTER, RewriteControl()), RewriteControl())
         if self.loop == "sqrt":

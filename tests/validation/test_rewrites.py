@@ -170,6 +170,13 @@ def test_faults_in_rules_are_caught() -> None:
     assert valid and not missed, missed
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_shape_that_no_operand_has_is_seen() -> None:
+    """Where rewrites of elements are checked without shapes: a rule that leaves scalars alone loses the one of the result."""
+    valid, missed = bar([r for r in RULES if r.name == "scalar-operand"], 40)
+    assert valid >= 2 and not missed, missed
+
+
 WITHOUT = {
     "wrong operand": "and-not compare-self-float constant-compared-right or-not scalar-operand select-of-equal subtract-self "
     "subtract-self-float times-zero xor-self",

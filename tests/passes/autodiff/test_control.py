@@ -149,6 +149,38 @@ def test_trip_counts(first: int, step: int, direction: str, limit: int, iteratio
         assert int(value) == first + iterations * step
 
 
+NEVER_RUNS = """sea 1
+entry @main
+func public @main(%x: f32[3]) -> (%y: f32[3]) {{
+  %0 = constant dense<0> : i32[]
+  %2 = constant dense<2> : i32[]
+  %a = acos %x : f32[3]
+  {first}
+  %b = loop_begin %2, %c, %x {{loop = 0}} : (i32[], bool[], f32[3])
+  %k = phi %b[0] : i32[]
+  %t = phi %b[1] : bool[]
+  %n = add %k, %2 : i32[]
+  %m = compare LT, %n, %0 : bool[]
+  %s = compare LT, %k, %0 : bool[]
+  %e = loop_end %b, {test}, %n, %m, %a : (i32[], bool[], f32[3])
+  %y = proj %e[2] : f32[3]
+  return %y
+}}
+"""
+
+@pytest.mark.parametrize(("first", "test"), [
+    ("%c = constant dense<false> : bool[]", "%s"), ("%c = constant dense<false> : bool[]", "%t"),
+    ("%c = compare LT, %2, %0 : bool[]", "%t"),
+    ("%d = add %2, %2 : i32[]\n  %c = compare LT, %d, %0 : bool[]", "%t"),
+])  # fmt: skip
+def test_a_loop_that_never_runs_passes_gradients_by(first: str, test: str) -> None:
+    """However its test is said: the derivative of what no iteration reads is not even multiplied by zero, as it may be NaN."""
+    m = dx.loads(NEVER_RUNS.format(first=first, test=test))
+    g = np.float32([1, 2, 3])
+    found, = evaluate(grad(m), [np.float32([0.5, 2, -2]), g])
+    np.testing.assert_array_equal(found, g)
+
+
 def test_a_tie_in_a_loop() -> None:
     m = module(lambda b, x: counted(b, 2, [x], lambda i, y: [b(maximum, y, b.like(0.5, y))]), M)
     x = np.array([[0.1, 0.9, 0.5], [1, 2, 0.2]])

@@ -26,14 +26,16 @@ MARGIN = 16
 
 
 class Nudge(RunObserver):
-    """Moves every float result by up to one unit in the last place; what is not rounded stays as it is."""
+    """Moves every float result by up to one unit in the last place; what is not rounded stays as it is, unless `ties` are to be
+    broken that choosing makes."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, ties: bool = False) -> None:
         self.rng = np.random.default_rng(seed)
+        self.ties = ties
 
     def computed(self, node: Node, operands: Sequence[Any], result: Any) -> Any:
         """The result, moved."""
-        return result if is_exact(node) else moved(result, self.rng)
+        return result if is_exact(node) and not self.ties else moved(result, self.rng)
 
 
 def is_exact(node: Node) -> bool:
@@ -70,8 +72,9 @@ def nudged(value: Any, rng: np.random.Generator) -> Any:
 
 
 def slacks(module: Module, inputs: Mapping[str, Any], outputs: Sequence[Array] | None = None, *, replicas: int = 1,
-           partitions: int = 1, seed: int = 0, max_bytes: int | None = None) -> list[Array | None]:
-    """What rounding may make of each output: arrays of its shape; None of an output that is no float.
+           partitions: int = 1, seed: int = 0, max_bytes: int | None = None, ties: bool = False) -> list[Array | None]:
+    """What rounding may make of each output: arrays of its shape; None of an output that is no float. With `ties` it is also what
+    hangs on values that the program makes equal by choosing one of them.
 
     `outputs` are those of the reference on these inputs, where they are known already.
     Raises what compiling and running raise.
@@ -82,7 +85,7 @@ def slacks(module: Module, inputs: Mapping[str, Any], outputs: Sequence[Array] |
     spread: list[Any] = [None] * len(outputs)
     rng = np.random.default_rng(seed)
     for k in range(RUNS):
-        f = compile(module, engine=ObservedEngine(Nudge(k)), **options)
+        f = compile(module, engine=ObservedEngine(Nudge(k, ties)), **options)
         moved = {name: _each(value, rng) for name, value in inputs.items()}
         for n, (want, got) in enumerate(zip(outputs, flatten(f(**moved)), strict=True)):
             if want.dtype.kind not in "biuO" and want.shape == np.shape(got):

@@ -112,8 +112,12 @@ SEA = "sea 1\nentry @main\nfunc public @main(%x: f32[3]) -> (%y: {kind}[3]) {{\n
   %square = multiply %x, %x : f32[3]
   %end = loop_end %begin, %never, %next, %square : (i32[], f32[3])
   %y = proj %end[1] : f32[3]"""), np.array([-1, 0, 1], np.float32)),
+    (SEA.format(kind="f32", line="""%low = constant dense<-1.0> : f32[3]
+  %high = constant dense<1.5> : f32[3]
+  %kept = clamp %low, %x, %high : f32[3]
+  %y = clamp %low, %x, %kept : f32[3]"""), np.array([-0.5, 0.25, 1], np.float32)),
 ], ids=["zeros of a minimum", "a sum of nothing", "ties in windows", "where gradients stop", "signs of NaN", "powers of a half",
-        "texts", "zeros of derivatives"])
+        "texts", "zeros of derivatives", "ties that a program makes"])
 def test_what_a_language_leaves_open_is_no_finding(text: str, x: np.ndarray) -> None:
     """ONNX has other operations for most of them."""
     module = dx.loads(text)

@@ -31,7 +31,8 @@ def module_text(plan: ConvolutionPlan, *, has_epilogue: bool = False) -> str:
     if rest := plan.features % plan.panel:
         functions.append(tiles.tile("edge", rest))
     if plan.stores_transposed or packing.is_transposed:
-        functions.append(iteration_text("transpose", plan.width, plan.problem.dtype, tiles.declarations))
+        usual = {plan.width, plan.method.tile.rows % plan.width or plan.width}
+        functions.append(iteration_text("transpose", plan.width, plan.problem.dtype, tiles.declarations, usual))
     return "\n".join([*functions, *tiles.declarations, ""])
 
 

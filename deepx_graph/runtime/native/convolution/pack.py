@@ -310,7 +310,7 @@ class Packing:
 
         t.rows("0", self.reaches[axis], one)
 
-    # --- memory
+    # --- memory: vectors are stored whole, as what lies beyond is written next, or not read
 
     def _at(self, pointer: str, index: str, step: int) -> str:
         t = self.t
@@ -330,7 +330,7 @@ class Packing:
 
         def body(indices: Sequence[str], mask: str | None, _: Sequence[VectorValue]) -> Sequence[VectorValue]:
             for i in indices:
-                t.store(t.load(t.address(source, i, self.dtype), self.dtype, mask), t.address(target, i, self.dtype), mask)
+                t.store(t.load(t.address(source, i, self.dtype), self.dtype, mask), t.address(target, i, self.dtype), None)
             return ()
 
         t.vector_loop(count, 2, True, (), body, ())
@@ -340,7 +340,7 @@ class Packing:
 
         def body(indices: Sequence[str], mask: str | None, _: Sequence[VectorValue]) -> Sequence[VectorValue]:
             for i in indices:
-                t.store(zero, t.address(target, i, self.dtype), mask)
+                t.store(zero, t.address(target, i, self.dtype), None)
             return ()
 
         t.vector_loop(count, 1, True, (), body, ())

@@ -26,7 +26,7 @@ MOST_SCRATCH = 4 << 20
 SHARES, SHARE_STEPS = 64, 200_000
 """So many shares, or fewer where each would have fewer vector products than this: they must cost more than handing them out."""
 
-STORE_STEPS, TRANSPOSE_STEPS, SCATTER_STEPS = 1, 150, 24
+STORE_STEPS, TRANSPOSE_STEPS, SCATTER_STEPS = 1, 90, 24
 """What storing costs, in vector products: a vector as it is, a square of vectors transposed, or a vector element by element."""
 
 NEAR_BYTES, NEAR_STEPS = 12 << 10, 2.8

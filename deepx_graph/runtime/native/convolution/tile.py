@@ -177,18 +177,13 @@ class TileCode:
 
     # --- storing a tile
 
-    def _mask(self, lanes: int) -> str | None:
-        """The first so many lanes, as a constant; None for all."""
-        width = self.plan.width
-        return None if lanes >= width else f"<{', '.join('i1 ' + ('true' if k < lanes else 'false') for k in range(width))}>"
-
     def _store(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[TileRow], lanes: int) -> None:
         for row, vectors in zip(rows, sums, strict=True):
             into = t.address("%y", str(row.y), self.dtype)
             for v, value in enumerate(vectors):
                 left = lanes - v * t.lanes
                 if left > 0:
-                    t.store(value, t.address(into, str(v * t.lanes), self.dtype), self._mask(left))
+                    t.store_first(value, t.address(into, str(v * t.lanes), self.dtype), min(left, t.lanes))
 
     def _kept(self, t: IRBuilder, sums: microkernel.Tiles) -> str:
         """Memory of the sums, row after row, and room for a square from any row of it."""

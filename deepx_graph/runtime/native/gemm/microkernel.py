@@ -17,10 +17,10 @@ A matrix product of panels packed as `a[k][rows]` and `b[k][vectors * lanes]`, `
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue, below
+from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue, below, branch
 
 Tiles = list[list[VectorValue]]
 """A vector for each row and position in the row."""
@@ -148,11 +148,12 @@ def _multiplied(t: IRBuilder, x: VectorValue, y: VectorValue, total: VectorValue
     return t.binary("fadd contract", product, total)
 
 
-def iteration_text(name: str, width: int, dtype: DType, declarations: dict[str, None]) -> str:
+def iteration_text(name: str, width: int, dtype: DType, declarations: dict[str, None], usual: Collection[int]) -> str:
     """The text of `name(from, step, last, to, distance, lanes, count)`: a square of `width` vectors, rows and lanes exchanged.
 
     Row r is at `from + min(r, last) * step`. The first `count` rows of the exchanged square go to `to + row * distance`, of each
-    the first `lanes` elements. Steps are in elements. One function serves many positions: the exchange takes LLVM long to compile.
+    the first `lanes` elements; where these are as many as one of `usual`, and all rows are wanted, without masks. Steps are in
+    elements. One function serves many positions: the exchange takes LLVM long to compile.
     """
     t = IRBuilder(width)
     t.declarations = declarations
@@ -161,11 +162,26 @@ def iteration_text(name: str, width: int, dtype: DType, declarations: dict[str, 
         beyond = t.let(f"icmp sgt i64 {r}, %last")
         row = t.let(f"select i1 {beyond}, i64 %last, i64 {r}")
         rows.append(t.load(t.address("%from", t.let(f"mul i64 {row}, %step"), dtype), dtype, None))
-    inside = below(t, "%lanes")
-    for r, vector in enumerate(transposed(t, rows)):
-        wanted = t.let(f"icmp slt i64 {r}, %count")
-        mask = t.let(f"select i1 {wanted}, <{width} x i1> {inside}, <{width} x i1> zeroinitializer")
-        t.store(vector, t.address("%to", t.let(f"mul i64 {r}, %distance"), dtype), mask)
+    found = [(vector, t.address("%to", t.let(f"mul i64 {r}, %distance"), dtype)) for r, vector in enumerate(transposed(t, rows))]
+
+    def plain(lanes: int) -> None:
+        for vector, at in found:
+            t.store_first(vector, at, lanes)
+
+    def masked() -> None:
+        inside = below(t, "%lanes")
+        for r, (vector, at) in enumerate(found):
+            wanted = t.let(f"icmp slt i64 {r}, %count")
+            t.store(vector, at, t.let(f"select i1 {wanted}, <{width} x i1> {inside}, <{width} x i1> zeroinitializer"))
+
+    def stored(ways: Sequence[int]) -> None:
+        if not ways:
+            masked()
+            return
+        lanes, *others = ways
+        branch(t, t.let(f"icmp eq i64 %lanes, {lanes}"), lambda: plain(lanes), lambda: stored(others))
+
+    branch(t, t.let(f"icmp eq i64 %count, {width}"), lambda: stored(sorted(usual)), masked)
     params = "ptr %from, i64 %step, i64 %last, ptr %to, i64 %distance, i64 %lanes, i64 %count"
     head = f"define internal void @{name}({params}) nounwind {{"
     return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])

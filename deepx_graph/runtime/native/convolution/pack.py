@@ -19,6 +19,9 @@ from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, belo
 PACKED_SHARE = 1 << 15
 """Weights of a share of packing, at least: some microseconds."""
 
+MOST_CHOSEN = 4
+"""Elements that are no more than so many apart are chosen from vectors; others are copied one by one."""
+
 SOURCE, TARGET = 0, 1
 """The slots of the table of packing: the weights as they are, and packed."""
 
@@ -296,19 +299,21 @@ class Packing:
         return low, high, t.let(f"add i64 {first}, {low}")
 
     def _by_remainders(self, axis: int, source: str, target: str) -> None:
-        """Element by element, to the row of its remainder by the stride."""
-        a, t = self.plan.problem.axes[axis], self.t
+        """The elements of each remainder by the stride one after the other, in a row of their own."""
+        a, t, first = self.plan.problem.axes[axis], self.t, self.firsts[axis]
+        for phase in range(a.stride):
+            start = t.let(f"add i64 {first}, {phase}")
+            seen = t.let(f"sub i64 {self.reaches[axis]}, {phase}")
+            low = self._steps(t.let(f"sub i64 0, {start}"), a.stride)
+            high = self._steps(least(t, seen, t.let(f"sub i64 {a.size}, {start}")), a.stride)
+            index = t.let(f"add i64 {start}, {t.let(f'mul i64 {low}, {a.stride}')}")
+            into = t.address(target, t.let(f"add i64 {low}, {phase * phase_columns(self.plan)}"), self.dtype)
+            self._copy(self._at(source, index, a.x), into, t.let(f"sub i64 {high}, {low}"), a.stride * a.x)
 
-        def put(index: str, e: str) -> None:
-            phase = t.let(f"mul i64 {t.let(f'urem i64 {e}, {a.stride}')}, {phase_columns(self.plan)}")
-            offset = t.let(f"add i64 {phase}, {t.let(f'udiv i64 {e}, {a.stride}')}")
-            self._move(self._at(source, index, a.x), self._at(target, offset, 1))
-
-        def one(e: str) -> None:
-            index, inside = self._index(axis, e)
-            branch(t, inside, lambda: put(index, e))
-
-        t.rows("0", self.reaches[axis], one)
+    def _steps(self, length: str, stride: int) -> str:
+        """How many steps of a stride go through a length, of which a negative one is none."""
+        t, some = self.t, greatest(self.t, length, "0")
+        return t.let(f"udiv i64 {t.let(f'add i64 {some}, {stride - 1}')}, {stride}")
 
     # --- memory: vectors are stored whole, as what lies beyond is written next, or not read
 
@@ -325,7 +330,8 @@ class Packing:
         """So many elements, `step` apart at the source."""
         t = self.t
         if step != 1:
-            t.rows("0", count, lambda i: self._move(self._at(source, i, step), self._at(target, i, 1)))
+            whole = self._copy_chosen(source, target, count, step) if step <= MOST_CHOSEN else "0"
+            t.rows(whole, count, lambda i: self._move(self._at(source, i, step), self._at(target, i, 1)))
             return
 
         def body(indices: Sequence[str], mask: str | None, _: Sequence[VectorValue]) -> Sequence[VectorValue]:
@@ -334,6 +340,21 @@ class Packing:
             return ()
 
         t.vector_loop(count, 2, True, (), body, ())
+
+    def _copy_chosen(self, source: str, target: str, count: str, step: int) -> str:
+        """Copies whole vectors of them, each chosen from so many as are read; tells how many elements there are in these."""
+        t, wide = self.t, self.plan.width * step
+        kind, chosen = f"<{wide} x {memory_type(self.dtype)}>", ", ".join(f"i32 {k}" for k in range(0, wide, step))
+        some = t.let(f"sdiv i64 {t.let(f'sub i64 {count}, 1')}, {t.lanes}")  # behind the last one there may be no memory to read
+        whole = greatest(t, t.let(f"mul i64 {some}, {t.lanes}"), "0")
+
+        def vector(i: str) -> None:
+            read = t.let(f"load {kind}, ptr {self._at(source, i, step)}, align {self.dtype.itemsize}")
+            value = t.value(f"shufflevector {kind} {read}, {kind} poison, <{t.lanes} x i32> <{chosen}>", self.dtype)
+            t.store(value, self._at(target, i, 1), None)
+
+        t.rows("0", whole, vector, t.lanes)
+        return whole
 
     def _zeros(self, target: str, count: str) -> None:
         t, zero = self.t, self.t.splat(0, self.dtype)

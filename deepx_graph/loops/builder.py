@@ -428,6 +428,8 @@ class LoopBuilder:
         if rest == Affine():
             return known
         low, high = (None, None) if rest.bounds is None else (end // divisor for end in rest.bounds)
+        if low is not None and low == high:
+            return known + low
 
         def make() -> Affine:
             target = self.var(I64, low, high)

@@ -49,6 +49,8 @@ POOLS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((5, 300), (2, 1), {"window_strides": (3, 1)}),
     ((4, 6), (4, 6), {}),
     ((3, 6), (2, 9), {"padding_low": (0, 4), "padding_high": (0, 4)}),
+    ((2, 7, 31), (1, 3, 3), {"window_strides": (1, 2, 2), "padding_low": (0, 1, 1), "padding_high": (0, 1, 1)}),
+    ((2, 600), (1, 5), {"window_strides": (1, 2), "padding_low": (0, 2), "padding_high": (0, 3)}),
 ]
 
 

@@ -24,6 +24,9 @@ FEW_ROWS = 16
 SHORT_WINDOW = 16
 """A window of so many elements along the last axis is written out."""
 
+EDGE_WINDOWS = 4
+"""So many windows of a row that have elements outside are written out one by one."""
+
 
 @dataclass(frozen=True)
 class WindowAxis:
@@ -131,9 +134,8 @@ def _pool(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[L
     with b.loop(width) as k:
         row.put(k, starts)
 
-    def add(*elements: Index) -> None:
-        """Combines those of each window; all of them at once only where no window has one outside."""
-        start, end = last.windows(b, elements[0][-1], first, width, most) if padded else (Affine(), width)
+    def over(start: Affine, end: Affine, elements: Sequence[Index]) -> None:
+        """Combines elements of each window from one up to another."""
         with b.loop(end, start) as k:
             totals = row.at(k)
             for inner in elements:
@@ -141,16 +143,39 @@ def _pool(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[L
                 totals = list(row.combine(totals, [x.at(b, at) for x in operands]))
             row.put(k, totals)
 
+    def add(*elements: Index) -> None:
+        """Combines those of each window: all of them at once where none is outside. With a stride, where they are chosen from the
+        same vectors, that pays also without the windows at the edges."""
+        if not padded:
+            over(Affine(), width, elements)
+            return
+        ranges = [last.windows(b, e[-1], first, width, most) for e in elements]
+        whole = _whole_windows(ranges, most) if last.stride > 1 else None
+        if whole is None:
+            for (start, end), e in zip(ranges, elements, strict=True):
+                over(start, end, [e])
+            return
+        for k in (k for k in range(most) if k not in whole):
+            inside = [e for (start, end), e in zip(ranges, elements, strict=True) if start.constant <= k < end.constant]
+            over(affine(k), affine(k + 1), inside)
+        over(affine(whole.start), affine(whole.stop), elements)
+
     with b.boxes([a.inner(b, i, n) for a, i, n in zip(axes, outer, counts, strict=False)]) as inner:
         if last.window <= SHORT_WINDOW:
-            elements = [(*inner, affine(w)) for w in range(last.window)]
-            for some in [[e] for e in elements] if padded else [elements]:
-                add(*some)
+            add(*((*inner, affine(w)) for w in range(last.window)))
         else:
             with b.loop(last.window) as axis:
                 add((*inner, axis))
     with b.loop(width) as k:
         row.store(k, outs, (*outer, first + k))
+
+
+def _whole_windows(ranges: Sequence[tuple[Affine, Affine]], count: int) -> range | None:
+    """Of so many windows those that have all elements inside, where that is known and few have not."""
+    if any(end.terms for ends in ranges for end in ends):
+        return None
+    whole = range(max(start.constant for start, _ in ranges), min(end.constant for _, end in ranges))
+    return whole if count - EDGE_WINDOWS <= len(whole) else None
 
 
 def _put_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor], at: Index) -> None:

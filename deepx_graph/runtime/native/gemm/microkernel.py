@@ -174,11 +174,11 @@ def iteration_text(name: str, width: int, dtype: DType, declarations: dict[str, 
             wanted = t.let(f"icmp slt i64 {r}, %count")
             t.store(vector, at, t.let(f"select i1 {wanted}, <{width} x i1> {inside}, <{width} x i1> zeroinitializer"))
 
-    def stored(ways: Sequence[int]) -> None:
-        if not ways:
+    def stored(counts: Sequence[int]) -> None:
+        if not counts:
             masked()
             return
-        lanes, *others = ways
+        lanes, *others = counts
         branch(t, t.let(f"icmp eq i64 %lanes, {lanes}"), lambda: plain(lanes), lambda: stored(others))
 
     branch(t, t.let(f"icmp eq i64 %count, {width}"), lambda: stored(sorted(usual)), masked)

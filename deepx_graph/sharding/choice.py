@@ -14,9 +14,9 @@ from deepx_graph.ir import Function, Node, Op
 from deepx_graph.ir.factor_rule import FactorRule, Reading, result_shapes
 from deepx_graph.ir.structure import PROJ, index_of
 from deepx_graph.sharding.halo import halo_cost
-from deepx_graph.sharding.mesh import Axes, count_of, local_shape
+from deepx_graph.sharding.mesh import Axes, Mesh, count_of, local_shape
 from deepx_graph.sharding.propagate import Atoms, assemble, project
-from deepx_graph.sharding.reshard import TensorLayout, reshard_path
+from deepx_graph.sharding.reshard import MESSAGE, TensorLayout, reshard_path
 from deepx_graph.sharding.rules import makes_constants, partitioning_of
 from deepx_graph.types import TupleType, as_tensor
 
@@ -28,21 +28,43 @@ FactorAxes = Mapping[int, Atoms]
 
 
 class Splits:
-    """The ways to split the nodes of a function whose values lie as `layouts` says."""
+    """The ways to split the nodes of a function whose values lie on the mesh as `layouts` says."""
 
-    def __init__(self, function: Function, layouts: Mapping[Node, TensorLayout]) -> None:
-        self.function, self.layouts = function, layouts
+    def __init__(self, function: Function, layouts: Mapping[Node, TensorLayout], mesh: Mesh) -> None:
+        self.function, self.layouts, self.mesh = function, layouts, mesh
 
     def chosen(self, node: Node, rule: FactorRule) -> FactorAxes:
-        """The axes of each factor that make operands and results cheapest to bring where they belong."""
+        """The axes of each factor that make operands and results cheapest to bring where they belong.
+
+        Where devices have to exchange something for that, reductions are also tried along axes that their tensors do not name.
+        """
         wishes = self._wishes(node, rule)
+        best, cost = self._cheapest(node, rule, wishes)
+        if cost >= MESSAGE and self._add_reductions(node, rule, wishes):
+            other, found = self._cheapest(node, rule, wishes)
+            best = other if found < cost else best
+        return best
+
+    def _cheapest(self, node: Node, rule: FactorRule, wishes: Mapping[int, list[Atoms]]) -> tuple[FactorAxes, float]:
         best: FactorAxes = {}
         cost = math.inf
         for axes in _assignments(rule, wishes):
             found = self.cost(node, rule, axes)
             if found < cost:
                 best, cost = axes, found
-        return best
+        return best, cost
+
+    def _add_reductions(self, node: Node, rule: FactorRule, wishes: dict[int, list[Atoms]]) -> bool:
+        """Adds to the wishes of each reduction factor every axis of the mesh, and all together that no tensor has; whether any."""
+        named = {a for found in wishes.values() for axes in found for a in axes}
+        each = [self.mesh.atoms([self.mesh.axis(name)]) for name, _ in self.mesh.axes]
+        tried = [*each, tuple(a for axes in each for a in axes if a not in named)]
+        before = sum(map(len, wishes.values()))
+        for f in sorted(rule.reduction):
+            for axes in tried:
+                if axes and possible_axes(node, rule, f, axes) == axes and rule.sizes[f] % count_of(axes) == 0:
+                    _add(wishes.setdefault(f, []), axes)
+        return sum(map(len, wishes.values())) > before
 
     def _wishes(self, node: Node, rule: FactorRule) -> dict[int, list[Atoms]]:
         """For each factor that can be split the axes that its tensors have there, or have on a factor that has to be whole."""

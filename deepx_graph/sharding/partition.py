@@ -66,7 +66,7 @@ class _Partitioner:
         self.constants: dict[tuple[Node, TensorLayout], Node] = {}
         self.meetings: dict[Node, CollectiveCause] = {}
         self.layouts = {n: self._planned(n, plan.values.get(n)) for n in self.function.nodes}
-        self.splits = Splits(self.function, self.layouts)
+        self.splits = Splits(self.function, self.layouts, plan.mesh)
         self.by_hand = {n: said for n in self.function.nodes if (said := manual.shardings_of(n, self.mesh)) is not None}
         self.by_device: dict[Node, list[Node]] = {}
         self.apart = self._apart()

@@ -128,6 +128,19 @@ def test_a_sum_that_is_split_again_is_scattered() -> None:
     assert [m.kind for m, _ in found.moves] == ["reduce_scatter"]
 
 
+def test_a_product_is_split_along_an_axis_that_its_operands_do_not_name_where_that_is_less() -> None:
+    module = dx.loads("""sdy.mesh @mesh = <["a"=2, "b"=2, "c"=2]>
+func.func @main(%x: tensor<16x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"b"}, {"c"}]>}) -> tensor<16x16xf32> {
+  %y = stablehlo.dot_general %x, %x, contracting_dims = [0] x [1] : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
+  return %y : tensor<16x16xf32> }""", "stablehlo")
+    plan = propagate(needed_plan(module))
+    met = [n.op.name for n in partition(module, plan).module.entry.nodes if n.op.exchange and n.inputs]
+    assert met == ["spmd_collective_permute", "spmd_collective_permute", "spmd_all_reduce"], "two gathers are twice as many bytes"
+    arrays = inputs(module)
+    for got, want in zip(on_devices(module, plan, arrays), dx.compile(module, engine="numpy")(*arrays), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
 def test_moving_an_axis_is_one_exchange() -> None:
     mesh = Mesh((("x", 8),))
     atoms = mesh.atoms((mesh.axis("x"),))

@@ -95,7 +95,8 @@ def on_two(cases: Sequence[RankCase], rounds: int) -> list[list[float]]:
 def rank(path: Path, rounds: int) -> None:
     """Measures the cases of a file, and prints what was found from the first process."""
     cases: list[RankCase] = pickle.loads(path.read_bytes())
-    transport = mpi_transport(planned(dx.loads(cases[0].text, "sea"), DATA)[1])
+    first, plan = next((dx.loads(case.text, "sea"), case.plan) for case in cases if case.plan is not None)
+    transport = mpi_transport(planned(first, plan)[1])
     ready = [(_compiled(case, transport), case.plan is None) for case in cases]
     found: list[list[float]] = [[] for _ in cases]
     for _ in range(rounds):

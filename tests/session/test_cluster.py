@@ -22,9 +22,10 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
+from deepx_graph.blas import available_cores
 from deepx_graph.errors import RunError, UsageError
 from deepx_graph.runtime.transport.dask import dask_client
-from deepx_graph.session.cluster.launch import find_mpiexec
+from deepx_graph.session.cluster.launch import environment, find_mpiexec
 from deepx_graph.session.cluster.training import Saving
 from deepx_graph.session.sharded import Sharded, planned
 from tests.support.cli_runner import Run
@@ -140,6 +141,16 @@ def test_a_killed_rank_ends_all_and_a_new_run_goes_on(tmp_path: Path) -> None:
 def test_ranks_killed_fifty_times(tmp_path: Path) -> None:
     for trial in range(50):
         _killed(tmp_path, trial, trial)
+
+
+@needs_mpi
+def test_processes_may_use_all_cores() -> None:
+    mpiexec = find_mpiexec()
+    assert mpiexec is not None
+    said = "import os; from deepx_graph.blas import available_cores; print(available_cores())"
+    done = subprocess.run([mpiexec, "-n", "2", sys.executable, "-c", said], capture_output=True, text=True, timeout=120,
+                          env={**environment(2), **ENVIRONMENT}, check=False)
+    assert done.stdout.split() == [str(available_cores())] * 2, done.stderr
 
 
 @needs_mpi

@@ -31,6 +31,7 @@ from deepx_graph.planning.cluster import ComputeDevice, DeviceCluster, LinkLevel
 from deepx_graph.planning.links import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, COLLECTIVES, PERMUTE, REDUCE_SCATTER, NetworkLink, Points
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.cost import file as cost_file
+from deepx_graph.runtime.cost.calibrate import product_runs
 from deepx_graph.session.cluster.launch import environment, find_mpiexec
 from deepx_graph.types import F32, tensor
 
@@ -46,8 +47,8 @@ ROUNDS, LEAST_ROUNDS, BUDGET_SECONDS = 60, 5, 0.5
 SHIPPED_LINK = NetworkLink(((0.0, 1e-6), (2.0**10, 2e-6), (2.0**20, 1.43e-4), (2.0**26, 0.04)))
 """Two MPI processes of one machine, measured on a 2-core AMD EPYC; where nothing was measured."""
 
-PRODUCT_ROWS, SWEPT = 512, 1 << 23
-"""Rows of the square matrices, and elements of each of the three arrays, by which processes are timed beside each other."""
+SWEPT = 1 << 23
+"""Elements of each of the three arrays by whose sum processes are timed beside each other; also by products of several shapes."""
 
 BUSY_SERIES, BUSY_ROUNDS = 7, 15
 """Series of calls by which they are timed, and the calls of each."""
@@ -214,12 +215,11 @@ def _timed(transport: MpiTransport, module: Module, size: int) -> float:
 
 
 def _busy(transport: MpiTransport) -> tuple[float, float]:
-    """The parts of the speed of a product and of a sweep through memory that are left to a process while all compute."""
-    x = np.full((PRODUCT_ROWS, PRODUCT_ROWS), 0.5, np.float32)
-    y = np.empty_like(x)
+    """The parts of the speed of products in turn and of a sweep through memory that are left to a process while all compute."""
+    runs = product_runs()
     a, b, out = (np.full(SWEPT, 0.5, np.float32) for _ in range(3))
     with limited(1):
-        return _left(transport, lambda: np.matmul(x, x, out=y)), _left(transport, lambda: np.add(a, b, out=out))
+        return _left(transport, lambda: [run() for run in runs]), _left(transport, lambda: np.add(a, b, out=out))
 
 
 def _left(transport: MpiTransport, run: Callable[[], object]) -> float:

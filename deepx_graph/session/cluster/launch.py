@@ -69,10 +69,13 @@ def find_mpiexec() -> str | None:
 
 
 def environment(count: int) -> dict[str, str]:
-    """For processes on this machine: more than there are cores are allowed, and then do not spin."""
+    """For processes on this machine: more than there are cores are allowed, and then do not spin.
+
+    None is bound to a core, as Open MPI does with two processes and fewer: their threads would share it.
+    """
     few = count > (os.cpu_count() or 1)
     more = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMPI_MCA_mpi_yield_when_idle": "1"} if few else {}
-    return {**more, **os.environ}
+    return {"PRTE_MCA_hwloc_default_binding_policy": "none", **more, **os.environ}
 
 
 def threads_of(ranks_here: int) -> int:

@@ -425,8 +425,6 @@ class LoopBuilder:
     def quotient(self, x: Affine, divisor: int) -> Affine:
         """A subscript that is not negative, divided by a positive number and rounded down."""
         known, rest = split_quotient(x, divisor)
-        if rest == Affine():
-            return known
         low, high = (None, None) if rest.bounds is None else (end // divisor for end in rest.bounds)
         if low is not None and low == high:
             return known + low

@@ -68,6 +68,10 @@ def held() -> int:
         if bound(cache) is not None:
             cache.cache_clear()
     gc.collect()
+    if has_native():
+        from deepx_graph.runtime.native.llvm.machine_code import linker
+
+        len(linker())  # code that nobody owns any more is unloaded when something is asked of the linker
     return len(gc.get_objects())
 
 

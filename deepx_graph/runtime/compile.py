@@ -28,7 +28,7 @@ from deepx_graph.ops.data.adt import DataValue, RefValue
 from deepx_graph.ops.host.host import Feed, Host
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.devices import check_ready, feeds_of, for_each, grid_of, same_types, worlds
-from deepx_graph.runtime.engines.base import Canonicalizes, CompilesCalls, Engine, EntryFn
+from deepx_graph.runtime.engines.base import CompilesCalls, Engine, EntryFn, canonicalized
 from deepx_graph.runtime.inputs import FunctionValue, Port, arguments, bind, flatten, input_ports, output_ports, whole_types
 from deepx_graph.runtime.interpreter import MAX_DEPTH, execute_all, execute_one
 from deepx_graph.runtime.memory.assignment import BufferAssignment, largest
@@ -351,9 +351,7 @@ class Compiled(InNotebook):
         engine = engines.get("numpy", getattr(self.engine, "threads", None)) if text else self.engine
         if isinstance(engine, CompilesCalls) and self.grid.count == 1:
             module = engine.with_calls(module, self._max_depth, self._max_bytes)
-        if isinstance(engine, Canonicalizes):
-            module = module.with_functions(
-                engine.canonicalize(f, apart=self.profile is not None) for f in module.functions)
+        module = canonicalized(module, engine, apart=self.profile is not None)
         try:
             plans = engine_plans(module, engine)
         except InferError as e:

@@ -67,6 +67,13 @@ class Canonicalizes(Protocol):
         ...
 
 
+def canonicalized(module: Module, engine: Engine, *, apart: bool = False) -> Module:
+    """The module with its functions as an engine would rather run them (see `Canonicalizes`); itself where it has no such wish."""
+    if not isinstance(engine, Canonicalizes):
+        return module
+    return module.with_functions(engine.canonicalize(f, apart=apart) for f in module.functions)
+
+
 @runtime_checkable
 class CompilesCalls(Protocol):
     """An engine that may run a module's entry as one kernel with the functions that it calls inside."""

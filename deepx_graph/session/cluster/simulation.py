@@ -26,7 +26,7 @@ from deepx_graph.runtime.cost.counts import alone
 from deepx_graph.runtime.cost.file import constants as constants_in_use
 from deepx_graph.runtime.cost.file import using
 from deepx_graph.runtime.cost.model import Constants, crowded
-from deepx_graph.runtime.engines.base import Canonicalizes, Engine, Forecasting
+from deepx_graph.runtime.engines.base import Engine, Forecasting, canonicalized
 from deepx_graph.runtime.memory.assignment import BufferAssignment
 from deepx_graph.runtime.program import engine_plans
 from deepx_graph.session.cluster.calibration import network_here
@@ -140,9 +140,7 @@ def simulate(module: Module, plan: Plan, where: str = HERE, *, engine: str = "au
     """
     local = partition(module, plan)
     chosen = engines.get(engine, threads or threads_of(plan.mesh.count)) if where == HERE else engines.get("numpy")
-    fused = optimise(local.module, "default").module
-    if isinstance(chosen, Canonicalizes):
-        fused = fused.with_functions(chosen.canonicalize(f, apart=True) for f in fused.functions)
+    fused = canonicalized(optimise(local.module, "default").module, chosen, apart=True)
     cluster = cluster_of(where)
     timing = _predicted(chosen, cluster, plan.mesh.count) if where == HERE else _roofline(cluster)
     tasks, collectives, is_known = _tasks(fused.entry, cluster, timing, overlaps=where != HERE)

@@ -24,7 +24,7 @@ from deepx_graph.runtime import engines
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.cost import file as cost_file
 from deepx_graph.runtime.cost.counts import function_times
-from deepx_graph.runtime.engines.base import Canonicalizes, Engine, Explains, Forecasting
+from deepx_graph.runtime.engines.base import Canonicalizes, Engine, Explains, Forecasting, canonicalized
 from deepx_graph.runtime.memory.alias import makes_memory
 from deepx_graph.runtime.memory.assignment import in_words
 from deepx_graph.runtime.program import engine_plans, is_kernel
@@ -154,9 +154,8 @@ def kernels(module: Module, engine: str = "auto", threads: int | None = None) ->
     chosen, original = engines.get(engine, threads), module
     if not all(is_static(n.type) for f in module.functions for n in f.nodes):
         return None
-    if isinstance(chosen, Canonicalizes):
-        arranged = alike(module) if sum(map(computes, (n for f in module.functions for n in f.nodes))) > MOST else module
-        module = module.with_functions(chosen.canonicalize(f, apart=True) for f in arranged.functions)
+    has_many = sum(map(computes, (n for f in module.functions for n in f.nodes))) > MOST
+    module = canonicalized(alike(module) if has_many and isinstance(chosen, Canonicalizes) else module, chosen, apart=True)
     times = run_times(module)
     nodes = [(f, n) for f in module.functions for n in f.nodes if computes(n) and times.get(n, NEVER).count]
     nodes.sort(key=lambda item: -(bytes_moved(item[1]) + flops(item[1])) * times[item[1]].count)

@@ -18,7 +18,7 @@ from deepx_graph.passes.fusion.why import Kind, Reason, explain, find_node
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.cost.counts import function_times
-from deepx_graph.runtime.engines.base import Canonicalizes, Explains
+from deepx_graph.runtime.engines.base import Explains, canonicalized
 from deepx_graph.runtime.engines.outline import is_program
 from deepx_graph.runtime.program import is_kernel
 from deepx_graph.session.inputs import random_inputs
@@ -72,8 +72,7 @@ class Placing:
         self._engine = engines.get(engine, threads)
         self._origins: dict[Node, Origin] = {}
         self._fused = Fuse().run(module.with_functions(map(self._marked, module.functions)))
-        chosen = self._engine if isinstance(self._engine, Canonicalizes) else None
-        self._functions = {f.name: chosen.canonicalize(f, apart=True) if chosen else f for f in self._fused.functions}
+        self._functions = {f.name: f for f in canonicalized(self._fused, self._engine, apart=True).functions}
         self._computing: dict[int, Node] = {}
         self._holders: dict[int, list[Node]] = {}
         for function in self._functions.values():

@@ -196,7 +196,7 @@ class _Emitter:
         t.rows(low, t.let(f"add i64 {low}, {count}"), panel)
 
     def _moved(self, t: IRBuilder, pointers: TilePointers, index: str, steps: tuple[int, int, int, int]) -> TilePointers:
-        """TilePointers moved on by an index times elements, or words of the table."""
+        """The pointers moved on by an index times elements, or words of the table."""
         size = self.dtype.itemsize
         x, w, y, at = (moved(t, p, s, ((index, step),)) for p, s, step in zip(pointers, (size, size, size, 8), steps, strict=True))
         return x, w, y, at

@@ -425,7 +425,7 @@ class LoopBuilder:
     def quotient(self, x: Affine, divisor: int) -> Affine:
         """A subscript that is not negative, divided by a positive number and rounded down."""
         known, rest = split_quotient(x, divisor)
-        low, high = (None, None) if rest.bounds is None else (end // divisor for end in rest.bounds)
+        low, high = (None, None) if rest.bounds is None else (end // max(divisor, 1) for end in rest.bounds)  # 0: no elements
         if low is not None and low == high:
             return known + low
 

@@ -157,7 +157,7 @@ def _paths(found: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("name", ["info", "check", "run"])
 def test_a_schema_refuses_what_a_report_is_not(run: Run, folder: Path, name: str) -> None:
     """A field more at any place, and a value of another kind in any field, are refused."""
-    text, found = run(*CALLS[name], "--json").bytes, schema(name)
+    text, validator = run(*CALLS[name], "--json").bytes, jsonschema.Draft202012Validator(schema(name))
     for path in _paths(json.loads(text)):
         wrong = json.loads(text)
         parent = wrong
@@ -166,10 +166,8 @@ def test_a_schema_refuses_what_a_report_is_not(run: Run, folder: Path, name: str
         if "values" in path:  # numbers in lists, as deep as the array
             continue
         parent[path[-1]] = object
-        with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(wrong, found, jsonschema.Draft202012Validator)
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**json.loads(text), "more": 1}, found, jsonschema.Draft202012Validator)
+        assert not validator.is_valid(wrong), path
+    assert not validator.is_valid({**json.loads(text), "more": 1})
 
 
 @pytest.mark.parametrize("name", REPORTS)

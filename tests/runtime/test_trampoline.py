@@ -329,7 +329,7 @@ def test_nothing_is_kept() -> None:
     given = x.copy()
     gc.collect()
     before = [sys.getrefcount(o) for o in kept]
-    for _ in range(10_000):
+    for _ in range(1_000):
         f(x)
         entered(g, given, y, donate=("x0",))
         entered(f, y.T)

@@ -24,7 +24,7 @@ from deepx_graph.runtime.inputs import input_ports, output_ports
 from deepx_graph.runtime.native.llvm.machine_code import Collection, collected
 from deepx_graph.runtime.native.llvm.target import LEVELS, Processor, Target, externals
 from deepx_graph.runtime.native.loop_program.kernel import build as build_loops
-from deepx_graph.runtime.native.machine_kernel import MachineCode
+from deepx_graph.runtime.native.machine_kernel import MachineKernel
 from deepx_graph.runtime.native.whole_program.emit import function_text, kernels_of
 from deepx_graph.runtime.native.whole_program.plan import ProgramPlan
 from deepx_graph.runtime.native.whole_program.planner import planned
@@ -107,7 +107,7 @@ def _planned(function: Function, threads: int = 1) -> ProgramPlan:
 
     engine = NativeEngine(threads)
 
-    def made(node: Node) -> MachineCode | None:
+    def made(node: Node) -> MachineKernel | None:
         """What the engine has, or else plain loops: there is no library here that does large products better."""
         try:
             return engine.made(node) or build_loops(alone(node), engine.threads)
@@ -170,7 +170,7 @@ class ProgramCode:
         return module
 
 
-def _functions(kernel: MachineCode) -> Iterator[int]:
+def _functions(kernel: MachineKernel) -> Iterator[int]:
     """The machine functions of a kernel: those that run it, and those of which its first constant has the addresses."""
     yield from (address for address, _ in kernel.calls)
     yield from (int(kernel.constants[0][at]) for at in kernel.relocations)

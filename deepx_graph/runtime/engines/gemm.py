@@ -105,35 +105,30 @@ def _view(node: Node, side: int) -> tuple[MatrixView, bool]:
 BLAS = frozenset(map(np.dtype, ("f4", "f8", "c8", "c16")))
 """The dtypes that BLAS knows."""
 
-Multiply = Callable[[Array, Array, Array], None]
-"""`multiply(left, right, result)`: batches of matrices, the last one C-contiguous and sharing no memory with an operand."""
-
 
 class GemmNodeKernel:
-    """The kernel of a `dot_general`. `lowering` tells who multiplies. Raises Declined for types that BLAS does not know."""
+    """The kernel of a `dot_general` by BLAS. Raises Declined for types that it does not know."""
 
     in_place: tuple[frozenset[int], ...] = (frozenset(),)
+    lowering = "BLAS"
 
-    def __init__(self, node: Node, threads: int, better: Callable[[BatchedGemm], Multiply | None]) -> None:
+    def __init__(self, node: Node, threads: int) -> None:
         gemm = batched_gemm_of(node)
         if gemm is None or gemm.dtype not in BLAS:
             raise Declined("no product of matrices of floats")
-        multiply = better(gemm)
         self._node, self._gemm, self._threads = node, gemm, threads
         self._shape: tuple[int, ...] = node.type.shape  # type: ignore[attr-defined]
-        self._multiply = multiply or _by_blas
-        self.lowering = "BLAS" if multiply is None else "machine code"
 
     def predicted(self) -> ForecastParts:
         """How long a call takes by the cost model."""
         return parts_alone(self._node, self._threads)
 
     def keep(self, allowance: Allowance) -> None:
-        """Panels are those of all GEMMs: nothing is kept here."""
+        """Nothing is kept."""
 
     def scratch(self, loose: Collection[int]) -> int:
-        """Copies of operands that do not lie as matrices, those numbered `loose` perhaps not in order, and packed panels."""
-        return self._gemm.copied(loose) + int(getattr(self._multiply, "workspace_bytes", 0))
+        """Copies of operands that do not lie as matrices, those numbered `loose` perhaps not in order."""
+        return self._gemm.copied(loose)
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
         """The product, as the results of other kernels."""
@@ -147,7 +142,7 @@ class GemmNodeKernel:
         if out is not None and (np.may_share_memory(into, x) or np.may_share_memory(into, y)):
             np.copyto(into, self.product(values, None))
         else:
-            self._multiply(x, y, into.reshape(gemm.result_shape))
+            _by_blas(x, y, into.reshape(gemm.result_shape))
         return into
 
 

@@ -21,7 +21,7 @@ from deepx_graph.ops.contract.reduce import reduce
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.runtime.engines.base import Declined, EntryFn, KernelFn
 from deepx_graph.runtime.engines.epilogue import with_fused_epilogue
-from deepx_graph.runtime.engines.gemm import BatchedGemm, Multiply, in_order, widened
+from deepx_graph.runtime.engines.gemm import in_order, widened
 from deepx_graph.runtime.engines.numexpr_engine import CompiledKernel, KernelBuilder, KernelEngine, alone, is_tensor, key_of
 from deepx_graph.runtime.engines.outline import as_kernel, is_program, outlined
 from deepx_graph.runtime.engines.subscript_fusion import with_composed_subscripts
@@ -36,7 +36,7 @@ from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
 from deepx_graph.runtime.native.loop_program.kernel import build as build_loops
 from deepx_graph.runtime.native.loop_program.masked_lower import build as build_masked
 from deepx_graph.runtime.native.loop_program.masked_lower import with_masked_loops
-from deepx_graph.runtime.native.machine_kernel import MachineCode, MachineKernel
+from deepx_graph.runtime.native.machine_kernel import MachineKernel
 from deepx_graph.runtime.native.trampoline import EntryMemory, QuickKernel, entry
 from deepx_graph.runtime.native.whole_program.calls import CalledFunctions, CallLimits
 from deepx_graph.runtime.native.whole_program.kernel import build as build_whole_program
@@ -77,9 +77,9 @@ class NativeEngine(KernelEngine):
         self._apart: dict[Function, str] = {}
         """Why functions are not one kernel."""
         self._quick: dict[Any, KernelFn] = {}
-        self._asked: set[MachineCode | None] = set()
+        self._asked: set[MachineKernel | None] = set()
         """Machine code that has been asked what it keeps."""
-        self._memories: dict[MachineCode, EntryMemory] = {}
+        self._memories: dict[MachineKernel, EntryMemory] = {}
         """What the entries of kernels have in common."""
 
     # --- kernels of functions
@@ -121,18 +121,12 @@ class NativeEngine(KernelEngine):
     def product(self, node: Node) -> CompiledKernel:
         from deepx_graph.runtime.native.gemm import code
         try:
-            return code.in_place(node, self.threads) or super().product(node)
+            return code.worth_a_call(node, self.threads) or super().product(node)
         except Declined:
             return self._loop_program(alone(node))
 
     @_in_its_width
-    def multiply(self, gemm: BatchedGemm) -> Multiply | None:
-        """Machine code, unless the product is small or complex."""
-        from deepx_graph.runtime.native.gemm import kernel
-        return kernel.GemmKernel.of(gemm, self.threads) if kernel.fits(gemm) else None
-
-    @_in_its_width
-    def made(self, node: Node) -> MachineCode | None:
+    def made(self, node: Node) -> MachineKernel | None:
         """The machine code of a node that reads its operands as they lie; made now."""
         if node.op is dot_general:
             from deepx_graph.runtime.native.gemm import code
@@ -203,8 +197,7 @@ class NativeEngine(KernelEngine):
         """Whether a function has no control flow, and each of its kernels is machine code."""
         made = [n for n in function.nodes if n.inputs and not n.op.view and n.op not in (PROJ, TUPLE)]
         return not has_control(function) and all(
-            self._entered(n) is not None or isinstance(self._compiled(n), MachineKernel) or self.lowering(n) == "machine code"
-            for n in made)
+            self._entered(n) is not None or isinstance(self._compiled(n), MachineKernel) for n in made)
 
     def _accepts(self, body: Function) -> bool:
         """Whether there is a kernel for a loop, or for a convolution or a product and its epilogue; makes it."""
@@ -244,22 +237,12 @@ class NativeEngine(KernelEngine):
 
     def _kernel(self, node: Node, key: Any, function: Callable[[], Function]) -> KernelFn | None:
         found, kernel = super()._kernel(node, key, function), self._built[key]
-        code = self._code_of(kernel)
-        if not isinstance(kernel, MachineKernel) or code is None or code.has_state or not code.is_kept:
+        if not isinstance(kernel, MachineKernel) or kernel.has_state or not kernel.is_kept:
             return found  # a state takes memory: that of an entry to all of a program is enough
         single = isinstance(node.type, TensorType)
         if (key, single) not in self._quick:
-            self._quick[key, single] = QuickKernel(self._memory(code), _forms(node), kernel, single=single)
+            self._quick[key, single] = QuickKernel(self._memory(kernel), _forms(node), kernel, single=single)
         return self._quick[key, single]
-
-    @_in_its_width
-    def _code_of(self, kernel: CompiledKernel | None) -> MachineCode | None:
-        """The machine code of a kernel for arguments in the order of C; what it keeps is taken from the allowance."""
-        code = kernel.code if isinstance(kernel, MachineKernel) and kernel.is_kept else None
-        if code is not None and code is not kernel and code not in self._asked:
-            self._asked.add(code)
-            code.keep(self._kept)
-        return code
 
     # --- entries
 
@@ -272,22 +255,22 @@ class NativeEngine(KernelEngine):
         return entry(self._memory(code), [form_of(p.type) for p in params], operands, over or (None,) * len(code.results))
 
     @_in_its_width
-    def _entered(self, node: Node) -> MachineCode | None:
+    def _entered(self, node: Node) -> MachineKernel | None:
         """The machine code of a node that may be entered. A single operation that has not been compiled, as numpy does it as well,
         may be so now: it gives the same bits."""
-        code = self._code(node) and self._code_of(self._compiled(node))
+        code = self._code(node)
         if code is None and self._compiled(node) is None and _is_single(node) and (code := self._alone(node)) not in self._asked:
             self._asked.add(code)
             if code is not None:
                 code.keep(self._kept)
         return code if code is not None and code.is_kept else None
 
-    def _code(self, node: Node) -> MachineCode | None:
+    def _code(self, node: Node) -> MachineKernel | None:
         """The machine code of the node's kernel, which is made now."""
         kernel = None if node.op.view or self._own(node) is None else self._compiled(node)
-        return kernel.code if isinstance(kernel, MachineKernel) else None
+        return kernel if isinstance(kernel, MachineKernel) else None
 
-    def _memory(self, code: MachineCode) -> EntryMemory:
+    def _memory(self, code: MachineKernel) -> EntryMemory:
         if code not in self._memories:
             self._memories[code] = EntryMemory(code)
         return self._memories[code]

@@ -27,7 +27,7 @@ from deepx_graph.ops.tensor.layout import reshape
 from deepx_graph.runtime.cost import counts as cost_counts
 from deepx_graph.runtime.cost.model import Forecast, ForecastParts
 from deepx_graph.runtime.engines.base import CONSUMES_FIRST, Declined, KernelFn
-from deepx_graph.runtime.engines.gemm import BatchedGemm, GemmNodeKernel, Multiply, canonicalized, small_product, widened
+from deepx_graph.runtime.engines.gemm import GemmNodeKernel, canonicalized, small_product, widened
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import build
 from deepx_graph.runtime.kernels.lower import NARROW
@@ -138,10 +138,6 @@ class KernelEngine(ABC):
             return kernel
         raise Declined(reason)
 
-    def multiply(self, gemm: BatchedGemm) -> Multiply | None:
-        """What computes such a matrix product; None for BLAS."""
-        return None
-
     def _compiled(self, node: Node) -> CompiledKernel | None:
         return self._built.get(node.attr("body") if node.op is fusion else key_of(node))
 
@@ -181,7 +177,7 @@ class KernelEngine(ABC):
 
     def product(self, node: Node) -> CompiledKernel:
         """The kernel of a `dot_general`. Raises Declined for one that has none."""
-        return GemmNodeKernel(node, self.threads, self.multiply)
+        return GemmNodeKernel(node, self.threads)
 
     def _reshape(self, node: Node) -> KernelFn | None:
         """A view where the elements lie in order, else a copy in memory that is used again."""

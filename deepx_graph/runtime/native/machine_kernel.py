@@ -1,7 +1,6 @@
 """What all kernels of machine code have: a workspace for each call, kept while it is small, and threads that share the work.
 
-A kernel may be called from several threads at once. `MachineCode` are those that run on a table of addresses, which other machine
-code may call.
+A kernel may be called from several threads at once, and by other machine code.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.kernels.threads import TEAM
 from deepx_graph.runtime.memory.pool import LEAST_BYTES, Allowance, delivered, result_memory, room
 from deepx_graph.runtime.native.threads import pool
+from deepx_graph.runtime.native.transpose import contiguous
 from deepx_graph.runtime.straightline import ArrayType
 
 KEPT_BYTES = LEAST_BYTES
@@ -68,49 +68,61 @@ class KernelState:
 
 
 class MachineKernel:
-    """A callable of machine code: `kernel(args, out)` gives all its results, in `out` where that is given."""
+    """A callable of machine code: `kernel(args, out)` gives all its results, in `out` where that is given. It runs on a
+    table: array objects, then addresses of constants and of its own memory."""
 
     results: tuple[ArrayType, ...]
     in_place: tuple[frozenset[int], ...]
     """For each result, the arguments of its type over which it may be written."""
     lowering: str
     """How it runs, in a few words."""
-
-    @property
-    def workspace_bytes(self) -> int:
-        """The memory of a call."""
-        raise NotImplementedError
-
-    def new_workspace(self) -> Any:
-        """That memory, with all that stays in it from call to call."""
-        raise NotImplementedError
-
-    def scratch(self, loose: Mapping[int, int]) -> int:
-        """The most bytes that a call has beside arguments and results, where arguments of so many bytes may not lie in order."""
-        raise NotImplementedError
+    layout: Layout
+    params: tuple[int, ...]
+    """The number of the argument whose array object is in each of the first entries of the table; those of results follow."""
+    constants: tuple[Array, ...]
+    relocations: tuple[int, ...] = ()
+    """The words of the first constant that are addresses of machine functions."""
+    own_bytes: tuple[int, ...]
+    threads: int
+    nanoseconds: float
+    """About how long one thread works on it."""
+    calls: tuple[tuple[int, int], ...]
+    """What runs it: machine functions, each with the number of threads that share its work; 0 for one that takes no counter."""
+    has_state: bool = False
+    """Whether its memory has a state, which is one constant more in its table."""
+    is_one_call: bool = True
+    """Whether one round of the calls does it all; else there are as many as its state says."""
 
     def predicted(self) -> ForecastParts:
         """How long a call takes by the cost model."""
         raise NotImplementedError
 
-    def run(self, workspace: Any, args: Sequence[Any], results: Sequence[Array]) -> None:
-        """Computes the results, which share no memory with the arguments but where they may be written over them."""
+    def new_state(self) -> KernelState:
+        """The state of one memory."""
         raise NotImplementedError
 
-    @cached_property
-    def code(self) -> MachineCode | None:
-        """The same for callers in machine code that have all arguments in the order of C; None where there is no such thing."""
-        return None
+    def lasting_memory(self) -> KernelMemory:
+        """Memory for a caller that keeps it from call to call."""
+        return KernelMemory([self])
 
-    def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
-        """The results for the arguments; in the arrays of `out`, where one is given."""
-        given = out or (None,) * len(self.results)
-        results = [result_memory(r.shape, r.dtype, args, o, may)
-                   for r, o, may in zip(self.results, given, self.in_place, strict=True)]
-        workspace = self.workspace()
-        self.run(workspace, args, results)
-        self.give_back(workspace)
-        return delivered(results, out)
+    @property
+    def team(self) -> int:
+        """How many threads share its work at most."""
+        return max((threads for _, threads in self.calls), default=0)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether other threads of Python should run meanwhile."""
+        return self.nanoseconds > LONG_NANOSECONDS or not self.is_one_call
+
+    @property
+    def workspace_bytes(self) -> int:
+        """The memory of a call: temporaries, partial results, and what each thread has."""
+        return workspace_bytes([self])
+
+    def scratch(self, loose: Mapping[int, int]) -> int:
+        """The most bytes that a call has beside arguments and results, where arguments of so many bytes may not lie in order."""
+        return self.workspace_bytes + sum(bytes_ for k, bytes_ in loose.items() if k in self.params)
 
     @cached_property
     def is_kept(self) -> bool:
@@ -121,21 +133,45 @@ class MachineKernel:
         """Keeps its workspace only where the allowance has room for it, twice: calls in a row of kernels have one of their own."""
         self.is_kept = self.is_kept and allowance.take(2 * self.workspace_bytes)
 
+    def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
+        """The results for the arguments; in the arrays of `out`, where one is given."""
+        given = out or (None,) * len(self.results)
+        results = [result_memory(r.shape, r.dtype, args, o, may)
+                   for r, o, may in zip(self.results, given, self.in_place, strict=True)]
+        try:
+            workspace = self._spare.pop()
+        except IndexError:
+            workspace = Workspace(self)
+        self.run(workspace, args, results)
+        self.give_back(workspace)
+        return delivered(results, out)
+
     @cached_property
-    def _spare(self) -> list[Any]:
+    def _spare(self) -> list[Workspace]:
+        """Workspaces that no call has."""
         return []
 
-    def workspace(self) -> Any:
-        """A workspace that no other call has."""
-        try:
-            return self._spare.pop()
-        except IndexError:
-            return self.new_workspace()
-
-    def give_back(self, workspace: Any) -> None:
+    def give_back(self, workspace: Workspace) -> None:
         """Keeps the workspace of a call that is done for the next one."""
         if self.is_kept:
             self._spare.append(workspace)
+
+    @cached_property
+    def _steps(self) -> list[tuple[Any, int]]:
+        """The calls, to be made from Python."""
+        alone = ALONE if self.is_long else ALONE_AND_SHORT
+        return [(SHARED(address) if threads else alone(address), threads) for address, threads in self.calls]
+
+    def run(self, workspace: Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
+        """Computes the results call after call; they share no memory with the arguments but where they may be written over them."""
+        arrays = [contiguous(np.asarray(args[k]), self.threads) for k in self.params]
+        workspace.fill([*arrays, *results])
+        memory = workspace.memory
+        for function, threads in self._steps:
+            if threads:
+                run_shared(function, workspace.address, memory.scratch, ctypes.addressof(memory.scratches), threads)
+            else:
+                function(workspace.address, memory.scratch[0])
 
 
 def run_shared(function: Any, table: int, scratch: Sequence[int | None], scratches: int, threads: int) -> None:
@@ -156,98 +192,24 @@ def run_shared(function: Any, table: int, scratch: Sequence[int | None], scratch
         TEAM.run(lambda: function(table, count, next(each)), threads)
 
 
-class MachineCode(MachineKernel):
-    """What is known of machine code that runs on a table: array objects, then addresses of constants and of its own memory."""
-
-    layout: Layout
-    params: tuple[int, ...]
-    """The number of the argument whose array object is in each of the first entries of the table; those of results follow."""
-    constants: tuple[Array, ...]
-    relocations: tuple[int, ...] = ()
-    """The words of the first constant that are addresses of machine functions."""
-    own_bytes: tuple[int, ...]
-    threads: int
-    nanoseconds: float
-    """About how long one thread works on it."""
-    calls: tuple[tuple[int, int], ...]
-    """What runs it: machine functions, each with the number of threads that share its work; 0 for one that takes no counter."""
-    has_state: bool = False
-    """Whether its memory has a state, which is one constant more in its table."""
-    is_one_call: bool = True
-    """Whether one round of the calls does it all; else there are as many as its state says."""
-
-    @cached_property
-    def code(self) -> MachineCode:
-        """Itself."""
-        return self
-
-    @property
-    def team(self) -> int:
-        """How many threads share its work at most."""
-        return max((threads for _, threads in self.calls), default=0)
-
-    @property
-    def is_long(self) -> bool:
-        """Whether other threads of Python should run meanwhile."""
-        return self.nanoseconds > LONG_NANOSECONDS or not self.is_one_call
-
-    def new_state(self) -> KernelState:
-        """The state of one memory."""
-        raise NotImplementedError
-
-    def lasting_memory(self) -> KernelMemory:
-        """Memory for a caller that keeps it from call to call."""
-        return KernelMemory([self])
-
-    @property
-    def workspace_bytes(self) -> int:
-        """The memory of a call: temporaries, partial results, and what each thread has."""
-        return workspace_bytes([self])
-
-    def new_workspace(self) -> Workspace:
-        """The table and the memory of one call."""
-        return Workspace(self)
-
-    def scratch(self, loose: Mapping[int, int]) -> int:
-        """The most bytes that a call has beside arguments and results, where arguments of so many bytes may not lie in order."""
-        return self.workspace_bytes + sum(bytes_ for k, bytes_ in loose.items() if k in self.params)
-
-    @cached_property
-    def _steps(self) -> list[tuple[Any, int]]:
-        """The calls, to be made from Python."""
-        alone = ALONE if self.is_long else ALONE_AND_SHORT
-        return [(SHARED(address) if threads else alone(address), threads) for address, threads in self.calls]
-
-    def run(self, workspace: Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
-        """Call after call."""
-        arrays = [np.asarray(args[k], order="C") for k in self.params]
-        workspace.fill([*arrays, *results])
-        memory = workspace.memory
-        for function, threads in self._steps:
-            if threads:
-                run_shared(function, workspace.address, memory.scratch, ctypes.addressof(memory.scratches), threads)
-            else:
-                function(workspace.address, memory.scratch[0])
-
-
 class KernelMemory:
     """Temporaries, partial results and scratch memory for kernels that run one after the other."""
 
-    def __init__(self, kernels: Sequence[MachineCode]) -> None:
+    def __init__(self, kernels: Sequence[MachineKernel]) -> None:
         own, each, threads = memory_sizes(kernels)
         self._own = room(own)
         self._scratch = [room(each) for _ in range(threads)]
         self.scratch = [s.ctypes.data for s in self._scratch]
-        self._states: dict[MachineCode, KernelState] = {}
+        self._states: dict[MachineKernel, KernelState] = {}
         self.scratches = (ctypes.c_void_p * len(self.scratch))(*self.scratch)
 
-    def state(self, kernel: MachineCode) -> KernelState:
+    def state(self, kernel: MachineKernel) -> KernelState:
         """The state of a kernel that has one."""
         if kernel not in self._states:
             self._states[kernel] = kernel.new_state()
         return self._states[kernel]
 
-    def table(self, kernel: MachineCode) -> bytearray:
+    def table(self, kernel: MachineKernel) -> bytearray:
         """A table for the kernel in which all but the array objects is filled in."""
         table = bytearray(8 * kernel.layout.size)
         constants = (*kernel.constants, self.state(kernel).words) if kernel.has_state else kernel.constants
@@ -259,13 +221,13 @@ class KernelMemory:
         return table
 
 
-def workspace_bytes(kernels: Sequence[MachineCode]) -> int:
+def workspace_bytes(kernels: Sequence[MachineKernel]) -> int:
     """The bytes of the memory of kernels that run one after the other."""
     own, each, threads = memory_sizes(kernels)
     return own + each * threads
 
 
-def memory_sizes(kernels: Sequence[MachineCode]) -> tuple[int, int, int]:
+def memory_sizes(kernels: Sequence[MachineKernel]) -> tuple[int, int, int]:
     """Bytes of temporaries, bytes for each thread, and threads."""
     own = max((sum(map(rounded, k.own_bytes)) for k in kernels), default=0)
     each = max((rounded(k.layout.scratch_bytes) for k in kernels), default=0)
@@ -280,7 +242,7 @@ def rounded(size: int) -> int:
 class Workspace:
     """The table and the memory of one call."""
 
-    def __init__(self, kernel: MachineCode) -> None:
+    def __init__(self, kernel: MachineKernel) -> None:
         self.memory = KernelMemory([kernel])
         self.table = self.memory.table(kernel)
         self.address = address_of(self.table)

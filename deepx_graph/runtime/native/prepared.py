@@ -10,16 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 
+from deepx_graph.ir import Function
+from deepx_graph.ir.structure import PARAM, value_of
 from deepx_graph.runtime.cost.model import ForecastParts
+from deepx_graph.runtime.engines.epilogue import WithEpilogue
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.llvm import machine_code
-from deepx_graph.runtime.native.machine_kernel import DATA, Layout, MachineCode
+from deepx_graph.runtime.native.machine_kernel import DATA, Layout, MachineKernel
 from deepx_graph.runtime.straightline import ArrayType
+
+KEPT_BYTES = 1 << 20
+"""A workspace up to this size is kept from call to call."""
 
 
 class Base(Enum):
@@ -60,15 +66,14 @@ class PreparedStep:
     threads: int
 
 
-class PreparedKernel(MachineCode):
+class PreparedKernel(MachineKernel):
     """Steps one after the other. Objects are numbered arguments first (`params`), then results; `kept` is what owns the code."""
 
-    lowering = "machine code"
-
     def __init__(self, params: Sequence[int], results: Sequence[ArrayType], steps: Sequence[PreparedStep], *, scratch_bytes: int,
-                 predicted: ForecastParts, kept: Any, constants: Sequence[Array] = (), own_bytes: Sequence[int] = ()) -> None:
+                 predicted: ForecastParts, kept: Any, constants: Sequence[Array] = (), own_bytes: Sequence[int] = (),
+                 lowering: str = "machine code") -> None:
         self.params, self.results, self._kept = tuple(params), tuple(results), kept
-        self.in_place = (frozenset[int](),) * len(results)
+        self.in_place, self.lowering = (frozenset[int](),) * len(results), lowering
         self.threads = max(s.threads for s in steps)
         self.nanoseconds, self._predicted = predicted.nanoseconds, predicted
         objects = len(params) + len(results)
@@ -81,17 +86,37 @@ class PreparedKernel(MachineCode):
         self.calls = ((at["prepare"], 0), *(call for s in steps for call in (
             ((at["shared"], s.threads), (at["advance"], 0)) if s.threads > 1 else ((at["alone"], 0),))))
 
+    @cached_property
+    def is_kept(self) -> bool:
+        """Packed operands are kept while they are of a size to stay in a cache: elsewhere a product takes a tenth longer."""
+        return self.workspace_bytes <= KEPT_BYTES
+
     def predicted(self) -> ForecastParts:
         """How long a call takes by the cost model."""
         return self._predicted
 
 
-def epilogue_table(kernel: MachineCode, objects: Sequence[int], result: int, constants: int) -> tuple[Word, ...]:
-    """The table of an epilogue without memory of its own: `objects` are the numbers of those of its arguments and `result` that of
-    what it is done on; its constants are numbered from `constants` on."""
-    found = [*(objects[p] for p in kernel.params), result]
-    return (*(Address(Base.OBJECT, n) for n in found),
-            *(Address(Base.CONSTANT, n) for n in range(constants, constants + len(kernel.constants))))
+class Joined:
+    """The objects and constants of an operation and its epilogue: parameters of the operation, those of the epilogue, the result.
+    The epilogue has no memory of its own."""
+
+    def __init__(self, function: Function, parts: WithEpilogue, then: MachineKernel | None) -> None:
+        given = [function.params.index(i) for i in parts.node.inputs if i.op is PARAM]
+        fixed = [np.ascontiguousarray(value_of(i).array) for i in parts.node.inputs if i.op is not PARAM]
+        objects, arrays = iter(range(len(given))), iter(range(len(fixed)))
+        self.sources = [Address(Base.ELEMENTS, next(objects)) if i.op is PARAM else Address(Base.CONSTANT, next(arrays))
+                        for i in parts.node.inputs]
+        """Where the operands of the operation are."""
+        self.params, number = (*given, *parts.params), len(given) + len(parts.params)
+        self.result = Address(Base.ELEMENTS, number)
+        self.constants = fixed
+        self.table: Word = 0
+        """That of the epilogue; 0 where there is none."""
+        if then is not None:
+            read = [(number, *range(len(given), number))[p] for p in then.params]
+            self.table = (*(Address(Base.OBJECT, n) for n in (*read, number)),
+                          *(Address(Base.CONSTANT, len(fixed) + k) for k in range(len(then.constants))))
+            self.constants = [*fixed, *then.constants]
 
 
 class _Plan:

@@ -29,7 +29,7 @@ from deepx_graph.runtime.engines.base import EntryFn
 from deepx_graph.runtime.memory.pool import LEAST_BYTES, RESULTS
 from deepx_graph.runtime.native import trampoline_ir
 from deepx_graph.runtime.native.llvm import machine_code
-from deepx_graph.runtime.native.machine_kernel import KernelMemory, MachineCode, MachineKernel, address_of
+from deepx_graph.runtime.native.machine_kernel import KernelMemory, MachineKernel, address_of
 from deepx_graph.runtime.native.threads import WorkerPool, pool
 from deepx_graph.runtime.native.trampoline_ir import FRAME, PARAM, RESULT
 from deepx_graph.runtime.straightline import ArrayType
@@ -48,7 +48,7 @@ _FASTCALL = 0x80
 class EntryMemory:
     """What the entries of a kernel have in common: one of them runs at a time."""
 
-    kernel: MachineCode
+    kernel: MachineKernel
     busy: Array = field(default_factory=lambda: np.zeros(1, np.int64))
     """A word that is not 0 while one runs."""
 

@@ -19,10 +19,11 @@ from deepx_graph.ops.interpret import evaluate
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.epilogue import split_epilogue, with_fused_epilogue
 from deepx_graph.runtime.native.convolution import kernel as conv
-from deepx_graph.runtime.native.convolution.kernel import ConvolutionKernel, build
+from deepx_graph.runtime.native.convolution.kernel import build
 from deepx_graph.runtime.native.convolution.plan import Lanes, plan
 from deepx_graph.runtime.native.convolution.problem import problems_of
 from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.runtime.native.prepared import PreparedKernel
 from deepx_graph.types import F64, type_of_array
 from tests.support import laws
 
@@ -46,7 +47,7 @@ def numbers(seed: int, shape: tuple[int, ...], dtype: str) -> Array:
     return np.random.default_rng(seed).integers(-4, 5, shape).astype(dtype)
 
 
-def check(x: Array, w: Array, attrs: dict[str, Any], required: bool = True) -> ConvolutionKernel | None:
+def check(x: Array, w: Array, attrs: dict[str, Any], required: bool = True) -> PreparedKernel | None:
     try:
         kernel = build(laws.one_op(convolution, [x, w], attrs), 2)
     except Declined:
@@ -54,9 +55,8 @@ def check(x: Array, w: Array, attrs: dict[str, Any], required: bool = True) -> C
         return None
     assert convolution.eval is not None
     want = convolution.eval([x, w], *laws.one_op(convolution, [x, w], attrs).results[0].attrs)
-    assert kernel.code is not None, "callable from machine code"
-    for run, out in itertools.product((kernel, kernel.code), (None, [np.full_like(want, np.nan)])):
-        (got,) = run([x, w], out)
+    for out in (None, [np.full_like(want, np.nan)]):
+        (got,) = kernel([x, w], out)
         assert got.dtype == want.dtype
         np.testing.assert_array_equal(got, want)
     return kernel
@@ -106,8 +106,9 @@ def test_long_sums_are_taken_in_parts() -> None:
     rng = np.random.default_rng(7)
     x, w = rng.random((4, 20, 102, 102), dtype=np.float32), rng.random((20, 16, 100, 100), dtype=np.float32)
     attrs = conv_attrs(2, input_batch_dimension=0, kernel_input_feature_dimension=0, kernel_output_feature_dimension=1)
-    kernel = build(laws.one_op(convolution, [x, w], attrs), 2)
-    assert isinstance(kernel, ConvolutionKernel) and kernel.plans[0].problem.depth == 200_000
+    function = laws.one_op(convolution, [x, w], attrs)
+    assert conv.planned(function.results[0])[0].plan.problem.depth == 200_000
+    kernel = build(function, 2)
     (got,) = kernel([x, w])
     windows = np.lib.stride_tricks.sliding_window_view(x.astype("f8"), (100, 100), (2, 3))
     want = np.einsum("nchwij,coij->nohw", windows, w.astype("f8"), optimize=True)
@@ -212,9 +213,10 @@ def test_infinite_weights_meet_the_zeros_of_the_padding() -> None:
 def test_each_axis_comes_into_the_lanes() -> None:
     found = {}
     for x, w, attrs in CASES:
-        kernel = check(numbers(0, x, "f4"), numbers(1, w, "f4"), attrs)
+        arrays = [numbers(0, x, "f4"), numbers(1, w, "f4")]
+        kernel = check(*arrays, attrs)
         assert kernel is not None
-        found[kernel.plans[0].method.lanes] = kernel.lowering
+        found[conv.planned(laws.one_op(convolution, arrays, attrs).results[0])[0].plan.method.lanes] = kernel.lowering
     assert set(found) == set(Lanes) and all(way.startswith("direct convolution") for way in found.values())
 
 
@@ -229,14 +231,13 @@ def test_narrower_vectors(register_bytes: int, registers: int) -> None:
         found = [conv.PartialPlan(plan(p.problem, register_bytes, registers), p.w, p.y) for p in problems_of(parts.node)]
         assert all(p.plan.width * np.dtype(dtype).itemsize == register_bytes for p in found)
         arrays = [numbers(0, x, dtype), numbers(1, w, dtype)]
-        (got,) = ConvolutionKernel(found, parts, None, 2, function)(arrays)
+        (got,) = conv.kernel_of(function, parts, found, None, 2)(arrays)
         np.testing.assert_array_equal(got, evaluate(function, arrays)[0])
 
 
 def test_calls_from_several_threads_at_once() -> None:
     x, w, attrs = CASES[1]
     kernel = build(laws.one_op(convolution, [numbers(0, x, "f4"), numbers(1, w, "f4")], attrs), 2)
-    assert isinstance(kernel, ConvolutionKernel)
     arrays = [[numbers(k, x, "f4"), numbers(k + 1, w, "f4")] for k in range(3)]
     wants = [kernel(a)[0].copy() for a in arrays]
     wrong: list[int] = []
@@ -257,7 +258,7 @@ def test_results_do_not_depend_on_threads() -> None:
     for x, w, attrs in CASES:
         arrays = [rng.standard_normal(x).astype("f4"), rng.standard_normal(w).astype("f4")]
         kernels = [build(laws.one_op(convolution, arrays, attrs), threads) for threads in (1, 2)]
-        one, two = (k(arrays)[0] for k in kernels if isinstance(k, ConvolutionKernel))
+        one, two = (k(arrays)[0] for k in kernels)
         assert one.tobytes() == two.tobytes()
 
 
@@ -350,7 +351,7 @@ def test_the_epilogue_is_computed_by_each_thread_for_its_share(case: Case) -> No
             build(bodies[0], 2)
         return
     kernel = build(bodies[0], 2)
-    assert kernel.plans[0].shares > 1 and "epilogue" in kernel.lowering and not any(kernel.in_place)
+    assert tiles.shares > 1 and "epilogue" in kernel.lowering and not any(kernel.in_place)
     (want,) = evaluate(function, arrays)
     given = [arrays[function.params.index(p)] for p in new.results[0].inputs]
     for out in (None, [np.full_like(want, np.nan)], [arrays[4].copy()]):
@@ -393,9 +394,8 @@ def test_constant_weights_are_packed_once() -> None:
     bodies: list[Function] = []
     with_fused_epilogue(function, lambda body: bodies.append(body) or True, convolution)
     kernel = build(bodies[0], 2)
-    assert isinstance(kernel, ConvolutionKernel)
-    weights = kernel._parts[0].weights
-    assert weights([x]) is weights([x])
+    assert [a.size for a in kernel.constants[1:]] == [w.nbytes], "they are there"
+    assert len(kernel.own_bytes) == 1, "no memory to pack them in"
     (want,) = evaluate(function, [x])
     np.testing.assert_array_equal(kernel([x])[0], want)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from deepx_graph.ir import Builder, Function, Module, Node, Op
 from deepx_graph.ops import add, broadcast_in_dim, divide, exponential, maximum, multiply, negate, subtract, tanh, transpose
 from deepx_graph.ops.contract.linear import dot_general, matmul
 from deepx_graph.ops.contract.reduce import reduction
+from deepx_graph.runtime.engines.gemm import batched_gemm_of
 from deepx_graph.runtime.native import vectors
 from deepx_graph.runtime.native.prepared import PreparedKernel
 from deepx_graph.types import type_of_array
@@ -83,23 +85,35 @@ def laid(array: Array, form: str) -> Array:
     return np.ascontiguousarray(array[..., ::-1])[..., ::-1] if form == "reversed" else array
 
 
+def product(x: Array, y: Array, threads: int = 2, turned: tuple[bool, bool] = (False, False)) -> PreparedKernel:
+    """The kernel that packs operands like these, batches of matrices, which may be `turned`."""
+    from deepx_graph.runtime.native.gemm import code
+
+    node = dot(*map(type_of_array, (x, y)), batch=((0,), (0,)), sums=((1 if turned[0] else 2,), (2 if turned[1] else 1,)))
+    gemm = batched_gemm_of(node.functions[0].results[0])
+    assert gemm is not None
+    return code.packed(node.functions[0].results[0], gemm, threads)
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_every_shape_and_layout_of_a_gemm(shape: tuple[int, int, int, int], dtype: str, threads: int) -> None:
-    native = _native()
+def test_every_shape_and_layout_of_a_gemm(shape: tuple[int, int, int, int], dtype: str, threads: int,
+                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_native(), "SHARED_WORK", 1)
     count, rows, columns, depth = shape
-    multiply = native.GemmKernel(np.dtype(dtype), count, rows, columns, depth, threads)
-    multiply.threads = threads  # small ones, too
     x, y = made(1, (count, rows, depth), dtype), made(2, (count, depth, columns), dtype)
-    for left, right in [("plain", "plain"), ("turned", "plain"), ("plain", "turned"), ("turned", "turned"), ("padded", "padded"),
-                        ("strided", "reversed")]:
-        around = np.full((count * rows * columns + 64,), 7.0, dtype)
-        into = around[32:-32].reshape(count, rows, columns)
-        into[...] = np.nan
-        multiply(laid(x, left), laid(y, right), into)
-        close(into, x, y)
-        assert np.all(around[:32] == 7.0) and np.all(around[-32:] == 7.0)
+    for turned in itertools.product((False, True), repeat=2):
+        left, right = (np.ascontiguousarray(v.swapaxes(1, 2)) if t else v for v, t in zip((x, y), turned, strict=True))
+        multiply = product(left, right, threads, turned)
+        assert multiply.threads == threads
+        for forms in [("plain", "plain"), ("turned", "padded"), ("strided", "reversed")]:
+            around = np.full((count * rows * columns + 64,), 7.0, dtype)
+            into = around[32:-32].reshape(count, rows, columns)
+            into[...] = np.nan
+            multiply([laid(left, forms[0]), laid(right, forms[1])], [into])
+            close(into, x, y)
+            assert np.all(around[:32] == 7.0) and np.all(around[-32:] == 7.0)
 
 
 def test_left_operands_too_large_to_pack_at_once_go_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,49 +124,43 @@ def test_left_operands_too_large_to_pack_at_once_go_in_groups(monkeypatch: pytes
         assert len(multiply.groups) > 1
         assert multiply.packed_bytes <= 60_000
         x, y = made(1, (count, rows, depth), "f4"), made(2, (count, depth, 50), "f4")
-        into = np.empty((count, rows, 50), "f4")
-        multiply(x, y, into)
-        close(into, x, y)
+        close(product(x, y)([x, y])[0], x, y)
 
 
 def test_nan_and_infinity_stay_where_they_belong() -> None:
-    native = _native()
-    x, y = np.ones((20, 70), "f4"), np.ones((70, 40), "f4")
-    x[3, 5], y[6, 7], x[13, 0] = np.nan, np.inf, -np.inf
-    into = np.empty((1, 20, 40), "f4")
-    native.GemmKernel(np.dtype("f4"), 1, 20, 40, 70, 1)(x[None], y[None], into)
+    _native()
+    x, y = np.ones((1, 20, 70), "f4"), np.ones((1, 70, 40), "f4")
+    x[0, 3, 5], y[0, 6, 7], x[0, 13, 0] = np.nan, np.inf, -np.inf
     with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(into[0], np.matmul(x, y))
+        np.testing.assert_array_equal(product(x, y)([x, y])[0], np.matmul(x, y))
 
 
 def test_one_gemm_may_be_called_from_several_threads_at_once() -> None:
-    native = _native()
-    multiply = native.GemmKernel(np.dtype("f4"), 1, 150, 140, 130, 2)
+    _native()
+    operands = [(made(k, (1, 150, 130), "f4"), made(k + 9, (1, 130, 140), "f4")) for k in range(4)]
+    multiply = product(*operands[0])
     found: dict[int, Array] = {}
 
     def call(k: int) -> None:
         for _ in range(20):
-            into = np.empty((1, 150, 140), "f4")
-            multiply(made(k, (1, 150, 130), "f4"), made(k + 9, (1, 130, 140), "f4"), into)
-            found[k] = into
+            (found[k],) = multiply(operands[k])
 
     threads = [threading.Thread(target=call, args=(k,)) for k in range(4)]
     for t in threads:
         t.start()
     for t in threads:
         t.join()
-    for k in range(4):
-        close(found[k], made(k, (1, 150, 130), "f4"), made(k + 9, (1, 130, 140), "f4"))
+    for k, (x, y) in enumerate(operands):
+        close(found[k], x, y)
 
 
 def test_wide_and_narrow_machines() -> None:
     """The text for registers of 32 bytes compiles, and is right, on machines with wider ones."""
-    native = _native()
+    _native()
+    x, y = made(1, (1, 50, 41), "f4"), made(2, (1, 41, 37), "f4")
     with vectors(256):
-        narrow = native.GemmKernel(np.dtype("f4"), 1, 50, 37, 41, 1)
-    x, y, into = made(1, (1, 50, 41), "f4"), made(2, (1, 41, 37), "f4"), np.empty((1, 50, 37), "f4")
-    narrow(x, y, into)
-    close(into, x, y)
+        narrow = product(x, y)
+    close(narrow([x, y])[0], x, y)
 
 
 def _native() -> Any:
@@ -492,12 +500,10 @@ def test_epilogues_of_products(name: str, batched: bool, packed: bool) -> None:
     from deepx_graph.runtime.native.gemm import epilogue
 
     fused = epilogue.build(module.functions[0], 2)
-    assert packed != isinstance(fused, PreparedKernel)
-    assert not packed or fused.code is not None
+    assert packed == (fused.layout.scratch_bytes > 0)
     with np.errstate(all="ignore"):
         want = FOLLOWING[name][1](np.matmul(x.astype("f8"), y.astype("f8")), extra.astype("f8"))
-    for run in (fused, fused.code or fused):
-        np.testing.assert_allclose(run([x, y, extra])[0], want, rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(fused([x, y, extra])[0], want, rtol=2e-5, atol=2e-5)
 
 
 def test_a_program_of_large_products_is_one_machine_function() -> None:

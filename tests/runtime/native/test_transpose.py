@@ -13,9 +13,10 @@ pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[nativ
 import deepx_graph as dx
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.native import transpose
+from deepx_graph.runtime.native.copy_step import copy_step
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.prepared import Address, Base, PreparedKernel
-from deepx_graph.runtime.native.transpose import contiguous, copy_step
+from deepx_graph.runtime.native.transpose import contiguous
 from deepx_graph.runtime.straightline import ArrayType
 from tests.support.kernel_store import kernel_store
 

@@ -17,8 +17,8 @@ from deepx_graph.runtime.native.convolution.tile import TileCode, TilePointers, 
 from deepx_graph.runtime.native.gemm.microkernel import iteration_text
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, greatest, least
 
-EPILOGUE, EPILOGUE_TABLE, SLOTS = range(3, 6)
-"""The slots of the table behind X, W and Y: the function of the epilogue and its own table; and how many there are."""
+EPILOGUE, EPILOGUE_TABLE = range(3, 5)
+"""The slots of the table behind X, W and Y: the function of the epilogue and its own table."""
 
 
 def module_text(plan: ConvolutionPlan, *, has_epilogue: bool = False) -> str:

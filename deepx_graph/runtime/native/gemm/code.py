@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,14 +12,15 @@ import numpy as np
 
 from deepx_graph.ir import Node
 from deepx_graph.runtime.cost.counts import parts_alone
+from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.gemm import BatchedGemm, batched_gemm_of
 from deepx_graph.runtime.kernels.program import Array
+from deepx_graph.runtime.native.copy_step import copy_step
 from deepx_graph.runtime.native.gemm import small
 from deepx_graph.runtime.native.gemm.emit import Fields
 from deepx_graph.runtime.native.gemm.kernel import LEAST_WORK, GemmKernel, StridedMatrices, fits, is_thin, strided
-from deepx_graph.runtime.native.machine_kernel import MachineCode
+from deepx_graph.runtime.native.machine_kernel import MachineKernel
 from deepx_graph.runtime.native.prepared import Address, Base, FunctionAddress, PreparedKernel, PreparedStep, Word
-from deepx_graph.runtime.native.transpose import copy_step
 from deepx_graph.runtime.straightline import ArrayType
 from deepx_graph.types import TensorType
 
@@ -26,33 +28,38 @@ PACKED = 0
 """The number of the memory of a call for the packed left operand."""
 
 
-def build(node: Node, threads: int) -> MachineCode | None:
+def build(node: Node, threads: int) -> MachineKernel | None:
     """The kernel of a `dot_general` of floats; None for other types."""
     gemm = batched_gemm_of(node)
     if (direct := small_product(node, threads)) is not None:
         return direct
-    if gemm is None or not fits(gemm):
-        return small.build(node, threads, is_thin=gemm is not None and is_thin(gemm))
-    multiply, sources = GemmKernel.of(gemm, threads), [Address(Base.ELEMENTS, k) for k in (0, 1)]
-    operands = operands_of(node, multiply, gemm, sources)
-    if operands is None:
-        return small.build(node, threads)
-    assert isinstance(node.type, TensorType)
-    steps = operands.steps + steps_of(multiply, operands, Address(Base.ELEMENTS, 2))
-    return PreparedKernel((0, 1), [ArrayType(gemm.dtype, node.type.shape)], steps, own_bytes=own_bytes(multiply, operands),
-                          scratch_bytes=multiply.scratch_bytes, predicted=parts_alone(node, 1), kept=multiply)
+    if gemm is not None and fits(gemm):
+        with suppress(Declined):
+            return packed(node, gemm, threads)
+    return small.build(node, threads, is_thin=gemm is not None and is_thin(gemm))
 
 
-def in_place(node: Node, threads: int) -> MachineCode | None:
-    """The kernel of a product that is worth no packing: a thin one, which is bound by memory, or one of small matrices; None for
-    others, and for what is too little to call machine code for."""
+def worth_a_call(node: Node, threads: int) -> MachineKernel | None:
+    """The kernel of a product that BLAS, called alone, does not do as well. None for others. Raises Declined."""
     gemm = batched_gemm_of(node)
     if gemm is not None and is_thin(gemm):
         return small.build(node, threads, is_thin=True)
-    return small_product(node, threads)
+    if (direct := small_product(node, threads)) is not None:
+        return direct
+    return packed(node, gemm, threads) if gemm is not None and fits(gemm) else None
 
 
-def small_product(node: Node, threads: int) -> MachineCode | None:
+def packed(node: Node, gemm: BatchedGemm, threads: int) -> PreparedKernel:
+    """The kernel of a product that packs its operands. Raises Declined where one of them cannot be copied."""
+    assert isinstance(node.type, TensorType)
+    multiply, sources = GemmKernel.of(gemm, threads), [Address(Base.ELEMENTS, k) for k in (0, 1)]
+    operands = operands_of(node, multiply, gemm, sources)
+    return PreparedKernel((0, 1), [ArrayType(gemm.dtype, node.type.shape)], steps_of(multiply, operands, Address(Base.ELEMENTS, 2)),
+                          own_bytes=own_bytes(multiply, operands), scratch_bytes=multiply.scratch_bytes,
+                          predicted=parts_alone(node, multiply.threads), kept=multiply)
+
+
+def small_product(node: Node, threads: int) -> MachineKernel | None:
     """The kernel of a product of small matrices that all together are worth a call, and that fill registers; None for others."""
     plan = small.plan_of(node)
     if plan is None or plan.work < LEAST_WORK or not plan.is_small or plan.is_narrow:
@@ -81,23 +88,22 @@ def own_bytes(multiply: GemmKernel, operands: GemmOperands) -> list[int]:
     return [multiply.packed_bytes + 64, *operands.copied_bytes]
 
 
-def operands_of(node: Node, multiply: GemmKernel, gemm: BatchedGemm, sources: Sequence[Address]) -> GemmOperands | None:
-    """The operands of a kernel from arrays in the order of C; None where there is no copy of one that must be copied."""
+def operands_of(node: Node, multiply: GemmKernel, gemm: BatchedGemm, sources: Sequence[Address]) -> GemmOperands:
+    """The operands of a kernel from arrays in the order of C. Raises Declined where there is no copy of one that must be copied."""
     found = GemmOperands()
     for given, (order, shape), reorders, source in zip(node.inputs, (gemm.left, gemm.right), gemm.reorders, sources, strict=True):
         array = _phantom(given.type.shape, gemm.dtype) if isinstance(given.type, TensorType) else None
         if array is None:
-            return None
+            raise Declined("an operand is larger than memory")
         matrices = None if reorders else strided(array.transpose(order).reshape(shape))
         if matrices is not None:
-            start, row, column = matrices
-            found.matrices.append((start - array.ctypes.data, row, column))
+            found.matrices.append(matrices)
             found.addresses.append(source)
             continue
         copy = Address(Base.OWN, PACKED + 1 + len(found.copied_bytes))
         step = copy_step(array.transpose(order), source, copy, multiply.threads, multiply)
         if step is None:
-            return None
+            raise Declined("an operand cannot be copied")
         found.steps.append(step)
         found.copied_bytes.append(array.nbytes)
         found.addresses.append(copy)
@@ -117,7 +123,7 @@ def _phantom(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array | None:
 
 
 def steps_of(multiply: GemmKernel, operands: GemmOperands, result: Address, epilogue_table: Word = 0) -> list[PreparedStep]:
-    """The steps of a product whose operands lie so."""
+    """The steps of a product whose operands lie so: copies, and groups of products."""
     each = [np.broadcast_to(start, (multiply.count,)) for start, _, _ in operands.matrices]
     whole = multiply.rows * multiply.columns * multiply.dtype.itemsize
     pointers: list[Word] = []
@@ -133,4 +139,4 @@ def steps_of(multiply: GemmKernel, operands: GemmOperands, result: Address, epil
     if multiply.epilogue is not None:
         known[Fields.EPILOGUE] = FunctionAddress(multiply.epilogue.address)
     tables = [tuple(known.get(f, table[f]) for f in Fields) for table in multiply.tables]
-    return [PreparedStep(multiply.address, table, multiply.threads) for table in tables]
+    return operands.steps + [PreparedStep(multiply.address, table, multiply.threads) for table in tables]

@@ -7,26 +7,20 @@ Where this machine has no wide registers or no pool, and for products too small 
 
 from __future__ import annotations
 
-import ctypes
 import math
-import struct
 from collections.abc import Iterator
-from functools import cache, lru_cache
-from typing import Any
+from functools import cache
 
 import numpy as np
 
 from deepx_graph.runtime.engines.gemm import BatchedGemm
-from deepx_graph.runtime.kernels.memory import aligned
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.gemm.emit import PANEL_GAP, VECTORS, Fields, module_text
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.builder import F4, F8, DType
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program.epilogue import EpilogueKernel
-from deepx_graph.runtime.native.machine_kernel import SHARED, address_of
 from deepx_graph.runtime.native.threads import pool
-from deepx_graph.runtime.native.transpose import contiguous
 
 TALLEST = {64: 14, 32: 6}
 """Rows of a tile, by the bytes of a register: as many as fit beside the operands (32 and 16 registers)."""
@@ -65,13 +59,13 @@ def is_thin(gemm: BatchedGemm) -> bool:
     return min(gemm.rows, gemm.columns, gemm.depth) < LEAST_SIDE
 
 
-StridedMatrices = tuple[Any, int, int]
-"""A batch of matrices in memory: their addresses (of one alone, a number), and the distances between rows and between columns, in
-elements."""
+StridedMatrices = tuple[Array, int, int]
+"""A batch of matrices in memory: where they begin, in bytes, and the distances between rows and between columns, in elements."""
 
 
 def strided(batch: Array) -> StridedMatrices | None:
-    """None where neither axis is dense, or a distance is not a whole number of elements forward."""
+    """How the matrices of a batch lie from its first element on; None where neither axis is dense, or a distance is not a whole
+    number of elements forward."""
     *dims, rows, columns = batch.shape
     *outer, row, column = batch.strides
     size = batch.itemsize
@@ -79,24 +73,14 @@ def strided(batch: Array) -> StridedMatrices | None:
     column = (size if row != size else rows * size) if columns == 1 else column
     if (row != size and column != size) or row < size or column < size or row % size or column % size:
         return None
-    start = batch.__array_interface__["data"][0]
-    offsets = _offsets(tuple(dims), tuple(outer)) if dims else _NONE
-    return start if len(offsets) == 1 else start + offsets, row // size, column // size
-
-
-_NONE = np.zeros(1, np.int64)
-
-
-@lru_cache(maxsize=256)
-def _offsets(shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
-    offsets = _NONE
-    for size, stride in zip(shape, strides, strict=True):
-        offsets = (offsets[:, None] + np.arange(size, dtype=np.int64) * stride).reshape(-1)
-    return offsets
+    offsets = np.zeros(1, np.int64)
+    for count, stride in zip(dims, outer, strict=True):
+        offsets = (offsets[:, None] + np.arange(count, dtype=np.int64) * stride).reshape(-1)
+    return offsets, row // size, column // size
 
 
 class GemmKernel:
-    """Products of one element type and shape. May be called from several threads at once."""
+    """The machine function for products of one element type and shape, and the tables of its calls."""
 
     def __init__(self, dtype: DType, matrices: int, rows: int, columns: int, depth: int, threads: int,
                  epilogue: EpilogueKernel | None = None) -> None:
@@ -118,7 +102,6 @@ class GemmKernel:
         self.groups = tuple(self._groups())
         self.packed_bytes = max(n * panels for _, n, _, panels in self.groups) * self.height * depth * dtype.itemsize
         self.address = machine_code.functions(_text(dtype, self.height, bytes_), ["product"], self)["product"]
-        self._work = SHARED(self.address)
         self.tables = [self._table(*group, *self._chunks(group[1], group[3])) for group in self.groups]
 
     @staticmethod
@@ -127,13 +110,12 @@ class GemmKernel:
         return GemmKernel(gemm.dtype, gemm.matrices, gemm.rows, gemm.columns, gemm.depth, threads, epilogue)
 
     def _table(self, matrix: int, matrices: int, first: int, panels: int, chunk_panels: int, down: int) -> list[int]:
-        """The fields of a group, apart from addresses and distances of operands, which are known in a call."""
+        """The fields of a group, apart from addresses and distances of operands."""
         known = {
             Fields.ROWS: self.rows, Fields.COLUMNS: self.columns, Fields.DEPTH: self.depth, Fields.SHORT: self.short,
             Fields.LONG: self.long, Fields.MATRIX: matrix, Fields.MATRICES: matrices, Fields.FIRST: first, Fields.PANELS: panels,
             Fields.BLOCK: self.block, Fields.CHUNK_PANELS: chunk_panels, Fields.CHUNK_COLUMNS: self.chunk_columns,
             Fields.DOWN: down, Fields.ACROSS: -(-self.columns // self.chunk_columns),
-            Fields.EPILOGUE: self.epilogue.address if self.epilogue else 0,
         }  # fmt: skip
         return [known.get(f, 0) for f in Fields]
 
@@ -156,39 +138,6 @@ class GemmKernel:
         each = -(-panels // down)
         return each, -(-panels // each)
 
-    @property
-    def workspace_bytes(self) -> int:
-        """Packed operands, and the epilogue needs."""
-        return self.packed_bytes + 64 + self.threads * self.scratch_bytes
-
-    def __call__(self, x: Array, y: Array, into: Array, epilogue_table: int = 0) -> None:
-        """Writes the products of two batches of matrices into a C-contiguous array, which shares no memory with them;
-        `epilogue_table` is the address of the epilogue's table."""
-        left, right, result = strided(x), strided(y), strided(into)
-        if left is None or right is None or result is None:
-            return self(contiguous(x, self.threads), contiguous(y, self.threads), into, epilogue_table)
-        scratch = _take(self.threads, self.scratch_bytes, self.packed_bytes)
-        try:
-            alone = (left[0], right[0], result[0]) if self.count == 1 else (0, 0, 0)
-            pointers = None if self.count == 1 else np.array((left[0], right[0], result[0]), np.int64).T.copy()
-            where = scratch.single if pointers is None else pointers.__array_interface__["data"][0]
-            for known in self.tables:
-                table = known.copy()
-                table[_POINTERS], table[_PACKED], table[_EPILOGUE_TABLE] = where, scratch.packed, epilogue_table
-                (_, table[_LEFT_ROW], table[_LEFT_DEPTH]), (_, table[_RIGHT_DEPTH], table[_RIGHT_COLUMN]) = left, right
-                table[_RESULT_ROW] = result[1]
-                _PACK(scratch.table, 0, *table, 0, *alone)
-                self._run(scratch)
-        finally:
-            _SPARE.append(scratch)
-
-    def _run(self, scratch: _Scratch) -> None:
-        workers = pool() if self.threads > 1 else None
-        if workers is None:
-            self._work(scratch.address, scratch.counter, scratch.threads[0])
-        else:
-            workers.run(self.address, scratch.address, scratch.counter, scratch.of_threads, self.threads)
-
 
 def _even(total: int, most: int, grain: int) -> int:
     """The size of equal parts of a total that are at most so large, in whole grains."""
@@ -197,38 +146,3 @@ def _even(total: int, most: int, grain: int) -> int:
 
 
 _text = cache(module_text)
-
-
-_POINTERS, _PACKED, _EPILOGUE_TABLE = map(int, (Fields.POINTERS, Fields.PACKED, Fields.EPILOGUE_TABLE))
-_LEFT_ROW, _LEFT_DEPTH, _RESULT_ROW = map(int, (Fields.LEFT_ROW, Fields.LEFT_DEPTH, Fields.RESULT_ROW))
-_RIGHT_DEPTH, _RIGHT_COLUMN = map(int, (Fields.RIGHT_DEPTH, Fields.RIGHT_COLUMN))
-_PACK = struct.Struct(f"{len(Fields) + 4}q").pack_into
-"""A table: its fields, the counter of items taken, and three addresses for a product of one matrix."""
-
-
-class _Scratch:
-    """Memory for one product at a time: its table, the packed left operand, and for each thread packed columns."""
-
-    def __init__(self, threads: int, each: int, packed: int) -> None:
-        self.count, self.each, self.size = threads, each, packed
-        self.table = bytearray(8 * (len(Fields) + 4))
-        self.address = address_of(self.table)
-        self.counter, self.single = self.address + 8 * len(Fields), self.address + 8 * (len(Fields) + 1)
-        self._arrays = [aligned(packed + 64), *(aligned(each) for _ in range(threads))]
-        self.packed, *rest = (a.ctypes.data for a in self._arrays)
-        self.threads = (ctypes.c_void_p * threads)(*rest)
-        self.of_threads = ctypes.addressof(self.threads)
-
-
-_SPARE: list[_Scratch] = []
-
-
-def _take(threads: int, each: int, packed: int) -> _Scratch:
-    """Scratch memory of at least those sizes: the one used last, grown where it is too small."""
-    try:
-        found = _SPARE.pop()
-    except IndexError:
-        return _Scratch(threads, each, packed)
-    if found.count >= threads and found.each >= each and found.size >= packed:
-        return found
-    return _Scratch(max(threads, found.count), max(each, found.each), max(packed, found.size))

@@ -28,7 +28,7 @@ from deepx_graph.runtime.native.gemm.small_plan import (
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.builder import F4, F8, IRBuilder, branch, scalar_type, stepped
 from deepx_graph.runtime.native.llvm.target import Target, this_machine
-from deepx_graph.runtime.native.machine_kernel import DATA, Layout, MachineCode
+from deepx_graph.runtime.native.machine_kernel import DATA, Layout, MachineKernel
 from deepx_graph.runtime.straightline import ArrayType
 from deepx_graph.types import TensorType
 
@@ -437,7 +437,7 @@ def _kernel(plan: SmallGemmPlan, shape: tuple[int, ...], machine: Target, thread
     return SmallGemm(plan, shape, machine.register_bytes, threads)
 
 
-class SmallGemm(MachineCode):
+class SmallGemm(MachineKernel):
     """The compiled function."""
 
     lowering = "machine code"

@@ -28,7 +28,7 @@ from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program.emit import FREE, FunctionEmitter, is_all_vectors, pointers
 from deepx_graph.runtime.native.loop_program.kernel import nanoseconds
 from deepx_graph.runtime.native.loop_program.primitives import array_dtype
-from deepx_graph.runtime.native.machine_kernel import Layout, MachineCode
+from deepx_graph.runtime.native.machine_kernel import Layout, MachineKernel
 from deepx_graph.runtime.straightline import ArrayType
 from deepx_graph.types import I64
 
@@ -55,7 +55,7 @@ def build(function: Function, apart: int) -> EpilogueKernel:
     return EpilogueKernel(program, loop, math.prod(shape[outer:]))
 
 
-class EpilogueKernel(MachineCode):
+class EpilogueKernel(MachineKernel):
     """A compiled epilogue, for others to call: its table holds the array objects of arguments and result, then constants."""
 
     lowering = "an epilogue"

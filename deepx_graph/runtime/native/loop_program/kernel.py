@@ -28,7 +28,7 @@ from deepx_graph.runtime.native.loop_program.primitives import array_dtype, np_d
 from deepx_graph.runtime.native.loop_program.vector_loop import plan
 from deepx_graph.runtime.native.machine_kernel import (
     Layout,
-    MachineCode,
+    MachineKernel,
     data_is_where_expected,
 )
 from deepx_graph.runtime.straightline import ArrayType
@@ -50,7 +50,7 @@ def build(function: Function, threads: int) -> LoopKernel:
         raise Declined(str(e)) from None
 
 
-class LoopKernel(MachineCode):
+class LoopKernel(MachineKernel):
     """Compiled loops and how to call them. Raises NotExpressible for a primitive that has no machine code."""
 
     lowering = "machine code of loops"

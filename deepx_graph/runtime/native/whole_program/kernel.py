@@ -30,7 +30,7 @@ from deepx_graph.runtime.native.machine_kernel import (
     KernelMemory,
     KernelState,
     Layout,
-    MachineCode,
+    MachineKernel,
     Workspace,
     address_of,
     workspace_bytes,
@@ -89,7 +89,7 @@ def build(body: Function, machine_of: MachineOf, allowance: Allowance, called: C
     return kernel
 
 
-class WholeProgramKernel(MachineCode):
+class WholeProgramKernel(MachineKernel):
     """The compiled function, and how to make its words."""
 
     has_state = True
@@ -144,7 +144,7 @@ class WholeProgramKernel(MachineCode):
         """What a call from Python has left, if there is one: such memory is large."""
         self._is_in_use = True
         try:
-            return self._spare.pop().memory  # type: ignore[no-any-return]
+            return self._spare.pop().memory
         except IndexError:
             return super().lasting_memory()
 
@@ -183,7 +183,7 @@ class WholeProgramKernel(MachineCode):
             raise LimitError(Diagnostic(message, call.node.span))
         self._stack_bytes = max(self._stack_bytes, min(STACK_GROWTH * stack_bytes, self._limits.max_bytes))
         self._spare.clear()
-        workspace = self.new_workspace()
+        workspace = Workspace(self)
         self.run(workspace, args, results)
         self.give_back(workspace)
 

@@ -17,9 +17,9 @@ from deepx_graph.ir import Node
 from deepx_graph.literal import Array
 from deepx_graph.runtime.bytecode import Code, Pack, Return, Run
 from deepx_graph.runtime.kernels.memory import ALIGNMENT
-from deepx_graph.runtime.native.machine_kernel import MachineCode
+from deepx_graph.runtime.native.machine_kernel import MachineKernel
 
-MachineOf = Callable[[Node], MachineCode | None]
+MachineOf = Callable[[Node], MachineKernel | None]
 Tree = int | tuple["Tree", ...]
 """The storage of a tensor; of a tuple those of its items."""
 
@@ -46,7 +46,7 @@ class Storage:
 class Called:
     """Run a kernel on storages: arguments in the order of its table, then results."""
 
-    kernel: MachineCode
+    kernel: MachineKernel
     objects: tuple[int, ...]
 
     def may_write(self, result: int, argument: int) -> bool:

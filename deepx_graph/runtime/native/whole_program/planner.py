@@ -23,7 +23,7 @@ from deepx_graph.ops.tensor.index import dynamic_slice, dynamic_update_slice
 from deepx_graph.ops.tensor.shape import concatenate
 from deepx_graph.runtime.bytecode import Code, Instruction, Move, Pack, Return, Run, Select, Test, lower, successors
 from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.native.machine_kernel import MachineCode
+from deepx_graph.runtime.native.machine_kernel import MachineKernel
 from deepx_graph.runtime.native.whole_program.plan import (
     Action,
     Called,
@@ -249,7 +249,7 @@ class _Planner:
             raise Declined(f"{node.op.name}, which is no machine code", node)
         return self._called(kernel, [self._leaf(s) for s in i.sources], target, alive)
 
-    def _called(self, kernel: MachineCode, sources: list[int], target: Sequence[int], alive: int) -> list[Action]:
+    def _called(self, kernel: MachineKernel, sources: list[int], target: Sequence[int], alive: int) -> list[Action]:
         """A kernel; a result that may lie over an operand takes over the buffer of that operand, where it ends here."""
         swaps: list[Action] = []
         for result, over in zip(target, kernel.in_place, strict=True):

@@ -30,7 +30,7 @@ LEVEL_BYTES = 2048
 """What a level of a recursion takes beside its tensors, about."""
 
 
-class _Frame:
+class Frame:
     """One activation of a function. `at` is where it goes on, `target` the caller's slot for its results."""
 
     __slots__ = ("at", "outs", "run", "slots", "unit")
@@ -66,7 +66,7 @@ def execute_all(units: Mapping[str, Unit], calls: Sequence[tuple[str, Sequence[A
                 max_bytes: int | None = None) -> list[list[Any]]:
     """The results of one call (a function and its arguments) on every device of the grid. Raises as `execute` does."""
     machines = [_Machine(units, max_depth, max_bytes) for _ in calls]
-    running = [m.run(_Frame(units[name], args, None)) for m, (name, args) in zip(machines, calls, strict=True)]
+    running = [m.run(Frame(units[name], args, None)) for m, (name, args) in zip(machines, calls, strict=True)]
     with np.errstate(all="ignore"):
         return run_devices(running, grid)
 
@@ -76,20 +76,20 @@ def execute_one(units: Mapping[str, Unit], entry: str, args: Sequence[Any], run:
     """The results of one call on the device that this process is; `run` meets the others. Raises as `execute` does."""
     machine = _Machine(units, max_depth, max_bytes)
     with np.errstate(all="ignore"):
-        return run(machine.run(_Frame(units[entry], args, None)))
+        return run(machine.run(Frame(units[entry], args, None)))
 
 
 class _Machine:
     def __init__(self, units: Mapping[str, Unit], max_depth: int, max_bytes: int | None) -> None:
         self.units, self.max_depth, self.max_bytes = units, max_depth, max_bytes
-        self.frames: list[_Frame] = []
+        self.frames: list[Frame] = []
         self.levels = 0
         """Bytes that the active levels of recursive functions may need."""
 
-    def run(self, frame: _Frame) -> Running:
+    def run(self, frame: Frame) -> Running:
         """Runs frames until the first one returns, and stops where other devices are met."""
         while True:
-            instruction = self.step(frame)
+            instruction = step(frame)
             if isinstance(instruction, Stop):
                 yield instruction
                 continue
@@ -109,14 +109,14 @@ class _Machine:
             self.leave(caller, frame, instruction)
             frame = caller
 
-    def put(self, frame: _Frame, run: Run, value: Any) -> None:
+    def put(self, frame: Frame, run: Run, value: Any) -> None:
         """Stores the value of an instruction that was run from outside, and goes on behind it."""
         frame.slots[run.target] = value
         for s in run.frees:
             frame.slots[s] = None
         frame.at += 1
 
-    def parallel(self, frame: _Frame, run: Run, grid: Grid) -> tuple[Any, ...]:
+    def parallel(self, frame: Frame, run: Run, grid: Grid) -> tuple[Any, ...]:
         """The results of the devices of a `run_parallel`, one device's after another's, and the state."""
         given = run.node.op.named([frame.slots[s] for s in run.sources], run.node.attrs)
         world, args, node = given["state"], list(given["args"]), run.node
@@ -132,40 +132,7 @@ class _Machine:
         found = execute_all(self.units, calls, grid, max_depth=self.max_depth, max_bytes=self.max_bytes)
         return (*(np.array(r) for results in found for r in results if not isinstance(r, Host)), world)
 
-    def step(self, frame: _Frame) -> Run | Return | Stop:
-        """Runs a frame up to its next call or meeting, or its return."""
-        slots, kernels, code, outs, at = frame.slots, frame.unit.kernels, frame.unit.instructions, frame.outs, frame.at
-        taken = frame.unit.taken
-        try:
-            while True:
-                i = code[at]
-                if type(i) is Run:
-                    kernel = kernels[at]
-                    if kernel is not None:
-                        values = [slots[s] for s in i.sources]
-                        if at in taken:
-                            slots[i.sources[0]] = None
-                        slots[i.target] = kernel(values, outs[at])
-                    elif i.node.op is not PARTIAL:
-                        frame.at = at
-                        return i
-                    else:
-                        slots[i.target] = FunctionValue(callee_of(i.node), tuple([slots[s] for s in i.sources]))
-                    for s in i.frees:
-                        slots[s] = None
-                    at += 1
-                elif type(i) is Return:
-                    return i
-                else:
-                    at = _control(i, slots, at)
-        except Waiting as e:
-            frame.at = at
-            assert isinstance(i, Run)
-            return Stop(i.node, awaits=str(e))
-        except Exception as e:  # told with its source position, or raised again
-            fail(e, _node(i))
-
-    def enter(self, caller: _Frame, run: Run) -> _Frame:
+    def enter(self, caller: Frame, run: Run) -> Frame:
         """The frame of the function that a call names."""
         values = [caller.slots[s] for s in run.sources]
         name = callee_of(run.node) if run.node.op is CALL else values[0].callee
@@ -178,9 +145,9 @@ class _Machine:
             if self.max_bytes is not None and self.levels > self.max_bytes:
                 message = f"the levels of the recursion of '{name}' need more than {self.max_bytes} bytes"
                 raise LimitError(Diagnostic(message, run.node.span))
-        return _Frame(unit, args, run)
+        return Frame(unit, args, run)
 
-    def leave(self, caller: _Frame, finished: _Frame, last: Return) -> None:
+    def leave(self, caller: Frame, finished: Frame, last: Return) -> None:
         """Gives the results of a finished frame to its caller, which goes on behind the call."""
         if finished.unit.plan.recursive:
             self.levels -= finished.unit.plan.peak_bytes + LEVEL_BYTES
@@ -189,6 +156,40 @@ class _Machine:
         for s in finished.run.frees:
             caller.slots[s] = None
         caller.at += 1
+
+
+def step(frame: Frame) -> Run | Return | Stop:
+    """Runs a frame up to its next call or meeting, or its return."""
+    slots, kernels, code, outs, at = frame.slots, frame.unit.kernels, frame.unit.instructions, frame.outs, frame.at
+    taken = frame.unit.taken
+    try:
+        while True:
+            i = code[at]
+            if type(i) is Run:
+                kernel = kernels[at]
+                if kernel is not None:
+                    values = [slots[s] for s in i.sources]
+                    if at in taken:
+                        slots[i.sources[0]] = None
+                    slots[i.target] = kernel(values, outs[at])
+                elif i.node.op is not PARTIAL:
+                    frame.at = at
+                    return i
+                else:
+                    slots[i.target] = FunctionValue(callee_of(i.node), tuple([slots[s] for s in i.sources]))
+                for s in i.frees:
+                    slots[s] = None
+                at += 1
+            elif type(i) is Return:
+                return i
+            else:
+                at = _control(i, slots, at)
+    except Waiting as e:
+        frame.at = at
+        assert isinstance(i, Run)
+        return Stop(i.node, awaits=str(e))
+    except Exception as e:  # told with its source position, or raised again
+        fail(e, _node(i))
 
 
 def _control(i: Move | Pack | Jump | Select | Test | Skip | Return | Run, slots: list[Any], at: int) -> int:

@@ -22,7 +22,7 @@ from deepx_graph.runtime.bytecode import Instruction, Run, reads, successors, wr
 from deepx_graph.runtime.engines.base import CONSUMES_FIRST, Counting, Engine, Enters, Explains, InPlace, KernelFn, Staging
 from deepx_graph.runtime.memory.alias import makes_memory
 from deepx_graph.runtime.memory.assignment import BufferAssignment, CallNeeds, Scratch, always, of_eval, plan
-from deepx_graph.runtime.memory.in_place import Overwrites, nothing, over_operand
+from deepx_graph.runtime.memory.in_place import Overwrites, nothing
 from deepx_graph.runtime.profile import Profile
 from deepx_graph.types import TensorType, leaves
 
@@ -40,7 +40,6 @@ class Unit:
         for at, i in enumerate(self.instructions):
             if isinstance(i, Run) and is_kernel(i.node):
                 kernel = prepared(engine, i.node)
-                kernel = over_operand(kernel, plan.forwarded[at]) if at in plan.forwarded else kernel
                 measure = profile is not None and makes_memory(i.node)
                 self.kernels[at] = profile.measured(function.name, i.node, kernel, engine) if profile and measure else kernel
         self.taken = frozenset(at for at, kernel in enumerate(self.kernels) if _takes(kernel, at, self.instructions))

@@ -17,7 +17,7 @@ from deepx_graph.runtime.cost.counts import function_times
 from deepx_graph.runtime.engines.base import Explains, WritesLoops
 from deepx_graph.runtime.memory.alias import makes_memory
 from deepx_graph.runtime.program import Unit, is_kernel
-from deepx_graph.runtime.straightline import KernelStep, StraightLine
+from deepx_graph.runtime.straightline import StraightLine
 
 CONTROL = "control"
 
@@ -54,9 +54,9 @@ def python_steps(module: Module, units: Mapping[str, Unit], straight: StraightLi
                  for name, unit in units.items() for i, times in _instruction_times(unit.plan.code))
 
 
-def _step(unit: Unit, what: KernelStep | Instruction, times: Times) -> PythonStep:
+def _step(unit: Unit, what: Instruction, times: Times) -> PythonStep:
     apart = unit.engine.why_apart(unit.function) if isinstance(unit.engine, WritesLoops) else ""
-    if not isinstance(what, (KernelStep, Run)):
+    if not isinstance(what, Run):
         return PythonStep(CONTROL, unit.function.name, None, apart, times)
     node = what.node
     if not is_kernel(node) or not makes_memory(node) or node.op.view:

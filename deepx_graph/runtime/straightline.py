@@ -1,7 +1,7 @@
-"""A function without control flow, calls and effects, run with the least between its kernels.
+"""A function without control flow, calls and effects, for arguments that need no conversion.
 
-It computes what the interpreter computes, and fails as that does, for arguments that need no conversion; anything else is left
-to the interpreter. A function of one kernel is one call of machine code, where the engine has an entry to it.
+It is one frame of the interpreter, whose results may lie over arguments that are given away; a function of one kernel is one call
+of machine code, where the engine has an entry to it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import numpy as np
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, index_of
 from deepx_graph.literal import Array
-from deepx_graph.runtime.bytecode import Return, Run
-from deepx_graph.runtime.engines.base import EntryFn, KernelFn
+from deepx_graph.runtime.bytecode import Instruction, Return, Run
+from deepx_graph.runtime.engines.base import EntryFn
+from deepx_graph.runtime.interpreter import Frame, step
 from deepx_graph.runtime.memory.in_place import DonatedBuffers, donated_buffers
 from deepx_graph.runtime.memory.pool import owned
-from deepx_graph.runtime.program import Outs, Unit, fail
+from deepx_graph.runtime.program import Outs, Unit
 from deepx_graph.types import TensorType, leaves
 
 
@@ -56,31 +57,6 @@ def one_kernel(function: Function) -> Node | None:
     return node if function.results == whole or parts else None
 
 
-@dataclass(frozen=True, slots=True)
-class KernelStep:
-    """The kernel at a position of the code. `takes`: its first operand leaves the frame before the call."""
-
-    node: Node
-    kernel: KernelFn
-    sources: tuple[int, ...]
-    target: int
-    at: int
-    takes: bool
-    frees: tuple[int, ...]
-
-    def run(self, slots: list[Any], outs: Outs) -> None:
-        """Computes the target, and drops what ends here."""
-        values = [slots[s] for s in self.sources]
-        if self.takes:
-            slots[self.sources[0]] = None
-        try:
-            slots[self.target] = self.kernel(values, outs[self.at])
-        except Exception as e:  # told with its source position, or raised again
-            fail(e, self.node)
-        for s in self.frees:
-            slots[s] = None
-
-
 NONE: frozenset[int] = frozenset()
 
 
@@ -88,11 +64,9 @@ class StraightLine:
     """The instructions of one unit. Not to be run by two threads at once; what `entry` gives may be."""
 
     def __init__(self, unit: Unit, last: Return) -> None:
-        self._unit, self._params, self._last = unit, unit.plan.code.params, last.sources
+        self._unit = unit
         self._copied = tuple(k in unit.plan.copied for k in range(len(last.sources)))
         self._forms = tensor_forms(unit.function)
-        self._steps = tuple(KernelStep(i.node, kernel, i.sources, i.target, at, at in unit.taken, i.frees) for at, (i, kernel) in
-                            enumerate(zip(unit.instructions, unit.kernels, strict=True)) if isinstance(i, Run) and kernel)
         self._calls = 0
         self._donated_buffers: dict[frozenset[int], DonatedBuffers] = {NONE: {}}
         self._entries: dict[frozenset[int], EntryFn | None] = {}
@@ -118,25 +92,21 @@ class StraightLine:
         return self._entries[donated]
 
     @property
-    def steps(self) -> Sequence[KernelStep]:
+    def steps(self) -> Sequence[Instruction]:
         """What Python runs one after the other in every call but the first: nothing where all of it is one call."""
-        return () if self._entry(NONE) is not None else self._steps
+        return () if self._entry(NONE) is not None else self._unit.instructions[:-1]
 
     def __call__(self, arrays: Sequence[Array], donated: frozenset[int] = NONE) -> tuple[Array, ...]:
         """The results, arrays of the caller's own; they may lie in the memory of the arguments `donated` away."""
-        unit = self._unit
         self._calls += 1
         free = self._free(arrays, donated) if donated else NONE
-        slots: list[Any] = unit.frame.copy()
-        for number, array in zip(self._params, arrays, strict=True):
-            slots[number] = array
-        arena = unit.take_outs()
-        outs = self._with_donated(arena, arrays, free) if free else arena
-        for step in self._steps:
-            step.run(slots, outs)
-        unit.give_back(arena)
-        return tuple([owned(slots[s]) if copied else np.asarray(slots[s])
-                      for s, copied in zip(self._last, self._copied, strict=True)])
+        frame = Frame(self._unit, arrays, None)
+        arena = frame.outs
+        frame.outs = self._with_donated(arena, arrays, free) if free else arena
+        last = step(frame)
+        assert isinstance(last, Return)
+        frame.outs = arena
+        return tuple([owned(r) if copied else np.asarray(r) for r, copied in zip(frame.finish(last), self._copied, strict=True)])
 
     def _free(self, arrays: Sequence[Array], donated: frozenset[int]) -> frozenset[int]:
         """Those of the arguments donated that share no memory with another."""

@@ -131,7 +131,7 @@ class _Writer:
         held = (t for n in (node, *node.inputs) for t in leaves(n.type))
         if kernel is None or node.op is PARTIAL or any(isinstance(t, StateType) for t in held):
             raise _NotPython
-        staged = self.engine.staged(node) if at not in self.unit.plan.forwarded else None
+        staged = self.engine.staged(node)
         if staged is not None:
             self.out.call(_name(run.target), staged, *self._sources(run.sources))
         else:

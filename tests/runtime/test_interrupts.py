@@ -222,7 +222,6 @@ WIDE = {
     ("deepx_graph/ops/host/custom_calls.py", "_called"): "a host function failed: RunError names the call; interrupts go on",
     ("deepx_graph/runtime/compile.py", "__call__"): "whoever wants to know of it is told, and it is raised again",
     ("deepx_graph/runtime/interpreter.py", "step"): "`fail` tells the place, or raises again",
-    ("deepx_graph/runtime/straightline.py", "run"): "`fail` tells the place, or raises again",
     ("deepx_graph/runtime/unit_code.py", "__call__"): "`fail` tells the place, or raises again",
     ("deepx_graph/runtime/kernels/threads.py", "_serve"): "in a thread of its own: the caller raises it",
     ("deepx_graph/runtime/kernels/threads.py", "_run"): "dismisses the workers and raises again",

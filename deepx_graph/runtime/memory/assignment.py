@@ -28,7 +28,7 @@ from deepx_graph.ops.data.fusion import is_pointwise as is_pointwise_body
 from deepx_graph.ops.tensor.layout import keeps_order
 from deepx_graph.runtime.bytecode import Code, Return, Run, lower
 from deepx_graph.runtime.memory.alias import AliasAnalysis, alias_analysis, is_call, makes_memory
-from deepx_graph.runtime.memory.in_place import Overwrites, forwarded_buffers, nothing, with_forwarding
+from deepx_graph.runtime.memory.in_place import Overwrites, nothing
 from deepx_graph.types import TensorType, leaves, nbytes
 
 ALIGNMENT = 64
@@ -69,8 +69,6 @@ class BufferAssignment:
     peak_bytes: int
     value_bytes: int
     recursive: bool = False
-    forwarded: dict[int, int] = field(default_factory=dict)
-    """Positions of kernels whose result takes the memory of an operand that has memory of its own, with the operand's number."""
     scratch: dict[int, int] = field(default_factory=dict)
     """Bytes that the kernel at a position has beside operands and results, while it runs."""
 
@@ -154,21 +152,19 @@ def plan(schedule: Schedule, *, writes: Callable[[Node], bool] = always, call_ne
     """
     code = lower(schedule)
     flow = alias_analysis(code)
-    found = list(_pieces(code, flow, writes))
     own = dict(_scratches(code, flow, scratch))
-    given = forwarded_buffers(code, flow, found, overwrites)
-    pieces, buffers = _Sharing(code, flow, overwrites).share(with_forwarding(code, found, given) if given else found)
+    pieces, buffers = _Sharing(code, flow, overwrites).share(_pieces(code, flow, writes))
     final, end = code.instructions[-1], len(code.instructions) - 1
     assert isinstance(final, Return)
     sizes = [nbytes(r.type) for r in schedule.function.results]
     copied = frozenset(flow.borrowed_results(final.sources))
-    alive = [(p.first, p.last, p.bytes * p.copies) for p in pieces if p.buffer is None and p.at not in given]
+    alive = [(p.first, p.last, p.bytes * p.copies) for p in pieces if p.buffer is None]
     alive.append((end, end, sum(sizes[k] for k in copied)))
     needs = [(at, call_needs(run.node)) for at, run in _runs(code) if is_call(run.node)] if call_needs is not None else []
     values = most_alive([*alive, *((at, at, n.values) for at, n in needs)])
     peak = most_alive([*alive, *((at, at, n.peak) for at, n in needs), *((at, at, bytes_) for at, bytes_ in own.items())])
     return BufferAssignment(code, tuple(pieces), tuple(buffers), sum(sizes), copied, sum(buffers) + peak, sum(buffers) + values,
-                            recursive, given, own)
+                            recursive, own)
 
 
 def most_alive(intervals: Iterable[tuple[int, int, int]]) -> int:

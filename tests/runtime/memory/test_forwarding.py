@@ -1,4 +1,4 @@
-"""Results in the memory of operands: where an engine says so, for large results of the caller's too. Views that copy nothing."""
+"""Results in the memory of operands and of what is given away; views that copy nothing."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from deepx_graph.errors import LimitError
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ops import add, broadcast_in_dim, dot_general, exponential, reduction, reshape, tanh, transpose
 from deepx_graph.runtime.engines import has_native
-from deepx_graph.runtime.memory.assignment import BufferAssignment, at_peak, plan
-from deepx_graph.runtime.memory.in_place import LEAST_BYTES
+from deepx_graph.runtime.memory.assignment import at_peak, plan
 from deepx_graph.types import F32, tensor
 
 N = 512
@@ -48,65 +47,9 @@ def arguments() -> list[np.ndarray]:
     return [rng.random((N, N), dtype=np.float32) / N for _ in range(3)] + [rng.random(N, dtype=np.float32)]
 
 
-def first_operand(node: Node) -> tuple[frozenset[int], ...]:
-    """An engine whose elementwise kernels write over their first operand."""
-    return (frozenset((0,)),) if node.op.elementwise else ()
-
-
 def nothing(node: Node, loose: frozenset[int]) -> int:
     """The scratch of kernels that have no memory of their own."""
     return 0
-
-
-def planned(body: object) -> BufferAssignment:
-    return plan(schedule(function(body)), overwrites=first_operand, scratch=nothing)
-
-
-def test_a_result_of_the_callers_takes_the_memory_of_its_operand() -> None:
-    def body(x: Node, w: Node, v: Node, bias: Node) -> Sequence[Node]:
-        b = Builder()
-        return [b(tanh, product(b, x, w))]
-
-    assert BYTES >= LEAST_BYTES
-    found = planned(body)
-    assert found.peak_bytes == BYTES and found.buffers == ()
-    assert list(found.forwarded.values()) == [0]
-    assert [(p.in_place, p.escapes) for p in found.pieces] == [(False, False), (True, True)]
-    assert plan(schedule(function(body)), scratch=nothing).peak_bytes == 2 * BYTES, "without an engine that says so"
-
-
-def test_a_buffer_that_is_read_again_is_not_forwarded() -> None:
-    def body(x: Node, w: Node, v: Node, bias: Node) -> Sequence[Node]:
-        b = Builder()
-        p = product(b, x, w)
-        return [b(tanh, p), b(exponential, p), b(add, p, p)]
-
-    assert list(planned(body).forwarded) == [], "twice an operand of the last of them"
-
-    def viewed(x: Node, w: Node, v: Node, bias: Node) -> Sequence[Node]:
-        b = Builder()
-        p = product(b, x, w)
-        return [b(tanh, p), b(transpose, p, permutation=(1, 0))]
-
-    assert not planned(viewed).forwarded
-
-
-def test_an_operand_is_forwarded_once() -> None:
-    def body(x: Node, w: Node, v: Node, bias: Node) -> Sequence[Node]:
-        b = Builder()
-        p, q = product(b, x, w), product(b, w, v)
-        return [b(add, p, q), b(tanh, q)]
-
-    found = planned(body)
-    assert sorted(found.forwarded.values()) == [0, 0]
-    assert found.peak_bytes == 2 * BYTES
-
-
-def test_small_results_are_left_alone() -> None:
-    small = tensor(F32, (8, 8))
-    b = Builder()
-    f = b.function("main", [("x", small), ("w", small)], lambda x, w: [b(tanh, product(b, x, w))])
-    assert not plan(schedule(f), overwrites=first_operand).forwarded
 
 
 def test_views_in_the_same_order_copy_nothing() -> None:
@@ -145,13 +88,12 @@ def test_values_are_right_call_after_call(engine: str) -> None:
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("engine", ENGINES[1:])
-def test_layers_need_no_more_than_the_larger_pair(engine: str) -> None:
-    """Each product and what follows it share one array; the first is an operand of the second product."""
-    f = dx.compile(Module((function(layers),)), engine=engine)
-    inside = BYTES if engine == "native" else 0  # of its one kernel
-    assert f.plan.peak_bytes == 2 * BYTES - inside + f.plan.scratch_bytes, "beside them packed operands, on some engines"
-    assert f.plan.scratch_bytes < inside + 2 * BYTES
+@pytest.mark.skipif(not has_native(), reason="llvmlite is not installed")
+def test_layers_need_no_more_than_the_larger_pair() -> None:
+    """Each product and what follows it share one array; the first, which is within the kernel, is an operand of the second."""
+    f = dx.compile(Module((function(layers),)), engine="native")
+    assert f.plan.peak_bytes == BYTES + f.plan.scratch_bytes, "beside them packed operands"
+    assert f.plan.scratch_bytes < 3 * BYTES
 
 
 @pytest.mark.parametrize("engine", ENGINES[1:])

@@ -19,7 +19,6 @@ from deepx_graph.ops import add, fusion, maximum, multiply, reshape, slice_, sub
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.engines.numexpr_engine import evaluated
-from deepx_graph.runtime.memory import in_place
 from deepx_graph.types import I64, leaves, tensor
 
 VECTOR = tensor(I64, (6,))
@@ -75,8 +74,7 @@ class Overwriting:
 
 
 @pytest.mark.parametrize("first", range(0, PROGRAMS, 20))
-def test_what_is_forwarded_and_given_away_is_read_no_more(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_place, "LEAST_BYTES", 1)
+def test_what_is_given_away_is_read_no_more(first: int) -> None:
     for seed in range(first, first + 20):
         rng = Random(seed)
         module = Module((program(rng),))

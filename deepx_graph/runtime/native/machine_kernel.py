@@ -17,9 +17,8 @@ import numpy as np
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.kernels.memory import ALIGNMENT
 from deepx_graph.runtime.kernels.program import Array
-from deepx_graph.runtime.kernels.threads import TEAM
 from deepx_graph.runtime.memory.pool import LEAST_BYTES, Allowance, delivered, result_memory, room
-from deepx_graph.runtime.native.threads import pool
+from deepx_graph.runtime.native.threads import SHARED, run_shared
 from deepx_graph.runtime.native.transpose import contiguous
 from deepx_graph.runtime.straightline import ArrayType
 
@@ -31,9 +30,6 @@ DATA = 16
 
 LONG_NANOSECONDS = 60_000
 """Work from here on lets other threads of Python run meanwhile, which costs some tenths of a microsecond."""
-
-SHARED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-"""`function(table, counter, scratch)`: takes shares of the work from the counter until there are none."""
 
 ALONE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 """`function(table, scratch)`, while other threads of Python may run."""
@@ -169,27 +165,9 @@ class MachineKernel:
         memory = workspace.memory
         for function, threads in self._steps:
             if threads:
-                run_shared(function, workspace.address, memory.scratch, ctypes.addressof(memory.scratches), threads)
+                run_shared(function, workspace.address, threads, memory.scratches)
             else:
                 function(workspace.address, memory.scratch[0])
-
-
-def run_shared(function: Any, table: int, scratch: Sequence[int | None], scratches: int, threads: int) -> None:
-    """Runs a `SHARED` machine function in so many threads until all shares are done.
-
-    `scratch` are the addresses of each thread's own memory, and `scratches` is where these addresses are.
-    """
-    counter = ctypes.c_int64()
-    count = ctypes.addressof(counter)
-    if threads == 1:
-        function(table, count, scratch[0])
-    elif (workers := pool()) is not None:
-        address = ctypes.cast(function, ctypes.c_void_p).value
-        assert address is not None
-        workers.run(address, table, count, scratches, threads)
-    else:
-        each = iter(scratch)
-        TEAM.run(lambda: function(table, count, next(each)), threads)
 
 
 class KernelMemory:

@@ -12,12 +12,17 @@ import os
 import platform
 import sys
 import threading
+from typing import Any
 
 import numpy as np
 
 from deepx_graph.forking import Lock, renew_after_fork
 from deepx_graph.runtime.kernels.memory import aligned
+from deepx_graph.runtime.kernels.threads import TEAM
 from deepx_graph.runtime.native.llvm import machine_code
+
+SHARED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+"""`function(table, counter, scratch)`: takes shares of the work from the counter until there are none."""
 
 SPIN = 1500
 """How often a worker looks for a job, a pause between, before it sleeps."""
@@ -235,3 +240,19 @@ def pool() -> WorkerPool | None:
         fit = sys.platform == "linux" and platform.machine() == "x86_64" and np.dtype(np.intp).itemsize == 8
         _POOL.append(WorkerPool() if fit else None)
     return _POOL[0]
+
+
+def run_shared(function: Any, table: int, threads: int, scratch: Any = None) -> None:
+    """Runs a `SHARED` machine function in so many threads until all shares are done. `scratch` is an array of the addresses of each
+    thread's own memory, where the function has any."""
+    counter = ctypes.c_int64()
+    count, own = ctypes.addressof(counter), (ctypes.c_void_p * threads)() if scratch is None else scratch
+    if threads == 1:
+        function(table, count, own[0])
+    elif (workers := pool()) is not None:
+        address = ctypes.cast(function, ctypes.c_void_p).value
+        assert address is not None
+        workers.run(address, table, count, ctypes.addressof(own), threads)
+    else:
+        each = iter(own)
+        TEAM.run(lambda: function(table, count, next(each)), threads)

@@ -1,4 +1,4 @@
-"""Copies of transposed arrays, tile by tile in registers.
+"""Copies of arrays in C order, those of transposed ones tile by tile in registers.
 
 numpy copies a transposed array element by element, with a cache line fetched for each. Here a square tile is loaded along the axis
 whose elements lie side by side, transposed by shuffles, and stored along the last axis. The machine code is the same for every
@@ -7,22 +7,20 @@ array with elements of 4 or 8 bytes; it reads and writes those elements and no o
 
 from __future__ import annotations
 
-import ctypes
-import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from deepx_graph.runtime.kernels.program import Array
-from deepx_graph.runtime.kernels.threads import TEAM
 from deepx_graph.runtime.memory.pool import RESULTS
 from deepx_graph.runtime.native.gemm.microkernel import transposed
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.builder import BOOL, DType, IRBuilder, below, branch, least, stepped
 from deepx_graph.runtime.native.llvm.target import Target, this_machine
+from deepx_graph.runtime.native.threads import SHARED, run_shared
 
 LANES = {4: 16, 8: 8}
 """Elements of a tile's side, by their size: a cache line."""
@@ -36,10 +34,8 @@ LEAST = 32768
 SHORT_ROW = 64
 """Bytes of a row for which numpy's loop over elements takes longer than for the elements."""
 
-SHARED = 500_000
-"""From so many elements on, the slices of an array are shared out among the threads."""
-
-_TRANSPOSE = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 4)
+LEAST_SHARED, SHARES, LEAST_ROWS = 500_000, 4, 64
+"""From so many elements on, an array is shared out among the threads: its matrices, or where they are few rows of these."""
 
 
 def contiguous(array: Array, threads: int = 1) -> Array:
@@ -47,9 +43,9 @@ def contiguous(array: Array, threads: int = 1) -> Array:
     if array.flags.c_contiguous:
         return array
     copy = RESULTS.empty(array.shape, array.dtype)
-    axis = _side_by_side(array)
-    if axis is not None:
-        _copy_transposed(array, copy, axis, threads)
+    if _has_tiles(array):
+        table = np.array(copy_table(array, array.ctypes.data, copy.ctypes.data), np.int64)
+        run_shared(_copier(array.itemsize, this_machine()), table.ctypes.data, threads if array.size >= LEAST_SHARED else 1)
     elif _has_short_rows(array):
         row = f"V{array.shape[-1] * array.itemsize}"
         copy.view(row)[...] = array.view(row)
@@ -64,61 +60,101 @@ def _has_short_rows(array: Array) -> bool:
     return dense and array.size > 0 and array.shape[-1] * array.itemsize <= SHORT_ROW
 
 
-def _side_by_side(array: Array) -> int | None:
-    """The axis along which elements are neighbours in memory, where tiles pay: not the last one, and both long enough."""
-    lanes = LANES.get(array.itemsize)
+def _has_tiles(array: Array) -> bool:
+    """Whether neighbours in memory are along another axis than the last one, and both are long enough for tiles to pay."""
+    size, lanes = array.itemsize, LANES.get(array.itemsize)
     if lanes is None or array.size < LEAST or array.shape[-1] < lanes or array.strides[-1] < 0 or array.dtype.hasobject:
+        return False
+    dense = any(s == size and n >= lanes for n, s in zip(array.shape[:-1], array.strides, strict=False))
+    return dense and not any(s % size for s in array.strides)
+
+
+def copy_table(array: Array, source: Any, target: Any) -> tuple[Any, ...] | None:
+    """The table with which `copied` copies an array like this one, of which only shape and strides count, in C order; None where no
+    axis is dense, or an element has not 4 or 8 bytes."""
+    size = array.itemsize
+    axes = _joined_axes(array)
+    dense = next((k for k, (_, step) in enumerate(axes) if step == size), None)
+    if size not in LANES or dense is None:
         return None
-    axes = [k for k in range(array.ndim - 1) if array.strides[k] == array.itemsize and array.shape[k] >= lanes]
-    return axes[0] if axes else None
+    steps = [size * math.prod(n for n, _ in axes[k + 1 :]) for k in range(len(axes))]
+    outer = [k for k in range(len(axes) - 1) if k != dense]
+    rows, columns = 0 if dense == len(axes) - 1 else axes[dense][0], axes[-1][0]
+    matrices, each = math.prod(axes[k][0] for k in outer), max(1, rows)
+    if array.size >= LEAST_SHARED and matrices < SHARES:
+        each = max(LEAST_ROWS, -(-rows // SHARES // LEAST_ROWS) * LEAST_ROWS)
+    loops = [word for k in outer for word in (axes[k][0], axes[k][1], steps[k])]
+    shares = matrices * max(1, -(-rows // each))
+    return source, target, shares, len(outer), rows, each, columns, axes[-1][1] // size, steps[dense] // size, *loops
 
 
-def _copy_transposed(array: Array, copy: Array, axis: int, threads: int) -> None:
-    transpose, size = _function(array.itemsize, this_machine()), array.itemsize
-    source, target = array.__array_interface__["data"][0], copy.__array_interface__["data"][0]
-    outer = [k for k in range(array.ndim - 1) if k != axis]
-    rows, columns = array.shape[axis], array.shape[-1]
-    steps = (array.strides[-1] // size, copy.strides[axis] // size)
-    pieces = _pieces(rows, math.prod(array.shape[k] for k in outer)) if array.size >= SHARED and threads > 1 else [(0, rows)]
-    panels = itertools.product(itertools.product(*(range(array.shape[k]) for k in outer)), pieces)
-    taking = _taken(panels)
-
-    def work() -> None:
-        while (found := taking()) is not None:
-            index, (low, high) = found
-            x = source + sum(i * array.strides[k] for i, k in zip(index, outer, strict=True)) + low * size
-            y = target + sum(i * copy.strides[k] for i, k in zip(index, outer, strict=True)) + low * copy.strides[axis]
-            transpose(x, y, high - low, columns, *steps)
-
-    TEAM.run(work, threads if array.size >= SHARED else 1)
+def _joined_axes(array: Array) -> list[tuple[int, int]]:
+    """Sizes and strides of the axes of more than one element; those that lie one in the other are one."""
+    axes: list[tuple[int, int]] = []
+    for size, stride in zip(array.shape, array.strides, strict=True):
+        if size == 1:
+            continue
+        if axes and axes[-1][1] == size * stride:
+            size *= axes.pop()[0]
+        axes.append((size, stride))
+    return axes or [(1, array.itemsize)]
 
 
-def _pieces(rows: int, slices: int) -> list[tuple[int, int]]:
-    """Ranges of rows: one where there are slices enough to share out."""
-    each = rows if slices >= 4 else max(64, -(-rows // 4 // 16) * 16)
-    return [(k, min(rows, k + each)) for k in range(0, rows, each)]
-
-
-def _taken(items: Any) -> Callable[[], Any]:
-    """A function that gives the next item, or None; one iterator may not be asked by two threads at once, a list may."""
-    rest = list(items)
-
-    def take() -> Any:
-        try:
-            return rest.pop()
-        except IndexError:
-            return None
-
-    return take
+_COPY_WORDS = ("source", "target", "shares", "outer", "rows", "each", "columns", "sx", "sy")
+"""The table of a copy: addresses, shares, outer axes, rows (0 for one that lies in order) and those of a share, columns, steps of a
+column in the source and of a row in the target, in elements. Then of each outer axis its size and its steps in source and target,
+in bytes."""
 
 
 @cache
-def _function(size: int, machine: Target) -> Callable[..., None]:
-    """Kept for each machine, that is for each width of its vectors."""
-    return _TRANSPOSE(machine_code.functions(text(size), [f"transpose{size}"])[f"transpose{size}"])
+def _copier(size: int, machine: Target) -> Any:
+    """`copied`, to be called from Python; kept for each machine, that is for each width of its vectors."""
+    return SHARED(machine_code.functions(text(size), ["copied"])["copied"])
 
 
 def text(size: int) -> str:
+    """The IR of `copied(table, counter, scratch)`: takes shares from the counter, each a matrix to transpose or a row."""
+    t = IRBuilder(1)
+    for k, name in enumerate(_COPY_WORDS):
+        t.line(f"%{name} = load {'ptr' if k < 2 else 'i64'}, ptr {t.let(f'getelementptr i64, ptr %table, i64 {k}')}")
+    cells = [t.let("alloca i64") for _ in range(3)]
+    t.line("br label %next")
+    t.start("next")
+    share = t.let("atomicrmw add ptr %counter, i64 1 monotonic")
+    t.line(f"br i1 {t.let(f'icmp slt i64 {share}, %shares')}, label %take, label %done")
+    t.start("take")
+    for value, at in zip((share, "%source", "%target"), cells, strict=True):
+        t.line(f"store {'i64' if value is share else 'ptr'} {value}, ptr {at}")
+    t.rows("0", "%outer", lambda axis: _moved(t, axis, cells))
+    first = t.let(f"mul i64 {t.let(f'load i64, ptr {cells[0]}')}, %each")
+    steps = (t.let(f"mul i64 {first}, {size}"), t.let(f"mul i64 {t.let(f'mul i64 {first}, %sy')}, {size}"))
+    x, y = (t.let(f"getelementptr i8, ptr {t.let(f'load ptr, ptr {at}')}, i64 {n}") for at, n in zip(cells[1:], steps, strict=True))
+    rows = least(t, t.let(f"sub i64 %rows, {first}"), "%each")
+    nbytes = t.let(f"mul i64 %columns, {size}")
+    branch(t, t.let("icmp eq i64 %rows, 0"),
+           lambda: t.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {y}, ptr {x}, i64 {nbytes}, i1 false)"),
+           lambda: t.line(f"call void @transpose{size}(ptr {x}, ptr {y}, i64 {rows}, i64 %columns, i64 %sx, i64 %sy)"))
+    t.line("br label %next")
+    t.start("done")
+    head = "define void @copied(ptr %table, ptr %counter, ptr %scratch) nounwind {"
+    declared = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
+    return "\n".join([_transpose_text(size), declared, head, "entry:", *t.lines, "  ret void", "}", ""])
+
+
+def _moved(t: IRBuilder, axis: str, cells: Sequence[str]) -> None:
+    """Goes to where a share is along an axis; the cells hold what is left of its number, and two addresses."""
+    first = t.let(f"add i64 {t.let(f'mul i64 {axis}, 3')}, {len(_COPY_WORDS)}")
+    row = t.let(f"getelementptr i64, ptr %table, i64 {first}")
+    count, *steps = (t.let(f"load i64, ptr {t.let(f'getelementptr i64, ptr {row}, i64 {k}')}") for k in range(3))
+    left = t.let(f"load i64, ptr {cells[0]}")
+    index = t.let(f"urem i64 {left}, {count}")
+    t.line(f"store i64 {t.let(f'udiv i64 {left}, {count}')}, ptr {cells[0]}")
+    for cell, step in zip(cells[1:], steps, strict=True):
+        old, offset = t.let(f"load ptr, ptr {cell}"), t.let(f"mul i64 {index}, {step}")
+        t.line(f"store ptr {t.let(f'getelementptr i8, ptr {old}, i64 {offset}')}, ptr {cell}")
+
+
+def _transpose_text(size: int) -> str:
     """The IR of `transpose(source, target, rows, columns, source step, target step)` for elements of that size; steps in elements.
 
     `source[r + c * source step]` goes to `target[r * target step + c]`, a panel of columns after the other.
@@ -139,7 +175,7 @@ def text(size: int) -> str:
         branch(t, full, lambda: t.line(f"call void @tile({args})"), lambda: t.line(f"call void @edge({args})"))
 
     stepped(t, "0", "%columns", PANEL, panel)
-    head = f"define void @transpose{size}(ptr %x, ptr %y, i64 %rows, i64 %columns, i64 %sx, i64 %sy) nounwind {{"
+    head = f"define internal void @transpose{size}(ptr %x, ptr %y, i64 %rows, i64 %columns, i64 %sx, i64 %sy) nounwind {{"
     tiles = [_tile("tile", dtype, t, is_part=False), _tile("edge", dtype, t, is_part=True)]
     return "\n".join([head, "entry:", *t.lines, "  ret void", "}", *tiles, *t.declarations, ""])
 

@@ -13,9 +13,8 @@ pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[nativ
 import deepx_graph as dx
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.native import transpose
-from deepx_graph.runtime.native.copy_step import copy_step
-from deepx_graph.runtime.native.llvm.target import this_machine
-from deepx_graph.runtime.native.prepared import Address, Base, PreparedKernel
+from deepx_graph.runtime.native.llvm import machine_code
+from deepx_graph.runtime.native.prepared import Address, Base, PreparedKernel, PreparedStep
 from deepx_graph.runtime.native.transpose import contiguous
 from deepx_graph.runtime.straightline import ArrayType
 from tests.support.kernel_store import kernel_store
@@ -26,7 +25,7 @@ _M = np.arange(4000.0).reshape(40, 100)
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     monkeypatch.setattr(transpose, "LEAST", 1)
-    transpose._function.cache_clear()
+    transpose._copier.cache_clear()
     with kernel_store(monkeypatch, tmp_path_factory.mktemp("kernels")):
         yield
 
@@ -35,7 +34,7 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPat
 @pytest.mark.parametrize("shape", [(16, 16), (17, 16), (31, 33), (64, 64), (65, 130), (200, 19), (16, 1000)])
 def test_a_transposed_matrix_is_copied_element_for_element(shape: tuple[int, ...], dtype: str) -> None:
     x = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
-    assert transpose._side_by_side(x.T) == 0
+    assert transpose._has_tiles(x.T)
     np.testing.assert_array_equal(contiguous(x.T), x.T)
 
 
@@ -45,16 +44,23 @@ def test_copies_that_machine_code_calls(shape: tuple[int, ...], dtype: str) -> N
     x = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
     for order in itertools.permutations(range(x.ndim)):
         view = x.transpose(order)
-        step = copy_step(view, Address(Base.ELEMENTS, 0), Address(Base.ELEMENTS, 1), 2, None)
-        assert step is not None
-        form = ArrayType(x.dtype, view.shape)
-        kernel = PreparedKernel((0,), [form], [step], scratch_bytes=0, predicted=ForecastParts(), kept=None)
-        np.testing.assert_array_equal(kernel([x])[0], view)
+        np.testing.assert_array_equal(copying(view)([x])[0], view)
+
+
+def copying(view: np.ndarray) -> PreparedKernel:
+    """A kernel that puts the elements of an array in the order of this view of it."""
+    table = transpose.copy_table(view, Address(Base.ELEMENTS, 0), Address(Base.ELEMENTS, 1))
+    assert table is not None
+    copied = machine_code.functions(transpose.text(view.itemsize), ["copied"])["copied"]
+    return PreparedKernel((0,), [ArrayType(view.dtype, view.shape)], [PreparedStep(copied, table, 2)], scratch_bytes=0,
+                          predicted=ForecastParts(), kept=None)
 
 
 def test_every_order_of_four_axes_on_two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transpose, "SHARED", 1)
+    monkeypatch.setattr(transpose, "LEAST_SHARED", 1)
+    monkeypatch.setattr(transpose, "LEAST_ROWS", 2)
     x = np.arange(17 * 19 * 3 * 20, dtype=np.float32).reshape(17, 19, 3, 20)
+    np.testing.assert_array_equal(contiguous(x.reshape(17, -1).T, 2), x.reshape(17, -1).T)
     for order in itertools.permutations(range(4)):
         found = contiguous(x.transpose(order), 2)
         assert found.flags.c_contiguous
@@ -66,12 +72,11 @@ def test_elements_outside_the_array_are_not_touched() -> None:
     part = whole[3:40, 5:48]
     part[...] = np.arange(37 * 43).reshape(37, 43)
     np.testing.assert_array_equal(contiguous(part.T), part.T.copy())
-    room = np.full((60, 60), -1, np.float32)
-    target = room[:43, 1:38]
-    turn, x = transpose._function(4, this_machine()), np.ascontiguousarray(part)
-    turn(x.ctypes.data, target.ctypes.data, 43, 37, 43, 60)
+    room, x = np.full(43 * 37 + 32, -1, np.float32), np.ascontiguousarray(part)
+    target = room[16:-16].reshape(43, 37)
+    copying(x.T)([x], [target])
     np.testing.assert_array_equal(target, part.T)
-    assert (room[43:] == -1).all() and (room[:, 38:] == -1).all() and (room[:, 0] == -1).all()
+    assert (room[:16] == -1).all() and (room[-16:] == -1).all()
 
 
 @pytest.mark.parametrize("array", [
@@ -80,7 +85,7 @@ def test_elements_outside_the_array_are_not_touched() -> None:
     np.arange(24).reshape(2, 4, 3)[:, ::-1, :2], np.ones((0, 4, 3)).transpose(1, 0, 2),
 ], ids=["every other", "backwards", "backwards and turned", "half", "short rows", "parts of short rows", "no rows"])  # fmt: skip
 def test_what_has_no_such_tiles_is_copied_all_the_same(array: np.ndarray) -> None:
-    assert transpose._side_by_side(array) is None
+    assert not transpose._has_tiles(array)
     np.testing.assert_array_equal(contiguous(array), array)
 
 

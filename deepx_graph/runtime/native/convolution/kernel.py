@@ -25,8 +25,9 @@ from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program import epilogue
 from deepx_graph.runtime.native.loop_program.epilogue import EpilogueKernel
-from deepx_graph.runtime.native.machine_kernel import SHARED, rounded, run_shared
+from deepx_graph.runtime.native.machine_kernel import rounded
 from deepx_graph.runtime.native.prepared import Address, Base, FunctionAddress, Joined, PreparedKernel, PreparedStep
+from deepx_graph.runtime.native.threads import SHARED, run_shared
 from deepx_graph.runtime.straightline import ArrayType
 
 
@@ -106,5 +107,5 @@ def _lowering(plan: ConvolutionPlan, classes: int, then: EpilogueKernel | None) 
 
 def _pack(function: int, weights: int, packed: int, threads: int) -> None:
     """Lays weights, now, as tiles read them; both are addresses."""
-    table, scratch = (ctypes.c_void_p * 2)(weights, packed), (ctypes.c_void_p * threads)()
-    run_shared(SHARED(function), ctypes.addressof(table), list(scratch), ctypes.addressof(scratch), threads)
+    table = (ctypes.c_void_p * 2)(weights, packed)
+    run_shared(SHARED(function), ctypes.addressof(table), threads)

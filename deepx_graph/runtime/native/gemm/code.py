@@ -15,12 +15,13 @@ from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.gemm import BatchedGemm, batched_gemm_of
 from deepx_graph.runtime.kernels.program import Array
-from deepx_graph.runtime.native.copy_step import copy_step
 from deepx_graph.runtime.native.gemm import small
 from deepx_graph.runtime.native.gemm.emit import Fields
 from deepx_graph.runtime.native.gemm.kernel import LEAST_WORK, GemmKernel, StridedMatrices, fits, is_thin, strided
+from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.machine_kernel import MachineKernel
 from deepx_graph.runtime.native.prepared import Address, Base, FunctionAddress, PreparedKernel, PreparedStep, Word
+from deepx_graph.runtime.native.transpose import LEAST_SHARED, copy_table, text
 from deepx_graph.runtime.straightline import ArrayType
 from deepx_graph.types import TensorType
 
@@ -101,10 +102,11 @@ def operands_of(node: Node, multiply: GemmKernel, gemm: BatchedGemm, sources: Se
             found.addresses.append(source)
             continue
         copy = Address(Base.OWN, PACKED + 1 + len(found.copied_bytes))
-        step = copy_step(array.transpose(order), source, copy, multiply.threads, multiply)
-        if step is None:
+        table = copy_table(array.transpose(order), source, copy)
+        if table is None:
             raise Declined("an operand cannot be copied")
-        found.steps.append(step)
+        copied = machine_code.functions(text(array.itemsize), ["copied"], multiply)["copied"]
+        found.steps.append(PreparedStep(copied, table, multiply.threads if array.size >= LEAST_SHARED else 1))
         found.copied_bytes.append(array.nbytes)
         found.addresses.append(copy)
         whole = shape[-2] * shape[-1] * gemm.dtype.itemsize

@@ -1,8 +1,13 @@
-"""What a loop program means: it is run statement by statement. Slow, and independent of every back end; the oracle of passes."""
+"""What a loop program means: it is run statement by statement. Slow, and independent of every back end; the oracle of passes.
+
+Each statement becomes a function of Python once, however often it runs (closure generation: Feeley, Lapalme, Using Closures for
+Code Generation, 1987).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +32,7 @@ from deepx_graph.loops.program import (
     walk,
 )
 from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar
+from deepx_graph.types import BOOL, DType
 
 Order = Callable[[range], Iterable[int]]
 """In which order the iterations of a parallel loop run."""
@@ -44,11 +50,11 @@ def interpret(program: LoopProgram, arguments: Sequence[Array], over: Mapping[Bu
         run.memory[buffer] = reals(buffer.array).reshape(buffer.shape)
     for result, k in (over or {}).items():
         run.memory[program.arguments[k]] = run.memory[result] = run.memory[program.arguments[k]].copy()
-    written = [s.buffer for s in walk(program.body) if isinstance(s, Store)]
+    written = [s.buffer for s in walk(program.body) if isinstance(s, (Load, Store))]
     for buffer in (*program.results, *program.scratch, *written):
         run.memory.setdefault(buffer, np.zeros(buffer.shape, buffer.dtype.np))
     with np.errstate(all="ignore"):
-        run.block(program.body)
+        run.block(program.body)()
     return [run.memory[r] for r in program.results]
 
 
@@ -65,51 +71,94 @@ class _Run:
         self.vars: dict[ScalarVar, Any] = {}
         self.cells: dict[Cell, Any] = {}
 
-    def scalar(self, x: Scalar) -> Any:
+    def scalar(self, x: Scalar) -> Callable[[], Any]:
         if isinstance(x, ScalarVar):
-            return self.vars[x]
+            return partial(self.vars.__getitem__, x)
         if isinstance(x, ScalarConst):
-            return x.value
-        return np.int64(x.constant + sum(int(self.vars[v]) * f for v, f in x.terms))
+            return lambda: x.value
+        number = self.subscript(x)
+        return lambda: np.int64(number())
 
-    def at(self, buffer: Buffer, index: Sequence[Affine]) -> tuple[int, ...]:
-        found = tuple(int(self.scalar(i)) for i in index)
-        if len(found) == 1 != len(buffer.shape) and 0 <= found[0] < buffer.size:
-            return tuple(int(k) for k in np.unravel_index(found[0], buffer.shape))
-        if any(not 0 <= i < n for i, n in zip(found, buffer.shape, strict=True)):
-            raise IndexError(f"{buffer.name}{list(found)} of {list(buffer.shape)}")
-        return found
+    def subscript(self, x: Affine) -> Callable[[], int]:
+        terms, constant, now = x.terms, x.constant, self.vars
+        if not terms:
+            return lambda: constant
+        if len(terms) == 1:
+            ((var, factor),) = terms
+            return lambda: int(now[var]) * factor + constant
+        return lambda: constant + sum([int(now[v]) * f for v, f in terms])
 
-    def block(self, body: list[Statement]) -> None:
-        for s in body:
-            self.statement(s)
+    def at(self, buffer: Buffer, index: Sequence[Affine]) -> Callable[[], Any]:
+        """The position of an element in the order of C."""
+        shape = buffer.shape if len(index) == len(buffer.shape) else (buffer.size,)
+        axes = list(zip([self.subscript(i) for i in index], shape, strict=True))
 
-    def statement(self, s: Statement) -> None:
+        def position() -> int:
+            found = 0
+            for subscript, size in axes:
+                i = subscript()
+                if not 0 <= i < size:
+                    raise IndexError(f"{buffer.name}{[s() for s, _ in axes]} of {list(buffer.shape)}")
+                found = found * size + i
+            return found
+
+        return position
+
+    def block(self, body: Sequence[Statement]) -> Callable[[], None]:
+        steps = [self.statement(s) for s in body]
+
+        def run() -> None:
+            for step in steps:
+                step()
+
+        return run
+
+    def statement(self, s: Statement) -> Callable[[], None]:
+        now, cells = self.vars, self.cells
         match s:
             case Let(target, primitive, args):
-                self.vars[target] = primitives.evaluate(primitive, tuple(map(self.scalar, args)), target.dtype)
+                return self._assigned(now, target, primitive, list(map(self.scalar, args)), args[0].dtype)
             case Load(target, buffer, index):
-                self.vars[target] = self.memory[buffer][self.at(buffer, index)]
+                flat, at = self.memory[buffer].reshape(-1), self.at(buffer, index)
+                return lambda: now.__setitem__(target, flat[at()])
             case Store(buffer, index, value):
-                self.memory[buffer][self.at(buffer, index)] = self.scalar(value)
-            case Copy(target, source):
-                self.memory[target][...] = self.memory[source]
+                flat, at, given = self.memory[buffer].reshape(-1), self.at(buffer, index), self.scalar(value)
+                return lambda: flat.__setitem__(at(), given())
+            case Copy():
+                return partial(np.copyto, self.memory[s.target], self.memory[s.source])
             case Get(target, cell):
-                self.vars[target] = self.cells[cell]
+                return lambda: now.__setitem__(target, cells[cell])
             case Set(cell, value):
-                self.cells[cell] = self.scalar(value)
+                given = self.scalar(value)
+                return lambda: cells.__setitem__(cell, given())
             case Combine(cell, primitive, value):
-                self.cells[cell] = primitives.evaluate(primitive, (self.cells[cell], self.scalar(value)), cell.dtype)
+                return self._assigned(cells, cell, primitive, [partial(cells.__getitem__, cell), self.scalar(value)], cell.dtype)
             case Conditional(condition, then, otherwise):
-                self.block(then if self.scalar(condition) else otherwise)
-            case For(axis, low, high, body, parallel):
-                iterations = range(int(self.scalar(low)), int(self.scalar(high)))
-                for k in self.order(iterations) if parallel else iterations:
-                    self.vars[axis] = np.int64(k)
-                    self.block(body)
+                holds, blocks = self.scalar(condition), (self.block(otherwise), self.block(then))
+                return lambda: blocks[bool(holds())]()
+            case For():
+                return self._for(s)
             case While(test, condition, body):
-                self.block(test)
-                while self.scalar(condition):
-                    self.block(body)
-                    self.block(test)
-                    condition = s.condition
+                return partial(self._while, self.block(test), self.scalar(condition), self.block(body))
+
+    def _assigned(self, into: dict[Any, Any], target: Any, primitive: str, given: Sequence[Callable[[], Any]],
+                  first: DType) -> Callable[[], None]:
+        function = primitives.function_of(primitive, target.dtype, of_bools=first is BOOL)
+        return lambda: into.__setitem__(target, function(*[x() for x in given]))
+
+    def _for(self, loop: For) -> Callable[[], None]:
+        low, high, block = self.subscript(loop.low), self.subscript(loop.high), self.block(loop.body)
+        axis, now, order = loop.axis, self.vars, self.order if loop.parallel else iter
+
+        def run() -> None:
+            for k in order(range(low(), high())):
+                now[axis] = np.int64(k)
+                block()
+
+        return run
+
+    def _while(self, test: Callable[[], None], condition: Callable[[], Any], body: Callable[[], None]) -> None:
+        test()
+        while condition():
+            body()
+            test()

@@ -101,13 +101,24 @@ def result_dtype(primitive: str, args: tuple[DType, ...]) -> DType:
 
 def evaluate(primitive: str, args: tuple[Any, ...], dtype: DType) -> Any:
     """The primitive of numpy scalars, as a scalar of the dtype."""
+    return function_of(primitive, dtype, of_bools=np.asarray(args[0]).dtype == np.bool_)(*args)
+
+
+def function_of(primitive: str, dtype: DType, *, of_bools: bool) -> Callable[..., Any]:
+    """What gives the primitive of numpy scalars, the first of which may be a bool, as a scalar of the dtype."""
+    assert dtype.np is not None
+    numpy = dtype.np
     if primitive == "cast":
-        return cast(args[0], dtype)
+        return lambda x: cast(x, dtype)
     if primitive == "bitcast":
-        assert dtype.np is not None
-        return np.asarray(args[0]).view(dtype.np)[()]
-    table = _LOGICAL if primitive in _LOGICAL and np.asarray(args[0]).dtype == np.bool_ else _TABLE
-    return np.asarray(table[primitive](*args)).astype(dtype.np)[()]
+        return lambda x: np.asarray(x).view(numpy)[()]
+    function = (_LOGICAL if primitive in _LOGICAL and of_bools else _TABLE)[primitive]
+
+    def run(*args: Any) -> Any:
+        found = function(*args)
+        return found if type(found) is numpy.type else np.asarray(found).astype(numpy)[()]
+
+    return run
 
 
 def cast(value: Any, dtype: DType) -> Any:

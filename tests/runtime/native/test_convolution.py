@@ -19,6 +19,7 @@ from deepx_graph.ops.interpret import evaluate
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.epilogue import split_epilogue, with_fused_epilogue
 from deepx_graph.runtime.native.convolution import kernel as conv
+from deepx_graph.runtime.native.convolution import plan as conv_plan
 from deepx_graph.runtime.native.convolution.kernel import build
 from deepx_graph.runtime.native.convolution.plan import Lanes, plan
 from deepx_graph.runtime.native.convolution.problem import problems_of
@@ -113,6 +114,20 @@ def test_long_sums_are_taken_in_parts() -> None:
     windows = np.lib.stride_tricks.sliding_window_view(x.astype("f8"), (100, 100), (2, 3))
     want = np.einsum("nchwij,coij->nohw", windows, w.astype("f8"), optimize=True)
     assert np.abs(got / want - 1).max() < 2e-6
+
+
+@pytest.mark.parametrize("terms", [1, 40])
+def test_sums_in_parts_that_tiles_take_in_turn(terms: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Usually those of thousands of terms; here all, a part being a loop's iteration, or several."""
+    monkeypatch.setattr(conv_plan, "PANEL_BYTES", 0)
+    monkeypatch.setattr(conv_plan, "PART_BYTES", 64 * terms)
+    lanes = set()
+    for x, w, attrs in CASES[terms % 2 :: 2]:
+        kernel = check(numbers(0, x, "f4"), numbers(1, w, "f4"), attrs)
+        assert kernel is not None and all(p.part for p in kernel.plans)
+        lanes.add(kernel.plans[0].method.lanes)
+    assert len(lanes) > 1
+    assert _check_generated(range(1400, 1420)) > 2
 
 
 def test_sums_have_room_in_registers_and_tiles_in_blocks() -> None:

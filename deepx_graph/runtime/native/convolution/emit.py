@@ -12,9 +12,18 @@ import math
 from collections.abc import Callable, Sequence
 
 from deepx_graph.runtime.native.convolution.pack import Packing, WeightPacking, digit, pack_shares, part_of_range
-from deepx_graph.runtime.native.convolution.plan import FEATURES, IMAGES, ConvolutionPlan, Lanes, offsets_of, offsets_start
-from deepx_graph.runtime.native.convolution.tile import TileCode, TilePointers, W, Walk, X, Y, moved
-from deepx_graph.runtime.native.gemm.microkernel import iteration_text
+from deepx_graph.runtime.native.convolution.plan import (
+    FEATURES,
+    IMAGES,
+    ConvolutionPlan,
+    Lanes,
+    offsets_of,
+    offsets_start,
+    sums_of,
+    sums_start,
+)
+from deepx_graph.runtime.native.convolution.tile import AT, NEXT, SUMS, TileCode, TilePointers, W, Walk, X, Y, moved
+from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, iteration_text
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, greatest, least
 
 EPILOGUE, EPILOGUE_TABLE = range(3, 5)
@@ -26,10 +35,10 @@ def module_text(plan: ConvolutionPlan, *, has_epilogue: bool = False) -> str:
     emitter = _Emitter(plan, has_epilogue)
     tiles = emitter.tiles
     packing = WeightPacking(plan, tiles.declarations)
-    functions = [tiles.tile("tile", plan.panel), emitter.share(), _work("work", "share", plan.shares),
+    functions = [*tiles.functions("tile", plan.panel), emitter.share(), _work("work", "share", plan.shares),
                  packing.share(), _work("pack", "packed", pack_shares(plan))]
     if rest := plan.features % plan.panel:
-        functions.append(tiles.tile("edge", rest))
+        functions += tiles.functions("edge", rest)
     if plan.stores_transposed or packing.is_transposed:
         usual = {plan.width, plan.method.tile.rows % plan.width or plan.width}
         functions.append(iteration_text("transpose", plan.width, plan.problem.dtype, tiles.declarations, usual))
@@ -85,7 +94,7 @@ class _Emitter:
         w = moved(t, w, self.dtype.itemsize, ((group, self.tiles.weights.group),))
         y = moved(t, y, self.dtype.itemsize, ((image, p.y[0]), (group, p.y[1]),
                                               *((s, a.y) for s, a in zip(starts, p.axes, strict=True))))
-        table = t.let(f"getelementptr i8, ptr %scratch, i64 {offsets_start(plan)}")
+        table, sums = (t.let(f"getelementptr i8, ptr %scratch, i64 {start}") for start in (offsets_start(plan), sums_start(plan)))
 
         def write() -> None:
             Packing(plan, t).write(x, "%scratch", starts, counts)
@@ -100,7 +109,7 @@ class _Emitter:
                 self._epilogue(t, {IMAGES: (image, "1"), FEATURES: self._features(t, group, low, panels)} | dict(enumerate(
                     zip(starts, counts, strict=True))))
 
-        self._panels(t, (low, panels), counts, ("%scratch", w, y, table),
+        self._panels(t, (low, panels), counts, ("%scratch", w, y, table, sums, w),
                      finish if plan.has_panel_rows else lambda *_: None)
         if not plan.has_panel_rows:
             finish(low, panels)
@@ -187,24 +196,54 @@ class _Emitter:
         edge = "@edge" if plan.features % plan.panel else "@tile"
 
         def panel(k: str) -> None:
-            steps = (x_step, self.tiles.weights.panel, plan.panel * y_step, 0)
+            own = self._moved(t, pointers, k, (x_step, self.tiles.weights.panel, plan.panel * y_step, 0, 0, 0))
             last = t.let(f"icmp eq i64 {k}, {plan.panels - 1}")
-            self._interpret(t, walks, self._moved(t, pointers, k, steps), t.let(f"select i1 {last}, ptr {edge}, ptr @tile"))
+
+            def walk(name: str, at: TilePointers, count: str) -> None:
+                self._interpret(t, walks, at, t.let(f"select i1 {last}, ptr {edge}{name}, ptr @tile{name}"), count)
+
+            if plan.part:
+                self._parts(t, own, lambda at, count: walk(".part", at, count))
+            walk("", own, "0")
             finish(k, "1")
 
         low, count = part
         t.rows(low, t.let(f"add i64 {low}, {count}"), panel)
 
-    def _moved(self, t: IRBuilder, pointers: TilePointers, index: str, steps: tuple[int, int, int, int]) -> TilePointers:
-        """The pointers moved on by an index times elements, or words of the table."""
-        size = self.dtype.itemsize
-        x, w, y, at = (moved(t, p, s, ((index, step),)) for p, s, step in zip(pointers, (size, size, size, 8), steps, strict=True))
-        return x, w, y, at
+    def _parts(self, t: IRBuilder, pointers: TilePointers, walk: Callable[[TilePointers, str], None]) -> None:
+        """Has all tiles go through one part of their sums after the other; the first adds to zeros."""
+        zero, loops = t.splat(0, self.dtype), self.tiles.loops
+        t.rows("0", str(sums_of(self.plan)), lambda i: t.store(zero, t.address(pointers[SUMS], i, self.dtype), None), t.lanes)
 
-    def _interpret(self, t: IRBuilder, walks: Sequence[Walk], pointers: TilePointers, function: str) -> None:
+        def along(loop: PointerLoop, at: TilePointers, index: str) -> TilePointers:
+            x, w = map(int, loop.steps)
+            return self._moved(t, at, index, (x, w, 0, 0, 0, 0))
+
+        def through(depth: int, at: TilePointers) -> None:
+            if depth < len(loops.outer):
+                t.rows("0", loops.outer[depth].count, lambda k: through(depth + 1, along(loops.outer[depth], at, k)))
+                return
+            assert loops.split is not None
+            split = loops.split
+
+            def part(k: str) -> None:
+                low, count = part_of_range(t, k, loops.parts, int(split.count))
+                here = along(split, at, low)
+                walk((*here[:NEXT], along(split, here, count)[W]), count)
+
+            t.rows("0", str(loops.parts), part)
+
+        through(0, pointers)
+
+    def _moved(self, t: IRBuilder, pointers: TilePointers, index: str, steps: tuple[int, ...]) -> TilePointers:
+        """The pointers moved on by an index times elements, or words of the table."""
+        sizes = [8 if k == AT else self.dtype.itemsize for k in range(len(pointers))]
+        return tuple(moved(t, p, size, ((index, step),)) for p, size, step in zip(pointers, sizes, steps, strict=True))
+
+    def _interpret(self, t: IRBuilder, walks: Sequence[Walk], pointers: TilePointers, function: str, count: str) -> None:
         """Calls the function for every tile of the walks."""
         if not walks:
-            t.line(f"call void {function}({', '.join(f'ptr {p}' for p in pointers)})")
+            t.line(f"call void {function}({', '.join(f'ptr {p}' for p in pointers)}, i64 {count})")
             return
         walk, *inner = walks
         room = t.let(f"sub i64 {walk.count}, {walk.tile}")
@@ -214,9 +253,10 @@ class _Emitter:
         def one(k: str) -> None:
             own = t.let(f"mul i64 {k}, {walk.tile}")
             start = greatest(t, least(t, own, room), "0")
-            x, *others = self._moved(t, pointers, start, walk.steps)
+            x, w, y, at, *_ = self._moved(t, pointers, start, (*walk.steps, 0, 0))
+            *_, sums, after = self._moved(t, pointers, k, (0, 0, 0, 0, walk.sums, walk.fetched))
             if walk.packed:
                 x = moved(t, pointers[X], self.dtype.itemsize, ((k, walk.packed),))
-            self._interpret(t, inner, (x, *others), function)  # type: ignore[arg-type]
+            self._interpret(t, inner, (x, w, y, at, sums, after), function, count)
 
         t.rows("0", tiles, one)

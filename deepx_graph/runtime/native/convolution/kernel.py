@@ -18,7 +18,7 @@ from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
 from deepx_graph.runtime.memory.pool import room
 from deepx_graph.runtime.native.convolution.emit import module_text
 from deepx_graph.runtime.native.convolution.pack import pack_shares, packed_size
-from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, offsets_of, offsets_start, plan
+from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, plan, thread_bytes
 from deepx_graph.runtime.native.convolution.problem import problems_of
 from deepx_graph.runtime.native.gemm import microkernel
 from deepx_graph.runtime.native.llvm import machine_code
@@ -94,7 +94,7 @@ def kernel_of(function: Function, parts: WithEpilogue, plans: Sequence[PartialPl
     largest = max((p.plan for p in plans), key=lambda p: p.problem.depth)
     return PreparedKernel(joined.params, [ArrayType(dtype, node.type.shape)], steps,  # type: ignore[attr-defined]
                           constants=joined.constants, own_bytes=[] if known is not None else [packed_bytes],
-                          scratch_bytes=max(offsets_start(p.plan) + 8 * offsets_of(p.plan) for p in plans),
+                          scratch_bytes=max(thread_bytes(p.plan) for p in plans),
                           predicted=parts_alone(node, min(threads, max(p.plan.shares for p in plans))), kept=(joined, then),
                           lowering=_lowering(largest, len(plans), then))
 

@@ -33,8 +33,12 @@ NEAR_BYTES, NEAR_STEPS = 12 << 10, 2.8
 """The vectors of a tile's sums beyond so many bytes do not stay in a first-level cache: reading one takes so many products. With
 windows in the lanes neighbours of a row lie across lines of the cache: half a vector more for each row."""
 
-PANEL_BYTES, FAR_STEPS = 300 << 10, 3
-"""The part of them beyond so many bytes does not stay in a second-level cache either: each there costs so many products more."""
+PANEL_BYTES, PART_BYTES = 128 << 10, 16 << 10
+"""Where they are more than so many bytes, a second-level cache has not the room for them beside the input: sums are taken in parts.
+A part reads about so much, half of a usual first-level cache, where the next tiles find what they share."""
+
+PART_STEPS, ADD_STEPS = 32, 3
+"""What a tile of a part costs, and what adding a vector of sums to those of the parts before."""
 
 COPY_STEPS, RUN_STEPS = 3, 2
 """What copying a vector of the input costs, and each run of neighbours."""
@@ -114,6 +118,19 @@ class ConvolutionPlan:
     """How many parts each spatial axis is cut into."""
     parts: int
     """How many parts the panels of a group are shared among."""
+
+    @property
+    def part(self) -> int:
+        """How many terms of a sum are taken at a time, by all tiles of a panel in turn; 0 where each takes its own at once."""
+        return part_of_sum(self.problem, self.method, self.width)
+
+    @property
+    def tiles(self) -> tuple[int, ...]:
+        """The most tiles of a panel that follow each other along each axis, or along all of them."""
+        if self.method.lanes is not Lanes.WINDOWS:
+            return (_ceil_div(math.prod(self.longest), self.method.windows),)
+        sizes = [*(1,) * (len(self.longest) - 2), *(self.method.windows, self.span)[-len(self.longest) :]]
+        return tuple(map(_ceil_div, self.longest, sizes))
 
     @property
     def shares(self) -> int:
@@ -196,6 +213,15 @@ class ConvolutionPlan:
     def longest(self) -> tuple[int, ...]:
         """The most windows of a block along each axis."""
         return tuple(-(-a.count // b) for a, b in zip(self.problem.axes, self.blocks, strict=True))
+
+
+def part_of_sum(problem: Problem, method: Method, width: int) -> int:
+    """The terms of a part of a sum, such as a first-level cache has room for, and not fewer than there are parts, as then least is
+    lost by rounding; 0 where there need be no parts."""
+    itemsize = problem.dtype.itemsize
+    if method.read * width * problem.depth * itemsize <= PANEL_BYTES:
+        return 0
+    return max(PART_BYTES // ((method.read * width + method.spread) * itemsize), math.isqrt(problem.depth))
 
 
 def in_lanes(problem: Problem, lanes: Lanes) -> int:
@@ -293,18 +319,19 @@ def _price(problem: Problem, method: Method, width: int, blocks: Sequence[int]) 
                     for block in itertools.product(*lengths)) * _ceil_div(in_lanes(problem, lanes), span)
     tiles *= problem.images * (1 if lanes is Lanes.GROUPS else problem.groups)
     loads = (tile.rows + 1) * tile.vectors if lanes is Lanes.GROUPS else method.spread + method.read
-    panel = method.read * width * problem.depth * problem.dtype.itemsize
-    across = method.windows / 2 if lanes is Lanes.WINDOWS else 0
-    far = NEAR_STEPS * (method.read + across) if panel > NEAR_BYTES else 0
     vectors = tile.rows * tile.vectors
-    step = max(vectors, LOAD_STEPS * loads, LEAST_STEPS, far) + 1 + FAR_STEPS * method.read * max(0, 1 - PANEL_BYTES / panel)
+    part, near = part_of_sum(problem, method, width), 0.0
+    if not part and method.read * width * problem.depth * problem.dtype.itemsize > NEAR_BYTES:
+        near = NEAR_STEPS * (method.read + (method.windows / 2 if lanes is Lanes.WINDOWS else 0))
+    step = max(vectors, LOAD_STEPS * loads, LEAST_STEPS, near) + 1
     if lane_step(problem, lanes) == 1:
         store = STORE_STEPS * vectors
     elif runs_on(problem, longest):
         store = TRANSPOSE_STEPS * tile.vectors * _ceil_div(tile.rows, width)
     else:
         store = SCATTER_STEPS * vectors
-    return tiles * (problem.depth * step + 16 + store) + _copying(problem, method, width, blocks, longest)
+    parts = _ceil_div(problem.depth, part) * (PART_STEPS + ADD_STEPS * vectors) if part else 0
+    return tiles * (problem.depth * step + parts + 16 + store) + _copying(problem, method, width, blocks, longest)
 
 
 def _lengths(count: int, blocks: int) -> list[tuple[int, int]]:
@@ -421,13 +448,29 @@ def offsets_of(plan: ConvolutionPlan) -> int:
     return 0 if plan.method.lanes is Lanes.WINDOWS else 2 * math.prod(plan.longest)
 
 
-def _ceil_div(a: int, b: int) -> int:
-    return -(-a // b)
-
-
 def offsets_start(plan: ConvolutionPlan) -> int:
     """Where they begin: behind the scratch memory, and room for a vector that begins in it."""
     return _ceil_div(scratch_bytes(plan), 64) * 64 + 64
+
+
+def sums_start(plan: ConvolutionPlan) -> int:
+    """Where the sums of a panel begin that are taken in parts: behind the words."""
+    return offsets_start(plan) + _ceil_div(8 * offsets_of(plan), 64) * 64
+
+
+def sums_of(plan: ConvolutionPlan) -> int:
+    """How many sums these are, tile after tile."""
+    return math.prod(plan.tiles) * plan.method.tile.rows * plan.span if plan.part else 0
+
+
+def thread_bytes(plan: ConvolutionPlan) -> int:
+    """All memory of a thread: behind sums there is room for as many rows as a vector has lanes."""
+    sums = sums_of(plan)
+    return sums_start(plan) + (sums + plan.width * plan.span if sums else 0) * np.dtype(plan.problem.dtype).itemsize
+
+
+def _ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
 
 
 def scratch_bytes(plan: ConvolutionPlan) -> int:

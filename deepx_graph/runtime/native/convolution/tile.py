@@ -5,9 +5,11 @@ A tile reads scratch memory and weights without a test; of the output it writes 
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from deepx_graph.runtime.native.convolution.pack import weights_of
 from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, Lanes, lane_step, phase_columns, scratch_steps
@@ -15,27 +17,41 @@ from deepx_graph.runtime.native.gemm import microkernel
 from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, scalar_type
 
-X, W, Y, AT = range(4)
-"""Scratch memory, weights, output and the table of windows, in steps and offsets."""
+X, W, Y, AT, SUMS, NEXT = range(6)
+"""Scratch memory, weights, output, the table of windows, the sums of parts, and weights to fetch for the next part."""
 
-TilePointers = tuple[str, str, str, str]
+CACHE_LINE = 64
 
-LONG_SUM, PART = 8192, 1024
-"""Sums of more terms in single precision are taken in parts of so many, which keeps their rounding as small as BLAS does."""
+TilePointers = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Walk:
     """An axis of the results gone through in tiles of `tile` elements, the last one overlapping the one before.
 
-    `steps`: elements in scratch memory, packed weights, output and table from one to the next. `packed`: those in scratch memory
-    from one tile to the next, where it is kept by tiles.
+    `steps`: elements in scratch memory, packed weights, output and table from one to the next. From one tile to the next: `sums`
+    those in the sums of parts, `fetched` of weights; `packed` in scratch memory, where it is kept by tiles.
     """
 
     count: str
     tile: int
     steps: tuple[int, int, int, int]
+    sums: int
+    fetched: int
     packed: int = 0
+
+
+@dataclass(frozen=True)
+class SumLoops:
+    """The loops over what is summed up, outermost first: `outer` and the parts of the `split` one go from part to part, the others
+    through a part. `steps` are written out within them; `start` is where in the scratch memory they begin."""
+
+    outer: tuple[PointerLoop, ...]
+    split: PointerLoop | None
+    parts: int
+    inner: tuple[PointerLoop, ...]
+    steps: list[tuple[int, int]]
+    start: int
 
 
 @dataclass(frozen=True)
@@ -56,30 +72,57 @@ class TileCode:
         self.scratch, self.weights = scratch_steps(plan), weights_of(plan)
         self.declarations: dict[str, None] = {}
 
-    def tile(self, name: str, features: int) -> str:
-        """The function of one tile of so many features: `(scratch, weights, output, table)`, each at its first element."""
+    def functions(self, name: str, features: int) -> list[str]:
+        """The function `name` of one tile of so many features, which are stored; and where sums are taken in parts, of which that
+        one stores what they come to, `name.part` of one part."""
+        if not self.plan.part:
+            return [self._function(name, features, sums=True, stores=True)]
+        return [self._function(name, features, sums=False, stores=True),
+                self._function(f"{name}.part", features, sums=True, stores=False)]
+
+    def _function(self, name: str, features: int, *, sums: bool, stores: bool) -> str:
+        """`(scratch, weights, output, table, sums, count)`: pointers at the first elements, `count` for the loop that is split."""
         t, width, plan = IRBuilder(self.plan.width), self.plan.width, self.plan
         t.declarations = self.declarations
         in_windows, in_outputs = self.method.lanes is Lanes.WINDOWS, self.method.lanes is Lanes.OUTPUTS
         rows = self._features_and_windows(features) if in_windows else self._listed_windows(t)
         lanes, tile = min(plan.span, plan.in_lanes) if in_windows else features, Tile(len(rows), self.method.tile.vectors)
-        x = TileOperand(tuple(r.x for r in rows), 0 if in_outputs else width, in_outputs)
-        w = TileOperand(tuple(r.w for r in rows), 0 if in_windows else width, in_windows)
-        loops, steps, start = self._sums()
-        first = t.address("%x", str(start), self.dtype)
-        outer, inner = self._in_parts(loops, len(steps))
-
-        def part(pointers: tuple[str, str]) -> microkernel.Tiles:
-            return microkernel.accumulate(t, self.dtype, tile, (x, w), pointers, inner, steps)
-
-        sums = self._in_memory(t, tile, outer, (first, "%w"), part) if outer else part((first, "%w"))
-        if lane_step(self.problem, self.method.lanes) == 1:
-            self._store(t, sums, rows, lanes)
+        kept = [[t.address("%sums", str(r * plan.span + v * width), self.dtype) for v in range(tile.vectors)]
+                for r in range(tile.rows)]
+        if not stores:
+            self._fetch(t)
+        if sums:
+            x = TileOperand(tuple(r.x for r in rows), 0 if in_outputs else width, in_outputs)
+            w = TileOperand(tuple(r.w for r in rows), 0 if in_windows else width, in_windows)
+            loops = self.loops
+            found = microkernel.accumulate(t, self.dtype, tile, (x, w), (t.address("%x", str(loops.start), self.dtype), "%w"),
+                                           loops.inner, loops.steps)
         else:
-            (self._store_transposed if plan.stores_transposed else self._store_scattered)(t, sums, rows, lanes)
-        params = ", ".join(f"ptr noalias %{name}" for name in ("x", "w", "y", "at"))
-        head = f"define internal void @{name}({params}) nounwind \"stackrealign\" {{"
+            found = [[t.load(at, self.dtype, None) for at in row] for row in kept]
+        if stores:
+            self._store(t, found, rows, lanes)
+        else:
+            for value, at in zip(itertools.chain(*found), itertools.chain(*kept), strict=True):
+                t.store(t.binary("fadd", t.load(at, self.dtype, None), value), at, None)
+        params = ", ".join(f"ptr noalias %{name}" for name in ("x", "w", "y", "at", "sums", "next"))
+        head = f"define internal void @{name}({params}, i64 %count) nounwind \"stackrealign\" {{"
         return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
+
+    @cached_property
+    def fetched(self) -> int:
+        """Elements of the next part's weights that each tile fetches, so that all of them do."""
+        loops = self.loops
+        if loops.split is None:
+            return 0
+        line = CACHE_LINE // self.dtype.itemsize
+        part = -(-int(loops.split.count) // loops.parts) * int(loops.split.steps[W])
+        return -(-part // (line * math.prod(self.plan.tiles))) * line
+
+    def _fetch(self, t: IRBuilder) -> None:
+        """Fetches weights into the second-level cache."""
+        t.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        for k in range(0, self.fetched, CACHE_LINE // self.dtype.itemsize):
+            t.line(f"call void @llvm.prefetch.p0(ptr {t.address('%next', str(k), self.dtype)}, i32 0, i32 2, i32 1)")
 
     def _features_and_windows(self, features: int) -> list[TileRow]:
         """The rows of a tile with windows in the lanes: those of each feature, one below another."""
@@ -100,16 +143,32 @@ class TileCode:
     def walks(self, counts: Sequence[str]) -> list[Walk]:
         """The axes along which the tiles of one panel follow each other, outermost first; `counts` are the windows of the block
         along each axis, or of all of it."""
-        plan = self.plan
+        plan, size, fetched = self.plan, self.method.tile.rows * self.plan.span, self.fetched
         packed = self.scratch[0] if plan.has_packed_tiles else 0
         if self.method.lanes is not Lanes.WINDOWS:
-            return [Walk(counts[0], self.method.windows, (0, 0, 0, 1), packed)]
+            return [Walk(counts[0], self.method.windows, (0, 0, 0, 1), size, fetched, packed)]
         *outer, last = self.problem.axes
-        walks = [Walk(counts[k], self.method.windows if k == len(outer) - 1 else 1, (a.stride * self.scratch[k], 0, a.y, 0))
-                 for k, a in enumerate(outer)]
-        return [*walks, Walk(counts[-1], plan.span, (1, 0, last.y, 0), packed)]
+        after = [math.prod(plan.tiles[k + 1 :]) for k in range(len(outer))]
+        walks = [Walk(counts[k], self.method.windows if k == len(outer) - 1 else 1, (a.stride * self.scratch[k], 0, a.y, 0),
+                      size * after[k], fetched * after[k]) for k, a in enumerate(outer)]
+        return [*walks, Walk(counts[-1], plan.span, (1, 0, last.y, 0), size, fetched, packed)]
 
-    def _sums(self) -> tuple[list[PointerLoop], list[tuple[int, int]], int]:
+    @cached_property
+    def loops(self) -> SumLoops:
+        """The loops of a sum, from the innermost one as many in a part as its terms allow."""
+        loops, steps, start = self._all_loops()
+        terms, inner = len(steps), list[PointerLoop]()
+        while self.plan.part and loops:
+            *loops, loop = loops
+            most = max(1, self.plan.part // terms)
+            if int(loop.count) > most or not loops:
+                parts = -(-int(loop.count) // most)
+                return SumLoops(tuple(loops), loop, parts, (PointerLoop("%count", loop.steps), *inner), steps, start)
+            inner.insert(0, loop)
+            terms *= int(loop.count)
+        return SumLoops((), None, 1, tuple(loops), steps, start)
+
+    def _all_loops(self) -> tuple[list[PointerLoop], list[tuple[int, int]], int]:
         """The loops over what is summed up, what is written out within them, and where in the scratch memory they start."""
         p, w = self.problem, self.weights
         loops, steps, start = [], [(0, 0)], 0
@@ -127,44 +186,6 @@ class TileCode:
             loops.append(PointerLoop(str(a.window), (str(-step if a.is_reversed else step), str(w.steps[k]))))
         return loops, steps, start
 
-    def _in_parts(self, loops: Sequence[PointerLoop], steps: int) -> tuple[list[PointerLoop], list[PointerLoop]]:
-        """The loops apart: a long sum in single precision is taken in parts of at most PART terms, as far as loops divide."""
-        if self.problem.depth <= LONG_SUM or self.dtype.itemsize > 4:
-            return [], list(loops)
-        outer, inner, terms = list(loops), list[PointerLoop](), steps
-        while outer:
-            *outer, loop = outer
-            count = int(loop.count)
-            own = max(d for d in range(1, count + 1) if count % d == 0 and (d * terms <= PART or d == 1))
-            inner.insert(0, PointerLoop(str(own), loop.steps))
-            terms *= own
-            if own < count:
-                first, second = (str(own * int(step)) for step in loop.steps)
-                return [*outer, PointerLoop(str(count // own), (first, second))], inner
-        return [], inner
-
-    def _in_memory(self, t: IRBuilder, tile: Tile, loops: Sequence[PointerLoop], pointers: tuple[str, str],
-                   part: Callable[[tuple[str, str]], microkernel.Tiles]) -> microkernel.Tiles:
-        """The totals of the parts that loops go through."""
-        totals = t.let(f"alloca [{tile.rows * tile.vectors} x {t.vector(self.dtype)}], align 64")
-        addresses = [[t.address(totals, str((r * tile.vectors + v) * t.lanes), self.dtype) for v in range(tile.vectors)]
-                  for r in range(tile.rows)]
-        for address in (p for row in addresses for p in row):
-            t.store(t.splat(0, self.dtype), address, None)
-
-        def through(depth: int, at: tuple[str, str]) -> None:
-            if depth < len(loops):
-                loop, size = loops[depth], self.dtype.itemsize
-                t.rows("0", loop.count, lambda k: through(depth + 1, (
-                    moved(t, at[0], size, ((k, int(loop.steps[0])),)), moved(t, at[1], size, ((k, int(loop.steps[1])),)))))
-                return
-            for values, row in zip(part(at), addresses, strict=True):
-                for value, address in zip(values, row, strict=True):
-                    t.store(t.binary("fadd", t.load(address, self.dtype, None), value), address, None)
-
-        through(0, pointers)
-        return [[t.load(address, self.dtype, None) for address in row] for row in addresses]
-
     def _has_phases(self, axis: int) -> bool:
         """Whether the axis is kept by remainders."""
         last = len(self.problem.axes) - 1
@@ -178,6 +199,13 @@ class TileCode:
     # --- storing a tile
 
     def _store(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[TileRow], lanes: int) -> None:
+        if lane_step(self.problem, self.method.lanes) == 1:
+            self._store_rows(t, sums, rows, lanes)
+            return
+        kept = "%sums" if self.plan.part else self._kept(t, sums)
+        (self._store_transposed if self.plan.stores_transposed else self._store_scattered)(t, kept, rows, lanes)
+
+    def _store_rows(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[TileRow], lanes: int) -> None:
         for row, vectors in zip(rows, sums, strict=True):
             into = t.address("%y", str(row.y), self.dtype)
             for v, value in enumerate(vectors):
@@ -194,9 +222,9 @@ class TileCode:
                 t.store(value, t.address(kept, str(r * self.plan.span + v * t.lanes), self.dtype), None)
         return kept
 
-    def _store_transposed(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[TileRow], lanes: int) -> None:
+    def _store_transposed(self, t: IRBuilder, kept: str, rows: Sequence[TileRow], lanes: int) -> None:
         """Rows are neighbours in memory: squares of rows and lanes are transposed."""
-        kept, span, step = self._kept(t, sums), self.plan.span, lane_step(self.problem, self.method.lanes)
+        span, step = self.plan.span, lane_step(self.problem, self.method.lanes)
         first = t.address("%y", str(rows[0].y), self.dtype)
         for start in range(0, len(rows), t.lanes):
             for lane in range(0, lanes, t.lanes):
@@ -205,9 +233,9 @@ class TileCode:
                 t.line(f"call void @transpose(ptr {source}, i64 {span}, i64 {t.lanes - 1}, ptr {target}, i64 {step},"
                        f" i64 {min(t.lanes, len(rows) - start)}, i64 {min(t.lanes, lanes - lane)})")
 
-    def _store_scattered(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[TileRow], lanes: int) -> None:
+    def _store_scattered(self, t: IRBuilder, kept: str, rows: Sequence[TileRow], lanes: int) -> None:
         """Element by element."""
-        kept, kind, size = self._kept(t, sums), scalar_type(self.dtype), self.dtype.itemsize
+        kind, size = scalar_type(self.dtype), self.dtype.itemsize
         step = lane_step(self.problem, self.method.lanes)
 
         def lane(k: str) -> None:

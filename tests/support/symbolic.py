@@ -1,10 +1,13 @@
 """Rules about places run on symbolic sizes, and proved: for all sizes, offsets and paddings of tensors of a given rank.
 
-A `Sym` is an integer with a value and a term of z3. A rule runs on nodes whose sizes and attributes are such numbers; every
+A rule runs on nodes whose sizes and attributes are integers with a term of z3 (`symbolic_numbers.py`); every
 comparison that it makes is noted (concolic execution: Godefroid, Klarlund, Sen, DART, PLDI 2005). Whatever the outcome, the others
 are tried with values that lead there, until there are none: so the rule itself is proved, with its guards, and no transcript of it.
 On each way, z3 is asked for an element of the result that is not what it was before, by the index semantics of the operations
 (`ir/place.py`), with elements of leaves and elementwise operations uninterpreted.
+
+Of windows each position is asked for by itself, and of these each subscript and each bound of one, with the facts that share
+symbols with it: as axes have no symbols in common, these are questions about one axis, the same ones at every rank.
 
 What a rule takes from a number as a plain integer (a `range`, an index of a tuple) has the value that it has: ranks and axes are
 given, and not proved for all; neither are strides and gaps, by which there would be products of symbols.
@@ -12,14 +15,13 @@ given, and not proved for all; neither are strides and gaps, by which there woul
 
 from __future__ import annotations
 
-import builtins
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
-import pytest
 import z3
 
 from deepx_graph.errors import DeepxGraphError
@@ -30,155 +32,9 @@ from deepx_graph.ir.structure import CONSTANT, PARAM, value_of
 from deepx_graph.ops import concatenate, dynamic_slice, dynamic_update_slice, iota, pad, reduce_window, slice_
 from deepx_graph.rewrite.engine import Rule
 from deepx_graph.types import F32, I32, DType, scalar, tensor
-
-Decision = tuple[Any, bool]
-"""A condition, and whether it held."""
+from tests.support.symbolic_numbers import PATH, Decision, Sym, as_term, few_ways, raw
 
 SECONDS = 20
-
-
-_PATH: list[Decision] = []
-"""What has been decided on the way that is gone at the moment: symbols outlive it in types, which are shared."""
-
-
-class Sym(int):
-    """An integer that knows its term, and notes what is decided by it."""
-
-    term: Any
-
-    def __new__(cls, value: int, term: Any) -> Sym:
-        made = super().__new__(cls, value)
-        made.term = term
-        return made
-
-    def _with(self, other: Any, value: Callable[[int, int], int], term: Callable[[Any, Any], Any], swapped: bool = False) -> Any:
-        if not isinstance(other, int):
-            return NotImplemented
-        pair, terms = (int(self), int(other)), (self.term, raw(other))
-        if swapped:
-            pair, terms = pair[::-1], terms[::-1]
-        return Sym(value(*pair), z3.simplify(term(*terms)))
-
-    def __add__(self, other: Any) -> Any:
-        return self._with(other, lambda a, b: a + b, lambda a, b: a + b)
-
-    def __sub__(self, other: Any) -> Any:
-        return self._with(other, lambda a, b: a - b, lambda a, b: a - b)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._with(other, lambda a, b: a - b, lambda a, b: a - b, swapped=True)
-
-    def __mul__(self, other: Any) -> Any:
-        return self._with(other, lambda a, b: a * b, lambda a, b: a * b)
-
-    def __floordiv__(self, other: Any) -> Any:
-        assert other > 0  # noted, too: then z3 divides as Python does
-        return self._with(other, lambda a, b: a // b, lambda a, b: a / b)
-
-    def __mod__(self, other: Any) -> Any:
-        assert other > 0
-        return self._with(other, lambda a, b: a % b, lambda a, b: a % b)
-
-    __radd__, __rmul__ = __add__, __mul__
-
-    def __neg__(self) -> Any:
-        return Sym(-int(self), -self.term)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, int) and Truth(int(self) == int(other), self.term == raw(other))
-
-    def __ne__(self, other: object) -> bool:
-        return not isinstance(other, int) or Truth(int(self) != int(other), self.term != raw(other))
-
-    def __lt__(self, other: int) -> bool:
-        return Truth(int(self) < int(other), self.term < raw(other))
-
-    def __le__(self, other: int) -> bool:
-        return Truth(int(self) <= int(other), self.term <= raw(other))
-
-    def __gt__(self, other: int) -> bool:
-        return Truth(int(self) > int(other), self.term > raw(other))
-
-    def __ge__(self, other: int) -> bool:
-        return Truth(int(self) >= int(other), self.term >= raw(other))
-
-    def __bool__(self) -> bool:
-        return bool(self != 0)
-
-    def __hash__(self) -> int:
-        return hash(self.term)
-
-
-class Truth(int):
-    """What a comparison gives: it is noted as a decision when somebody asks which it is."""
-
-    term: Any
-
-    def __new__(cls, outcome: bool, term: Any) -> Any:
-        term = z3.simplify(term)
-        if z3.is_true(term) or z3.is_false(term):
-            return outcome
-        made = super().__new__(cls, outcome)
-        made.term = term
-        return made
-
-    def __bool__(self) -> bool:
-        outcome = int(self) == 1
-        _PATH.append((self.term, outcome))
-        return outcome
-
-
-def _any(values: Iterable[Any]) -> bool:
-    """As `any`, but one decision for all comparisons, where it is one for each otherwise, and ways multiply with the axes."""
-    open_ = []
-    for v in values:
-        if isinstance(v, Truth):
-            open_.append(v)
-        elif v:
-            return True
-    return bool(Truth(1 in map(int, open_), z3.Or(*(v.term for v in open_)))) if open_ else False
-
-
-def _all(values: Iterable[Any]) -> bool:
-    open_ = []
-    for v in values:
-        if isinstance(v, Truth):
-            open_.append(v)
-        elif not v:
-            return False
-    return bool(Truth(0 not in map(int, open_), z3.And(*(v.term for v in open_)))) if open_ else True
-
-
-def _extreme(ordinary: Callable[..., Any], is_better: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    """As `min` and `max`, without a decision: which it is goes into the term."""
-
-    def chosen(*values: Any, **options: Any) -> Any:
-        given = values if len(values) > 1 else tuple(values[0])
-        if options or not any(isinstance(v, Sym) for v in given):
-            return ordinary(given, **options)
-        term = raw(given[0])
-        for v in given[1:]:
-            term = z3.If(is_better(raw(v), term), raw(v), term)
-        return Sym(ordinary(map(int, given)), z3.simplify(term))
-
-    return chosen
-
-
-@contextmanager
-def few_ways() -> Iterator[None]:
-    """Within it, `any`, `all`, `min` and `max` of symbols are one decision, or none."""
-    names = {"any": _any, "all": _all, "min": _extreme(min, lambda a, b: a < b), "max": _extreme(max, lambda a, b: a > b)}
-    with pytest.MonkeyPatch.context() as patch:
-        for name, function in names.items():
-            patch.setattr(builtins, name, function)
-        yield
-
-
-def raw(x: Any) -> Any:
-    """The term of a number, which may be one; of several, theirs."""
-    if isinstance(x, tuple):
-        return tuple(map(raw, x))
-    return x.term if isinstance(x, Sym) else x
 
 
 # --- programs with symbols -------------------------------------------------------------------------------------------
@@ -272,41 +128,37 @@ class Terms:
         self.node = node
 
     def quotient(self, x: Any, y: Any) -> Any:
-        return _term(x) / y
+        return as_term(x) / y
 
     def remainder(self, x: Any, y: Any) -> Any:
-        return _term(x) % y
+        return as_term(x) % y
 
     def both(self, *conditions: Any) -> Any:
         return z3.And(*conditions) if conditions else z3.BoolVal(True)
 
     def choose(self, condition: Any, x: Any, y: Any) -> Any:
-        return z3.If(condition, _term(x), _term(y))
+        return z3.If(condition, as_term(x), as_term(y))
 
     def value(self, operand: int, index: Sequence[Any]) -> Any:
         return element_term(self.node.inputs[operand], index)
 
 
-def _term(x: Any) -> Any:
-    return z3.IntVal(x) if isinstance(x, int) else x
-
-
 def element_term(node: Node, at: Sequence[Any]) -> Any:
     """One element of a node's value, as an integer that stands for whatever it is."""
     if node.op is PARAM:
-        return _function(f"leaf{id(node)}", [_term(i) for i in at])
+        return _function(f"leaf{id(node)}", [as_term(i) for i in at])
     if node.op is CONSTANT:
         splat = splat_of(node)
         if splat is not None:
             return z3.IntVal(int(splat)) if splat.dtype.kind in "iu" else z3.Int(f"constant {splat!r}")
         return _listed(value_of(node).array, at)
     if node.op is iota:
-        return _term(at[node.attr("iota_dimension")])
+        return as_term(at[node.attr("iota_dimension")])
     if node.op is reduce_window:
         return _window(node, at)
     if node.op.place is not None:
         shapes, attrs = [raw(shape(i)) for i in node.inputs], [raw(a) for a in node.attrs]
-        return _placed(node, node.op.place(Terms(node), shapes, attrs, [_term(i) for i in at]))
+        return _placed(node, node.op.place(Terms(node), shapes, attrs, [as_term(i) for i in at]))
     assert node.op.elementwise, node.op
     return _function(f"{node.op.name} {node.attrs}", [element_term(i, at if shape(i) else ()) for i in node.inputs])
 
@@ -326,7 +178,7 @@ def _listed(array: Any, at: Sequence[Any]) -> Any:
         return z3.IntVal(int(array))
     found = _listed(array[-1], at[1:])
     for k in reversed(range(len(array) - 1)):
-        found = z3.If(_term(at[0]) == k, _listed(array[k], at[1:]), found)
+        found = z3.If(as_term(at[0]) == k, _listed(array[k], at[1:]), found)
     return found
 
 
@@ -345,7 +197,7 @@ def _window_terms(node: Node, at: Sequence[Any]) -> Iterator[Any]:
     for offsets in itertools.product(*(range(int(n)) for n in size)):
         inside, index = [], []
         for i, o, s, w, lo, d, n in zip(at, offsets, stride, dilation, low, base, raw(shape(x)), strict=True):
-            place = _term(i * s + o * w - lo)
+            place = as_term(i * s + o * w - lo)
             index.append(place / d)
             inside += [place >= 0, place % d == 0, place / d < n]
         yield z3.If(z3.And(*inside), element_term(x, index), element_term(init, ()))
@@ -361,6 +213,8 @@ class Proof:
     ways: int = 0
     applied: int = 0
     refuted: str = ""
+    questions: set[str] = field(default_factory=set, repr=False)
+    """What z3 was asked of single axes."""
 
 
 def prove(rule: Rule | Callable[[Node, Builder], Node | None], case: Callable[[Scene], Node], rank: int,
@@ -380,15 +234,15 @@ def prove(rule: Rule | Callable[[Node, Builder], Node | None], case: Callable[[S
         proof.ways += 1
         assert proof.ways <= ways, f"more than {ways} ways"
         now = Scene(rank, steps, solver.model())
-        _PATH.clear()
+        PATH.clear()
         with few_ways():
             before = _built(case, now)
             after = apply(before, now.b) if before is not None else None
         same = after is not None and before is not None and after.type == before.type
-        path = list(_PATH)
+        path = list(PATH)
         if same and after is not None and before is not None:
             proof.applied += 1
-            proof.refuted = proof.refuted or _refutation(before, after, [*now.known, *map(_fact, path)])
+            proof.refuted = proof.refuted or _refutation(before, after, [*now.known, *map(_fact, path)], proof.questions)
         scene.known = now.known
         waiting += [[*path[:k], (path[k][0], not path[k][1])] for k in range(len(prefix), len(path))]
     return proof
@@ -412,12 +266,16 @@ def _fact(decision: Decision) -> Any:
     return decision[0] if decision[1] else z3.Not(decision[0])
 
 
-def _refutation(before: Node, after: Node, known: Sequence[Any]) -> str:
-    """An element that is another one, in words; empty where there is none."""
+def _refutation(before: Node, after: Node, known: Sequence[Any], questions: set[str]) -> str:
+    """An element that is another one, in words; empty where there is none. What is asked of single axes is noted, too."""
     at = [z3.Int(f"i{k}") for k in range(len(shape(before)))]
     inside = [c for i, n in zip(at, raw(shape(before)), strict=True) for c in (i >= 0, i < n)]
+    facts = [*known, *inside]
     for one, other in _pairs(before, after, at):
-        solver = _solver([*known, *inside, one != other])
+        axes = _by_axes(one, other) if before.op is reduce_window else ()
+        if axes and all(_follows(claim, [*facts, *given], questions) for given, claim in axes):
+            continue
+        solver = _solver([*facts, one != other])
         found = solver.check()
         assert found != z3.unknown, f"z3 does not know: {solver.reason_unknown()}"
         if found == z3.sat:
@@ -434,3 +292,75 @@ def _pairs(before: Node, after: Node, at: Sequence[Any]) -> Iterator[tuple[Any, 
         yield from zip(_window_terms(before, at), _window_terms(after, at), strict=True)
     else:
         yield element_term(before, at), element_term(after, at)
+
+
+def _by_axes(one: Any, other: Any) -> Iterator[tuple[list[Any], Any]]:
+    """What makes two terms equal, a small question for each subscript and each bound of one: what is given, and what is claimed.
+
+    Of two elements of one tensor, each inside of some bounds, and of the same value outside: that the bounds of each follow from
+    those of the other, and that within them each subscript is the same. For other terms it is that they are equal.
+    """
+    bounds, element, outside = _bounded(one)
+    other_bounds, other_element, other_outside = _bounded(other)
+    if not z3.eq(outside, other_outside) or element.decl() != other_element.decl():
+        yield [], one == other
+        return
+    yield from ((bounds, b) for b in other_bounds)
+    yield from ((other_bounds, b) for b in bounds)
+    yield from ((bounds, i == j) for i, j in zip(element.children(), other_element.children(), strict=True))
+
+
+def _bounded(term: Any) -> tuple[list[Any], Any, Any]:
+    """A term as an element where bounds hold, and another one elsewhere: choices within each other with the same rest are one."""
+    bounds, outside = list[Any](), z3.BoolVal(True)
+    while z3.is_app_of(term, z3.Z3_OP_ITE) and (not bounds or z3.eq(term.arg(2), outside)):
+        bounds += _conjuncts(term.arg(0))
+        term, outside = term.arg(1), term.arg(2)
+    return bounds, term, outside
+
+
+def _conjuncts(fact: Any) -> Iterator[Any]:
+    """The facts that a fact says all at once."""
+    if z3.is_and(fact):
+        yield from (c for part in fact.children() for c in _conjuncts(part))
+    elif z3.is_not(fact) and z3.is_or(fact.arg(0)):
+        yield from (c for part in fact.arg(0).children() for c in _conjuncts(z3.Not(part)))
+    else:
+        yield fact
+
+
+def _follows(claim: Any, facts: Sequence[Any], questions: set[str]) -> bool:
+    """Whether z3 proves the claim by those of the facts that share symbols with it, or with others of these: leaving facts out is
+    right whatever they say, and without those of other axes a question is the same one for each axis, at every rank."""
+    rest, near, about = [c for f in facts for c in _conjuncts(f)], list[Any](), _symbols(claim)
+    while found := [f for f in rest if about & _symbols(f)]:
+        near += found
+        rest = [f for f in rest if not about & _symbols(f)]
+        about = about.union(*map(_symbols, found))
+    question = _named_anew([claim, *near])
+    if question not in _ANSWERS:
+        _ANSWERS[question] = bool(_solver([*near, z3.Not(claim)]).check() == z3.unsat)
+    questions.add(question)
+    return _ANSWERS[question]
+
+
+_ANSWERS: dict[str, bool] = {}
+"""Whether the claim of a question follows."""
+
+
+def _named_anew(terms: Sequence[Any]) -> str:
+    """The terms as a text, in which symbols are numbered as they occur: the first is a claim, the order of the others says
+    nothing."""
+    names = dict[str, str]()
+
+    def number(name: re.Match[str]) -> str:
+        return names.setdefault(name[0], f"s{len(names)}")
+
+    return " | ".join(re.sub(r"\b(?:n|i|leaf)\d+\b|'[^']*'|\|[^|]*\|", number, t.sexpr()) for t in terms)
+
+
+@cache
+def _symbols(term: Any) -> frozenset[str]:
+    """The names of what a term is about."""
+    own = {term.decl().name()} if z3.is_app_of(term, z3.Z3_OP_UNINTERPRETED) else set()
+    return frozenset(own.union(*map(_symbols, term.children())))

@@ -13,7 +13,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import Any
 
 import numpy as np
@@ -150,7 +150,7 @@ def to_jax(module: Module) -> Callable[..., tuple[Any, ...]]:
     """A function of JAX that computes what the module's entry does, from arrays by position or by name to a tuple of arrays.
 
     XLA compiles it as part of what calls it. Sizes that the module leaves open are those of each call. Its reverse derivative is
-    the gradient program, of any order.
+    the gradient program, of any order. Under `vmap` it is called once for each item of the batch, in a loop.
 
     Raises UsageError where JAX is not imported, or where an input or result is no tensor; when called, VerifyError, with the place,
     for what StableHLO cannot express or what has no gradient.
@@ -159,9 +159,11 @@ def to_jax(module: Module) -> Callable[..., tuple[Any, ...]]:
     ports = input_ports(module.entry)
     _check_tensors(module, (*ports, *output_ports(module.entry)))
 
-    @jax.custom_vjp  # type: ignore[untyped-decorator]
-    def call(*arrays: Any) -> tuple[Any, ...]:
+    @jax.custom_batching.custom_vmap  # type: ignore[untyped-decorator]
+    def once(*arrays: Any) -> tuple[Any, ...]:
         return tuple(exported(jax, module, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays]).call(*arrays))
+
+    call = jax.custom_vjp(once)
 
     def forward(*arrays: Any) -> tuple[Any, Any]:
         return call(*arrays), arrays
@@ -171,6 +173,7 @@ def to_jax(module: Module) -> Callable[..., tuple[Any, ...]]:
         found = iter(to_jax(gradient(module))(*arrays, *given))
         return tuple(next(found) if jax.numpy.issubdtype(a.dtype, jax.numpy.inexact) else None for a in arrays)
 
+    once.def_vmap(partial(_one_by_one, jax, once))
     call.defvjp(forward, backward)
 
     def function(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -180,6 +183,17 @@ def to_jax(module: Module) -> Callable[..., tuple[Any, ...]]:
     function.__name__ = module.entry.name
     function.__doc__ = f"{module.entry!r} as a function of JAX."
     return function
+
+
+def _one_by_one(jax: Any, once: Callable[..., Any], size: int, batched: Sequence[bool], *arrays: Any) -> tuple[Any, Sequence[bool]]:
+    """The results for a batch, and that they are batches: a rule of `jax.custom_batching.custom_vmap`."""
+
+    def item(several: Sequence[Any]) -> Any:
+        given = iter(several)
+        return once(*(next(given) if many else array for array, many in zip(arrays, batched, strict=True)))
+
+    found = jax.lax.map(item, [array for array, many in zip(arrays, batched, strict=True) if many])
+    return found, (True,) * len(found)
 
 
 def _check_tensors(module: Module, ports: Sequence[Port]) -> None:

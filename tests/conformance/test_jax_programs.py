@@ -36,6 +36,34 @@ def test_approximate_top_k_is_computed_exactly() -> None:
     np.testing.assert_array_equal(places, [[1, 3, 4], [4, 2, 3]])
 
 
+def test_approximate_top_k_of_an_open_size() -> None:
+    """How many there are, and the shapes of the results, are operands."""
+    module = dx.loads("""
+        func.func @greater(%arg0: tensor<f32>, %arg1: tensor<f32>, %arg2: tensor<i32>, %arg3: tensor<i32>) -> tensor<i1> {
+          %0 = stablehlo.compare GT, %arg0, %arg1 : (tensor<f32>, tensor<f32>) -> tensor<i1>
+          stablehlo.return %0 : tensor<i1>
+        }
+        func.func public @main(%x: tensor<?xf32>) -> (tensor<?xf32>, tensor<?xi32>) {
+          %size = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?xf32>) -> tensor<i32>
+          %c = stablehlo.constant dense<-2> : tensor<i32>
+          %k = stablehlo.add %size, %c : tensor<i32>
+          %shape = stablehlo.reshape %k : (tensor<i32>) -> tensor<1xi32>
+          %whole = stablehlo.reshape %size : (tensor<i32>) -> tensor<1xi32>
+          %0 = stablehlo.dynamic_iota %whole, dim = 0 : (tensor<1xi32>) -> tensor<?xi32>
+          %least = stablehlo.constant dense<0xFF800000> : tensor<f32>
+          %1:2 = stablehlo.custom_call @stablehlo.dynamic_approx_top_k(%x, %0, %least, %c, %k, %shape, %shape) {
+            called_computations = [@greater], indices_of_shape_operands = dense<[5, 6]> : tensor<2xi64>, mhlo.backend_config = {
+            aggregate_to_topk = true, is_fallback = true, recall_target = 0.949999988 : f32, reduction_dim = 0 : i64,
+            reduction_input_size_override = -1 : i64}}
+            : (tensor<?xf32>, tensor<?xi32>, tensor<f32>, tensor<i32>, tensor<i32>, tensor<1xi32>, tensor<1xi32>)
+            -> (tensor<?xf32>, tensor<?xi32>)
+          return %1#0, %1#1 : tensor<?xf32>, tensor<?xi32>
+        }""", "stablehlo")
+    for x in ([3, 9, 1, 7, 5], [2, 8, 4]):
+        values, places = dx.compile(module, optimize=False)(np.array(x, np.float32))
+        assert values.tolist() == sorted(x)[:1:-1] and [x[k] for k in places] == values.tolist()
+
+
 SCATTER_SUBTRACT = """
 HloModule m
 minus {

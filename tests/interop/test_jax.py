@@ -118,6 +118,24 @@ def test_to_jax_is_native_and_differentiable() -> None:
     assert "custom_call" not in jax.jit(back).lower(X, W).as_text()
 
 
+def test_to_jax_under_vmap_and_derivatives_of_it() -> None:
+    def f(x: Any, w: Any) -> Any:
+        return jnp.tanh(x @ w), (x * x).sum()
+
+    back = dx.to_jax(dx.from_jax(f, X, W))
+    many, weights = np.stack([X, X + 1, X * 2]), np.stack([W, W * 2, W - 1])
+    for axes in ((0, None), (None, 0), (0, 0)):
+        given = [(many if axes[0] == 0 else X), (weights if axes[1] == 0 else W)]
+        close(jax.vmap(back, axes)(*given), jax.vmap(f, axes)(*given))
+        by = [jax.grad(lambda x, w, g=g, axes=axes: sum(r.sum() for r in jax.vmap(g, axes)(x, w)), (0, 1)) for g in (back, f)]
+        close(by[0](*given), by[1](*given), 1e-4)
+    rows = [jax.vmap(jax.grad(lambda x, g=g: g(x, W)[1]))(many) for g in (back, f)]
+    close(*rows)
+    twice = [jax.vmap(jax.vmap(lambda x, g=g: g(x, W)))(np.stack([many, -many])) for g in (back, f)]
+    close(*twice)
+    close(jax.jit(jax.vmap(back, (0, None)))(many, W), jax.vmap(f, (0, None))(many, W))
+
+
 def test_to_jax_takes_integers_and_open_sizes() -> None:
     module = dx.loads("anf 1\n(entry @go)\n(define public (@go (%x : f32[n]) (%k : i32[])) -> ((%y : f32[n]) (%z : i32[]))\n"
                       "  (let (%y : f32[n] (sine %x))\n  (values %y %k)))\n", "anf")  # fmt: skip

@@ -12,6 +12,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 VARIABLE = "DEEPX_GRAPH_JAX_PYTHON"
 """The environment variable that names the interpreter."""
@@ -44,18 +47,23 @@ def _main(texts: Path, folder: Path) -> None:
             (folder / f"{path.stem}.vhlo").write_bytes(artifact)
             twin = stablehlo.deserialize_portable_artifact(context, artifact)
             (folder / f"{path.stem}.vhlo.mlir").write_text(twin.operation.get_asm(enable_debug_info=True))
-    for name, data in _recorded():
+    for name, data, arrays in _recorded():
         (folder / f"{name}.recorded").write_bytes(data)
+        if arrays:
+            np.savez(folder / f"{name}.npz", **arrays)
     for path in sorted(texts.glob("*.hlo")):
         made = _hlo.hlo_module_from_text(path.read_text())
         (folder / f"{path.stem}.hlo.pb").write_bytes(made.as_serialized_hlo_module_proto())
 
 
-def _recorded() -> Iterator[tuple[str, bytes]]:
-    """The modules that earlier releases of JAX wrote, as it keeps them to see that they can still be read."""
+def _recorded() -> Iterator[tuple[str, bytes, dict[str, Any]]]:
+    """The modules that earlier releases of JAX wrote, as it keeps them to see that they can still be read; for CPU with inputs and
+    results.
+    """
     import importlib
     import pkgutil
 
+    import jax
     from jax._src.internal_test_util import export_back_compat_test_data as kept
 
     for found in pkgutil.walk_packages(kept.__path__, f"{kept.__name__}."):
@@ -63,7 +71,9 @@ def _recorded() -> Iterator[tuple[str, bytes]]:
         while work:
             name, value = work.pop()
             if isinstance(value, dict) and "mlir_module_serialized" in value:
-                yield name, value["mlir_module_serialized"]
+                arrays = {f"{side}{k}": x for side, name_of in (("in", "inputs"), ("out", "expected_outputs"))
+                          for k, x in enumerate(jax.tree_util.tree_leaves(value[name_of]))}
+                yield name, value["mlir_module_serialized"], arrays if value["platform"] == "cpu" else {}
             elif isinstance(value, (dict, list, tuple)):
                 items = value.items() if isinstance(value, dict) else enumerate(value)
                 work += [(f"{name}.{key}".replace("/", "_"), inner) for key, inner in items if not str(key).startswith("__")]

@@ -16,6 +16,7 @@ from deepx_graph.text.hlo.syntax import acts_itself, is_alone, plain_leaves
 from deepx_graph.text.xla.devices import COLLECTIVES
 from deepx_graph.text.xla.fields import OperationRow
 from deepx_graph.text.xla.lapack import lapack_operations
+from deepx_graph.text.xla.onednn import onednn_operations
 from deepx_graph.text.xla.table import ROWS
 from deepx_graph.types import STATE, TensorType, TupleType, Type, as_tensor
 
@@ -92,7 +93,8 @@ def _custom_call(c: InstructionContext) -> Node:
         return c(ops.identity, inputs[0], role=target)
     if target == "TopK" and isinstance(c.type, TupleType) and len(c.type.items) == 2 and custom_calls.find(target) is None:
         return c(ops.top_k, *inputs, k=as_tensor(c.type.items[0]).shape[-1])
-    found = None if custom_calls.find(target) else lapack_operations(c.b, target, config, inputs, plain_leaves(c.type))
+    libraries = () if custom_calls.find(target) else (lapack_operations, onednn_operations)
+    found = next((f for of in libraries if (f := of(c.b, target, config, inputs, plain_leaves(c.type))) is not None), None)
     if found is not None and tuple(f.type for f in found) == plain_leaves(c.type):
         return c.packed(found)
     given = {

@@ -49,13 +49,33 @@ def fitted(c: NodeContext, x: Node, axis: int, length: int) -> Node:
     return c(ops.pad, x, c.like(0, x), edge_padding_low=none, edge_padding_high=high, interior_padding=none)
 
 
-def transformed(c: NodeContext, x: Node, axis: int, inverse: bool) -> Node:
-    """The transform of complex numbers along an axis."""
+def transformed(c: NodeContext, x: Node, axis: int, kind: str) -> Node:
+    """The transform along an axis: FFT or IFFT of complex numbers, RFFT (half of the result) of real ones."""
     rank = len(c.dims_of(x))
     order = [k for k in range(rank) if k != axis] + [axis]
     back = [order.index(k) for k in range(rank)]
-    size = c.shape_of(x)[axis]
-    return c.transposed(c(ops.fft, c.transposed(x, order), fft_type="IFFT" if inverse else "FFT", fft_length=(size,)), back)
+    return c.transposed(c(ops.fft, c.transposed(x, order), fft_type=kind, fft_length=(c.shape_of(x)[axis],)), back)
+
+
+def mirrored(c: NodeContext, half: Node, axis: int, length: int) -> Node:
+    """The whole transform of real numbers: its other half is the conjugate of this one."""
+    tail = part_of(c, half, axis, 1, (length + 1) // 2)
+    return c(ops.concatenate, half, c(ops.reverse, c(ops.conj, tail), dimensions=(axis,)), dimension=axis)
+
+
+def forward(c: NodeContext, x: Node, axis: int, length: int, onesided: bool) -> Node:
+    """The transform of as many numbers along an axis, or the first half of it; real numbers by a transform of their own."""
+    real = c.dtype_of(x).is_float
+    made = transformed(c, fitted(c, x, axis, length), axis, "RFFT" if real else "FFT")
+    if onesided:
+        return made if real else part_of(c, made, axis, 0, length // 2 + 1)
+    return mirrored(c, made, axis, length) if real else made
+
+
+def _numbers(c: NodeContext, x: Node) -> Node:
+    """Pairs along the last axis as complex numbers, single elements as real ones, without that axis."""
+    *dims, last = c.shape_of(x)
+    return c.shaped(x, dims) if last == 1 else as_complex(c, x)
 
 
 def _dft(c: NodeContext) -> Node:
@@ -66,19 +86,15 @@ def _dft(c: NodeContext) -> Node:
     axis = int(c.number_at(2)) if c.version >= 20 and c.has(2) else c.number("axis", 1) if c.version < 20 else -2
     axis = axis_of(axis, rank)
     inverse, onesided = c.flag("inverse"), c.flag("onesided")
-    numbers = as_complex(c, x)
     length = int(c.number_at(1)) if c.has(1) else None
-    if inverse and onesided:  # the other half is the conjugate of this one
+    if inverse and onesided:
         length = length if length is not None else 2 * (c.shape()[axis] - 1)
-        half = fitted(c, numbers, axis, length // 2 + 1)
-        tail = part_of(c, half, axis, 1, (length + 1) // 2)
-        whole = c(ops.concatenate, half, c(ops.reverse, c(ops.conj, tail), dimensions=(axis,)), dimension=axis)
-        return c.cast(c.add_axes(c(ops.real, transformed(c, whole, axis, True)), (rank - 1,)), dtype)
+        whole = mirrored(c, fitted(c, as_complex(c, x), axis, length // 2 + 1), axis, length)
+        return c.cast(c.add_axes(c(ops.real, transformed(c, whole, axis, "IFFT")), (rank - 1,)), dtype)
     length = length if length is not None else c.shape()[axis]
-    made = transformed(c, fitted(c, numbers, axis, length), axis, inverse)
-    if onesided:
-        made = part_of(c, made, axis, 0, length // 2 + 1)
-    return c.cast(as_pairs(c, made), dtype)
+    if inverse:
+        return c.cast(as_pairs(c, transformed(c, fitted(c, as_complex(c, x), axis, length), axis, "IFFT")), dtype)
+    return c.cast(as_pairs(c, forward(c, _numbers(c, x), axis, length, onesided)), dtype)
 
 
 def _stft(c: NodeContext) -> Node:
@@ -91,14 +107,12 @@ def _stft(c: NodeContext) -> Node:
     count = (length - size) // step + 1
     x = c.node() if c.rank() == 3 else c.add_axes(c.node(), (2,))
     places = np.arange(count)[:, None] * step + np.arange(size)
-    frames = c(ops.torch_index_select, as_complex(c, x), c.constant(places, I64), dim=1)
+    frames = c(ops.torch_index_select, _numbers(c, x), c.constant(places, I64), dim=1)
     if c.has(2):
         window = c.along(c.node(2), (batch, count, size), (2,))
-        frames = c(ops.multiply, frames, c(ops.complex_, window, c.full(0, c.type_of(window))))
-    made = transformed(c, frames, 2, False)
-    if c.flag("onesided", True):
-        made = part_of(c, made, 2, 0, size // 2 + 1)
-    return as_pairs(c, made)
+        real = c.dtype_of(frames).is_float
+        frames = c(ops.multiply, frames, window if real else c(ops.complex_, window, c.full(0, c.type_of(window))))
+    return as_pairs(c, forward(c, frames, 2, size, c.flag("onesided", True)))
 
 
 def _window(*weights: float) -> Rule:

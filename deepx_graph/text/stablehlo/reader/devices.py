@@ -137,16 +137,33 @@ def _top_k(c: OperationContext) -> list[Node] | None:
 
 def _approx_top_k(c: OperationContext) -> list[Node] | None:
     """XLA's exact form of it: the arrays sorted by the named comparator, and the first of each row."""
-    value, named = c.raw("mhlo.backend_config"), c.op.attributes.get("called_computations")
-    found = dict(re.findall(r"\b(\w+)\s*=\s*(\d+)", value.text if isinstance(value, Noted) else ""))
-    if not {"reduction_dim", "top_k"} <= set(found) or not isinstance(named, list) or not isinstance(named[0], Symbol):
+    found, arrays = _best_first(c)
+    if "top_k" not in found:
         return None
-    arrays, axis = c.inputs[: len(c.inputs) // 2], int(found["reduction_dim"])
     shape = as_tensor(arrays[0].type).shape
-    ordered = c(ops.sort, *arrays, dimension=axis, is_stable=False, comparator=c.lowering.closed_function(named[0].name, c.op))
-    limit = tuple(int(found["top_k"]) if k == axis else size for k, size in enumerate(shape))
-    return [c(ops.slice_, x, start_indices=(0,) * len(shape), limit_indices=limit, strides=(1,) * len(shape))
-            for x in (c.b.items(ordered) if len(arrays) > 1 else [ordered])]
+    limit = tuple(found["top_k"] if k == found["reduction_dim"] else size for k, size in enumerate(shape))
+    return [c(ops.slice_, x, start_indices=(0,) * len(shape), limit_indices=limit, strides=(1,) * len(shape)) for x in arrays]
+
+
+def _dynamic_approx_top_k(c: OperationContext) -> list[Node] | None:
+    """The same, with how many there are, and the shapes of the results, as operands."""
+    count = len(c.results)
+    if len(c.inputs) != 3 * count + 1:
+        return None
+    shapes = c.inputs[2 * count + 1 :]
+    return [dynamic.first(c, x, shape, type) for x, shape, type in zip(_best_first(c)[1], shapes, c.results, strict=False)]
+
+
+def _best_first(c: OperationContext) -> tuple[dict[str, int], list[Node]]:
+    """The numbers of the configuration, and the arrays sorted along its axis by the named comparator: none where it names none."""
+    value, named = c.raw("mhlo.backend_config"), c.op.attributes.get("called_computations")
+    found = {k: int(v) for k, v in re.findall(r"\b(\w+)\s*=\s*(\d+)", value.text if isinstance(value, Noted) else "")}
+    if "reduction_dim" not in found or not isinstance(named, list) or not isinstance(named[0], Symbol):
+        return {}, []
+    arrays = c.inputs[: len(c.results)]
+    ordered = c(ops.sort, *arrays, dimension=found["reduction_dim"], is_stable=False,
+                comparator=c.lowering.closed_function(named[0].name, c.op))
+    return found, list(c.b.items(ordered)) if len(arrays) > 1 else [ordered]
 
 
 def _elementwise(op: Op) -> Callable[[OperationContext], list[Node]]:
@@ -156,6 +173,7 @@ def _elementwise(op: Op) -> Callable[[OperationContext], list[Node]]:
 _KNOWN: dict[str, Callable[[OperationContext], list[Node] | None]] = {
     "ApproxTopK": _approx_top_k,
     "mhlo.topk": _top_k,
+    "stablehlo.dynamic_approx_top_k": _dynamic_approx_top_k,
     "stablehlo.dynamic_reduce_window": dynamic.reduce_window,
     "stablehlo.dynamic_rng_bit_generator": dynamic.random_bits,
     "stablehlo.dynamic_top_k": dynamic.top_k,

@@ -280,6 +280,14 @@ def real_slice(c: OperationContext) -> list[Node]:
     return [c(ops.slice_, box, start_indices=(0,) * len(spans), limit_indices=spans, strides=strides)]
 
 
+def first(c: OperationContext, operand: Node, shape: Node, type: Type) -> Node:
+    """The part of an array at its beginning that has a computed shape."""
+    rank = len(as_tensor(type).dims or ())
+    ends = [c.b.constant(np.full(rank, k), as_tensor(shape.type).dtype) for k in (0, 1)]
+    inside = OperationContext(c.lowering, replace(c.op, result_types=[type]), [operand, ends[0], shape, ends[1]], c.scope)
+    return real_slice(inside)[0]
+
+
 def _trimmed(c: OperationContext, operand: Node, start: Sequence[int], last: Node, strides: Sequence[int]) -> Node | None:
     """A box of an operand of unknown sizes: what is beyond it is taken off, as negative padding; None where that is not known."""
     limits, dims = dims_of_value(last), as_tensor(operand.type).dims

@@ -45,6 +45,8 @@ class Shrunk:
     """Why the results could not be compared."""
     as_it_was: bytes | memoryview | None = None
     """The file of the model, where that is written."""
+    untrained: bool = False
+    """Whether how the model is trained is not written, as it names what is no more."""
 
     @property
     def agrees(self) -> bool:
@@ -71,6 +73,8 @@ class Shrunk:
         for name in sorted(before.operators | after.operators):
             if before.operators[name] != after.operators[name]:
                 rows.append(f"  {name}  {before.operators[name]} -> {after.operators[name]}")
+        if self.untrained:
+            rows.append("how the model is trained is left out: what it names is no more")
         if self.unchecked:
             return [*rows, f"not compared with the model as it was: {self.unchecked}"]
         largest = max((r.difference for r in self.results), default=0.0)
@@ -110,14 +114,15 @@ def shrink(module: Module, options: ReadOptions, wanted: ShrinkOptions | None = 
     unchanged = Shrunk(files.with_weights(old, source), before, before, as_it_was=same_file)
     if wanted.opset is None and (after.nodes > before.nodes or after.bytes > before.bytes):
         return unchanged
+    shrunk = Shrunk(made, before, after, untrained=len(made.training) < len(old.training))
     if not wanted.check or after.bytes > MOST_CHECKED:
-        return Shrunk(made, before, after, unchecked="it has too many weights" if wanted.check else "it was not asked for")
+        return replace(shrunk, unchecked="it has too many weights" if wanted.check else "it was not asked for")
     stage("check")
     try:
         found = _compared(source, made, options)
     except DeepxGraphError as e:
-        return Shrunk(made, before, after, unchecked=e.diagnostics[0].message)
-    shrunk = Shrunk(made, before, after, found)
+        return replace(shrunk, unchecked=e.diagnostics[0].message)
+    shrunk = replace(shrunk, results=found)
     return shrunk if shrunk.agrees else replace(unchanged, results=found)
 
 

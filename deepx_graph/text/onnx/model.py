@@ -37,6 +37,8 @@ class OnnxLowering:
         self.opsets = versions(self.model.opsets) or {"": 1}
         if self.opsets.get("", 0) > NEWEST:
             self.warn(0, f"the model uses operator set {self.opsets['']}; operators are read as of {NEWEST}")
+        for training in self.model.training:
+            self.warn(training.at, "how the model is trained is kept, where what it names is still there, and not run")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return OnnxLowering, (self.source, self.options), {"draws": self.draws, "symbols": self.symbols}

@@ -211,6 +211,17 @@ class FunctionProto:
 
 
 @dataclass(slots=True)
+class TrainingInfoProto:
+    """How a model is trained: graphs whose results become its weights, by the names of both."""
+
+    initialization: GraphProto | None = None
+    algorithm: GraphProto | None = None
+    initialized: list[StringStringEntry] = field(default_factory=list)
+    updated: list[StringStringEntry] = field(default_factory=list)
+    at: int = 0
+
+
+@dataclass(slots=True)
 class ModelProto:
     """A program."""
 
@@ -223,6 +234,7 @@ class ModelProto:
     graph: GraphProto | None = None
     opsets: list[OperatorSetId] = field(default_factory=list)
     metadata: list[StringStringEntry] = field(default_factory=list)
+    training: list[TrainingInfoProto] = field(default_factory=list)
     functions: list[FunctionProto] = field(default_factory=list)
     at: int = 0
 
@@ -275,10 +287,14 @@ SCHEMA: Schema = {
         7: ("nodes", messages(NodeProto)), 8: ("doc_string", text), 9: ("opsets", messages(OperatorSetId)), 10: ("domain", text),
         11: ("attribute_defaults", messages(AttributeProto)), 13: ("overload", text),
     },
+    TrainingInfoProto: {
+        1: ("initialization", messages(GraphProto)), 2: ("algorithm", messages(GraphProto)),
+        3: ("initialized", messages(StringStringEntry)), 4: ("updated", messages(StringStringEntry)),
+    },
     ModelProto: {
         1: ("ir_version", numbers), 2: ("producer", text), 3: ("producer_version", text), 4: ("domain", text),
         5: ("version", numbers), 6: ("doc_string", text), 7: ("graph", messages(GraphProto)),
         8: ("opsets", messages(OperatorSetId)), 14: ("metadata", messages(StringStringEntry)),
-        25: ("functions", messages(FunctionProto)),
+        20: ("training", messages(TrainingInfoProto)), 25: ("functions", messages(FunctionProto)),
     },
 }  # fmt: skip

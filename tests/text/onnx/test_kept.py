@@ -12,6 +12,7 @@ import deepx_graph as dx
 from deepx_graph.cli.main import main
 from deepx_graph.errors import Source
 from deepx_graph.session import programs
+from deepx_graph.session.shrink import shrink
 from deepx_graph.text import ReadOptions
 from deepx_graph.text.onnx.merge import merged
 from deepx_graph.text.onnx.printer.model import original
@@ -39,6 +40,24 @@ def operators(data: bytes) -> list[str]:
     graph = messages(data).graph
     assert graph is not None
     return [n.op_type for n in graph.nodes]
+
+
+def test_how_a_model_is_trained_survives_where_what_it_names_does() -> None:
+    step = graph([node("Sub", ["w", "rate"], ["w2"])], [], [info("w2", (3,))], [tensor(np.float32(0.1), "rate")])
+    training = field(20, field(2, step) + field(4, field(1, "w") + field(2, "w2")))
+    weights = [tensor(X[0, 0, 0, :3], "w"), tensor(np.float32([1, 2, 3]), "v")]
+    ends = [info("x", (3,))], [info("y", (3,))]
+    data = model(graph([node("Mul", ["x", "w"], ["y"])], *ends, weights)) + training
+    (warning,) = programs.loads(data, "onnx", ReadOptions()).warnings
+    assert warning.message == "how the model is trained is kept, where what it names is still there, and not run"
+    (found,) = messages(kept(data)).training
+    assert found.algorithm is not None and [n.op_type for n in found.algorithm.nodes] == ["Sub"]
+    assert [(e.key, e.value) for e in found.updated] == [("w", "w2")]
+    folded = [node("Mul", ["w", "v"], ["u"]), node("Mul", ["x", "u"], ["y"])]
+    data = model(graph(folded, *ends, weights)) + training
+    assert messages(kept(data)).training == []
+    shrunk = shrink(programs.loads(data, "onnx", ReadOptions(operators="kept")).module, ReadOptions())
+    assert "how the model is trained is left out: what it names is no more" in shrunk.lines()
 
 
 def test_names_and_what_is_said_beside_them_survive() -> None:

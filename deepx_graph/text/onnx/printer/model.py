@@ -17,6 +17,7 @@ from deepx_graph.ops.data.deferred import deferred
 from deepx_graph.rewrite.legalise import legalise
 from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.common.protobuf_writer import Chunks, encode
+from deepx_graph.text.onnx.keep import nodes_within
 from deepx_graph.text.onnx.messages import FORMS, model_in
 from deepx_graph.text.onnx.printer.compose import composed
 from deepx_graph.text.onnx.printer.graph import GraphWriter, write_branch, write_loop
@@ -27,6 +28,7 @@ from deepx_graph.text.onnx.schema import (
     GraphProto,
     ModelProto,
     OperatorSetId,
+    TrainingInfoProto,
     ValueInfoProto,
 )
 from deepx_graph.text.onnx.scope import versions
@@ -91,7 +93,21 @@ def model_of(module: Module, opset: int | str | None = None) -> ModelProto:
         quantizations = [q for q in before.graph.quantizations if {q.name, *(e.value for e in q.tensors)} <= there]
         graph = replace(graph, name=before.graph.name, doc_string=before.graph.doc_string, metadata=before.graph.metadata,
                         infos=infos, quantizations=quantizations)
-    return replace(header, graph=graph)
+    training = [t for t in before.training if trains(t, graph, before)] if before is not None and kept else []
+    return replace(header, graph=graph, training=training)
+
+
+def trains(training: TrainingInfoProto, graph: GraphProto, before: ModelProto) -> bool:
+    """Whether all that the training of a model names is still in its graph: weights, values and the functions that were opened."""
+    there = {o for n in graph.nodes for o in n.outputs} | {w.name for w in graph.initializers} | {i.name for i in graph.inputs}
+    functions = {(f.domain, f.name) for f in before.functions}
+    for inner in (g for g in (training.initialization, training.algorithm) if g is not None):
+        own = {o for n in inner.nodes for o in n.outputs} | {w.name for w in inner.initializers} | {i.name for i in inner.inputs}
+        read = {name for n in inner.nodes for name in n.inputs} | {o.name for o in inner.outputs} | {""}
+        if not read <= there | own | {""} or any((n.domain, n.op_type) in functions for n in nodes_within(inner.nodes)):
+            return False
+        there |= {w.name for w in inner.initializers}
+    return {e.key for e in (*training.initialized, *training.updated)} <= there
 
 
 def without_calls(module: Module) -> Module:

@@ -128,6 +128,12 @@ class Mesh:
             found.setdefault(self.index(device, rest), []).append(device)
         return tuple(tuple(sorted(group, key=lambda d: self.index(d, axes))) for group in found.values())
 
+    def orders(self, axes: Iterable[AxisRef]) -> bool:
+        """Whether axes stand in the order of the mesh, the parts of one axis in theirs."""
+        names = [name for name, _ in self.axes]
+        places = [(names.index(a.name), a.pre) for a in axes]
+        return places == sorted(places)
+
     def without(self, axes: Iterable[AxisRef]) -> Axes:
         """The prime factors of the axes of the mesh that are not among these."""
         used = set(self.atoms(axes))
@@ -183,6 +189,11 @@ class TensorSharding:
     def axes(self) -> tuple[Axes, ...]:
         """The axes of each dimension."""
         return tuple(d.axes for d in self.dims)
+
+    @property
+    def every_axis(self) -> Axes:
+        """All axes that it names, those of dimensions first."""
+        return (*(a for axes in self.axes for a in axes), *self.replicated, *self.unreduced)
 
     @property
     def is_split(self) -> bool:

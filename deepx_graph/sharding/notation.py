@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from deepx_graph.errors import Diagnostic, ParseError, Source, Span, UsageError, counted
 from deepx_graph.sharding.mesh import Axes, AxisRef, DimSharding, Mesh, TensorSharding, merged, split
-from deepx_graph.types import TensorType, Type
+from deepx_graph.types import STATE, TensorType, Type
 
 _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|\d+|[\w$.\-]+|[@<>\[\]{}(),=?:])')
 _TILES = re.compile(r"\{\s*devices=\[([\d,]+)\](?:<=\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))?(.*)\}\s*$")
@@ -174,7 +174,10 @@ class _Notation:
             if merged(axes) != axes:
                 message = f"two consecutive sub-axes can be merged: {', '.join(map(mesh.shown, axes))}"
                 raise ParseError(Diagnostic(message, Span(self.source, start, self.at)))
-        used = [a for axes in (*found.axes, found.replicated, found.unreduced) for a in axes]
+        for word, stated in (("replicated", found.replicated), ("unreduced", found.unreduced)):
+            if not mesh.orders(stated):
+                raise ParseError(Diagnostic(f"{word} axes are not ordered w.r.t. mesh", Span(self.source, start, self.at)))
+        used = found.every_axis
         for k, a in enumerate(used):
             if clash := next((b for b in used[:k] if a.overlaps(b)), None):
                 message = f"{mesh.shown(a)} and {mesh.shown(clash)} overlap: an axis splits one dimension"
@@ -231,6 +234,9 @@ def read_fitting(text: str, meshes: dict[str, Mesh], types: Sequence[Type]) -> l
         raise ParseError(Diagnostic(f"{counted(len(found), 'sharding')} for {counted(len(types), 'value')}", whole))
     for (mesh, sharding), type in zip(found, types, strict=True):
         rank = len(sharding.dims)
+        if type == STATE and (rank or sharding.replicated or sharding.unreduced):
+            message = "non-shaped tensors can only have a sharding with rank 0 and no replicated or unreduced axes"
+            raise ParseError(Diagnostic(message, whole))
         if (rank or mesh.axes) and isinstance(type, TensorType) and type.dims is not None and rank != len(type.dims):
             raise ParseError(Diagnostic(f"a sharding of {counted(rank, 'dimension')} of a value of {len(type.dims)}: {type}", whole,
                                         f"{{..}} for each of {len(type.dims)}"))

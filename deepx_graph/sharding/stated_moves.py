@@ -16,6 +16,8 @@ from deepx_graph.sharding.mesh import Axes, AxisRef, Mesh, TensorSharding, count
 
 _PARAMETER = re.compile(r"(\{[^}]*\})\s*:\s*(-?\d+)\s*->\s*(-?\d+)")
 _ADDED = "all_slice", "reduce_scatter"
+MAY_START = (*_ADDED, "all_reduce")
+"""The collectives whose operand may have no sharding: it is then whole on every device."""
 
 
 @dataclass(frozen=True)
@@ -131,11 +133,8 @@ class StatedMove:
 
     def _check_order(self, axes: Sequence[AxisRef]) -> None:
         """Axes that are summed, or left to be, stand in the order of the mesh."""
-        names = [name for name, _ in self.mesh.axes]
-        for each in (axes, self.before.unreduced, self.after.unreduced):
-            places = [(names.index(a.name), a.pre) for a in each]
-            if places != sorted(places):
-                raise ValueError("axes are not ordered w.r.t. mesh")
+        if not self.mesh.orders(axes):
+            raise ValueError("axes are not ordered w.r.t. mesh")
 
     def _check_unreduced(self, axes: Sequence[AxisRef]) -> None:
         if (self.after.unreduced_by or "sum") != "sum":
@@ -149,3 +148,13 @@ class StatedMove:
         made = self.before.unreduced_by or "sum"
         if self.before.unreduced and made != self.by:
             raise ValueError(f"cannot reduce '{made}' unreduced axes. Expected '{self.by}'.")
+
+
+def check_kept(mesh: Mesh, before: TensorSharding, after: TensorSharding) -> None:
+    """Raises ValueError for a constraint that combines what is left unreduced otherwise, or begins what is no sum."""
+    old, new = mesh.atoms(before.unreduced), mesh.atoms(after.unreduced)
+    made, asked = before.unreduced_by or "sum", after.unreduced_by or "sum"
+    if made != asked and set(old) & set(new):
+        raise ValueError(f"cannot change the reduction operator of kept unreduced axes from {made} to {asked}.")
+    if asked != "sum" and set(new) - set(old):
+        raise ValueError(f"cannot introduce '{asked}' unreduced axes. Expected 'sum'.")

@@ -122,7 +122,75 @@ MOVED = [
     ('sharded_to_unreduced [{"a"}, {}] %x', '[{"a"}, {}]', '[{}, {}], unreduced={"a"}'),
 ]  # fmt: skip
 
+
+
+def rule(said: str, type: str = "tensor<8x16xf32>", operation: str = "add") -> str:
+    return f"""func.func @f(%x: {type}) -> {type} {{
+  %0 = stablehlo.{operation} %x, %x {{sdy.sharding_rule = #sdy.op_sharding_rule<{said}>}} : {type}
+  return %0 : {type}
+}}"""
+
+
+RULES = {
+    rule("([i, j], [i, j])->([i, j]"): "of type OpShardingRuleAttr",
+    rule("([i, j], [i, j])->([i, j]) {i=8, j}"): "the sizes of factors",
+    rule("([i, j], [i, j])->([i, j]) {j=8, i=16}"): "ordered like an iota",
+    rule("([i, *], [i, j])->([i, j]) {i=8, j=16}"): "the factors '*'",
+    rule("([i, j], i, j)->([i, j]) {i=8, j=16}"): "the tensors",
+    rule("([i, j], [i, j])->([i, j]) {i=8, j=16} reduction={j}"): "cannot be in result mappings",
+    rule("([i, j], [i, j])->([i, j]) {i=8, j=16} splits={j}"): "'splits={j}' in a sharding rule",
+    rule("([i, j], [i, j])->([i, j]) {i=8, j=16} permutation={z_3}"): "index must be less than 2, got: 20",
+    rule("([i, j], [i, j])->([i, j]) {i=8, j=16, k=2} permutation={k}"): "k=2 that isn't used",
+    rule("([i, j], [i, j])->([i, ji]) {i=8, j=16}"): "cannot reuse factors",
+    rule("([i, j], [i, j])->([i, jk]) {i=8, j=16, k=1}"): "can't have a factor of size 1",
+    rule("([i], [i])->([i]) {i=8}"): "mapping rank must match: 1 != 2",
+    rule("([i, j])->([i, j]) {i=8, j=16}"): "number of operands and mappings must match: 2 != 1",
+    rule("([i, j], [i, j])->([i, j]) {i=8, j=16}", "tensor<?x16xf32>"): "a ranked tensor with a static shape",
+}
+"""Rules that contradict themselves, or the types of their operation."""
+
+
+def kept(before: str, after: str) -> str:
+    """A constraint on what is unreduced before, and stays so or is from here on."""
+    lies = f"{{sdy.sharding = #sdy.sharding<@m, [{{}}, {{}}], unreduced={before}>}}"
+    return constraint(f"<@m, [{{}}, {{}}], unreduced={after}>").replace("<8x16xf32>)", f"<8x16xf32> {lies})")
+
+
+def edge(before: str = "", after: str = "", x: str = "%x", kind: str = "func_data_flow_edge") -> str:
+    return f"""func.func @f(%x: tensor<8x16xf32>) -> tensor<8x16xf32> {{
+  {before}
+  %0 = sdy.{kind} {x} : tensor<8x16xf32>
+  {after}
+  return %0 : tensor<8x16xf32>
+}}
+func.func @g(%x: tensor<8x16xf32>) -> tensor<8x16xf32> {{
+  return %x : tensor<8x16xf32>
+}}"""
+
+
+NEGATED, CALLED = "%a = stablehlo.negate %x : tensor<8x16xf32>", "%a = call @g(%x) : (tensor<8x16xf32>) -> tensor<8x16xf32>"
+TWICE = """%z = stablehlo.constant dense<true> : tensor<i1>
+  %b = "stablehlo.if"(%z) ({ stablehlo.return %x : tensor<8x16xf32> }, { stablehlo.return %x : tensor<8x16xf32> })
+    : (tensor<i1>) -> tensor<8x16xf32>"""
+
+EDGES = {
+    edge(after=NEGATED): "to have a single user", edge(after=NEGATED, kind="data_flow_edge"): "to have a single user",
+    edge(after=TWICE): "to have a single user", edge(NEGATED, x="%a"): "to be a result of call op",
+    edge().replace("8x16", "?x16"): "a static-shaped result",
+}  # fmt: skip
+"""Edges at values that are not theirs."""
+
+BOUND = [manual().replace("negate %v", f"negate %v {said}") for said in (
+    '{sdy.sharding = #sdy.sharding_per_value<[<@m, [{"a"}, {}]>]>}',
+    '{sdy.sharding = #sdy.sharding_per_value<[<@m, [{}, {}], replicated={"a"}>]>}')]  # fmt: skip
+"""Shardings along an axis of the computation by hand in which they stand."""
+
 CASES = [
+    *RULES.items(), *EDGES.items(), *((text, "already bound by a parent") for text in BOUND),
+    (kept('max{"a"}', '{"a"}'), "cannot change the reduction operator"), (kept('{"a"}', 'min{"b"}'), "cannot introduce 'min'"),
+    (collective('[{"a"}, {}]').replace(' {sdy.sharding = #sdy.sharding<@m, [{"a"}, {}]>}', ""), "operand without sharding"),
+    (constraint('<@m, [{}, {}], replicated={"b", "a"}>'), "not ordered"),
+    (constraint('<@m, [{}, {}], unreduced={"b", "a"}>'), "not ordered"),
     *((move(operation, before, after), said) for operation, before, after, said in MOVES),
     *((form(sharding), said) for form in (constraint, argument, operation) for sharding, said in SHARDINGS.items()),
     (operation('<@m, [{}, {}]>, <@m, [{}, {}]>'), "2 shardings for 1 value"),
@@ -138,14 +206,27 @@ def test_what_does_not_fit_is_refused_where_it_stands(text: str, said: str) -> N
     (found,) = e.value.diagnostics
     assert said in found.message and found.span is not None
     marked = text.splitlines()[found.span.line - 1][found.span.column - 1 :]
-    assert marked.startswith(("%0 = ", "%x: ", "sdy."))
+    assert marked.startswith(("%0 = ", "%x: ", "%r = ", "sdy."))
 
 
 FITS = '<@m, [{"b":(2)2, "a", ?}p1, {?}], replicated={"b":(1)2}>'
 
 
-@pytest.mark.parametrize("text", [constraint(FITS), argument(FITS), operation(FITS), operation(f"#sdy.sharding{FITS}"), manual(),
-                                  collective('[{"a"}, {}]'), *(move(*m) for m in MOVED)])  # fmt: skip
+TOKEN = f"""{MESH}func.func @f(%t: !stablehlo.token) -> !stablehlo.token {{
+  %0 = sdy.sharding_constraint %t <@m, []> : !stablehlo.token
+  return %0 : !stablehlo.token
+}}"""
+
+GOOD = [
+    constraint(FITS), argument(FITS), operation(FITS), operation(f"#sdy.sharding{FITS}"), manual(), TOKEN,
+    kept('max{"a"}', 'max{"a"}'), kept('{"a"}', '{"a", "b"}'), collective('[{"a"}, {}]'), *(move(*m) for m in MOVED),
+    edge(), edge(CALLED, x="%a"), edge(NEGATED, x="%a", kind="data_flow_edge"),
+    rule("([i, j], [i, j])->([i, j]) {i=8, j=16}, custom"),
+    rule("([i, jk], [i, jk])->([i, jk]) {i=8, j=4, k=4} need_replication={k} blocked_propagation={i}"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", GOOD, ids=range(len(GOOD)))
 def test_what_fits_is_read(text: str) -> None:
     assert dx.loads(text, "stablehlo").functions
 
@@ -159,17 +240,12 @@ def test_shardings_that_shardy_cannot_parse_are_refused() -> None:
 
 
 @pytest.mark.skipif(not SUITE.is_dir(), reason="Shardy's tests are not beside the checkout")
-def test_collectives_that_shardy_refuses_are_refused() -> None:
-    """All but 6 of 112: what is said of an operand of which no sharding is stated (4), the name of a mesh, the order of what a
-    sharding leaves unreduced."""
-    parts = (SUITE / "collective_verification.mlir").read_text(encoding="utf-8").split("// -----")
+@pytest.mark.parametrize(("name", "count"), [("collective", 112), ("sharding_constraint", 6), ("sharding_rule", 19),
+                                             ("func_data_flow_edge", 4), ("constant", 2)])  # fmt: skip
+def test_what_shardy_refuses_is_refused(name: str, count: int) -> None:
+    parts = (SUITE / f"{name}_verification.mlir").read_text(encoding="utf-8").split("// -----")
     wrong = [p for p in parts if "expected-error" in p]
-    assert len(wrong) == 112 and sum(map(_is_refused, wrong)) >= 106
-
-
-def _is_refused(text: str) -> bool:
-    try:
-        dx.loads(text, "stablehlo")
-    except DeepxGraphError:
-        return True
-    return False
+    assert len(wrong) == count
+    for part in wrong:
+        with pytest.raises(DeepxGraphError):
+            dx.loads(part, "stablehlo")

@@ -35,6 +35,7 @@ from deepx_graph.text.stablehlo.reader.context import OperationContext
 from deepx_graph.text.stablehlo.reader.dynamic import named_dims
 from deepx_graph.text.stablehlo.reader.effects import Effects, without_tokens
 from deepx_graph.text.stablehlo.reader.rules import RULES
+from deepx_graph.text.stablehlo.reader.shardy_checks import RULE, BlockNames, check_stated_rule
 from deepx_graph.text.stablehlo.syntax import VJP, Noted, Operation, ParsedProgram, RegionBlock
 from deepx_graph.text.xla.lowering import MALFORMED, MAX_NESTING, DialectLowering
 from deepx_graph.types import STATE, FunctionType, Type, compatible
@@ -66,6 +67,12 @@ class MlirLowering(DialectLowering):
         self.effectful = self.effects.functions
         self.kept: dict[str, Diagnostic] = {}
         """What is said of operations that are kept as they stand, once for each of them, or for their dialect."""
+        self.bound_axes: frozenset[str] = frozenset()
+        """The axes of the mesh along which computations by hand around this one are split."""
+        self.place: list[tuple[RegionBlock, Operation]] = []
+        """The blocks that are being lowered, the innermost last, each with what it belongs to."""
+        self.names: dict[int, BlockNames] = {}
+        """What is known of the names of a block, where that has been asked."""
         self.sizes = 0
         """How many sizes of parameters are symbols."""
         self._check_functions(functions)
@@ -135,14 +142,19 @@ class MlirLowering(DialectLowering):
         """The shardings of `<@mesh, [..]>` or `<[<@mesh, [..]>, ..]>`; none over meshes that are not read.
 
         Raises ParseError at the span for what Shardy's verifiers refuse: other axes than the mesh has, one that is used twice, a
-        sub-axis that is no factor, another number of shardings or dimensions than `types` have.
+        sub-axis that is no factor, another number of shardings or dimensions than `types` have, an axis of a
+        computation by hand around it.
         """
         if any(f"@{mesh}," in form for mesh in self.unread):
             return []
         try:
-            return read_fitting(form, self.meshes, types)
+            found = read_fitting(form, self.meshes, types)
         except ParseError as e:
             raise ParseError(Diagnostic(f"{name}: {e.diagnostics[0].message}", span, e.diagnostics[0].expected)) from None
+        if bound := [a.name for _, sharding in found for a in sharding.every_axis if a.name in self.bound_axes]:
+            message = f'operates on axis "{bound[0]}" which is already bound by a parent sdy.manual_computation op'
+            raise ParseError(Diagnostic(f"{name}: {message}", span))
+        return found
 
     def keeps(self, op: Operation) -> None:
         """Notes that an operation is kept as it stands."""
@@ -204,6 +216,7 @@ class MlirLowering(DialectLowering):
         if self.depth > MAX_NESTING:
             raise LimitError(Diagnostic(f"regions nest deeper than {MAX_NESTING}", self.span(owner)))
         outer = self.b.origin
+        self.place.append((block, owner))
         for op in block.operations:
             if op.name in _RETURNS:
                 results = [n for n in self.operands(op, scope) if n.type != STATE]
@@ -211,6 +224,7 @@ class MlirLowering(DialectLowering):
             self.lower(op, scope)
         else:
             raise self.error("the region does not return", owner, "a return at its end")
+        self.place.pop()
         self.b.origin = outer
         self.depth -= 1
         return results
@@ -286,6 +300,9 @@ class MlirLowering(DialectLowering):
         notes = self.notes(op.attributes, op.result_types, self.span(op)) if op.attributes else ()
         self.b.origin = Origin(name, (self.span(op),), (), notes)
         self._check_operands(op, inputs)
+        for note, text in notes:
+            if note == RULE:
+                check_stated_rule(self, op, text)
         rule = RULES.get(op.name, RULES["opaque"])
         plain = [n for n in inputs if n.type != STATE]
         if self.closed and self.effects.acts(op):

@@ -7,25 +7,24 @@ it as a whole; neither does `sdy.all_reduce`, which sums what is unreduced.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 
 from deepx_graph import ops
 from deepx_graph.errors import counted
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT
-from deepx_graph.sharding.annotations import CONSTRAINT, stated_sharding
+from deepx_graph.sharding.annotations import CONSTRAINT
 from deepx_graph.sharding.manual import IN, OUT, ROLE
 from deepx_graph.sharding.mesh import Axes, Mesh, TensorSharding, count_of
 from deepx_graph.sharding.mesh import split as split_along
-from deepx_graph.sharding.notation import read_sharding
 from deepx_graph.sharding.priorities import BARRIER
-from deepx_graph.sharding.stated_moves import StatedMove
 from deepx_graph.sharding.values import GROUP
 from deepx_graph.text.stablehlo.reader.context import OperationContext
 from deepx_graph.text.stablehlo.reader.effects import without_tokens
+from deepx_graph.text.stablehlo.reader.shardy_checks import check_axes, check_constraint, check_edge, check_move
 from deepx_graph.text.stablehlo.reader.shardy_forms import COLLECTIVES
-from deepx_graph.types import ANY, STATE, Type, as_tensor, compatible, tensor
+from deepx_graph.types import STATE, Type, as_tensor, compatible, tensor
 
 Rule = Callable[[OperationContext], list[Node]]
 
@@ -48,40 +47,16 @@ def _fitting(c: OperationContext, form: str, types: Sequence[Type]) -> list[tupl
 def sharding_constraint(c: OperationContext) -> list[Node]:
     """The operand: where its parts lie does not change it. The constraint is kept as a note."""
     said = c.op.extra.get("form") or c.word("sharding", "out_sharding", default="").removeprefix("#sdy.sharding")
-    if said:
-        _fitting(c, said, [c.inputs[0].type])
+    made = _fitting(c, said, c.op.result_types or [c.inputs[0].type]) if said else []
+    if not c.inputs:  # a token
+        return []
     if said and "axes" in c.op.extra:
-        _check_axes(c, said)
-    if said and c.op.name in COLLECTIVES:
-        _check_move(c, said)
+        check_axes(c, said)
+    if made and c.op.name in COLLECTIVES:
+        check_move(c, made[0])
+    elif made:
+        check_constraint(c, made[0])
     return [_noted(c, c.inputs[0], "sharding_constraint", (CONSTRAINT, f"#sdy.sharding{said}"))]
-
-
-def _check_axes(c: OperationContext, said: str) -> None:
-    """The axes of a collective, `[{"x"}, {}]` or `{"x"}`, are some of the mesh of its result, each once, for each dimension."""
-    axes = c.op.extra["axes"]
-    if c.op.name == "sdy.all_to_all":  # parameters, with dimensions
-        return
-    mesh = said.partition(", [")[0]
-    _fitting(c, f"{mesh}, {axes}>" if axes.startswith("[") else f"{mesh}, [{axes}]>",
-             [c.inputs[0].type if axes.startswith("[") else tensor(ANY, None)])
-
-
-def _check_move(c: OperationContext, said: str) -> None:
-    """What a collective says goes together with how its operand lies, where the text states that."""
-    stated = stated_sharding(c.inputs[0].origin.notes, c.inputs[0], c.lowering.meshes)
-    made = _fitting(c, said, [c.inputs[0].type])
-    if stated is None or not made:
-        return
-    (mesh, before), (other, after) = stated, made[0]
-    if mesh.axes != other.axes:
-        raise c.fail(f"{c.op.name}: result mesh does not match operand mesh")
-    move = StatedMove(c.op.name.removeprefix("sdy."), mesh, before, after, c.op.extra.get("axes", ""), c.op.extra.get("by", "sum"),
-                      lambda text: read_sharding(text, mesh).axes)
-    try:
-        move.check()
-    except ValueError as e:
-        raise c.fail(f"{c.op.name}: {e}") from None
 
 
 def _barrier(c: OperationContext) -> list[Node]:
@@ -91,6 +66,7 @@ def _barrier(c: OperationContext) -> list[Node]:
 
 def _edge(c: OperationContext) -> list[Node]:
     """What flows along a data-flow edge, with the sharding of all that does."""
+    check_edge(c)
     said = c.op.extra.get("form") or c.word("sharding", default="").removeprefix("#sdy.sharding")
     if said:
         _fitting(c, said, [c.inputs[0].type])
@@ -134,7 +110,7 @@ def manual_computation(c: OperationContext) -> list[Node]:
     mesh = _mesh(c, [m for m, _ in (*before, *after)])
     if unknown := manual - dict(mesh.axes).keys():
         raise c.fail(f"{c.op.name}: no axis '{min(unknown)}' in the mesh", f"some of {', '.join(dict(mesh.axes))}")
-    function = _function(c)
+    function = _function(c, manual)
     _check_parts(c, "operand", [x.type for x in c.inputs], before, [p.type for p in function.params[:-1]])
     _check_parts(c, "result", c.results, after, [r.type for r in function.results[:-1]])
     programs = [c.b.partial(function) for _ in range(mesh.count)]
@@ -187,14 +163,16 @@ def _mesh(c: OperationContext, stated: Sequence[Mesh]) -> Mesh:
     return meshes.pop()
 
 
-def _function(c: OperationContext) -> Function:
-    """What one device does, as a function of the module."""
+def _function(c: OperationContext, manual: Set[str]) -> Function:
+    """What one device does, as a function of the module, in which nothing is split along the axes that are."""
     lowering, block = c.lowering, c.op.regions[0][0]
     outer, origin = lowering.state, c.b.origin
     params = lowering.params(block)
     lowering.state = state = c.b.param(len(params), STATE, "state")
     constants = {name: node for name, node in c.scope.items() if node.op is CONSTANT}
+    bound, lowering.bound_axes = lowering.bound_axes, lowering.bound_axes | manual
     results = lowering.run(block, constants | lowering.bound(block, params, c.op), c.op)
+    lowering.bound_axes = bound
     function = Function(lowering.unused(f"{c.b.origin.name or 'manual'}_device"), (*params, state), (*results, lowering.state),
                         public=False, span=origin.span)
     lowering.state, c.b.origin = outer, origin

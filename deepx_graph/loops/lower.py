@@ -366,7 +366,7 @@ def element_cost(node: Node) -> ElementCost:
     body: list[Statement] = []
     with b.block(body):
         tensor.at(b, [affine(b.var(I64, 0, n - 1)) for n in tensor.shape])
-    work, reads = 0.0, _reads_of(body, itemsizes)
+    work, reads = 0.0, reads_of(body, itemsizes)
     for s, times in weighted(body):
         work += times * price_of(s) if isinstance(s, Let) or (isinstance(s, Load) and s.buffer in reads) else 0.0
     return ElementCost(work, tuple(reads.values()))
@@ -379,7 +379,7 @@ def loop_reads(node: Node) -> tuple[float, ...]:
     types = [tensor_type(t) for t in (node.type.items if isinstance(node.type, TupleType) else (node.type,))]
     assert node.op.loops is not None
     node.op.loops(b, node, operands, [in_memory(memory(f"r{k}", t.dtype, t.shape, "result"), t.dtype) for k, t in enumerate(types)])
-    return tuple(_reads_of(b.body, itemsizes).values())
+    return tuple(reads_of(b.body, itemsizes).values())
 
 
 def _operands_in_memory(node: Node) -> tuple[list[Any], dict[Buffer, int]]:
@@ -396,7 +396,7 @@ def _operands_in_memory(node: Node) -> tuple[list[Any], dict[Buffer, int]]:
     return operands, itemsizes
 
 
-def _reads_of(body: list[Statement], itemsizes: Mapping[Buffer, int]) -> dict[Buffer, float]:
+def reads_of(body: list[Statement], itemsizes: Mapping[Buffer, int]) -> dict[Buffer, float]:
     """How many elements of some buffers statements read, about; a copy reads all."""
     reads = dict.fromkeys(itemsizes, 0.0)
     for s, times in weighted(body):

@@ -23,7 +23,7 @@ from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.planning.candidates import MeshCosts, SplitCandidate, splittable
 from deepx_graph.planning.cluster import DeviceCluster
-from deepx_graph.sharding.mesh import Mesh, TensorSharding, count_of, local_shape, merged, split
+from deepx_graph.sharding.mesh import Mesh, TensorSharding, local_shape, merged, split
 from deepx_graph.sharding.plan import Plan, labels_of
 from deepx_graph.sharding.reshard import TensorLayout
 from deepx_graph.sharding.values import CARRIERS, DataFlow
@@ -210,9 +210,9 @@ class _Planner:
         if first.op is PARAM or self._leader(first) is None:
             decision.costs += np.array([c.seconds for c in decision.candidates]) * runs
         else:
-            parts = [count_of(a for axes in x.dims for a in axes) for x in place.layouts]
-            device = self.costs.cluster.device
-            decision.costs += np.array([device.seconds(flops(node) / p, bytes_moved(node) / p) for p in parts]) * runs
+            shape, device = as_tensor(node.type).shape, self.costs.cluster.device
+            shares = [math.prod(local_shape(shape, x.dims)) / max(1, math.prod(shape)) for x in place.layouts]
+            decision.costs += np.array([device.seconds(flops(node) * s, bytes_moved(node) * s) for s in shares]) * runs
 
     def _runs(self, node: Node) -> int:
         return self.times.get(node, NEVER).count or ONCE.count

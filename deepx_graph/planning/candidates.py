@@ -15,7 +15,17 @@ from deepx_graph.analysis.work import bytes_moved, flops
 from deepx_graph.ir import Node
 from deepx_graph.ir.factor_rule import FactorRule, result_shapes
 from deepx_graph.planning.cluster import DeviceCluster
-from deepx_graph.sharding.choice import expressible, layout_of, partial_axes, possible_axes
+from deepx_graph.sharding.choice import (
+    FactorAxes,
+    expressible,
+    halos,
+    layout_of,
+    partial_axes,
+    possible_axes,
+    reading_of,
+    result_size,
+)
+from deepx_graph.sharding.halo import best_halo
 from deepx_graph.sharding.mesh import Axes, Mesh, count_of, local_shape
 from deepx_graph.sharding.reshard import PERMUTE, SLICE, ReshardMove, TensorLayout, reshard_path
 from deepx_graph.sharding.rules import factor_rule
@@ -60,22 +70,23 @@ class MeshCosts:
         return self._paths[key]
 
     def _move(self, move: ReshardMove, nbytes: float) -> float:
-        if move.kind == SLICE:
-            return 0.0
-        axes = move.axes if move.kind != PERMUTE else tuple(a for axes in self.axes for a in axes)
+        return 0.0 if move.kind == SLICE else self._collective(move.kind, move.axes, nbytes)
+
+    def _collective(self, kind: str, along: Axes, nbytes: float) -> float:
+        axes = along if kind != PERMUTE else tuple(a for axes in self.axes for a in axes)
         if axes not in self._groups:
             self._groups[axes] = self.mesh.groups(axes)
         groups = self._groups[axes]
-        pairs = tuple((g[0], g[-1]) for g in groups) if move.kind == PERMUTE else groups
-        return self.cluster.collective(move.kind, pairs, nbytes)[0]
+        pairs = tuple((g[0], g[-1]) for g in groups) if kind == PERMUTE else groups
+        return self.cluster.collective(kind, pairs, nbytes)[0]
 
     def layouts(self, shape: Sequence[int]) -> list[TensorLayout]:
-        """The ways in which a tensor may lie: each axis along one dimension that it splits evenly, or along none."""
+        """The ways in which a tensor may lie: each axis along one dimension of which all devices have some, or along none."""
         found = []
         for dims in itertools.product(range(-1, len(shape)), repeat=len(self.axes)):
             axes = tuple(tuple(a for at, atoms in zip(dims, self.axes, strict=True) if at == d for a in atoms)
                          for d in range(len(shape)))
-            if all(size % count_of(a) == 0 and size for size, a in zip(shape, axes, strict=True) if a):
+            if all(_fills(size, a) for size, a in zip(shape, axes, strict=True)):
                 found.append(TensorLayout(axes))
         return found
 
@@ -95,35 +106,60 @@ class MeshCosts:
         shapes = result_shapes(node)
         sizes = _itemsizes(node)
         for axes in self._assignments(node, rule):
-            parts = count_of(a for atoms in axes.values() for a in atoms)
-            local = self.cluster.device.seconds(work / parts, moved / parts)
+            share = math.prod(-(-rule.sizes[f] // count_of(a)) / rule.sizes[f] for f, a in axes.items())
             operands = tuple(layout_of(mapped, axes, rule.sizes) for mapped in rule.operands)
+            local = self.cluster.device.seconds(work * share, moved * share) + self._prepared(node, rule, axes, operands)
             made = [layout_of(mapped, axes, rule.sizes) for mapped in rule.results]
             partial = partial_axes(rule, axes)
             for dim in (-1, *(range(len(shapes[0])) if partial and len(shapes) == 1 else ())):
                 after = [_scattered(x, partial, dim) for x in made]
-                if dim >= 0 and shapes[0][dim] % count_of(after[0].dims[dim]):
+                if dim >= 0 and not _fills(shapes[0][dim], after[0].dims[dim]):
                     continue
                 seconds = sum(self.path(shape, size, TensorLayout(x.dims, partial), y)
                               for shape, size, x, y in zip(shapes, sizes, made, after, strict=True))
                 yield SplitCandidate(operands, tuple(after), local + seconds)
 
+    def _prepared(self, node: Node, rule: FactorRule, axes: FactorAxes, operands: Sequence[TensorLayout]) -> float:
+        """Seconds to fetch what is read of neighbours' parts, and to mask what reductions would read beyond the end."""
+        seconds, sizes = 0.0, [as_tensor(i.type) for i in node.inputs]
+        local = [local_shape(type.shape, x.dims) for type, x in zip(sizes, operands, strict=True)]
+        nbytes = [math.prod(shape) * type.dtype.itemsize for shape, type in zip(local, sizes, strict=True)]
+        for k, dim, f in halos(rule, axes):
+            reading = reading_of(node, rule, f)
+            assert reading is not None
+            halo = best_halo(sizes[k].shape[dim], result_size(node, rule, f), count_of(axes[f]), reading)
+            rows = [r.rows for hop in halo.hops for r in halo.rounds(hop) if r.rows]
+            seconds += sum(self._collective(PERMUTE, (), nbytes[k] * n / halo.block) for n in rows) + self._copied(nbytes[k])
+        for k, mapped in enumerate(rule.operands):
+            masked = [f for factors in mapped for f in factors if f in rule.reduction and rule.sizes[f] % count_of(axes.get(f, ()))]
+            seconds += len(masked) * self._copied(nbytes[k])
+        return seconds
+
+    def _copied(self, nbytes: float) -> float:
+        return self.cluster.device.seconds(0, 2 * nbytes)
+
     def _assignments(self, node: Node, rule: FactorRule) -> Iterator[dict[int, Axes]]:
-        """Each axis of the mesh to a factor that can be split along it evenly, or to none."""
+        """Each axis of the mesh to a factor that can be split along it, evenly or padded, or to none."""
         seen: set[tuple[tuple[int, Axes], ...]] = set()
-        factors = [f for f, size in enumerate(rule.sizes) if size > 1 and f not in rule.permuted]
+        factors = [f for f, size in enumerate(rule.sizes) if size > 1]
         for chosen in itertools.islice(itertools.product((None, *factors), repeat=len(self.axes)), MOST_TRIED):
             axes: dict[int, Axes] = {}
             for f, atoms in zip(chosen, self.axes, strict=True):
                 if f is not None:
                     axes[f] = axes.get(f, ()) + atoms
-            if any(rule.sizes[f] % count_of(a) or possible_axes(node, rule, f, a) != a for f, a in axes.items()):
+            if any(not _fills(rule.sizes[f], a) or possible_axes(node, rule, f, a) != a for f, a in axes.items()):
                 continue
             axes = {f: a for f, a in expressible(rule, axes).items() if a}
             key = tuple(sorted(axes.items()))
             if key not in seen:
                 seen.add(key)
                 yield axes
+
+
+def _fills(size: int, axes: Axes) -> bool:
+    """Whether every part of a size has some of it: rounded up, where the axes do not split it evenly."""
+    parts = count_of(axes)
+    return parts == 1 or size > -(-size // parts) * (parts - 1)
 
 
 def _scattered(made: TensorLayout, partial: Axes, dim: int) -> TensorLayout:

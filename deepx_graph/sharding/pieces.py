@@ -62,8 +62,8 @@ class Partitioned:
         return {**self.__dict__, "meetings": ()}
 
     def cut(self, arrays: Sequence[Array], device: int) -> list[Array]:
-        """The parts that a device is given of whole arguments."""
-        return [piece(a, self.mesh, s, device) for a, s in zip(arrays, self.params, strict=True)]
+        """The parts that a device is given of whole arguments, in order in memory, as every call would copy them else."""
+        return [np.asarray(piece(a, self.mesh, s, device), order="C") for a, s in zip(arrays, self.params, strict=True)]
 
     def joined(self, found: Sequence[Sequence[Array]]) -> list[Array]:
         """The whole results, of which each device found its parts."""

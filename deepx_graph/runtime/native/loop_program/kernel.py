@@ -12,7 +12,7 @@ import numpy as np
 from deepx_graph.ir import Function
 from deepx_graph.loops.elements import tensor_type
 from deepx_graph.loops.in_place import Accesses
-from deepx_graph.loops.lower import lower
+from deepx_graph.loops.lower import lower, reads_of
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import Buffer, Combine, For, Let, LoopProgram, Statement, Store, walk
 from deepx_graph.loops.scalar import NotExpressible
@@ -71,6 +71,9 @@ class LoopKernel(MachineKernel):
         near = {program.arguments[k] for o in over for k in o} | {r for r, o in zip(program.results, over, strict=True) if o}
         self.shares = [CodePart(tuple(p), self._chunks(p)) for p in parts(program)]
         self.nanoseconds = sum(nanoseconds(s.body) for s in self.shares)
+        read = reads_of(list(program.body), dict.fromkeys(program.arguments, 1))
+        self.moved_bytes = sum(min(b.nbytes, int(n)) for b, n in read.items()) + sum(r.nbytes for r in program.results)
+        """What a call reads and writes: of an operand of which few elements are picked, these alone."""
         self._functions(module_text(program, self.shares, this_machine(), frozenset(near)))
 
     def _chunks(self, body: Sequence[Statement]) -> int:
@@ -93,9 +96,8 @@ class LoopKernel(MachineKernel):
 
     def predicted(self) -> ForecastParts:
         """How long a call takes by the cost model."""
-        nbytes = sum(b.nbytes for b in (*self.program.arguments, *self.program.results))
         threads = self.threads if any(s.chunks for s in self.shares) else 1
-        return ForecastParts(0.0, self.nanoseconds / threads, cost.memory_ns(constants(), nbytes, threads))
+        return ForecastParts(0.0, self.nanoseconds / threads, cost.memory_ns(constants(), self.moved_bytes, threads))
 
 
 def _stored_by_scalars(program: LoopProgram) -> set[Buffer]:

@@ -26,8 +26,8 @@ from deepx_graph.sharding.choice import (
     result_size,
 )
 from deepx_graph.sharding.halo import best_halo
-from deepx_graph.sharding.mesh import Axes, Mesh, count_of, local_shape
-from deepx_graph.sharding.reshard import PERMUTE, SLICE, ReshardMove, TensorLayout, reshard_path
+from deepx_graph.sharding.mesh import Axes, Mesh, count_of, fills, local_shape
+from deepx_graph.sharding.reshard import PERMUTE, SLICE, TensorLayout, reshard_path
 from deepx_graph.sharding.rules import factor_rule
 from deepx_graph.types import TensorType, TupleType, as_tensor
 
@@ -64,13 +64,11 @@ class MeshCosts:
             seconds, at = 0.0, before
             for move, layout in reshard_path(shape, itemsize, before, after).moves:
                 sizes = [math.prod(local_shape(shape, x.dims)) * itemsize for x in (at, layout)]
-                seconds += self._move(move, max(sizes))
+                copied = 2 * sizes[1] / self.cluster.device.bandwidth
+                seconds += copied if move.kind == SLICE else self._collective(move.kind, move.axes, max(sizes))
                 at = layout
             self._paths[key] = seconds
         return self._paths[key]
-
-    def _move(self, move: ReshardMove, nbytes: float) -> float:
-        return 0.0 if move.kind == SLICE else self._collective(move.kind, move.axes, nbytes)
 
     def _collective(self, kind: str, along: Axes, nbytes: float) -> float:
         axes = along if kind != PERMUTE else tuple(a for axes in self.axes for a in axes)
@@ -86,7 +84,7 @@ class MeshCosts:
         for dims in itertools.product(range(-1, len(shape)), repeat=len(self.axes)):
             axes = tuple(tuple(a for at, atoms in zip(dims, self.axes, strict=True) if at == d for a in atoms)
                          for d in range(len(shape)))
-            if all(_fills(size, a) for size, a in zip(shape, axes, strict=True)):
+            if all(fills(size, a) for size, a in zip(shape, axes, strict=True)):
                 found.append(TensorLayout(axes))
         return found
 
@@ -113,7 +111,7 @@ class MeshCosts:
             partial = partial_axes(rule, axes)
             for dim in (-1, *(range(len(shapes[0])) if partial and len(shapes) == 1 else ())):
                 after = [_scattered(x, partial, dim) for x in made]
-                if dim >= 0 and not _fills(shapes[0][dim], after[0].dims[dim]):
+                if dim >= 0 and not fills(shapes[0][dim], after[0].dims[dim]):
                     continue
                 seconds = sum(self.path(shape, size, TensorLayout(x.dims, partial), y)
                               for shape, size, x, y in zip(shapes, sizes, made, after, strict=True))
@@ -147,19 +145,13 @@ class MeshCosts:
             for f, atoms in zip(chosen, self.axes, strict=True):
                 if f is not None:
                     axes[f] = axes.get(f, ()) + atoms
-            if any(not _fills(rule.sizes[f], a) or possible_axes(node, rule, f, a) != a for f, a in axes.items()):
+            if any(not fills(rule.sizes[f], a) or possible_axes(node, rule, f, a) != a for f, a in axes.items()):
                 continue
             axes = {f: a for f, a in expressible(rule, axes).items() if a}
             key = tuple(sorted(axes.items()))
             if key not in seen:
                 seen.add(key)
                 yield axes
-
-
-def _fills(size: int, axes: Axes) -> bool:
-    """Whether every part of a size has some of it: rounded up, where the axes do not split it evenly."""
-    parts = count_of(axes)
-    return parts == 1 or size > -(-size // parts) * (parts - 1)
 
 
 def _scattered(made: TensorLayout, partial: Axes, dim: int) -> TensorLayout:

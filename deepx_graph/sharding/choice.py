@@ -14,7 +14,7 @@ from deepx_graph.ir import Function, Node, Op
 from deepx_graph.ir.factor_rule import FactorRule, Reading, result_shapes
 from deepx_graph.ir.structure import PROJ, index_of
 from deepx_graph.sharding.halo import halo_cost
-from deepx_graph.sharding.mesh import Axes, Mesh, count_of, local_shape
+from deepx_graph.sharding.mesh import Axes, Mesh, count_of, fills, local_shape
 from deepx_graph.sharding.propagate import Atoms, assemble, project
 from deepx_graph.sharding.reshard import MESSAGE, TensorLayout, reshard_path
 from deepx_graph.sharding.rules import makes_constants, partitioning_of
@@ -62,7 +62,7 @@ class Splits:
         before = sum(map(len, wishes.values()))
         for f in sorted(rule.reduction):
             for axes in tried:
-                if axes and possible_axes(node, rule, f, axes) == axes and rule.sizes[f] % count_of(axes) == 0:
+                if axes and possible_axes(node, rule, f, axes) == axes and fills(rule.sizes[f], axes):
                     _add(wishes.setdefault(f, []), axes)
         return sum(map(len, wishes.values())) > before
 
@@ -83,7 +83,7 @@ class Splits:
             for f in range(len(rule.sizes)):
                 if all(f in {g for dim in t for g in dim} for t in rule.tensors if t) and rule.sizes[f] > 1:
                     for axes in displaced:
-                        if possible_axes(node, rule, f, axes) == axes and rule.sizes[f] % count_of(axes) == 0:
+                        if possible_axes(node, rule, f, axes) == axes and fills(rule.sizes[f], axes):
                             _add(found.setdefault(f, []), axes)
         return found
 

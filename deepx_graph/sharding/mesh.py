@@ -161,6 +161,12 @@ def count_of(axes: Iterable[AxisRef]) -> int:
     return math.prod(a.size for a in axes)
 
 
+def fills(size: int, axes: Iterable[AxisRef]) -> bool:
+    """Whether every part of a size has some of it: rounded up, where the axes do not split it evenly."""
+    parts = count_of(axes)
+    return parts == 1 or size > -(-size // parts) * (parts - 1)
+
+
 @dataclass(frozen=True)
 class DimSharding:
     """The axes of one dimension; `open`: propagation may add some; `priority`: when it starts from here, 0 first."""

@@ -42,11 +42,11 @@ class Mover:
         groups = self.mesh.groups(move.axes)
         grouped = {"replica_groups": groups, "channel_id": _CHANNEL, "use_global_device_ids": True}
         local = local_shape(shape, after.dims)
-        if move.target >= 0:
-            x = self.resized(x, move.target, local[move.target] * size)
         if move.kind == SLICE:
             starts = [self.mesh.index(d, move.axes) * local[move.target] for d in range(self.mesh.count)]
-            return self.sliced(x, move.target, self.here(starts), local[move.target])
+            return self._part(x, move.target, starts, local[move.target])
+        if move.target >= 0:
+            x = self.resized(x, move.target, local[move.target] * size)
         if move.kind == GATHER:
             whole = self._meet(ops.spmd_all_gather, x, **grouped, all_gather_dim=move.source, shard_count=size)
             return self.resized(whole, move.source, local[move.source])
@@ -63,6 +63,17 @@ class Mover:
         assert move.kind == SCATTER
         return self._meet(ops.spmd_reduce_scatter, x, **grouped, scatter_dimension=move.target, shard_count=size,
                           computation=body)
+
+    def _part(self, x: Node, dim: int, starts: Sequence[int], size: int) -> Node:
+        """So many positions from where the part of each device begins; those beyond the end are anything.
+
+        The part that crosses the end is taken from before it and pushed back, so that nothing of the size of the whole is copied.
+        """
+        last = as_tensor(x.type).shape[dim] - size
+        taken = [min(start, last) for start in starts]
+        shifts = [min(start - first, size) for start, first in zip(starts, taken, strict=True)]
+        part = self.sliced(x, dim, self.here(taken), size)
+        return self.sliced(self.padded(part, dim, 0, max(shifts)), dim, self.here(shifts), size) if any(shifts) else part
 
     def permuted(self, x: Node, pairs: Sequence[tuple[int, int]]) -> Node:
         """What the device that is paired with this one has; zeros where none is. Two such moves become one."""

@@ -10,10 +10,11 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.analysis.repeats import repeated
+from deepx_graph.analysis.work import flops
 from deepx_graph.errors import UsageError
 from deepx_graph.ir import Module
 from deepx_graph.planning.automatic import AutomaticPlan, automatic_plan
-from deepx_graph.planning.cluster import preset
+from deepx_graph.planning.cluster import DeviceCluster, preset, read_cluster
 from deepx_graph.session.cluster.simulation import simulate
 from deepx_graph.session.programs import optimise
 from deepx_graph.sharding.mesh import Mesh, TensorSharding, split
@@ -104,8 +105,8 @@ def test_a_given_sharding_stays() -> None:
     assert found.plan.values[module.entry.params[1]].axes == ((mesh.axis("model"),), ())
 
 
-def equal(module: Module, mesh: Mesh, arrays: list[np.ndarray]) -> None:
-    plan = automatic_plan(module.entry, mesh, H100).plan
+def equal(module: Module, mesh: Mesh, arrays: list[np.ndarray], cluster: DeviceCluster = H100) -> None:
+    plan = automatic_plan(module.entry, mesh, cluster).plan
     whole = dx.compile(module, engine="numpy", optimize=False)(*arrays)
     for got, want in zip(on_devices(module, plan, arrays), whole, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
@@ -122,6 +123,38 @@ def test_random_programs_keep_their_results(seed: int) -> None:
 def test_programs_keep_their_results(text: str) -> None:
     module = dx.loads(text, "stablehlo")
     equal(module, Mesh((("a", 2), ("b", 2))), inputs(module))
+
+
+SLOW = read_cluster("device: flops=1e8, bandwidth=1e8, memory=80e9, launch=1e-9\n*: alpha=1e-7, beta=1e9, switch\n", "slow")
+"""Devices that are slow beside their links, so that small programs are worth splitting."""
+
+PICTURE = """func.func @main(%x: tensor<1x33x20x3xf32>, %k: tensor<3x3x3x5xf32>) -> tensor<1x17x20x5xf32> {
+  %0 = stablehlo.convolution(%x, %k) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+    window = {stride = [2, 1], pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+    : (tensor<1x33x20x3xf32>, tensor<3x3x3x5xf32>) -> tensor<1x17x20x5xf32>
+  %1 = stablehlo.tanh %0 : tensor<1x17x20x5xf32>
+  return %1 : tensor<1x17x20x5xf32>
+}"""
+
+PRIMES = """func.func @main(%x: tensor<31x17xf32>, %w: tensor<17x37xf32>) -> tensor<f32> {
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<31x17xf32>, tensor<17x37xf32>) -> tensor<31x37xf32>
+  %1 = stablehlo.tanh %0 : tensor<31x37xf32>
+  %2 = stablehlo.reduce(%1 init: %z) applies stablehlo.add across dimensions = [0, 1] :
+    (tensor<31x37xf32>, tensor<f32>) -> tensor<f32>
+  return %2 : tensor<f32>
+}"""
+
+
+@pytest.mark.parametrize(("text", "kind"), [(PICTURE, "collective_permute"), (PRIMES, "all_reduce")], ids=["picture", "primes"])
+def test_pictures_are_split_in_space_and_primes_with_padding(text: str, kind: str) -> None:
+    """One image, of which no device can have a part but by borders of its neighbours'; sizes that nothing divides."""
+    module = optimise(dx.loads(text, "stablehlo"), "clean").module
+    mesh = Mesh((("data", 4),))
+    found = automatic_plan(module.entry, mesh, SLOW)
+    assert met(module, found.plan)[kind]
+    assert found.seconds * SLOW.device.flops < 0.5 * sum(flops(n) for n in module.entry.nodes if n.inputs)  # on each of 4 devices
+    equal(module, mesh, inputs(module), SLOW)
 
 
 def test_the_pass_and_the_command(run: Run, tmp_path: object) -> None:

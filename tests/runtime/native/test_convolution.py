@@ -119,7 +119,7 @@ def test_long_sums_are_taken_in_parts() -> None:
 @pytest.mark.parametrize("terms", [1, 40])
 def test_sums_in_parts_that_tiles_take_in_turn(terms: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Usually those of thousands of terms; here all, a part being a loop's iteration, or several."""
-    monkeypatch.setattr(conv_plan, "PANEL_BYTES", 0)
+    monkeypatch.setattr(conv_plan, "CACHE_BYTES", 0)
     monkeypatch.setattr(conv_plan, "PART_BYTES", 64 * terms)
     lanes = set()
     for x, w, attrs in CASES[terms % 2 :: 2]:

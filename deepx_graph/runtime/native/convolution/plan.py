@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 
 import numpy as np
 
@@ -33,9 +34,9 @@ NEAR_BYTES, NEAR_STEPS = 12 << 10, 2.8
 """The vectors of a tile's sums beyond so many bytes do not stay in a first-level cache: reading one takes so many products. With
 windows in the lanes neighbours of a row lie across lines of the cache: half a vector more for each row."""
 
-PANEL_BYTES, PART_BYTES = 128 << 10, 16 << 10
-"""Where they are more than so many bytes, a second-level cache has not the room for them beside the input: sums are taken in parts.
-A part reads about so much, half of a usual first-level cache, where the next tiles find what they share."""
+CACHE_BYTES, PART_BYTES = 340 << 10, 16 << 10
+"""Where these and the input are more than so many bytes, for which a second-level cache has room, sums are taken in parts. A part
+reads about so much, half of a usual first-level cache, where the next tiles find what they share."""
 
 PART_STEPS, ADD_STEPS = 32, 3
 """What a tile of a part costs, and what adding a vector of sums to those of the parts before."""
@@ -119,10 +120,19 @@ class ConvolutionPlan:
     parts: int
     """How many parts the panels of a group are shared among."""
 
-    @property
+    @cached_property
     def part(self) -> int:
-        """How many terms of a sum are taken at a time, by all tiles of a panel in turn; 0 where each takes its own at once."""
-        return part_of_sum(self.problem, self.method, self.width)
+        """How many terms of a sum are taken at a time, by all tiles of a panel in turn: such as a first-level cache has room for,
+        and not fewer than there are parts, as then least is lost by rounding. 0 where each tile takes all of its own at once."""
+        room, itemsize, depth = CACHE_BYTES - self.read_bytes, self.problem.dtype.itemsize, self.problem.depth
+        if min(SCRATCH_BYTES, room) == SCRATCH_BYTES or scratch_bytes(self) <= room:
+            return 0
+        return max(PART_BYTES // ((self.method.read * self.width + self.method.spread) * itemsize), math.isqrt(depth))
+
+    @property
+    def read_bytes(self) -> int:
+        """The vectors that a tile reads."""
+        return self.method.read * self.width * self.problem.depth * self.problem.dtype.itemsize
 
     @property
     def tiles(self) -> tuple[int, ...]:
@@ -215,15 +225,6 @@ class ConvolutionPlan:
         return tuple(-(-a.count // b) for a, b in zip(self.problem.axes, self.blocks, strict=True))
 
 
-def part_of_sum(problem: Problem, method: Method, width: int) -> int:
-    """The terms of a part of a sum, such as a first-level cache has room for, and not fewer than there are parts, as then least is
-    lost by rounding; 0 where there need be no parts."""
-    itemsize = problem.dtype.itemsize
-    if method.read * width * problem.depth * itemsize <= PANEL_BYTES:
-        return 0
-    return max(PART_BYTES // ((method.read * width + method.spread) * itemsize), math.isqrt(problem.depth))
-
-
 def in_lanes(problem: Problem, lanes: Lanes) -> int:
     """The length of the axis in the lanes."""
     of = {Lanes.OUTPUTS: problem.outputs, Lanes.GROUPS: problem.groups, Lanes.WINDOWS: problem.axes[-1].count}
@@ -254,12 +255,13 @@ def lane_step(problem: Problem, lanes: Lanes) -> int:
 def plan(problem: Problem, register_bytes: int, registers: int) -> ConvolutionPlan:
     """The cheapest plan for so many registers. Raises Declined."""
     width = register_bytes // problem.dtype.itemsize
-    whole = (1,) * len(problem.axes)
-    found = sorted((_price(problem, m, width, whole), k, m) for k, m in enumerate(_methods(problem, width, registers)))
-    if not found:
+    whole = [ConvolutionPlan(problem, width, m, (1,) * len(problem.axes), 1) for m in _methods(problem, width, registers)]
+    if not whole:
         raise Declined("no direct kernel for this layout")
-    plans = [_shared(ConvolutionPlan(problem, width, method, whole, 1), steps) for steps, _, method in found[:MOST_PLANS]]
-    steps, _, shared = min((_price(problem, p.method, width, p.blocks), k, p) for k, p in enumerate(plans))
+    found = sorted((_price(p), k) for k, p in enumerate(whole))
+    plans = [_shared(whole[k], steps) for steps, k in found[:MOST_PLANS]]
+    steps, k = min((_price(p), k) for k, p in enumerate(plans))
+    shared = plans[k]
     useful = problem.depth * math.prod(a.count for a in problem.axes) * problem.outputs * problem.images * problem.groups / width
     if useful < LEAST_USE * steps:
         raise Declined("too few features for the lanes")
@@ -304,11 +306,10 @@ def _rows(problem: Problem, lanes: Lanes, vectors: int, sums: int) -> Iterator[M
             yield Method(lanes, Tile(outputs * rows, vectors), outputs)
 
 
-def _price(problem: Problem, method: Method, width: int, blocks: Sequence[int]) -> float:
-    """Vector products, and what takes as long, of the whole convolution, with each axis in so many blocks."""
-    tile, lanes = method.tile, method.lanes
-    span = tile.vectors * width
-    longest = [-(-a.count // b) for a, b in zip(problem.axes, blocks, strict=True)]
+def _price(plan: ConvolutionPlan) -> float:
+    """Vector products, and what takes as long, of the whole convolution."""
+    problem, method, width, blocks, longest = plan.problem, plan.method, plan.width, plan.blocks, plan.longest
+    tile, lanes, span = method.tile, method.lanes, plan.span
     lengths = [_lengths(a.count, b) for a, b in zip(problem.axes, blocks, strict=True)]
     if lanes is Lanes.WINDOWS:
         sizes = [*(1,) * (len(longest) - 2), *(method.windows, span)[-len(longest) :]]
@@ -320,8 +321,8 @@ def _price(problem: Problem, method: Method, width: int, blocks: Sequence[int]) 
     tiles *= problem.images * (1 if lanes is Lanes.GROUPS else problem.groups)
     loads = (tile.rows + 1) * tile.vectors if lanes is Lanes.GROUPS else method.spread + method.read
     vectors = tile.rows * tile.vectors
-    part, near = part_of_sum(problem, method, width), 0.0
-    if not part and method.read * width * problem.depth * problem.dtype.itemsize > NEAR_BYTES:
+    part, near = plan.part, 0.0
+    if not part and plan.read_bytes > NEAR_BYTES:
         near = NEAR_STEPS * (method.read + (method.windows / 2 if lanes is Lanes.WINDOWS else 0))
     step = max(vectors, LOAD_STEPS * loads, LEAST_STEPS, near) + 1
     if lane_step(problem, lanes) == 1:

@@ -148,8 +148,12 @@ class Source:
 
     def position(self, offset: int) -> tuple[int, int]:
         """Line and column, both from 1, of a character offset."""
-        line = bisect.bisect_right(self._starts, offset) - 1
-        return line + 1, offset - self._starts[line] + 1
+        line = self.line(offset)
+        return line, offset - self._starts[line - 1] + 1
+
+    def line(self, offset: int) -> int:
+        """The line, from 1, of a character offset."""
+        return bisect.bisect_right(self._starts, offset)
 
     def line_bounds(self, line: int) -> tuple[int, int]:
         """Offsets of the first character of line `line` (from 1) and of its end, the newline left out."""
@@ -206,7 +210,7 @@ class Span:
 
     @property
     def line(self) -> int:
-        return self.source.position(self.start)[0]
+        return self.source.line(self.start)
 
     @property
     def column(self) -> int:

@@ -263,7 +263,7 @@ class Quotient:
             if item.title is not None and alike[item.title, item.place] > 1 and len(shapes) == 1 and \
                     not any(part in n.title for m in item.members for part in self.view.nodes[m].scope):
                 size, _, listed = n.subtitle.partition("\n")
-                n = replace(n, subtitle=f"{size}, gives {shapes.pop()}\n{listed}".strip())
+                n = n._replace(subtitle=f"{size}, gives {shapes.pop()}\n{listed}".strip())
             found.append(n)
         return tuple(found)
 
@@ -271,7 +271,7 @@ class Quotient:
         members = [self.view.nodes[m] for m in item.members]
         ids = tuple(i for m in members for i in (m.members or (m.id,)))
         if item.title is None:
-            return replace(members[0], id=id, cluster=item.cluster, members=ids)
+            return members[0]._replace(id=id, cluster=item.cluster, members=ids)
         family = _family(members)
         lines = [m.line for m in members if m.line]
         where = f"lines {min(lines)} to {max(lines)}\n" if lines else ""

@@ -278,7 +278,11 @@ class _Grouping:
         level: dict[int, int] = {}
         for k in self.order:
             if k in names:
-                level[k] = max((level[i] + (names[i] != names[k]) for i in self.inputs[k] if i in names), default=0)
+                own, at = names[k], 0
+                for i in self.inputs[k]:
+                    if i in names:
+                        at = max(at, level[i] + (names[i] != own))
+                level[k] = at
         for k in reversed(self.order):
             lifted = level.get(self.home[k], 0)
             if k in names and self.home[k] != k and all(

@@ -73,11 +73,12 @@ class _Subviews:
 
     def fold(self, members: Members) -> View | None:
         """What a box holds, in more than one box: the scopes in it, else what folding makes of it; None for few nodes."""
-        if len(members) <= OVERVIEW and len({self.view.nodes[m].scope for m in members}) < 2:
+        few = len(members) <= (OVERVIEW if len(self.view.nodes) <= LARGE else WHOLE)
+        if few and len({self.view.nodes[m].scope for m in members}) < 2:
             return None
         part = self.part(members)
         scopes = open_scope(part, OVERVIEW)
-        if scopes is not None or len(members) <= (OVERVIEW if len(self.view.nodes) <= LARGE else WHOLE):
+        if scopes is not None or few:
             return scopes
         part = _untold(part)
         folded = fold(part, OVERVIEW)
@@ -92,4 +93,4 @@ def _untold(view: View) -> View:
     scope = {"scope": ()} if len({n.scope for n in ops}) == 1 else {}
     operator = {"operator": None} if len({n.operator for n in ops}) == 1 else {}
     changes: dict[str, Any] = scope | operator
-    return replace(view, nodes=tuple(replace(n, **changes) for n in view.nodes)) if changes else view
+    return replace(view, nodes=tuple(n._replace(**changes) for n in view.nodes)) if changes else view

@@ -116,8 +116,8 @@ class _Painter:
         self.bound = dict(zip(function.params, caller[1].inputs, strict=True)) if caller else {}
         self.scopes = name_scopes(function)
         self.weights = _weights(function)
-        read = (_operator(n) for n in function.nodes if n.op not in (PARAM, CONSTANT))
-        times = Counter(operator for operator in read if operator is not None and operator.kind)
+        self.operators = {n: _operator(n) for n in function.nodes}
+        times = Counter(o for n, o in self.operators.items() if o is not None and o.kind and n.op not in (PARAM, CONSTANT))
         self.alone = {operator for operator, count in times.items() if count == 1}
         """Operators of the source that are one operation: it is called as they are."""
         self.around = caller[0].scope(caller[1]) if caller else ROOT
@@ -165,11 +165,12 @@ class _Painter:
 
     def _add(self, node: Node, kind: NodeKind, title: str, below: str, cluster: int, address: str, extra: str = "") -> int:
         scope = self.scope(node) if node in self.scopes else ROOT
+        operator = self.operators[node] if node in self.operators else _operator(node)
         return self.canvas.node(
             kind, title, below, cluster=cluster, family=family_of(node.op), shape=type_text(node.type),
             tooltip=tooltip(node, address, extra) if self.choice.tooltips else "", name=node.name, address=address,
             scope=scope.path, op=node.op.name,
-            weight=node.op is PARAM and node in self.weights, operator=_operator(node),
+            weight=node.op is PARAM and node in self.weights, operator=operator,
             line=node.span.line if node.span else 0, backward=is_backward(node) or scope.phase == "backward",
         )  # fmt: skip
 
@@ -214,7 +215,7 @@ class _Painter:
     def _op(self, node: Node) -> None:
         kind: NodeKind = "fusion" if family_of(node.op) == "fusion" else "op"
         title, below = op_title(node, list(map(self._seen, node.inputs))), subtitle(node)
-        operator = _operator(node)
+        operator = self.operators[node]
         if operator in self.alone and operator is not None and operator.kind.lower() != node.op.name:
             title, below = short(operator.kind, 40), f"{title}\n{below}".strip()
         id = self._box(node, kind, title, below)

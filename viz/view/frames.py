@@ -186,7 +186,7 @@ def in_halves(view: View) -> View:
     half = {(top, back): free + 2 * k + back for k, top in enumerate(tops) for back in (False, True)}
     moved = {c: max((True, False), key=lambda b: v[b]) for c, v in votes.items()}
     moved |= {n.cluster: n.backward for n in view.nodes if n.kind == "loop_begin" and n.cluster in moved}
-    clusters = [c if c.parent not in tops or c.parent is None else replace(c, parent=half[c.parent, moved.get(c.id, False)])
+    clusters = [c if c.parent not in tops or c.parent is None else c._replace(parent=half[c.parent, moved.get(c.id, False)])
                 for c in view.clusters if c.parent is not None]  # fmt: skip
     frames = [Cluster(id, "backward" if back else "forward", "half", top) for (top, back), id in half.items()]
     after = _after_backward(view)
@@ -229,14 +229,14 @@ def _children_of_tops(view: View, tops: dict[int, Cluster]) -> dict[int, int]:
 def _placed(node: ViewNode, half: dict[tuple[int, bool], int], backward: bool | None) -> ViewNode:
     """The node in the half of its frame; or, outside all frames, in its own."""
     if backward is not None:
-        return replace(node, backward=backward)
+        return node._replace(backward=backward)
     if node.kind in _OUTSIDE or node.cluster is None or (node.cluster, node.backward) not in half:
         return node
-    return replace(node, cluster=half[node.cluster, node.backward])
+    return node._replace(cluster=half[node.cluster, node.backward])
 
 
 def _marked(edge: ViewEdge, nodes: Mapping[int, ViewNode]) -> ViewEdge:
     """The edge, as a residual when a value of the forward part goes into the backward part."""
     source, target = nodes[edge.source], nodes[edge.target]
     crosses = target.backward and not source.backward and source.kind not in _OUTSIDE
-    return replace(edge, kind="residual") if crosses and edge.kind == "data" else edge
+    return edge._replace(kind="residual") if crosses and edge.kind == "data" else edge

@@ -106,18 +106,15 @@ def constant_text(literal: Literal) -> str:
 def operand_text(inputs: Sequence[Node]) -> str:
     """The operands as a pattern when some are numbers: `(·, 0.125)`; empty when none is."""
     texts = [scalar_text(i) for i in inputs]
-    if all(t is None for t in texts):
+    if texts.count(None) == len(texts):
         return ""
     return "(" + ", ".join("·" if t is None else t for t in texts) + ")"
 
 
 def op_title(node: Node, inputs: Sequence[Node]) -> str:
     """The op's name, with what its body reduces by, and the numbers among its operands, as seen where the node is drawn."""
-    parts = [node.op.name]
-    for attr, value in zip(node.op.attrs, node.attrs, strict=True):
-        if attr.kind == "function":
-            parts.append(value.reducer.name if value.reducer is not None else "")
-    return short(" ".join(filter(None, parts)) + operand_text(inputs))
+    reducers = [value.reducer for attr, value in zip(node.op.attrs, node.attrs, strict=True) if attr.kind == "function"]
+    return short(" ".join([node.op.name, *(r.name for r in reducers if r is not None)]) + operand_text(inputs))
 
 
 def side_name(branch: int, branches: int, is_bool: bool) -> str:

@@ -35,8 +35,7 @@ class SourceOperator(NamedTuple):
     kind: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ViewNode:
+class ViewNode(NamedTuple):
     """A box. `shape` is the type of its value as text; `name` and `line` are those of the source, where it has them."""
 
     id: int
@@ -69,8 +68,7 @@ class ViewNode:
     """What of the source it was read from: one operator there may be several nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class ViewEdge:
+class ViewEdge(NamedTuple):
     """An arrow from the node that gives to the node that takes; a `back` edge goes from a loop's end to its head."""
 
     source: int
@@ -79,8 +77,7 @@ class ViewEdge:
     label: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(NamedTuple):
     """A frame around nodes and other frames."""
 
     id: int
@@ -122,7 +119,7 @@ def renumbered(view: View) -> View:
     if all(n.id == k for k, n in enumerate(view.nodes)):
         return view
     place = {n.id: k for k, n in enumerate(view.nodes)}
-    nodes = tuple(replace(n, id=place[n.id]) for n in view.nodes)
+    nodes = tuple(n._replace(id=place[n.id]) for n in view.nodes)
     edges = tuple(ViewEdge(place[e.source], place[e.target], e.kind, e.label) for e in view.edges)
     return replace(view, nodes=nodes, edges=edges, fed=frozenset(place[k] for k in view.fed))
 

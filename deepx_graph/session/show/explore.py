@@ -129,9 +129,10 @@ class PageProgram:
         found: dict[int, str] = {}
         for _, (node, _) in self.nodes.values():
             for span in node.origin.spans:
-                if span.line not in found:
-                    start, end = span.source.line_bounds(span.line)
-                    found[span.line] = span.source.text[start : min(end, start + LINE)].strip()
+                line = span.line
+                if line not in found:
+                    start, end = span.source.line_bounds(line)
+                    found[line] = span.source.text[start : min(end, start + LINE)].strip()
         return found
 
     def operations(self) -> Iterator[tuple[str, Any]]:

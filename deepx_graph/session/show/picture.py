@@ -63,7 +63,7 @@ def _with_views(module: Module, view: View) -> View:
     """The view with what plugins show of a node in its tooltip."""
     if len(view.nodes) > VIEWED:
         return view
-    nodes = [replace(box, tooltip=box.tooltip + _notes(module, box)) if box.address else box for box in view.nodes]
+    nodes = [box._replace(tooltip=box.tooltip + _notes(module, box)) if box.address else box for box in view.nodes]
     return replace(view, nodes=tuple(nodes))
 
 
@@ -149,7 +149,7 @@ def both(a: Named, b: Named) -> View:
     nodes = [_marked(n, n.id, second, {"changed": "changed"}, "added") for n in second.view.nodes]
     frames = {c.kind: c.id for c in reversed(second.view.clusters) if c.parent is None}
     for n in alone:
-        nodes.append(replace(_marked(n, number[n.id], first, {}, "removed"), cluster=frames.get("function")))
+        nodes.append(_marked(n, number[n.id], first, {}, "removed")._replace(cluster=frames.get("function")))
     edges = dict.fromkeys(second.view.edges)
     for e in first.view.edges:
         s, t = number[e.source], number[e.target]
@@ -186,8 +186,8 @@ def _marked(n: ViewNode, id: int, side: PageProgram, kinds: dict[str, Kind], alo
     key = side.nodes.get(n.id)
     kind, how = side.diffs.get(key[1][0], ("", "")) if key is not None else ("", "")
     if not kind:
-        return replace(n, id=id, change=alone if alone == "removed" else "")
-    return replace(n, id=id, change=kinds.get(kind, alone), tooltip=f"{n.tooltip}\n{how}")
+        return n._replace(id=id, change=alone if alone == "removed" else "")
+    return n._replace(id=id, change=kinds.get(kind, alone), tooltip=f"{n.tooltip}\n{how}")
 
 
 

@@ -39,7 +39,7 @@ class MaskedLoop:
     values of outside. Its results: the next arrays and scalars, whether the scalars' test holds, and whether an element is live."""
 
     body: Function
-    """The function that consists of the loop, and of what is computed before and behind it."""
+    """The function that consists of the loop, and of what is computed before it."""
     end: Node
     iteration: Function
     arrays: tuple[int, ...]

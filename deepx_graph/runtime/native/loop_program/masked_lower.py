@@ -18,12 +18,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.rebuild import rebuild
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, index_of
 from deepx_graph.loops.builder import LoopBuilder, memory, part_of
 from deepx_graph.loops.complex import joined, parts
 from deepx_graph.loops.elements import Value, fill, tensor_type
-from deepx_graph.loops.lower import CHEAP, element_cost, write
+from deepx_graph.loops.lower import CHEAP, element_cost
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import Buffer, Cell, LoopProgram
 from deepx_graph.loops.scalar import FALSE, TRUE, Affine, NotExpressible, Scalar
@@ -36,7 +35,7 @@ from deepx_graph.runtime.engines.outline import opened, outlined
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel, nanoseconds
 from deepx_graph.runtime.native.loop_program.masked_loop import MaskedLoop, recognise
 from deepx_graph.runtime.native.loop_program.strips import in_strips
-from deepx_graph.types import BOOL, I64, DType
+from deepx_graph.types import BOOL, I64, DType, TensorType
 
 GROUP_BYTES = 128
 """Bytes of a row of the elements of a group, of the widest variable."""
@@ -55,8 +54,7 @@ class MaskedProgram:
 
 
 def lower_masked(function: Function) -> MaskedProgram:
-    """The program of a function that is one loop whose elements are independent, and what is computed before and behind it.
-    Raises Declined."""
+    """The program of a function that is one loop whose elements are independent, and what is computed before. Raises Declined."""
     loop = recognise(function)
     try:
         program = optimised(_Lowering(loop).program())
@@ -130,7 +128,8 @@ class _Lowering:
             raise NotExpressible("a loop of one element")
         self.count = -(-self.size // self.width)
         self.known = known_before(loop.iteration, len(loop.arrays) + len(loop.scalars))
-        self.columns = {index_of(n): n for n in loop.body.nodes if n.op is PROJ and n.inputs[0] is loop.end}
+        if len(set(loop.body.results)) < len(loop.body.results) or any(r.op is not PROJ for r in loop.body.results):
+            raise NotExpressible("results that are not variables of the loop")
 
     def program(self) -> LoopProgram:
         """The whole program."""
@@ -144,43 +143,15 @@ class _Lowering:
         if not all(n.op.elementwise or n.op.view or n.op in (PARAM, CONSTANT) for n in before.nodes):
             raise NotExpressible("something before the loop")
         fill(b, before, self.values)
-        found = {k: in_memory(self._home(k), self.types[k].dtype) for k in self.columns}
+        found = {k: in_memory(self._result(self.types[k]), self.types[k].dtype) for k in map(index_of, body.results)}
         self._nest(found)
-        homes = {self.columns[k]: t.buffer for k, t in found.items() if self._is_result(k)}
-        rest = [r for k, r in enumerate(body.results) if r not in homes or body.results.index(r) != k]
-        behind = iter(self._behind(rest, found))
-        results = [homes[r] if r in homes and body.results.index(r) == k else next(behind).buffer
-                   for k, r in enumerate(body.results)]
-        return LoopProgram(tuple(arguments), tuple(r for r in results if r is not None), tuple(b.constants), tuple(b.scratch),
-                           b.body)
+        results = tuple(t.buffer for t in found.values() if t.buffer is not None)
+        return LoopProgram(tuple(arguments), results, tuple(b.constants), tuple(b.scratch), b.body)
 
-    def _is_result(self, column: int) -> bool:
-        return self.columns[column] in self.loop.body.results
-
-    def _home(self, column: int) -> Buffer:
+    def _result(self, type: TensorType) -> Buffer:
         """Memory for what a variable is in the end."""
-        type = self.types[column]
-        if not self._is_result(column):
-            return self.b.buffer(type.dtype, type.shape)
         self.b.results += 1
         return memory(f"r{self.b.results}", type.dtype, type.shape, "result")
-
-    def _behind(self, wanted: Sequence[Node], found: dict[int, LazyTensor]) -> Sequence[LazyTensor]:
-        """Results that are computed of the loop's."""
-        if not wanted:
-            return ()
-        outside = [*self.columns.values(), *self.loop.body.params]
-        params = [Node(PARAM, (), (k, n.type), n.type, n.origin) for k, n in enumerate(outside)]
-        new = dict(zip(outside, params, strict=True))
-        after, stack = set[Node](), list(wanted)
-        while stack:
-            node = stack.pop()
-            if node not in after and node not in new:
-                after.add(node)
-                stack += node.inputs
-        rebuild((n for n in self.loop.body.nodes if n in after), new)
-        operands = [*(found[k] for k in self.columns), *(self.values[p] for p in self.loop.body.params)]
-        return write(self.b, Function("behind", tuple(params), tuple(new[n] for n in wanted)), operands, "result")
 
     # --- the nest
 

@@ -31,9 +31,9 @@ def in_strips(function: Function, make: Callable[[Function], object], length: in
 
     def whole(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
         found = b(fusion, *loop.outside, *v[:-1], body=strip)
-        return v[-1], [b.proj(found, k) for k in range(len(v))]
+        return b(compare, v[-1], b.like(length, v[-1]), direction="EQ"), [b.proj(found, k) for k in range(len(v))]
 
-    last = b.loop((*loop.inits, loop.condition(loop.outside, loop.inits)), whole)
+    last = b.loop((*loop.inits, b.constant(np.int32(length))), whole)
     return with_results(function, tuple(last[loop.columns.index(index_of(r))] for r in function.results))
 
 
@@ -75,12 +75,8 @@ class _Loop:
                 new[node] = copied(node, tuple(new.get(i, i) for i in node.inputs))
         return new
 
-    def condition(self, outside: Sequence[Node], variables: Sequence[Node]) -> Node:
-        """Whether another iteration follows."""
-        return self._copy(outside, variables).get(self.end.inputs[1], self.end.inputs[1])
-
     def strip(self, b: Builder, params: Sequence[Node], length: int) -> Sequence[Node]:
-        """The variables after up to so many iterations, and whether others follow."""
+        """The variables after up to so many iterations, and how many these were: others may follow where they are all."""
         outside, inits = params[: len(self.outside)], params[len(self.outside) :]
 
         def whole(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
@@ -90,5 +86,4 @@ class _Loop:
             condition = new.get(self.end.inputs[1], self.end.inputs[1])
             return b(and_, condition, some), [*nexts, b(add, count, b.like(1, count))]
 
-        last = b.loop((*inits, b.constant(np.int32(0))), whole)[:-1]
-        return [*last, self.condition(outside, last)]
+        return b.loop((*inits, b.constant(np.int32(0))), whole)

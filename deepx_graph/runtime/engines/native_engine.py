@@ -1,4 +1,4 @@
-"""The fast engine: kernels as machine code where it has the words for them, those of the numexpr engine for the rest.
+"""The fast engine: kernels as machine code; what has none is run by its eval.
 
 Needs llvmlite (the extra `deepx-graph[native]`). Values are those of eval up to rounding: no operation is reordered but the sums.
 Convolutions and matrix products are imported where they are met: starting should cost little.
@@ -25,7 +25,6 @@ from deepx_graph.runtime.engines.gemm import in_order, widened
 from deepx_graph.runtime.engines.numexpr_engine import CompiledKernel, KernelBuilder, KernelEngine, alone, is_tensor, key_of
 from deepx_graph.runtime.engines.outline import as_kernel, is_program, outlined
 from deepx_graph.runtime.engines.subscript_fusion import with_composed_subscripts
-from deepx_graph.runtime.kernels.execute import build as build_blocks
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.kernels.program import KernelProgram
 from deepx_graph.runtime.native import asked, vectors
@@ -86,8 +85,7 @@ class NativeEngine(KernelEngine):
 
     @property
     def builders(self) -> Sequence[KernelBuilder]:
-        return (self._convolution, self._loop, self._gemm, self._loop_program,
-                lambda function: build_blocks(function, self.threads))
+        return self._convolution, self._loop, self._gemm, self._loop_program
 
     @_in_its_width
     def _convolution(self, function: Function) -> CompiledKernel:

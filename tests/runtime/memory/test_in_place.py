@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from deepx_graph.ir import Builder, Function, Module, Node
-from deepx_graph.ops import add, fusion, maximum, multiply, reshape, slice_, subtract
+from deepx_graph.ops import add, concatenate, fusion, maximum, multiply, reshape, slice_, subtract
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.engines.numexpr_engine import evaluated
@@ -26,7 +26,7 @@ PROGRAMS = 60
 
 
 def program(rng: Random) -> Function:
-    """Elementwise steps, some of two results, and views of what there is."""
+    """Elementwise steps, some of two results, views of what there is, and parts of what is put together."""
     b = Builder()
     two = b.function("two", [("p", VECTOR), ("q", VECTOR)], lambda p, q: [b(add, p, q), b(subtract, p, q)], public=False)
 
@@ -34,7 +34,7 @@ def program(rng: Random) -> Function:
         made = list(params)
         for _ in range(rng.randint(1, 9)):
             x, y = rng.choice(made[-4:]), rng.choice(made)
-            match rng.randrange(5):
+            match rng.randrange(6):
                 case 0:
                     made += b.items(b(fusion, x, y, body=two))
                 case 1:
@@ -43,6 +43,13 @@ def program(rng: Random) -> Function:
                 case 2:
                     low = b(slice_, x, start_indices=(0,), limit_indices=(6,), strides=(1,))
                     made.append(b(multiply, low, y))
+                case 3:
+                    whole = b(concatenate, x, y, dimension=0)
+                    if rng.randrange(2):
+                        whole = b(concatenate, rng.choice(made), b(multiply, x, y), whole, dimension=0)
+                    whole = rng.choice((whole, b(subtract, whole, whole), b(maximum, whole, whole)))
+                    start = rng.randint(0, whole.type.shape[0] - 6)  # type: ignore[attr-defined]
+                    made.append(b(slice_, whole, start_indices=(start,), limit_indices=(start + 6,), strides=(1,)))
                 case _:
                     made.append(b(rng.choice((add, subtract, multiply)), x, y))
         return [rng.choice(made[-5:]) for _ in range(rng.randint(1, 3))]
@@ -104,16 +111,18 @@ class Kernel:
 @pytest.mark.skipif(not has_native(), reason="llvmlite is not installed")
 @pytest.mark.parametrize("first", range(0, PROGRAMS, 20))
 def test_what_a_whole_program_lays_over_each_other_is_read_no_more(first: int) -> None:
-    shared = 0
+    over = inside = 0
     for seed in range(first, first + 20):
         rng = Random(seed)
         function = program(rng)
-        shared += _followed(function, rng, np.array([[rng.randint(-9, 9) for _ in range(6)] for _ in function.params]))
-    assert shared > 5, "some storages lie over others"
+        found = _followed(function, rng, np.array([[rng.randint(-9, 9) for _ in range(6)] for _ in function.params]))
+        over, inside = over + found[0], inside + found[1]
+    assert over > 5 and inside > 2, "some storages lie over others, and some within others"
 
 
-def _followed(function: Function, rng: Random, args: Any) -> int:
-    """Runs the plan of a program in memory as it has it, results over the arguments that it names; how many storages share it."""
+def _followed(function: Function, rng: Random, args: Any) -> tuple[int, int]:
+    """Runs the plan of a program in memory as it has it, results over the arguments that it names; how many storages lie over and
+    within others."""
     from deepx_graph.runtime.native.whole_program.plan import Called, Copied
     from deepx_graph.runtime.native.whole_program.planner import planned
 
@@ -154,6 +163,6 @@ def _followed(function: Function, rng: Random, args: Any) -> int:
                     raise AssertionError(action)
     for k, (s, want) in enumerate(zip(plan.results, wanted, strict=True)):
         np.testing.assert_array_equal(results[k] if s in plan.direct else where(s), want, err_msg=f"result {k}")
-    return len(plan.same) + len(taken)
+    return len(plan.same) + len(taken), len(plan.inside)
 
 

@@ -123,6 +123,7 @@ def _joined(plans: Sequence[ProgramPlan], names: Sequence[str], recursive: Seque
         whole.tested |= {at + k: base + s for k, s in plan.tested.items()}
         whole.spans += [(at + low, at + high) for low, high in plan.spans]
         whole.same |= {base + k: base + before for k, before in plan.same.items()}
+        whole.inside |= {base + k: (base + around, start) for k, (around, start) in plan.inside.items()}
     for k, (name, plan) in enumerate(zip(names, plans[1:], strict=True), 1):
         params = {s.param: storages[k] + n for n, s in enumerate(plan.storages) if s.param is not None}
         whole.functions.append(CalledFunction(

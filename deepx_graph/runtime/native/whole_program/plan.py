@@ -134,6 +134,8 @@ class ProgramPlan:
     """Of each storage the first and the last position where it is alive, or written."""
     same: dict[int, int] = field(default_factory=dict)
     """Of storages in code where no buffers change hands those that end where they begin, and give them their buffers."""
+    inside: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Of storages that lie within another from the start, in code where no buffers change hands, which one and at which byte."""
     functions: list[CalledFunction] = field(default_factory=list)
 
     @property
@@ -142,8 +144,9 @@ class ProgramPlan:
         if self.functions or self.swaps or not all(isinstance(i, (Run, Pack, Return)) for i in self.code.instructions):
             return {}
         found = {s: k for k, s in enumerate(self.results) if self.storages[s].is_owned and self.results.count(s) == 1}
+        composed = {whole for whole, _ in self.inside.values()}
         for s, before in reversed(self.same.items()):  # the last ones first
-            if s in found:
+            if s in found and before not in composed:
                 found[before] = found[s]
         return found
 
@@ -174,9 +177,12 @@ class ProgramPlan:
         swapped = {s for actions in self.actions for a in actions if isinstance(a, Swapped) for s in (a.one, a.other)}
         whole, direct = (0, len(self.code.instructions)), self.direct
         spans = [whole if k in swapped else span for k, span in enumerate(self.spans)]
-        sizes = [s.nbytes if s.is_owned and k not in direct and k not in self.same else 0 for k, s in enumerate(self.storages)]
+        placed = {*direct, *self.same, *self.inside}
+        sizes = [s.nbytes if s.is_owned and k not in placed else 0 for k, s in enumerate(self.storages)]
         for k, before in reversed(self.same.items()):
             spans[before] = spans[before][0], spans[k][1]
+        for k, (around, _) in self.inside.items():  # the inner ones first
+            spans[around] = min(spans[k][0], spans[around][0]), spans[around][1]
         own = self.functions[0].low if self.functions else len(sizes)
         offsets, end = packed(spans[:own], sizes[:own])
         for f in self.functions:
@@ -185,6 +191,8 @@ class ProgramPlan:
             end += 0 if f.is_recursive else size
         for k, before in self.same.items():
             offsets[k] = offsets[before]
+        for k, (around, start) in reversed(self.inside.items()):
+            offsets[k] = offsets[around] + start
         return offsets, end
 
 

@@ -64,6 +64,7 @@ class _Planner:
         self.code, self.machine_of, self.most_bytes, self.calls = code, machine_of, most_bytes, calls
         self.loops = ProgramPlan(code)
         self.has_moves = any(isinstance(i, Move) for i in code.instructions)
+        self.swaps = self.has_moves or any(isinstance(i, Run) and i.node.op is dynamic_update_slice for i in code.instructions)
         self.tree: dict[int, Tree] = {}
 
     def plan(self) -> ProgramPlan:
@@ -269,17 +270,27 @@ class _Planner:
         return [self._row(run.node, run.sources[0], run.sources[1:], run.node.type, target, reads=True)]
 
     def _joined(self, run: Run, target: int, alive: int) -> list[Action]:
-        """Operands copied one after the other along an axis."""
+        """Operands copied one after the other along an axis; those that end here and are one piece lie in it from the start."""
         type = run.node.type
         assert isinstance(type, TensorType)
         whole, axis = self._unused(type), run.node.attr("dimension")
         found, start = list[Action](), 0
-        for source, operand in zip(map(self._leaf, run.sources), run.node.inputs, strict=True):
+        sources = list(map(self._leaf, run.sources))
+        for source, operand in zip(sources, run.node.inputs, strict=True):
             size = operand.type.shape[axis]  # type: ignore[attr-defined]
             part = whole[(slice(None),) * axis + (slice(start, start + size),)]
-            found.append(Copied(source, target, tuple((at, to, n) for to, at, n in _onto(pieces((part, whole))))))
+            runs = pieces((part, whole))
+            if len(runs) == 1 and self._may_lie_inside(source, target, alive) and sources.count(source) == 1:
+                self.loops.inside[source] = target, runs[0][0]
+            else:
+                found.append(Copied(source, target, tuple((at, to, n) for to, at, n in _onto(runs))))
             start += size
         return found
+
+    def _may_lie_inside(self, source: int, target: int, alive: int) -> bool:
+        """Whether a storage may be a part of another from the start: that of no result, which others allocate, and of nothing that
+        changes hands or has its buffer of another."""
+        return not self.swaps and self._ends(source, alive) and source not in self.loops.same and target not in self.loops.results
 
     def _row(self, node: Node, whole: int, starts: Sequence[int], box: Any, other: int, *, reads: bool) -> RowCopy:
         """A box of a larger array that is one piece of memory, at computed starts."""

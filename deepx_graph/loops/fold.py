@@ -155,12 +155,12 @@ def fold_strips(b: LoopBuilder, out: LazyTensor, primitive: str, starts: Callabl
     """The same as `fold_rows` for a vector of results, by a primitive, in strips of so many steps that threads share; the totals of
     strips are then combined in order."""
     size, steps = out.shape[0], math.prod(extents)
-    count, total = -(-steps // strip), sum_dtype(wide(out.dtype), primitive, steps)
+    count, total = -(-steps // strip), sum_dtype(wide(out.dtype), primitive, strip)
     first = identity(primitive, total)
     assert first is not None
     partial = in_memory(b.buffer(total, (count, size)), total)
     with b.loop(count, parallel=True) as s:
-        totals = row_sums(b, out.dtype, steps, size, primitive)
+        totals = row_sums(b, out.dtype, strip, size, primitive)
         with b.loop(size) as k:
             totals.put(k, [first])
         with b.loop(b.least(Affine((), steps) - s * strip, strip)) as i:

@@ -13,7 +13,9 @@ from deepx_graph.ir import Builder, Node
 from deepx_graph.ops import add, broadcast_in_dim, compare, divide, exponential, maximum, multiply, subtract
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.runtime.native.llvm.math import FORMATS
-from deepx_graph.runtime.native.loop_program import emit as streaming
+from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.runtime.native.loop_program import emit
+from deepx_graph.runtime.native.loop_program import vector_loop as streaming
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel, build
 from tests.support.functions import Array, function_of
 
@@ -112,6 +114,18 @@ def test_rows_past_the_caches(shape: tuple[int, int]) -> None:
         out = placed(np.zeros_like(x), offset)
         kernel([x], [out])
         assert np.allclose(out, e / e.sum(1, keepdims=True), rtol=1e-6) and untouched(out)
+
+
+@pytest.mark.usefixtures("_no_caches")
+def test_the_next_row_is_fetched_by_the_sweep_that_reads_one_again() -> None:
+    """Not by that of a sum, which memory alone bounds, and of no row that is a cache's size."""
+    def fetches(make: object, shape: tuple[int, int]) -> int:
+        kernel = kernel_of(make, np.zeros(shape, "f4"))
+        return emit.module_text(kernel.program, kernel.shares, this_machine(), frozenset()).count("call void @llvm.prefetch")
+
+    assert fetches(_softmax, (100, 1024)) > 0
+    assert fetches(_softmax, (4, 1 << 16)) == 0
+    assert fetches(lambda b, x: reduction(b, add, x, (1,)), (100, 1024)) == 0
 
 
 # --- rows done together, and what divides all of a row ---------------------------------------------------------------

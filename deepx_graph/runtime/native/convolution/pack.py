@@ -339,7 +339,7 @@ class Packing:
                 t.store(t.load(t.address(source, i, self.dtype), self.dtype, mask), t.address(target, i, self.dtype), None)
             return ()
 
-        t.vector_loop(count, 2, True, (), body, ())
+        t.vector_loop("0", count, 2, True, (), body, ())
 
     def _copy_chosen(self, source: str, target: str, count: str, step: int) -> str:
         """Copies whole vectors of them, each chosen from so many as are read; tells how many elements there are in these."""
@@ -364,7 +364,7 @@ class Packing:
                 t.store(zero, t.address(target, i, self.dtype), None)
             return ()
 
-        t.vector_loop(count, 1, True, (), body, ())
+        t.vector_loop("0", count, 1, True, (), body, ())
 
 
 # --- arithmetic of shares

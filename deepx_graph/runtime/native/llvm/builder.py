@@ -235,7 +235,8 @@ class IRBuilder:
         if mask is None:
             if past_caches:
                 self.declare("!1 = !{i32 1}")
-            self.line(f"store {kind} {text}, ptr {at}, align " + ("64, !nontemporal !1" if past_caches else str(align)))
+            hint = f"{self.lanes * align}, !nontemporal !1" if past_caches else align
+            self.line(f"store {kind} {text}, ptr {at}, align {hint}")
             return
         symbol, lanes = f"@llvm.masked.store.v{self.lanes}{_suffix(x.dtype)}.p0", f"<{self.lanes} x i1>"
         self.declare(f"declare void {symbol}({kind}, ptr, i32, {lanes})")
@@ -256,6 +257,13 @@ class IRBuilder:
     def loads(self, ats: Sequence[str], dtype: DType, mask: str | None) -> VectorValue:
         """A vector from each address."""
         return of_parts([self.load(at, dtype, mask).text for at in ats], dtype)
+
+    def fetch(self, ats: Sequence[str], offset: int) -> None:
+        """Begins to load the cache lines so many bytes behind some addresses, which need not be memory."""
+        self.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        for at in ats:
+            to = self.let(f"getelementptr i8, ptr {at}, i64 {offset}")
+            self.line(f"call void @llvm.prefetch.p0(ptr {to}, i32 0, i32 3, i32 1)")
 
     def stores(self, x: VectorValue, ats: Sequence[str], mask: str | None, past_caches: bool = False) -> None:
         """Each vector to its address; `past_caches` ones are whole cache lines."""
@@ -286,21 +294,21 @@ class IRBuilder:
         self.line(f"br i1 {more}, label %{head}, label %{after}")
         self.start(after)
 
-    def vector_loop(self, count: str, unroll: int, has_tail: bool, starts: Sequence[VectorValue], body: Body,
+    def vector_loop(self, low: str, high: str, unroll: int, has_tail: bool, starts: Sequence[VectorValue], body: Body,
               combine: Sequence[Callable[[VectorValue, VectorValue], VectorValue]]) -> list[VectorValue]:
-        """The inner loop over `count` elements: `unroll` vectors at a time, then single ones under a mask.
+        """The inner loop over elements from `low` to below `high`: `unroll` vectors at a time, then single ones under a mask.
 
         `body(indices, mask, carried)` gives the carried values anew. What is left at the end is combined into one vector. Without
         `has_tail` the count is a multiple of the step.
         """
         step = unroll * self.lanes
         main, middle = self.name("main"), self.name("mid")
-        whole = count if not has_tail else self._multiple(count, step)
-        before, always = self.block, whole.isdigit() and whole != "0"
+        whole = high if not has_tail else self._whole(low, high, step)
+        before, always = self.block, low.isdigit() and whole.isdigit() and int(low) < int(whole)
         self.line(f"br label %{main}" if always
-                  else f"br i1 {self.let(f'icmp slt i64 0, {whole}')}, label %{main}, label %{middle}")
+                  else f"br i1 {self.let(f'icmp slt i64 {low}, {whole}')}, label %{main}, label %{middle}")
         self.start(main)
-        out, last = self._iterations("0", whole, before, middle, [of_parts(s.parts * unroll, s.dtype) for s in starts],
+        out, last = self._iterations(low, whole, before, middle, [of_parts(s.parts * unroll, s.dtype) for s in starts],
                                 lambda i, carried: body([i, *(self.let(f"add nuw i64 {i}, {self.lanes * u}")
                                                               for u in range(1, unroll))], None, carried), step)
         self.start(middle)
@@ -308,13 +316,15 @@ class IRBuilder:
                                    for s, o in zip(starts, out, strict=True)]
         single = [_joined([VectorValue(part, end.dtype) for part in end.parts], join)
                   for end, join in zip(ends, combine, strict=True)]
-        return self._tail(whole, count, single, body) if has_tail else single
+        return self._tail(whole, high, single, body) if has_tail else single
 
-    def _multiple(self, count: str, step: int) -> str:
-        if count.isdigit():
-            return str(int(count) // step * step)
-        quotient = self.let(f"sdiv i64 {count}, {step}")
-        return self.let(f"mul i64 {quotient}, {step}")
+    def _whole(self, low: str, high: str, step: int) -> str:
+        """Where the last of as many whole steps from `low` as there are below `high` ends."""
+        if low == "0" and high.isdigit():
+            return str(int(high) // step * step)
+        count = high if low == "0" else self.let(f"sub i64 {high}, {low}")
+        whole = self.let(f"mul i64 {self.let(f'sdiv i64 {count}, {step}')}, {step}")
+        return whole if low == "0" else self.let(f"add i64 {low}, {whole}")
 
     def _phi(self, x: VectorValue, before: str, y: VectorValue, last: str) -> VectorValue:
         type = self.vector(x.dtype)

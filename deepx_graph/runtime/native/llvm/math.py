@@ -149,29 +149,41 @@ class Maths:
 
     # --- exp
 
-    def _reduced(self, x: VectorValue, low: float, high: float) -> tuple[VectorValue, VectorValue]:
-        """x = n ln2 + r with x clamped: n as a float, and r."""
+    def _reduced(self, x: VectorValue, low: float, high: float) -> tuple[VectorValue, VectorValue, VectorValue]:
+        """x = n ln2 + r with x clamped: n as a float and as `_whole` gives it, and r."""
         x = self.clamp(x, low, high)
-        n = self.t.intrinsic("roundeven", self.mul(x, self.c(1 / math.log(2))))
+        shifted = self.fma(x, self.c(1 / math.log(2)), self.c(self._shift))
+        n = self.sub(shifted, self.c(self._shift))
         r = self.fma(n, self.c(-self.f.ln2_high), x)
-        return n, self.fma(n, self.c(-self.f.ln2_low), r)
+        return n, self.to_bits(shifted), self.fma(n, self.c(-self.f.ln2_low), r)
 
-    def _power(self, n: VectorValue) -> VectorValue:
-        """2**n for an integer vector within the exponents of normal numbers."""
-        return self.from_bits(self.t.binary("shl", self.t.binary("add", n, self.i(self.f.bias)), self.i(self.f.mantissa)))
+    @property
+    def _shift(self) -> float:
+        """Added to a float, it rounds that to an integer n; the low bits of the sum are those of n + 2 * bias."""
+        return 1.5 * 2.0**self.f.mantissa + 2 * self.f.bias
 
-    def _scaled(self, x: VectorValue, n: VectorValue) -> VectorValue:
+    def _whole(self, n: VectorValue) -> VectorValue:
+        """Integers whose low bits, as many as a float has beside its mantissa, are those of n + 2 * bias: of a float that is an
+        integer. Processors have no such conversion for double precision before AVX-512, nor shifts with the sign."""
+        return self.to_bits(self.add(n, self.c(self._shift)))
+
+    def _power(self, whole: VectorValue, bias: int) -> VectorValue:
+        """2**(whole - bias), from low bits as in `_whole`, within the exponents of normal numbers."""
+        exponent = self.t.binary("sub", whole, self.i(bias - self.f.bias)) if bias != self.f.bias else whole
+        return self.from_bits(self.t.binary("shl", exponent, self.i(self.f.mantissa)))
+
+    def _scaled(self, x: VectorValue, whole: VectorValue) -> VectorValue:
         """x * 2**n, in two steps so that subnormal and infinite results come out right."""
-        whole = self.t.convert("fptosi", n, self.f.bits)
-        half = self.t.binary("ashr", whole, self.i(1))
-        return self.mul(self.mul(x, self._power(half)), self._power(self.t.binary("sub", whole, half)))
+        half = self.t.binary("shl", self.t.binary("lshr", whole, self.i(1)), self.i(self.f.mantissa))
+        rest = self.t.binary("sub", self.t.binary("shl", whole, self.i(self.f.mantissa)), half)
+        return self.mul(self.mul(x, self.from_bits(half)), self.from_bits(rest))
 
     def exp(self, x: VectorValue) -> VectorValue:
-        n, r = self._reduced(x, self.f.lowest, self.f.highest)
+        n, whole, r = self._reduced(x, self.f.lowest, self.f.highest)
         y = self.horner(r, (1.0, 1.0, *self.f.growth))
         if self.t.has_scalef and self.t.lanes * self.dtype.itemsize == 64:
             return self._scalef(y, n)
-        return self.if_nan(x, self._scaled(y, n))
+        return self._scaled(y, whole)
 
     def _scalef(self, x: VectorValue, n: VectorValue) -> VectorValue:
         """x * 2**n by the instruction of AVX-512."""
@@ -183,10 +195,9 @@ class Maths:
         return self.t.each(lambda a, b: f"call {type} {symbol}({type} {a}, {type} {b}, {rest})", self.dtype, x, n)
 
     def expm1(self, x: VectorValue) -> VectorValue:
-        n, r = self._reduced(x, self.f.negligible, self.f.highest)
+        _, whole, r = self._reduced(x, self.f.negligible, self.f.highest)
         p = self.fma(self.mul(r, r), self.horner(r, self.f.growth), r)
-        whole = self.t.convert("fptosi", n, self.f.bits)
-        half = self._power(self.t.binary("sub", whole, self.i(1)))
+        half = self._power(whole, 2 * self.f.bias + 1)
         y = self.fma(half, p, self.sub(half, self.c(0.5)))
         y = self.add(y, y)
         y = self.t.select(self.t.compare("fcmp oeq", x, self.c(math.inf)), x, y)
@@ -214,10 +225,17 @@ class Maths:
         """x = 2**k (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)), for normal positive x: k as a float, and f."""
         one = self.f.bias << self.f.mantissa
         bits = self.t.binary("add", self.to_bits(x), self.i(one - self.f.half_root))
-        k = self.t.binary("sub", self.t.binary("ashr", bits, self.i(self.f.mantissa)), self.i(self.f.bias))
+        exponent = self.t.binary("lshr", bits, self.i(self.f.mantissa))
         fraction = self.t.binary("and", bits, self.i((1 << self.f.mantissa) - 1))
         m = self.from_bits(self.t.binary("add", fraction, self.i(self.f.half_root)))
-        return self.t.convert("sitofp", k, self.dtype), self.sub(m, self.c(1))
+        return self._float(self.t.binary("sub", exponent, self.i(self.f.bias))), self.sub(m, self.c(1))
+
+    def _float(self, n: VectorValue) -> VectorValue:
+        """Integers of less than half of the mantissa's bits as floats; AVX2 converts none of 64 bits."""
+        if self.dtype == F4:
+            return self.t.convert("sitofp", n, self.dtype)
+        shift = self.c(1.5 * 2.0**self.f.mantissa)
+        return self.sub(self.from_bits(self.t.binary("add", n, self.to_bits(shift))), shift)
 
     def _log_of(self, k: VectorValue, f: VectorValue) -> VectorValue:
         """k ln2 + log(1 + f)."""
@@ -268,7 +286,7 @@ class Maths:
     def _usual_log1p(self, x: VectorValue, u: VectorValue) -> VectorValue:
         """With u = 1 + x rounded, which is 2**k (1 + g): 1 + x is 2**k (1 + f), and 2**-k x + (2**-k - 1) is f, rounded once."""
         k, g = self._split(u)
-        scale = self._power(self.t.convert("fptosi", self.t.unary("fneg", k), self.f.bits))
+        scale = self._power(self._whole(self.t.unary("fneg", k)), 2 * self.f.bias)
         f = self.fma(x, scale, self.sub(scale, self.c(1)))
         f = self.t.select(self.t.compare("fcmp olt", x, self.c(2.0**64)), f, g)
         return self._log_of(k, f)

@@ -38,7 +38,7 @@ from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, branch, memory_type, number, scalar_type
 from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.runtime.native.loop_program.primitives import lower_primitive, np_dtype
-from deepx_graph.runtime.native.loop_program.vector_loop import VectorLoop, plan
+from deepx_graph.runtime.native.loop_program.vector_loop import Traffic, VectorLoop, plan, traffic_of
 from deepx_graph.runtime.native.machine_kernel import DATA
 from deepx_graph.types import BOOL, I32, I64, DType
 
@@ -57,9 +57,6 @@ LONGEST_UNROLLED = 150
 
 STEPS = 4
 """Steps of a longer loop that are done without a jump between them."""
-
-CACHE_BYTES = 64 << 20
-"""Loops that read and write more than this leave nothing of their results in the caches."""
 
 WHOLE_LINES = 64
 """Shares of a long loop begin at multiples of so many iterations: vectors then lie on cache lines as results do."""
@@ -94,13 +91,9 @@ class FunctionEmitter:
     It is not for LLVM to inline: pointers known to be apart cost nothing only as parameters, and code is optimised once.
     """
 
-    def __init__(self, machine: Target, metadata: Iterator[int], streams: frozenset[Buffer] = frozenset(),
-                 near: frozenset[Buffer] = frozenset()) -> None:
+    def __init__(self, machine: Target, metadata: Iterator[int], traffic: Traffic | None = None) -> None:
         self.t, self.machine, self.metadata = IRBuilder(1, machine.register_bytes == 64), machine, metadata
-        self.streams = streams
-        """The buffers that are stored past the caches."""
-        self.near = near
-        """Those that may be the same memory as another."""
+        self.traffic, self.swept = traffic or Traffic(), set[tuple[Buffer, Affine]]()
         self.slots: dict[Cell, str] = {}
         self.locals: dict[Buffer, str] = {}
         self.used: dict[Buffer, None] = {}
@@ -117,10 +110,10 @@ class FunctionEmitter:
             self._loop(loop, "%low", "%high")
         else:
             self.block(body)
-        if self.streams:
+        if self.traffic.streams:
             self.t.line("fence seq_cst")
         self.t.line("ret void")
-        pointers = [f"ptr {'' if b in self.near else 'noalias '}nocapture {_named(b)}" for b in self.used]
+        pointers = [f"ptr {'' if b in self.traffic.near else 'noalias '}nocapture {_named(b)}" for b in self.used]
         head = [f"  {slot} = alloca {scalar_type(np_dtype(c.dtype))}" for c, slot in self.slots.items()]
         head += [f"  {slot} = alloca [{b.size} x {memory_type(np_dtype(b.dtype))}], align 64" for b, slot in self.locals.items()]
         params = ", ".join([*pointers, *(f"i64 {x}" for x in (["%low", "%high", *more] if shared else []))])
@@ -337,15 +330,6 @@ def _is_row(loop: For) -> bool:
     return local and cheap and steps <= {0, 1} and not size.terms and size.constant * len(loop.body) <= LONGEST_ROW
 
 
-def streamed(program: LoopProgram, body: Sequence[Statement]) -> frozenset[Buffer]:
-    """The results that statements store and nothing reads, where they touch so much that nothing of it stays in a cache."""
-    touched = {s.buffer for s in walk(list(body)) if isinstance(s, (Load, Store)) and s.buffer.role != "local"}
-    if sum(b.nbytes for b in touched) < CACHE_BYTES:
-        return frozenset()
-    read = {s.buffer if isinstance(s, Load) else s.source for s in walk(program.body) if isinstance(s, (Load, Copy))}
-    return frozenset(touched & set(program.results)) - read
-
-
 def module_text(program: LoopProgram, shares: Sequence[CodePart], machine: Target, near: frozenset[Buffer] = frozenset()) -> str:
     """The IR of a program: `all(table, scratch)` where one thread does everything; else for each part `work<k>(table, counter,
     scratch)`, which threads share, or `whole<k>(table, scratch)`. `near` buffers may be the same memory as others. Raises
@@ -359,7 +343,7 @@ def module_text(program: LoopProgram, shares: Sequence[CodePart], machine: Targe
             functions.append(_copy(k, copy, *pointers((copy.target, copy.source), slot, objects)))
             declarations["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"] = None
             continue
-        e = FunctionEmitter(machine, metadata, streamed(program, part.body), near)
+        e = FunctionEmitter(machine, metadata, traffic_of(program, part.body, near))
         functions.append(e.function(f"part{k}", part.body, shared=part.chunks > 0))
         declarations |= e.t.declarations
         loads, arguments = pointers(e.used, slot, objects)

@@ -15,9 +15,23 @@ import numpy as np
 
 from deepx_graph.ir.scalar_expr import FUNCTION_PRICE
 from deepx_graph.loops.primitives import price
-from deepx_graph.loops.program import Buffer, Cell, Combine, For, Let, Load, Statement, Store, position_in, reads
-from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar, identity
-from deepx_graph.runtime.native.llvm.builder import BOOL, IRBuilder, VectorValue, branch, of_parts
+from deepx_graph.loops.program import (
+    Buffer,
+    Cell,
+    Combine,
+    Copy,
+    For,
+    Let,
+    Load,
+    LoopProgram,
+    Statement,
+    Store,
+    position_in,
+    reads,
+    walk,
+)
+from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar, affine, identity
+from deepx_graph.runtime.native.llvm.builder import BOOL, IRBuilder, VectorValue, branch, least, of_parts
 from deepx_graph.runtime.native.llvm.math import FORMATS, Maths, Reciprocal
 from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.runtime.native.loop_program.primitives import has_vectors, lower_primitive, np_dtype
@@ -31,7 +45,38 @@ MOST_VECTORS, MOST_WORK, MOST_WORK_OF_FUNCTIONS = 4, 16, 30
 LINE = 64
 """The bytes of a cache line."""
 
+LEAST_STREAMED = 32
+"""The bytes of a vector from which on stores past the caches are worth it."""
+
+CACHE_BYTES = 64 << 20
+"""Loops that read and write more than this leave nothing of their results in the caches."""
+
+LONGEST_AHEAD = 64 << 10
+"""The bytes of a row up to which the next one is fetched while this one is in a cache."""
+
 Join = Callable[[VectorValue, VectorValue], VectorValue]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """How a function uses memory."""
+
+    far: frozenset[Buffer] = frozenset()
+    """Buffers of which nothing stays in a cache from one use of the function to the next."""
+    streams: frozenset[Buffer] = frozenset()
+    """Those that are stored past the caches."""
+    near: frozenset[Buffer] = frozenset()
+    """Those that may be the same memory as another."""
+
+
+def traffic_of(program: LoopProgram, body: Sequence[Statement], near: frozenset[Buffer]) -> Traffic:
+    """How statements of a program use memory: results that nothing reads are stored past the caches, where so much is touched that
+    nothing of it stays there."""
+    touched = {s.buffer for s in walk(list(body)) if isinstance(s, (Load, Store)) and s.buffer.role != "local"}
+    if sum(b.nbytes for b in touched) < CACHE_BYTES:
+        return Traffic(near=near)
+    read = {s.buffer if isinstance(s, Load) else s.source for s in walk(program.body) if isinstance(s, (Load, Copy))}
+    return Traffic(frozenset(touched), frozenset(touched & set(program.results)) - read, near)
 
 
 class Scalars(Protocol):
@@ -40,8 +85,9 @@ class Scalars(Protocol):
     t: IRBuilder
     machine: Target
     env: dict[ScalarVar, str]
-    streams: frozenset[Buffer]
-    near: frozenset[Buffer]
+    traffic: Traffic
+    swept: set[tuple[Buffer, Affine]]
+    """Rows of buffers that loops before have read: each by where it begins."""
 
     def statement(self, s: Statement) -> None:
         """Writes a statement."""
@@ -162,6 +208,20 @@ class VectorLoop:
         self.divisors: dict[Scalar, Reciprocal] = {}
         self.first: VectorValue | None = None
         self.past_caches: frozenset[Buffer] = frozenset()
+        self.ahead = {s: far for s in plan.inside if isinstance(s, Load) and (far := self._bytes_ahead(s))}
+        """What is fetched early: so many bytes behind what is loaded."""
+
+    def _bytes_ahead(self, s: Load) -> int:
+        """How far the next row of a large buffer is, where there is time to fetch it: this one is in a cache, as another loop has
+        read it, or functions are computed. Processors fetch no further by themselves than the page that is read; 0 for none."""
+        row = position_in(s.buffer, s.index)
+        row -= affine(self.loop.axis) * row.stride(self.loop.axis)
+        again = (s.buffer, row) in self.outside.swept
+        self.outside.swept.add((s.buffer, row))
+        slow = any(isinstance(x, Let) and price(x.primitive) >= FUNCTION_PRICE for x in self.plan.inside)
+        steps = [step * s.buffer.dtype.itemsize for _, step in row.terms]
+        is_row = s.buffer in self.outside.traffic.far and len(steps) == 1 and LINE <= steps[0] <= LONGEST_AHEAD
+        return steps[0] if is_row and (again or slow) else 0
 
     def write(self, low: str, high: str) -> None:
         """The loop over `low` up to below `high`, which is not empty."""
@@ -171,41 +231,58 @@ class VectorLoop:
         self._prepare(low)
         count = high if low == "0" else t.let(f"sub i64 {high}, {low}")
         streams = [s for s in self.plan.inside if isinstance(s, Store) and self._may_stream(s)]
-        if streams:
-            past_caches = frozenset(s.buffer for s in streams)
-            branch(t, self._on_lines(streams), lambda: self._loop(count, past_caches), lambda: self._loop(count))
-        else:
-            self._loop(count)
+        if not streams:
+            self._loop("0", count)
+            return
+        begin = t.let(f"select i1 {self._are_apart(streams)}, i64 {self._first_line(streams, count)}, i64 {count}")
+        branch(t, t.let(f"icmp sgt i64 {begin}, 0"), lambda: self._loop("0", begin))
+        branch(t, t.let(f"icmp slt i64 {begin}, {count}"), lambda: self._loop(begin, count, frozenset(s.buffer for s in streams)))
 
     def _may_stream(self, s: Store) -> bool:
-        return s.buffer in self.outside.streams and self.lanes * s.buffer.dtype.itemsize % LINE == 0
+        """Whether all vectors of an iteration side by side are whole cache lines: a line is then written at once."""
+        vector = self.lanes * s.buffer.dtype.itemsize
+        return s.buffer in self.outside.traffic.streams and vector >= LEAST_STREAMED and vector * self.plan.vectors % LINE == 0
 
-    def _on_lines(self, stores: Sequence[Store]) -> str:
-        """Whether vectors lie on cache lines, and not where what is loaded lies."""
+    def _first_line(self, stores: Sequence[Store], count: str) -> str:
+        """The first iteration in which all stores begin a cache line; all are before it where lines of stores do not begin
+        together, or where sums would be added up in an order that depends on where memory lies."""
+        t, found = self.t, ""
+        summed = any(isinstance(s, Combine) for s in self.plan.inside)
+        for s in stores:
+            size = s.buffer.dtype.itemsize
+            address = t.let(f"ptrtoint ptr {self.bases[s]} to i64")
+            before = t.let(f"and i64 {t.let(f'sub i64 0, {address}')}, {LINE - 1}")
+            rest = before if summed else t.let(f"and i64 {before}, {size - 1}")
+            steps = t.let(f"udiv i64 {before}, {size}")
+            found = found or steps
+            fits = t.let(f"and i1 {t.let(f'icmp eq i64 {rest}, 0')}, {t.let(f'icmp eq i64 {found}, {steps}')}")
+            found = t.let(f"select i1 {fits}, i64 {steps}, i64 {count}")
+        return least(t, found, count)
+
+    def _are_apart(self, stores: Sequence[Store]) -> str:
+        """Whether what is stored does not lie where what is loaded lies."""
         t, found = self.t, "true"
         for s in stores:
-            inside = t.let(f"and i64 {t.let(f'ptrtoint ptr {self.bases[s]} to i64')}, {LINE - 1}")
-            found = t.let(f"and i1 {found}, {t.let(f'icmp eq i64 {inside}, 0')}")
-            for load in self.plan.inside if s.buffer in self.outside.near else ():
-                if isinstance(load, Load) and load.buffer in self.outside.near:
+            for load in self.plan.inside if s.buffer in self.outside.traffic.near else ():
+                if isinstance(load, Load) and load.buffer in self.outside.traffic.near:
                     found = t.let(f"and i1 {found}, {t.let(f'icmp ne ptr {self.bases[s]}, {self.bases[load]}')}")
         return found
 
-    def _loop(self, count: str, past_caches: frozenset[Buffer] = frozenset()) -> None:
-        """So many iterations."""
+    def _loop(self, begin: str, end: str, past_caches: frozenset[Buffer] = frozenset()) -> None:
+        """The iterations from `begin` to below `end`, both counted from the first one."""
         t, self.past_caches = self.t, past_caches
         combines = [s for s in self.plan.inside if isinstance(s, Combine)]
         t.lanes = self.lanes
         starts = [self._identity(s) for s in combines]
         joins = [self._join(s) for s in combines]
         step = self.lanes * self.plan.vectors
-        whole = count.isdigit() and int(count) % step == 0
-        totals = t.vector_loop(count, self.plan.vectors, not whole, starts,
+        whole = begin == "0" and end.isdigit() and int(end) % step == 0
+        totals = t.vector_loop(begin, end, self.plan.vectors, not whole, starts,
                                lambda at, mask, olds: self._iterations(at, mask, olds, combines, starts, joins), joins)
         ends = [t.first(self._folded(total, join)) for total, join in zip(totals, joins, strict=True)]
         t.lanes = 1
-        for s, end in zip(combines, ends, strict=True):
-            self.outside.combine(s.cell, s.primitive, end)
+        for s, end_value in zip(combines, ends, strict=True):
+            self.outside.combine(s.cell, s.primitive, end_value)
 
     def _prepare(self, low: str) -> None:
         """What is the same for all iterations: where accesses begin, and operands in every lane."""
@@ -252,7 +329,10 @@ class VectorLoop:
         for s in self.plan.inside:
             match s:
                 case Load(target, buffer, _):
-                    self.values[target] = t.loads(self._addresses(s, at), np_dtype(buffer.dtype), mask)
+                    addresses = self._addresses(s, at)
+                    self.values[target] = t.loads(addresses, np_dtype(buffer.dtype), mask)
+                    if mask is None and s in self.ahead:
+                        t.fetch(addresses[:: max(1, LINE // (self.lanes * buffer.dtype.itemsize))], self.ahead[s])
                 case Let(target):
                     self.values[target] = self._computed(s, at)
         found = []

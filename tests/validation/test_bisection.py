@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
-from deepx_graph.session.diagnose.bisection import Inputs, bisect_pipeline, bisect_stages, bisect_xla
+from deepx_graph.session.diagnose.bisection import Inputs, bisect_pipeline, bisect_stages, bisect_xla, with_places
 from deepx_graph.validation.stage_run import parse_sharding
 from deepx_graph.validation.stages import CompilerStage
 from tests.support.cli_runner import Run, run
@@ -171,6 +171,8 @@ def test_what_the_machine_gave_tells_passes_from_code_generation() -> None:
     right = dx.compile(dx.loads(SLICES), engine="numpy", optimize=False)(**inputs)
     found = bisect_stages("m", stages(SLICES, SLICES), Inputs(inputs), machine=[(right[0] + 1,)])
     assert found.kind == "code generation" and found.wrong is None
+    least = found.reproducer()
+    assert least is not None and least[0] is found.search.evaluated[0].module and least[1]["i"] == 1
     assert not bisect_stages("m", stages(SLICES, SLICES), Inputs(inputs), machine=[tuple(right)]).found
 
 
@@ -320,6 +322,27 @@ def test_what_cannot_be_searched_is_refused(run: Run, tmp_path: Path, arguments:
     folder.mkdir()
     done = run("bisect", *(a.format(file=file, folder=folder) for a in arguments))
     assert done.code in (2, 5) and said in done.err
+
+
+def test_stages_are_told_the_lines_of_the_text_that_they_are_made_of(tmp_path: Path) -> None:
+    file = tmp_path / "model.hlo"
+    file.write_text(SLICES)
+    written = dx.dumps(with_places(dx.load(file)), "hlo")
+    lines = [k for k, line in enumerate(SLICES.splitlines(), 1) if "dynamic-slice(" in line]
+    assert lines and all(f'source_file="{file}" source_line={k}' in written for k in lines)
+    again = dx.loads(written)
+    assert dx.dumps(with_places(again), "hlo") == dx.dumps(again, "hlo"), "the line of a user's program stays"
+
+
+def test_what_a_machine_gave_needs_no_inputs_where_there_are_none(run: Run, tmp_path: Path) -> None:
+    for name in ("0000_a.hlo", "0001_b.hlo"):
+        (tmp_path / name).write_text("HloModule m\nENTRY e { ROOT c = s32[] constant(2) }")
+    np.savez(tmp_path / "given.npz", np.int32(3))
+    done = run("bisect", str(tmp_path), "--expected", str(tmp_path / "given.npz"))
+    assert done.code == 1 and "code generation" in done.out
+    (tmp_path / "0001_b.hlo").write_text(SLICES)
+    (tmp_path / "0000_a.hlo").write_text(SLICES)
+    assert "no array for input" in run("bisect", str(tmp_path), "--expected", str(tmp_path / "given.npz")).err
 
 
 @pytest.mark.skipif("DEEPX_GRAPH_JAX_PYTHON" not in os.environ, reason="DEEPX_GRAPH_JAX_PYTHON names no Python with jaxlib")

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from deepx_graph.errors import DeepxGraphError, TextReport, UsageError, counted, printable
-from deepx_graph.ir import Module
+from deepx_graph.errors import DeepxGraphError, Place, TextReport, UsageError, counted, printable
+from deepx_graph.ir import Module, Node
+from deepx_graph.ir.rebuild import rebuilt, with_inputs
 from deepx_graph.literal import Array
 from deepx_graph.passes.pipeline import format_pass, parse_pipeline, run_pipeline
 from deepx_graph.rewrite.base import Rewrite, RewriteControl
@@ -156,7 +157,10 @@ class Bisection(TextReport):
 
     def reproducer(self) -> tuple[Module, dict[str, Array]] | None:
         """The least program whose operations the pass got wrong, as the stage before has them, and inputs that show it: the stage
-        itself where no smaller one is known. None where nothing differs."""
+        itself where no smaller one is known, and the first stage where code generation is at fault. None where nothing differs."""
+        if self.code_generation and self.machine is not None:
+            first = self.search.evaluated[0].module
+            return None if first is None else (first, StageRun(self.search.reference, first).inputs(self.machine[0]))
         if self.departure is not None and (small := self.departure.reproducer()) is not None:
             return small
         if self.search.right is None or self.search.right.module is None:
@@ -239,10 +243,23 @@ def bisect_xla(module: Module, inputs: Inputs, *, text: str | None = None, max_b
     `text` is what XLA is given; by default the module is written. Raises as `run_in_xla` and `bisect_stages`.
     """
     inputs = inputs.that_end(module)
-    case = XlaCase(module, inputs(module), text)
+    case = XlaCase(with_places(module), inputs(module), text)
     with tempfile.TemporaryDirectory(prefix="deepx-graph-") as folder:
         run_cases({Path(folder): case})
         return bisect_case(case, Path(folder), inputs, max_bytes=max_bytes)
+
+
+def with_places(module: Module) -> Module:
+    """The module in which what no line of a user's program stands for is said to be from the line of its own text, so that stages
+    made of it say so."""
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+        span, origin = node.span, node.origin
+        if span is None or span.place is not None or span.source.binary:
+            return with_inputs(node, inputs)
+        there = replace(span, place=Place(span.source.name, span.line, span.column))
+        return Node(node.op, inputs, node.attrs, node.type, replace(origin, spans=(there, *origin.spans[1:])))
+
+    return module.with_functions([rebuilt(f, step) for f in module.functions])
 
 
 def bisect_case(case: XlaCase, folder: Path, inputs: Inputs, *, max_bytes: int | None = None) -> Bisection:

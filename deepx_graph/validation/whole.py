@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from deepx_graph.ir import Module, Node
 from deepx_graph.numerics.noise import Nudge
@@ -25,7 +25,12 @@ SHORT = 2000
 ITERATIONS = 1
 """Iterations of loops that are looked at before a difference is."""
 
-UNKNOWN = object()
+
+
+class Unknown(NamedTuple):
+    """In place of a result that cannot be computed here: why."""
+
+    reason: str
 
 
 Difference = tuple[int, Discrepancy, dict[str, Any]]
@@ -66,7 +71,7 @@ class WholeProgram:
         self._module = after
         found = _results(quick)
         differing = [k for k, (w, g) in enumerate(zip(wanted, found, strict=True))
-                     if w is UNKNOWN or g is UNKNOWN or not all(map(identical, tensors(w), tensors(g)))]
+                     if isinstance(w, Unknown) or isinstance(g, Unknown) or not all(map(identical, tensors(w), tensors(g)))]
         if not differing:
             return None
         return self._compare_in_full(before, after, differing)
@@ -76,8 +81,9 @@ class WholeProgram:
         if max(_size(before), _size(after)) > ELEMENTS:
             raise NoValueError("its values are too large")
         for module in (before, after):
-            if any(r is UNKNOWN for r in _results(Evaluator(module, arguments(module, self.first), OperationBudget()))):
-                raise NoValueError("effects, or values that are not known")
+            found = _results(Evaluator(module, arguments(module, self.first), OperationBudget()))
+            for unknown in (r for r in found if isinstance(r, Unknown)):
+                raise NoValueError(unknown.reason)
         return self._compare_in_full(before, after, range(len(before.entry.results)))
 
     def _compare_in_full(self, before: Module, after: Module, outputs: Sequence[int]) -> Difference | None:
@@ -86,15 +92,19 @@ class WholeProgram:
         full = Evaluator(before, given, OperationBudget())
         wanted = _results(full)
         full.move(after)
+        reason = ""
         for k, (want, got) in enumerate(zip(wanted, _results(full), strict=True)):
-            if k not in outputs or want is UNKNOWN or got is UNKNOWN:
+            if k not in outputs:
+                continue
+            if isinstance(want, Unknown) or isinstance(got, Unknown):
+                reason = want.reason if isinstance(want, Unknown) else got.reason
                 continue
             compared = True
             how = beyond_rounding(tensors(want), tensors(got), lambda _, k=k: _moved(before, given, k))  # type: ignore[misc]
             if how is not None:
                 return k, how, {p.name or f"arg{n}": v for n, (p, v) in enumerate(given.items())}
         if not compared:
-            raise NoValueError("effects, or values that are not known")
+            raise NoValueError(reason)
         return None
 
     def difference(self, module: Module, cut: Cut) -> tuple[Discrepancy, Mapping[Node, Any]] | None:
@@ -139,8 +149,8 @@ def _results(evaluator: Evaluator) -> list[Any]:
     for node in evaluator.module.entry.results:
         try:
             found.append(evaluator.result(node))
-        except NoValueError:
-            found.append(UNKNOWN)
+        except NoValueError as e:
+            found.append(Unknown(str(e)))
     return found
 
 

@@ -59,7 +59,7 @@ class NodeError:
     operands: float
     """The largest total error of an operand."""
     decided: int = 0
-    """Elements of an integer or truth value that double precision decides otherwise."""
+    """Elements of an integer or truth value that double precision decides otherwise, in the run in which they are most."""
     contribution: float = math.nan
     """What its rounding adds to the relative error of the outputs; below zero where it takes from it. NaN: not known."""
     stored: float = math.nan
@@ -135,7 +135,8 @@ class RoundingReport(TextReport):
         if self.why_not:
             yield f"what each operation contributes is not known: {self.why_not}"
         elif whole:
-            yield f"contributions to the outputs' error, which they explain to {self.explained:.0%}"
+            rest = "; what is decided otherwise is not in them" if any(n.decided for n in self.nodes) else ""
+            yield f"contributions to the outputs' error, which they explain to {self.explained:.0%}{rest}"
             for n in sorted(self.nodes, key=lambda n: -abs(n.contribution) if not math.isnan(n.contribution) else 0.0)[:most]:
                 if n.contribution:
                     yield f"  {n.contribution / whole:6.1%}  own error {n.own:.2g}  {_place(n.node)}"
@@ -208,12 +209,13 @@ class _Errors(RunObserver):
         total = max((_relative(a, b) for a, b in zip(arrays, exact, strict=True) if _is_float(a)), default=0.0) if exact else 0.0
         decided = sum(int((a != b).sum()) for a, b in zip(arrays, exact or arrays, strict=True)
                       if a.dtype.kind in "biu" and a.shape == b.shape)
+        passed = max((_relative(a, b) for a, b in zip(arrays, exact, strict=True)), default=0.0) if decided and exact else total
         for leaf in _leaves(result):
-            self.totals.note(leaf, total)
+            self.totals.note(leaf, passed)
         entry = NodeError(node, run + 1, _own(node, shadow, operands, arrays), total, given, decided)
-        before = self.worst.get(node)
-        if before is None or (entry.total, entry.own) > (before.total, before.own):
-            self.worst[node] = replace(entry, own=max(entry.own, before.own if before else 0.0))
+        before = self.worst.get(node, entry)
+        larger = entry if (entry.total, entry.own) > (before.total, before.own) else before
+        self.worst[node] = replace(larger, own=max(entry.own, before.own), decided=max(entry.decided, before.decided))
 
     def found(self) -> Iterator[NodeError]:
         """Every operation on floats, and what decides otherwise."""
@@ -247,11 +249,13 @@ def _wide(value: Any) -> Any:
 
 
 def _relative(a: Array, b: Array) -> float:
-    """The 2-norm of the difference relative to that of `b`, over elements where both are finite."""
+    """The 2-norm of the difference relative to that of `b`, over elements where both are finite; of texts, none."""
     if a.shape != b.shape:
         return math.inf
+    if a.dtype.kind in "SUO":
+        return 0.0
     with np.errstate(all="ignore"):
-        x, y = _wide(a), _wide(b)
+        x, y = (_wide(v) if _is_float(v) else v.astype(np.float64) for v in (a, b))
         both = np.isfinite(x) & np.isfinite(y)
         off, size = np.linalg.norm((x - y)[both]), np.linalg.norm(y[both])
     return float(off / size) if size else math.inf if off else 0.0

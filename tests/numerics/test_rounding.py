@@ -42,6 +42,42 @@ def test_the_subtraction_of_a_naive_variance_loses_the_digits():
     assert report.explained == pytest.approx(1, abs=0.05)
 
 
+def test_what_an_iteration_decides_otherwise_is_said_and_no_conversion_blamed():
+    """0.1 five times is 0.5 in single precision, and more in double: the count of iterations so far is another one."""
+    text = """HloModule m
+test { s = (f32[3], s32[3], s32[]) parameter(0)
+  k = s32[] get-tuple-element(s), index=2
+  n = s32[] constant(6)
+  ROOT c = pred[] compare(k, n), direction=LT }
+body { s = (f32[3], s32[3], s32[]) parameter(0)
+  x = f32[3] get-tuple-element(s), index=0
+  n = s32[3] get-tuple-element(s), index=1
+  k = s32[] get-tuple-element(s), index=2
+  tenth = f32[] constant(0.1)
+  tenths = f32[3] broadcast(tenth), dimensions={}
+  y = f32[3] add(x, tenths)
+  half = f32[] constant(0.5)
+  halves = f32[3] broadcast(half), dimensions={}
+  within = pred[3] compare(y, halves), direction=LE
+  more = s32[3] convert(within)
+  m = s32[3] add(n, more)
+  one = s32[] constant(1)
+  j = s32[] add(k, one)
+  ROOT t = (f32[3], s32[3], s32[]) tuple(y, m, j) }
+ENTRY main { x = f32[3] parameter(0)
+  zero = s32[] constant(0)
+  none = s32[3] broadcast(zero), dimensions={}
+  s = (f32[3], s32[3], s32[]) tuple(x, none, zero)
+  w = (f32[3], s32[3], s32[]) while(s), condition=test, body=body
+  n = s32[3] get-tuple-element(w), index=1
+  ROOT r = f32[3] convert(n) }
+"""
+    report = explain_rounding(dx.loads(text), {"x": np.float32([0, 1, -7])})
+    decided = {n.node.name: n.decided for n in report.nodes if n.decided}
+    assert decided["within"] == 1 and dict(report.outputs)["r"] > 0.05
+    assert not report.cancellations, "the conversion has a wrong operand, and loses nothing"
+
+
 def test_a_loss_that_reaches_no_output_is_not_reported():
     """A difference without digits, added to something large."""
     text = """

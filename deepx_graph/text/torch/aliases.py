@@ -13,7 +13,8 @@ from deepx_graph import ops
 from deepx_graph.errors import InferError
 from deepx_graph.ir import Node
 from deepx_graph.text.torch.context import CallContext
-from deepx_graph.text.torch.rules.views import placed, transposition
+from deepx_graph.text.torch.rules.parts import placed
+from deepx_graph.text.torch.rules.views import transposition
 from deepx_graph.text.torch.schema import ExportedGraph, ExportedNode, Name
 from deepx_graph.types import I64
 

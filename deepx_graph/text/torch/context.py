@@ -23,7 +23,7 @@ from deepx_graph.text.torch.tensors import TensorMeta
 from deepx_graph.types import BOOL, F64, I64, Dim, DType
 
 if TYPE_CHECKING:
-    from deepx_graph.text.torch.lower import CallLowering
+    from deepx_graph.text.torch.calls import CallLowering
 
 Value = Any
 """None, a number, text, an element type, a Node, a SymbolicNumber, a NestedGraph, or a tuple of such."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from deepx_graph import ops
-from deepx_graph.errors import InferError
 from deepx_graph.ir import Node
 from deepx_graph.ops.known import NotKnown
 from deepx_graph.text.common.elements import part_of, taken
@@ -180,163 +178,6 @@ def _repeat_interleave(c: CallContext) -> Node:
     return c.shaped(spread, (*shape[:axis], shape[axis] * times, *shape[axis + 1 :]))
 
 
-# --- parts ----------------------------------------------------------------------------------------------------------
-
-
-def bounds_of(size: int, start: int, end: int) -> tuple[int, int]:
-    """Where a slice begins and ends, as Python reads its numbers."""
-    first, last, _ = slice(start, end).indices(size)
-    return first, max(first, last)
-
-
-def _slice(c: CallContext) -> Node:
-    x, axis, step = c.node(), c.axis("dim", 0), c.number("step", 1)
-    dims = c.dims_of(x)
-    start, end = c.get("start", 0), c.get("end", 1 << 62)
-    whole = (step == 1 and isinstance(start, int) and start == 0 and not c.has("end")) or (
-        isinstance(end, int) and end >= 1 << 62 and start == 0 and step == 1
-    )
-    if whole:
-        return x
-    size = c.static((dims[axis],))[0]
-    first, last = bounds_of(size, c.whole(start), c.whole(end))
-    others = [d if k != axis else last for k, d in enumerate(dims)]
-    if not all(isinstance(d, int) for d in dims):
-        return _slice_one(c, x, axis, first, last, step)
-    return c.sliced(
-        x,
-        [first if k == axis else 0 for k in range(len(dims))],
-        others,  # type: ignore[arg-type]
-        [step if k == axis else 1 for k in range(len(dims))],
-    )
-
-
-def _slice_one(c: CallContext, x: Node, axis: int, first: int, last: int, step: int) -> Node:
-    """Along an axis of known size, the sizes of others not being known."""
-    return taken(c, x, axis, np.arange(first, last, step))
-
-
-def _select(c: CallContext) -> Node:
-    x, axis = c.node(), c.axis(1)
-    dims = c.dims_of(x)
-    rest = [d for k, d in enumerate(dims) if k != axis]
-    if not isinstance(dims[axis], int) and c.number(2) >= 0:
-        return c.shaped(taken(c, x, axis, np.array([c.number(2)])), rest)
-    size = c.static((dims[axis],))[0]
-    index = c.number(2)
-    if not -size <= index < size:
-        raise InferError(f"element {index} along an axis of {size}")
-    index %= size
-    part = part_of(c, x, axis, index, index + 1) if all(isinstance(d, int) for d in dims) else taken(c, x, axis, np.array([index]))
-    return c.shaped(part, rest)
-
-
-def _narrow(c: CallContext) -> Node:
-    axis = c.axis(1)
-    size = c.shape_of(c.node())[axis]
-    start = c.number(2)
-    start = start + size if start < 0 else start
-    return part_of(c, c.node(), axis, start, start + c.number(3))
-
-
-def parts_of(c: CallContext, x: Node, axis: int, sizes: Sequence[int]) -> list[Node]:
-    """Neighbouring parts along an axis."""
-    found, at = [], 0
-    for n in sizes:
-        found.append(part_of(c, x, axis, at, at + n))
-        at += n
-    return found
-
-
-def _split(c: CallContext) -> list[Node]:
-    x, axis = c.node(), c.axis("dim", 0)
-    size = c.shape_of(x)[axis]
-    if isinstance(c.get(1), tuple):
-        sizes = list(c.ints(1))
-    else:
-        step = max(1, c.number(1))
-        sizes = [min(step, size - k) for k in range(0, size, step)] or [0]
-    return parts_of(c, x, axis, sizes)
-
-
-def _chunk(c: CallContext) -> list[Node]:
-    x, axis = c.node(), c.axis("dim", 0)
-    size = c.shape_of(x)[axis]
-    step = max(1, -(-size // c.number(1)))
-    return parts_of(c, x, axis, [min(step, size - k) for k in range(0, size, step)] or [0])
-
-
-def _tensor_split(c: CallContext) -> list[Node]:
-    return _split_at(c, c.axis("dim", 0))
-
-
-def _split_along(axis: int) -> Rule:
-    """vsplit and its kin; of a vector, hsplit cuts the only axis."""
-    return lambda c: _split_at(c, min(axis, len(c.dims_of(c.node())) - 1))
-
-
-def _at_least(rank: int) -> Rule:
-    """With so many axes: new ones before, and the third behind."""
-
-    def build(c: CallContext) -> Any:
-        def wide(x: Node) -> Node:
-            dims = c.dims_of(x)
-            if len(dims) < min(rank, 2):
-                dims = (*(1,) * (min(rank, 2) - len(dims)), *dims)
-            return c.shaped(x, (*dims, *(1,) * (rank - len(dims))))
-
-        return [wide(x) for x in c.nodes()] if isinstance(c.get(0), tuple) else wide(c.node())
-
-    return build
-
-
-def _split_at(c: CallContext, axis: int) -> list[Node]:
-    x = c.node()
-    size = c.shape_of(x)[axis]
-    if isinstance(c.get(1), tuple):
-        places = [0, *(slice(0, p).indices(size)[1] for p in c.ints(1)), size]
-        return [part_of(c, x, axis, a, max(a, b)) for a, b in pairwise(places)]
-    count = c.number(1)
-    return parts_of(c, x, axis, [size // count + (k < size % count) for k in range(count)])
-
-
-def _unbind(c: CallContext) -> list[Node]:
-    x, axis = c.node(), c.axis("dim", 0)
-    shape = c.shape_of(x)
-    rest = [d for k, d in enumerate(shape) if k != axis]
-    return [c.shaped(part_of(c, x, axis, k, k + 1), rest) for k in range(shape[axis])]
-
-
-def _cat(c: CallContext) -> Node:
-    nodes = [c.to(n, c.result_type()) for n in c.nodes()]
-    kept = [n for n in nodes if c.dims_of(n) != (0,)] or nodes[:1]
-    axis = c.axis("dim", 0, kept[0])
-    return c(ops.concatenate, *kept, dimension=axis) if len(kept) > 1 else kept[0]
-
-
-def _stack(c: CallContext) -> Node:
-    nodes = [c.to(n, c.result_type()) for n in c.nodes()]
-    axis = axis_of(c.number("dim", 0), len(c.dims_of(nodes[0])) + 1)
-    nodes = [c.add_axes(n, (axis,)) for n in nodes]
-    return c(ops.concatenate, *nodes, dimension=axis) if len(nodes) > 1 else nodes[0]
-
-
-def _stacked(axis_for: int) -> Rule:
-    """hstack, vstack and dstack: tensors of at least so many axes, joined along one."""
-
-    def build(c: CallContext) -> Node:
-        nodes = [c.to(n, c.result_type()) for n in c.nodes()]
-        if axis_for == 1:
-            nodes = [n if c.dims_of(n) else c.shaped(n, (1,)) for n in nodes]
-            axis = 0 if len(c.dims_of(nodes[0])) == 1 else 1
-        else:
-            nodes = [n if len(c.dims_of(n)) > 1 else c.shaped(n, (1, *(c.dims_of(n) or (1,)))) for n in nodes]
-            axis = 0
-        return c(ops.concatenate, *nodes, dimension=axis) if len(nodes) > 1 else nodes[0]
-
-    return build
-
-
 # --- other orders ---------------------------------------------------------------------------------------------------
 
 
@@ -451,36 +292,6 @@ def _unfold(c: CallContext) -> Node:
     return c.transposed(made, [*order, axis + 1])
 
 
-# --- parts replaced -------------------------------------------------------------------------------------------------
-
-
-def placed(c: CallContext, base: Node, new: Node, axis: int, start: int, end: int, step: int) -> Node:
-    """The base with a slice along an axis replaced."""
-    shape = c.shape_of(base)
-    first, last = bounds_of(shape[axis], start, end)
-    count = len(range(first, last, step))
-    new = c.filled(c.to(new, c.dtype_of(base)), tuple(count if k == axis else d for k, d in enumerate(shape)))
-    if step == 1:
-        return c(ops.dynamic_update_slice, base, new, *(c.scalar(first if k == axis else 0, I64) for k in range(len(shape))))
-    places = np.full(shape[axis], count)
-    places[first:last:step] = np.arange(count)
-    joined = c(ops.concatenate, new, base, dimension=axis)
-    rest = np.where(places < count, places, count + np.arange(shape[axis]))
-    return taken(c, joined, axis, rest)
-
-
-def _slice_scatter(c: CallContext) -> Node:
-    axis = c.axis("dim", 0)
-    size = c.shape_of(c.node())[axis]
-    return placed(c, c.node(), c.node(1), axis, c.number("start", 0), c.number("end", size), c.number("step", 1))
-
-
-def _select_scatter(c: CallContext) -> Node:
-    axis = c.axis("dim")
-    index = c.number("index") % max(1, c.shape_of(c.node())[axis])
-    return placed(c, c.node(), c.add_axes(c.node(1), (axis,)), axis, index, index + 1, 1)
-
-
 def _diagonal_scatter(c: CallContext) -> Node:
     x, shape = c.node(), c.shape_of(c.node())
     a, b = (axis_of(c.number(n, d), len(shape)) for n, d in (("dim1", 0), ("dim2", 1)))
@@ -502,69 +313,6 @@ def _copy_in_place(c: CallContext) -> Node:
     return c.filled(c.to(c.node(1), c.dtype_of(c.node())), c.dims_of(c.node()))
 
 
-# --- padding --------------------------------------------------------------------------------------------------------
-
-
-def padding_of(c: CallContext, key: int | str, rank: int) -> tuple[list[int], list[int]]:
-    """What is added before and after each axis; the list begins with the last axis."""
-    given = c.ints(key)
-    if len(given) % 2 or len(given) > 2 * rank:
-        raise InferError(f"padding {list(given)} of {rank} axes", expected="two numbers for each of the last axes")
-    low, high = [0] * rank, [0] * rank
-    for k in range(len(given) // 2):
-        low[rank - 1 - k], high[rank - 1 - k] = given[2 * k], given[2 * k + 1]
-    return low, high
-
-
-def constant_padded(c: CallContext, x: Node, low: Sequence[int], high: Sequence[int], value: Node) -> Node:
-    return c(ops.pad, x, value, edge_padding_low=tuple(low), edge_padding_high=tuple(high), interior_padding=(0,) * len(low))
-
-
-def _constant_pad(c: CallContext) -> Node:
-    x = c.node()
-    low, high = padding_of(c, 1, len(c.dims_of(x)))
-    return constant_padded(c, x, low, high, c.as_node(c.get("value", 0), c.dtype_of(x)))
-
-
-def _mirrored(size: int, low: int, high: int) -> Any:
-    places = np.abs(np.arange(-low, size + high))
-    return np.where(places >= size, 2 * (size - 1) - places, places)
-
-
-def _index_pad(mode: str) -> Rule:
-    """Elements of the operand beyond its borders: mirrored at them, the last ones again, or from the other end."""
-
-    def build(c: CallContext) -> Node:
-        x, shape = c.node(), c.shape_of(c.node())
-        low, high = padding_of(c, 1, len(shape))
-        return index_padded(c, x, low, high, mode)
-
-    return build
-
-
-def index_padded(c: CallContext, x: Node, low: Sequence[int], high: Sequence[int], mode: str) -> Node:
-    for a, size in enumerate(c.shape_of(x)):
-        if not low[a] and not high[a]:
-            continue
-        if mode == "reflect" and max(low[a], high[a]) >= size:
-            raise InferError(f"padding {low[a]}, {high[a]} of an axis of {size}", expected="less than the axis")
-        line = np.arange(-low[a], size + high[a])
-        places = (
-            _mirrored(size, low[a], high[a])
-            if mode == "reflect"
-            else np.clip(line, 0, size - 1)
-            if mode == "replicate"
-            else (line % size)
-        )
-        x = taken(c, x, a, places)
-    return x
-
-
-def _pad(c: CallContext) -> Node:
-    mode = c.one_of("mode", "constant", "constant", "reflect", "replicate", "circular")
-    return _constant_pad(c) if mode == "constant" else _index_pad(mode)(c)
-
-
 VIEWS: Rules = {
     **dict.fromkeys(("alias", "detach", "clone", "contiguous", "lift_fresh_copy", "lift_fresh", "alias_copy", "detach_copy",
                      "positive", "resolve_conj", "resolve_neg", "_conj_physical.real"), _same),
@@ -576,19 +324,8 @@ VIEWS: Rules = {
                      "t_copy", "mT", "adjoint"), _transposed),
     **dict.fromkeys(("expand", "broadcast_to", "expand_copy"), _expand), "expand_as": _expand_as,
     "broadcast_tensors": _broadcast_tensors, "meshgrid": _meshgrid, **dict.fromkeys(("repeat", "tile"), _repeat),
-    "repeat_interleave": _repeat_interleave, **dict.fromkeys(("slice", "slice_copy"), _slice),
-    **dict.fromkeys(("select", "select_copy"), _select), **dict.fromkeys(("narrow", "narrow_copy"), _narrow),
-    **dict.fromkeys(("split", "split_with_sizes", "split_copy", "split_with_sizes_copy", "unsafe_split"), _split),
-    **dict.fromkeys(("chunk", "unsafe_chunk"), _chunk), "tensor_split": _tensor_split, "hsplit": _split_along(1),
-    "vsplit": _split_along(0), "dsplit": _split_along(2), "atleast_1d": _at_least(1), "atleast_2d": _at_least(2),
-    "atleast_3d": _at_least(3),
-    **dict.fromkeys(("unbind", "unbind_copy"), _unbind), **dict.fromkeys(("cat", "concat", "concatenate"), _cat), "stack": _stack,
-    "hstack": _stacked(1), "vstack": _stacked(0), "flip": _flip, "roll": _roll, "rot90": _rot90, "tril": _tri(False),
+    "repeat_interleave": _repeat_interleave, "flip": _flip, "roll": _roll, "rot90": _rot90, "tril": _tri(False),
     "triu": _tri(True), **dict.fromkeys(("diagonal", "diagonal_copy", "linalg_diagonal"), _diagonal), "diag_embed": _diag_embed,
-    "diag": _diag, **dict.fromkeys(("as_strided", "as_strided_copy"), _as_strided),
-    **dict.fromkeys(("unfold", "unfold_copy"), _unfold),
-    "slice_scatter": _slice_scatter, "select_scatter": _select_scatter, "diagonal_scatter": _diagonal_scatter,
-    **dict.fromkeys(("copy_", "copy"), _copy_in_place), "constant_pad_nd": _constant_pad, "pad": _pad,
-    **{f"reflection_pad{n}d": _index_pad("reflect") for n in (1, 2, 3)},
-    **{f"replication_pad{n}d": _index_pad("replicate") for n in (1, 2, 3)}, "_pad_circular": _index_pad("circular"),
+    "diag": _diag, "diagonal_scatter": _diagonal_scatter, **dict.fromkeys(("as_strided", "as_strided_copy"), _as_strided),
+    **dict.fromkeys(("unfold", "unfold_copy"), _unfold), **dict.fromkeys(("copy_", "copy"), _copy_in_place),
 }  # fmt: skip

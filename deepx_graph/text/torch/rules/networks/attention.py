@@ -11,9 +11,9 @@ from deepx_graph.ir import Node
 from deepx_graph.text.common.nn import back, softmax
 from deepx_graph.text.common.products import product
 from deepx_graph.text.torch.context import CallContext, Rules
-from deepx_graph.text.torch.rules.elementwise import dropped
 from deepx_graph.text.torch.rules.linear import linear
-from deepx_graph.text.torch.rules.norm import affine, normal
+from deepx_graph.text.torch.rules.networks.activation import dropped
+from deepx_graph.text.torch.rules.networks.norm import affine, normal
 from deepx_graph.types import BOOL, F32, I64, as_tensor
 
 

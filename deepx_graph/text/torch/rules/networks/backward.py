@@ -14,9 +14,10 @@ from deepx_graph.ops.vjp.accumulate import pullback
 from deepx_graph.text.common.elements import total
 from deepx_graph.text.common.nn import back
 from deepx_graph.text.torch.context import CallContext, Rule, Rules
-from deepx_graph.text.torch.rules.elementwise import ELEMENTWISE, chosen
-from deepx_graph.text.torch.rules.norm import NORM
-from deepx_graph.text.torch.rules.window import WINDOW, convolution_of
+from deepx_graph.text.torch.rules.elementwise import chosen
+from deepx_graph.text.torch.rules.networks.activation import ACTIVATION
+from deepx_graph.text.torch.rules.networks.norm import NORM
+from deepx_graph.text.torch.rules.networks.window import WINDOW, convolution_of
 from deepx_graph.types import as_tensor
 
 
@@ -113,6 +114,6 @@ BACKWARD: Rules = {
     "avg_pool2d_backward": _of_one(WINDOW["avg_pool2d"], _POOLING), "avg_pool3d_backward": _of_one(WINDOW["avg_pool3d"], _POOLING),
     "max_pool2d_with_indices_backward": _of_one(WINDOW["max_pool2d"], _POOLING), "embedding_dense_backward": _embedding,
     "_softmax_backward_data": _softmax(False), "_log_softmax_backward_data": _softmax(True), "threshold_backward": _threshold,
-    "sigmoid_backward": _sigmoid, "tanh_backward": _tanh, "gelu_backward": _of_one(ELEMENTWISE["gelu"], _POOLING),
-    "silu_backward": _of_one(ELEMENTWISE["silu"], _POOLING), "hardswish_backward": _of_one(ELEMENTWISE["hardswish"], _POOLING),
+    "sigmoid_backward": _sigmoid, "tanh_backward": _tanh, "gelu_backward": _of_one(ACTIVATION["gelu"], _POOLING),
+    "silu_backward": _of_one(ACTIVATION["silu"], _POOLING), "hardswish_backward": _of_one(ACTIVATION["hardswish"], _POOLING),
 }  # fmt: skip

@@ -1,0 +1,1 @@
+"""Operators of neural networks, and what torch.export writes for their derivatives."""

@@ -82,7 +82,7 @@ def _diagonal(c: CallContext, base: Node, new: Node, k: int) -> Node:
 BACK: dict[str, WriteBack] = {
     **dict.fromkeys(("alias", "detach", "view_as", "lift_fresh", "dropout"), _whole),
     **dict.fromkeys(("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "ravel"), _shape),
-    **dict.fromkeys(("permute", "transpose", "t", "numpy_T", "swapaxes", "movedim"), _order),
+    **dict.fromkeys(("permute", "transpose", "t", "numpy_T", "mT", "swapaxes", "swapdims", "movedim"), _order),
     "slice": _slice, "select": _select, "narrow": _narrow, "unbind": _item, "diagonal": _diagonal,
     **dict.fromkeys(("split", "split_with_sizes", "chunk", "tensor_split"), _part),
     **dict.fromkeys(("contiguous", "to"), _whole),
@@ -92,7 +92,7 @@ BACK: dict[str, WriteBack] = {
 COPIES = frozenset(("contiguous", "to", "reshape", "flatten", "ravel", "dropout"))
 """Operators that give their operand itself where they can, and a copy where they cannot."""
 
-SEEN_ONLY = frozenset(("expand", "expand_as", "broadcast_to", "as_strided", "unfold", "real", "imag"))
+SEEN_ONLY = frozenset(("expand", "expand_as", "broadcast_to", "as_strided", "unfold", "real", "imag", "adjoint", "mH", "matrix_H"))
 """Operators that give views which nothing may be written through here."""
 
 

@@ -74,7 +74,8 @@ class ProgramListing:
 
 def _type(graph: ExportedGraph, name: Name) -> str:
     try:
-        return str(graph.tensors[name.text].type) if name.text in graph.tensors else str(graph.sizes.get(name.text, "int"))
+        found = graph.tensors[name.text].type if name.text in graph.tensors else graph.sizes.get(name.text)
+        return "int" if found is None else str(found)
     except InferError:
         return "?"
 

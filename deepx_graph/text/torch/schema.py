@@ -16,9 +16,9 @@ from deepx_graph.errors import InferError, LimitError
 from deepx_graph.text.torch.tensors import (
     TensorMeta,
     dtype_of,
+    number,
     real,
     rows,
-    size,
     table,
     tensor_meta,
     text,
@@ -87,8 +87,8 @@ class ExportedGraph:
     outputs: tuple[Value, ...]
     nodes: tuple[ExportedNode, ...]
     tensors: Mapping[str, TensorMeta]
-    sizes: Mapping[str, Dim]
-    """What the numbers are that sizes depend on, by name."""
+    sizes: Mapping[str, Dim | None]
+    """What numbers are in terms of sizes, by name; None for what is neither a sum nor a product of them."""
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ class ArgumentReader:
         """A graph with its nodes."""
         fields = table(told, "the graph")
         tensors = {k: tensor_meta(v, f"'{k:.60}'") for k, v in table(fields.get("tensor_values"), "tensor_values").items()}
-        sizes = {k: size(v) for k, v in table(fields.get("sym_int_values") or {}, "sym_int_values").items()}
+        sizes = {k: number(v) for k, v in table(fields.get("sym_int_values") or {}, "sym_int_values").items()}
         return ExportedGraph(tuple(self.value(i) for i in rows(fields.get("inputs"), "the inputs")),
                              tuple(self.value(o) for o in rows(fields.get("outputs"), "the outputs")),
                              tuple(self.node(n) for n in rows(fields.get("nodes"), "the nodes")), tensors, sizes)

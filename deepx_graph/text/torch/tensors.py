@@ -116,12 +116,20 @@ LONGEST = 4096
 _NAME = re.compile(r"[A-Za-z_]\w{0,60}")
 
 
-@lru_cache(maxsize=4096)
 def size_of(expression: str) -> Dim:
     """The size that an expression stands for: a sum or product of symbols and numbers; of any other a symbol of its own.
 
     Raises InferError for what is no expression.
     """
+    found = formula_of(expression)
+    if found is None:
+        return "_".join(re.findall(r"[A-Za-z]\w*|\d+", re.sub(r",? ?\w+=\w+", "", expression)))[:60] or "size"
+    return found
+
+
+@lru_cache(maxsize=4096)
+def formula_of(expression: str) -> Dim | None:
+    """A sum or product of symbols and numbers; None for any other expression. Raises InferError for what is none."""
     if len(expression) > LONGEST:
         raise InferError(f"a size that is an expression of {len(expression)} characters", expected=f"at most {LONGEST}")
     try:
@@ -129,7 +137,7 @@ def size_of(expression: str) -> Dim:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise InferError(f"the size '{expression:.60}'", expected="an expression of symbols") from None
     except _Other:
-        return "_".join(re.findall(r"[A-Za-z]\w*|\d+", re.sub(r",? ?\w+=\w+", "", expression)))[:60] or "size"
+        return None
 
 
 class _Other(Exception):
@@ -171,12 +179,23 @@ def _symbol(name: str) -> str:
 
 def size(value: Any) -> Dim:
     """A size, of an integer or a symbolic one."""
+    found = _whole_or_expression(value)
+    return size_of(found) if isinstance(found, str) else found
+
+
+def number(value: Any) -> Dim | None:
+    """What a number of the program is in terms of sizes; None where it is neither a sum nor a product of them."""
+    found = _whole_or_expression(value)
+    return formula_of(found) if isinstance(found, str) else found
+
+
+def _whole_or_expression(value: Any) -> int | str:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     kind, found = union(value, "a size")
     if kind == "as_int":
         return whole(found, "a size")
-    return size_of(text(found.get("expr_str") if isinstance(found, dict) else found, "a size"))
+    return text(found.get("expr_str") if isinstance(found, dict) else found, "a size")
 
 
 # --- tensors --------------------------------------------------------------------------------------------------------

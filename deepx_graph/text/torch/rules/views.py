@@ -95,7 +95,7 @@ def transposition(c: CallContext) -> tuple[int, ...]:
     match c.call.operator.split(".")[1]:
         case "permute":
             return tuple(axis_of(a, rank) for a in c.ints(1))
-        case "t" | "numpy_T" | "adjoint" | "mT":
+        case "t" | "numpy_T" | "adjoint" | "mT" | "mH" | "matrix_H":
             swap = order[::-1] if rank == 2 or c.call.operator.startswith("aten.numpy_T") else [*order[:-2], *order[:-3:-1]]
             return tuple(swap if rank > 1 else order)
         case "movedim":
@@ -110,6 +110,12 @@ def transposition(c: CallContext) -> tuple[int, ...]:
 
 def _transposed(c: CallContext) -> Node:
     return c.transposed(c.node(), transposition(c))
+
+
+def _adjoint(c: CallContext) -> Node:
+    """Transposed, and of complex numbers the conjugate."""
+    made = _transposed(c)
+    return c(ops.conj, made) if c.dtype_of(made).kind == "complex" else made
 
 
 # --- broadcasting ---------------------------------------------------------------------------------------------------
@@ -321,7 +327,8 @@ VIEWS: Rules = {
     **dict.fromkeys(("view_as", "reshape_as"), _view_as),
     **dict.fromkeys(("squeeze", "squeeze_copy"), _squeeze), **dict.fromkeys(("unsqueeze", "unsqueeze_copy"), _unsqueeze),
     **dict.fromkeys(("permute", "transpose", "t", "numpy_T", "swapaxes", "swapdims", "movedim", "permute_copy", "transpose_copy",
-                     "t_copy", "mT", "adjoint"), _transposed),
+                     "t_copy", "mT"), _transposed),
+    **dict.fromkeys(("adjoint", "mH", "matrix_H"), _adjoint),
     **dict.fromkeys(("expand", "broadcast_to", "expand_copy"), _expand), "expand_as": _expand_as,
     "broadcast_tensors": _broadcast_tensors, "meshgrid": _meshgrid, **dict.fromkeys(("repeat", "tile"), _repeat),
     "repeat_interleave": _repeat_interleave, "flip": _flip, "roll": _roll, "rot90": _rot90, "tril": _tri(False),

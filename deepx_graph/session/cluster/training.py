@@ -25,6 +25,7 @@ from deepx_graph.session.cluster.segments import segments
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.pieces import Partitioned
 from deepx_graph.sharding.plan import Plan
+from deepx_graph.sharding.waiting import waiting_late
 
 Parts = list[list[Any]]
 """Values on the devices that run here: a row for each."""
@@ -102,6 +103,8 @@ def run_here(program: Partitioned | TrainingProgram, devices: Sequence[int], tra
 
 def compile_part(local: Partitioned, transport: Transport | None, options: dict[str, Any]) -> Compiled:
     """The program of one device, for all devices of its mesh, or for the one of a transport."""
+    prepare = options.get("prepare")
+    options = {**options, "prepare": lambda m: waiting_late(prepare(m) if prepare else m)}
     return compile(local.module, partitions=1 if transport else local.mesh.count, transport=transport, **options)
 
 

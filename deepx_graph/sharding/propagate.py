@@ -200,7 +200,7 @@ class _Propagation:
                 if t is None or p is None or f not in p.factors:
                     continue
                 mine = _before(step.through_results(k, f, axes, seen), p.others(f) | t.forbidden)
-                if len(mine) > len(p.factors[f]) and step.extend(k, f, mine, p):
+                if len(mine) > len(p.factors[f]) and step.extend(k, f, mine, seen):
                     seen[k] = _projected(step.rule.tensors[k], t, step.rule)
                     changed = True
         return changed
@@ -281,10 +281,10 @@ class _Step:
                         weight[f] = max(weight[f], t.size)
         return sorted((f for f, w in weight.items() if w >= 0 and f not in self.rule.blocked), key=lambda f: (-weight[f], f))
 
-    def extend(self, k: int, factor: int, axes: Atoms, p: Projection) -> bool:
+    def extend(self, k: int, factor: int, axes: Atoms, seen: Sequence[Projection | None]) -> bool:
         """Writes the axes of a factor to the dimension of a tensor; whether that is open and can say it."""
-        mapped, t = self.rule.tensors[k], self.tensors[k]
-        assert t is not None
+        mapped, t, p = self.rule.tensors[k], self.tensors[k], seen[k]
+        assert t is not None and p is not None
         dim = next(d for d, factors in enumerate(mapped) if factor in factors)
         if not t.is_open[dim] or dim in t.pending:
             return False
@@ -293,18 +293,18 @@ class _Step:
         if len(after) <= len(before) or after[: len(before)] != before:
             return False
         t.dims[dim] = after
-        self._remember(k, factor, after[len(before) :])
+        self._remember(k, factor, after[len(before) :], seen)
         node = self.ruled.node
         t.reason = t.reason or f"from {node.op.name} {node.name}".rstrip()
         return True
 
-    def _remember(self, k: int, factor: int, added: Atoms) -> None:
-        """Where axes came from: another tensor of the node that has them."""
+    def _remember(self, k: int, factor: int, added: Atoms, seen: Sequence[Projection | None]) -> None:
+        """Where axes came from: another tensor of the node that has them on the factor."""
         mine = self.tensors[k]
         assert mine is not None
         for a in added:
-            for j, other in enumerate(self.tensors):
-                if j != k and other and a in other.origins and any(a in dim for dim in other.dims):
+            for j, (other, p) in enumerate(zip(self.tensors, seen, strict=True)):
+                if j != k and other and p and a in other.origins and a in p.factors.get(factor, ()):
                     mine.origins[a] = AxisOrigin(other.origins[a].source, self.ruled.node, letter(factor), other.node)
                     break
 

@@ -217,6 +217,8 @@ def common_scope(scopes: Iterable[NameScope | None]) -> NameScope | None:
 
 def within(outer: NameScope, inner: NameScope) -> NameScope:
     """The scope `inner` of a function's node where the function is called in `outer`; names that start there again are joined."""
+    if outer == ROOT:
+        return inner
     path = inner.path if inner.inside(outer.path) else outer.path + inner.path
     return NameScope(path, inner.phase or outer.phase)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import pytest
 
 from deepx_graph.viz import View, build_view, fold
 from deepx_graph.viz.picture.layered import lay_out
-from deepx_graph.viz.picture.scene import Place, Scene, path
+from deepx_graph.viz.picture.scene import LETTER, Place, Scene, path
 from deepx_graph.viz.view.model import LOOSE
 from tests.support import viz_modules as programs
 from tests.support.viz_shapes import SHAPES
@@ -54,6 +55,13 @@ def check(scene: Scene) -> None:
         if line.edge.kind not in LOOSE:
             assert all(a <= b + EPSILON for a, b in pairwise(along))
         assert path(line, sideways=sideways).startswith("M")
+    assert len(covered(scene)) <= len(scene.lines) // 50
+
+
+def covered(scene: Scene) -> list[str]:
+    """The labels on which a box stands."""
+    places = {line: (line.at[0], line.at[1] - 8, LETTER * len(line.edge.label), 10.0) for line in scene.lines if line.at}
+    return [line.edge.label for line, at in places.items() if not all(apart(at, box) for box in scene.boxes.values())]
 
 
 def touches(p: tuple[float, float], box: Place) -> bool:
@@ -63,8 +71,6 @@ def touches(p: tuple[float, float], box: Place) -> bool:
 @pytest.mark.parametrize("sideways", [False, True])
 @pytest.mark.parametrize("name", [*SMALL, *SHAPES])
 def test_everything_has_its_place(name: str, sideways: bool) -> None:
-    from dataclasses import replace
-
     view = build_view(SMALL[name]()) if name in SMALL else fold(build_view(SHAPES[name]()), 60)
     check(lay_out(replace(view, sideways=sideways)))
 

@@ -78,7 +78,7 @@ def test_the_page_lays_out_as_a_picture_does(browser: Browser, tmp_path: Path, v
     data = {
         "nodes": [{"id": n.id, "kind": n.kind, "title": n.title, "subtitle": n.subtitle, "cluster": n.cluster} for n in view.nodes],
         "edges": [{"source": e.source, "target": e.target, "kind": e.kind, "label": e.label} for e in view.edges],
-        "clusters": [{"id": c.id, "parent": c.parent} for c in view.clusters], "sideways": view.sideways,
+        "clusters": [{"id": c.id, "title": c.title, "parent": c.parent} for c in view.clusters], "sideways": view.sideways,
     }  # fmt: skip
     browser.run(f"window.found = layOut({json.dumps(data)})")
     scene = lay_out(view)

@@ -1,19 +1,18 @@
 "use strict";
 /* The layered layout of viz/picture/layered.py, which explains it, step by step the same: a page lays out what its reader opens, when
    it is opened. A test compares the places of both. `layOut(view)` takes nodes { id, kind, title, subtitle, cluster }, edges
-   { source, target, kind, label } and clusters { id, parent }, parents first, and gives the places of boxes and frames by id, as
+   { source, target, kind, label } and clusters { id, title, parent }, parents first, and gives the places of boxes and frames by id, as
    [left, top, width, height], and the points of each edge. */
 const layOut = (() => {
   const TITLE_CHAR = 7.2, TEXT_CHAR = 5.6, LINE = 14;
   const GAP = 20, EDGE_GAP = 12, LAYER_GAP = 40;
   const PADDING = 14, HEAD = 22;
-  const SWEEPS = 8, STRAIGHT = 8, MOST_DUMMIES = 5000;
+  const SWEEPS = 8, STRAIGHT = 8, MOST_DUMMIES = 5000, MOST_GAP = 130;
   const WIDER = new Set(["if", "loop_begin", "loop_end", "region", "start"]);
   const ROUNDER = new Set(["param", "result", "phi", "proj", "side"]);
   const LIGHT = new Set(["back", "capture", "residual"]);
   const ROOT = "root";
 
-  const length = text => [...text].length;
   const port = unit => unit.startsWith("in:") || unit.startsWith("out:");
   const into = unit => unit.startsWith("in:");
   const outOf = unit => unit.startsWith("out:");
@@ -66,6 +65,8 @@ const layOut = (() => {
       this.frames = new Map();
       this.routes = view.edges.map(e => this.route(e));
       this.dummies = 0;
+      const longest = view.sideways ? view.edges.reduce((most, e) => Math.max(most, length(e.label)), 0) : 0;
+      this.gap = Math.min(Math.max(LAYER_GAP, LETTER * longest + 6), MOST_GAP);
       this.firsts = new Map();
     }
 
@@ -201,7 +202,7 @@ const layOut = (() => {
           if (c.unit !== "dummy") frame.tops.set(c.unit, along + (long - c.length) / 2);
         }
         frame.layers.push([along, along + long]);
-        if (k + 1 < layers.length) long += [...layer, ...layers[k + 1]].some(c => port(c.unit)) ? PADDING : LAYER_GAP;
+        if (k + 1 < layers.length) long += [...layer, ...layers[k + 1]].some(c => port(c.unit)) ? PADDING : this.gap;
         along += long;
       });
       frame.size = right - left + side + padding;
@@ -397,27 +398,6 @@ const layOut = (() => {
     const swap = places => new Map([...places].map(([k, [x, y, w, h]]) => [k, [y, x, h, w]]));
     const lines = scene.lines.map(l => ({ ...l, points: l.points.map(([x, y]) => [y, x]) }));
     return { width: scene.height, height: scene.width, boxes: swap(scene.boxes), frames: swap(scene.frames), lines };
-  }
-
-  function labelled(view, scene) {
-    const taken = new Map();
-    const touch = (a, b) => a[0] < b[0] + b[2] && b[0] < a[0] + a[2] && a[1] < b[1] + b[3] && b[1] < a[1] + a[3];
-    scene.lines.forEach((line, k) => {
-      const label = view.edges[k].label;
-      if (!label) return;
-      const width = 5 * length(label), spots = line.points.slice(1).map(([x, y], i) =>
-        [(line.points[i][0] + x) / 2 + 3, (line.points[i][1] + y) / 2 + 3]);
-      const square = ([x, y]) => [Math.trunc(x / 200), Math.trunc(y / 40)];
-      line.at = spots.find(s => !(taken.get(square(s).join()) || []).some(p => touch([s[0], s[1] - 8, width, 10], p))) || spots[0] || null;
-      if (!line.at) return;
-      const [x, y] = square(line.at);
-      for (const i of [-1, 0, 1]) for (const j of [-1, 0, 1]) {
-        const key = [x + i, y + j].join();
-        if (!taken.has(key)) taken.set(key, []);
-        taken.get(key).push([line.at[0], line.at[1] - 8, width, 10]);
-      }
-    });
-    return scene;
   }
 
   return view => new Layout(view).scene();

@@ -253,15 +253,15 @@ class Quotient:
     def _told_apart(self, nodes: Sequence[ViewNode], owner: Sequence[int]) -> tuple[ViewNode, ...]:
         """The boxes; those called alike, but not after modules, with the type of what leaves them: stages of a network."""
         alike = Counter((item.title, item.place) for item in self.items if item.title is not None)
+        namesakes = {k for k, i in enumerate(self.items) if i.title is not None and alike[i.title, i.place] > 1}
         leaving: dict[int, set[str]] = {}
-        for s, t in self.ends:
-            if owner[s] != owner[t]:
+        for s, t in self.ends if namesakes else ():
+            if owner[s] in namesakes and owner[s] != owner[t]:
                 leaving.setdefault(owner[s], set()).add(self.view.nodes[s].shape)
         found = []
         for k, (n, item) in enumerate(zip(nodes, self.items, strict=True)):
             shapes = leaving.get(k, set())
-            if item.title is not None and alike[item.title, item.place] > 1 and len(shapes) == 1 and \
-                    not any(part in n.title for m in item.members for part in self.view.nodes[m].scope):
+            if len(shapes) == 1 and not any(part in n.title for m in item.members for part in self.view.nodes[m].scope):
                 size, _, listed = n.subtitle.partition("\n")
                 n = n._replace(subtitle=f"{size}, gives {shapes.pop()}\n{listed}".strip())
             found.append(n)
@@ -322,8 +322,9 @@ def summary(members: Sequence[ViewNode], title: str) -> str:
     as this one operator, `title`, so do the nodes that it was read as.
     """
     acting = [m for m in members if m.kind in ("op", "call", "fusion")]
-    last = sorted(acting, key=lambda m: -telling(m.family))  # of each operator the most telling of its nodes
-    read = {(m.scope, m.operator): m for m in last if m.operator is not None and m.operator.kind}
+    last = [m for m in acting if m.operator is not None and m.operator.kind]
+    last.sort(key=lambda m: -telling(m.family))  # of each operator the most telling of its nodes
+    read = {(m.scope, m.operator): m for m in last}
     told = {} if [m.operator.kind for m in read.values() if m.operator is not None] == [title] else read
     sorts = [(m.operator.kind, m.family) for m in told.values() if m.operator is not None]
     sorts += [(op_of(m), m.family) for m in acting if (m.scope, m.operator) not in told]

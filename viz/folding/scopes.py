@@ -131,6 +131,8 @@ def next_level(q: Quotient, limit: int) -> bool:
         trial.merge(grouping.parts(range(len(q)), depth))
         if len(trial) > limit:
             _fold_rows(trial, limit, depth, scopes)
+        if len(trial) > limit:
+            _fold_series(trial, limit, depth, scopes)
         if 1 < len(trial) <= limit:
             q.items, q.clusters = trial.items, trial.clusters
             q.sort()

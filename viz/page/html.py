@@ -28,7 +28,7 @@ ASSETS = Path(__file__).parents[1] / "assets"
 FAMILIES = (*HUES, BLOCK, "other")
 """Families with a colour of their own, and the rest."""
 
-SCRIPTS = ("query.js", "layout.js", "graphs.js", "scene.js", "pane.js", "inspector.js", "explorer.js")
+SCRIPTS = ("query.js", "labels.js", "layout.js", "graphs.js", "scene.js", "pane.js", "inspector.js", "explorer.js")
 
 Detail = Mapping[str, Any]
 """What is known of one node, by the fields of the query language: texts and words as tuples, numbers. Plain data."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from deepx_graph.viz.picture.scene import Place, Point, Scene, SceneEdge, box_size, labelled, transposed
+from deepx_graph.viz.picture.scene import LETTER, Place, Point, Scene, SceneEdge, box_size, labelled, transposed
 from deepx_graph.viz.picture.sugiyama import LAYER_GAP, LayerEdge, LayerNode, Unit, assign_layers, links, order, straighten
 from deepx_graph.viz.view.model import LOOSE, View, ViewEdge
 
@@ -17,6 +17,10 @@ PADDING, HEAD = 14.0, 22.0
 
 MOST_DUMMIES = 5_000
 """Of so many layers that edges pass in a view they take account; the longest edges beyond that are drawn straight."""
+
+
+MOST_GAP = 130.0
+"""The most that labels drive layers apart."""
 
 
 def lay_out(view: View) -> Scene:
@@ -52,6 +56,9 @@ class _Layout:
         self.frames: dict[int | None, _Frame] = {}
         self.routes = [self._route(e) for e in view.edges]
         self.dummies = 0
+        longest = max((len(e.label) for e in view.edges), default=0) if view.sideways else 0
+        self.gap = min(max(LAYER_GAP, LETTER * longest + 6), MOST_GAP)
+        """Between two layers: sideways the labels of edges have to fit in."""
 
     def _chain(self, cluster: int | None) -> tuple[int | None, ...]:
         """The frames around a box, outermost first."""
@@ -174,7 +181,7 @@ class _Layout:
             frame.layers.append((along, along + length))
             if k + 1 < len(layers):
                 at_border = any(c.unit[0] in ("in", "out") for c in (*layer, *layers[k + 1]))
-                length += PADDING if at_border else LAYER_GAP
+                length += PADDING if at_border else self.gap
             along += length
         frame.size = right - left + side + padding
         frame.length = along + padding

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 from deepx_graph.viz.picture.svg import shown
 from deepx_graph.viz.view.model import View, ViewEdge, ViewNode
@@ -15,6 +16,9 @@ Point = tuple[float, float]
 
 TITLE_CHAR, TEXT_CHAR, LINE = 7.2, 5.6, 14.0
 """Widths of a letter in a box's first line and in the others, and the height of a line."""
+
+LETTER = 5.0
+"""The width of a letter in the label of an edge."""
 
 
 @dataclass(frozen=True)
@@ -64,30 +68,55 @@ def transposed(scene: Scene) -> Scene:
 
 
 def labelled(scene: Scene) -> Scene:
-    """The scene with a place for each label: on its edge, on none before it where that can be."""
-    taken: dict[tuple[int, int], list[Place]] = {}
+    """The scene with a place for each label: beside its edge, if it can be where no box, title of a frame or label is."""
+    taken = _Taken()
+    for x, y, width, height in scene.boxes.values():
+        taken.add((x, y - 3, width + 3, height + 3))  # with the edge of the sheet behind it
+    for c in scene.view.clusters:
+        x, y = scene.frames[c.id][:2]
+        taken.add((x + 8, y + 4, 6.0 * len(c.title), 13.0))
     lines = []
     for line in scene.lines:
         at = None
-        if line.edge.label:
-            width = 5.0 * len(line.edge.label)
-            spots = [((x1 + x2) / 2 + 3, (y1 + y2) / 2 + 3) for (x1, y1), (x2, y2) in pairwise(line.points)]
-            free = (s for s in spots if not any(_touch((s[0], s[1] - 8, width, 10), p) for p in _near(taken, s)))
-            at = next(free, spots[0] if spots else None)
-            if at is not None:
-                for key in _squares(at):
-                    taken.setdefault(key, []).append((at[0], at[1] - 8, width, 10))
+        if line.edge.label and len(line.points) > 1:
+            width = LETTER * len(line.edge.label)
+            spots = list(_spots(line.points, width, sideways=scene.view.sideways))
+            free = (s for s in spots if s[0] >= 0 and s[0] + width <= scene.width and taken.free((s[0], s[1] - 8, width, 10)))
+            at = next(free, spots[0])
+            taken.add((at[0], at[1] - 8, width, 10))
         lines.append(replace(line, at=at))
     return replace(scene, lines=tuple(lines))
 
 
-def _squares(p: Point) -> list[tuple[int, int]]:
-    x, y = int(p[0] // 200), int(p[1] // 40)
-    return [(x + i, y + j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
+def _spots(points: tuple[Point, ...], width: float, *, sideways: bool) -> Iterator[Point]:
+    """Where a label of that width may begin: on either side of each part of an edge, at its middle, then nearer to its ends."""
+    sides = ((-width / 2, -3.0), (-width / 2, 11.0)) if sideways else ((3.0, 3.0), (-3.0 - width, 3.0))
+    for t in (0.5, 0.25, 0.75):
+        across, along = t * t * (3 - 2 * t), t * (1.5 - t * (1.5 - t))  # of the curve that `path` draws
+        a, b = (along, across) if sideways else (across, along)
+        for right, down in sides:
+            for (x1, y1), (x2, y2) in pairwise(points):
+                yield x1 + (x2 - x1) * a + right, y1 + (y2 - y1) * b + down
 
 
-def _near(taken: dict[tuple[int, int], list[Place]], p: Point) -> list[Place]:
-    return taken.get((int(p[0] // 200), int(p[1] // 40)), [])
+class _Taken:
+    """Places that are taken, by the squares in which they lie."""
+
+    def __init__(self) -> None:
+        self.squares: dict[tuple[int, int], list[Place]] = {}
+
+    def add(self, place: Place) -> None:
+        for square in _squares(place):
+            self.squares.setdefault(square, []).append(place)
+
+    def free(self, place: Place) -> bool:
+        """Whether nothing is there yet."""
+        return not any(_touch(place, p) for square in _squares(place) for p in self.squares.get(square, ()))
+
+
+def _squares(place: Place) -> Iterator[tuple[int, int]]:
+    x, y, width, height = place
+    return product(range(int(x // 200), int((x + width) // 200) + 1), range(int(y // 40), int((y + height) // 40) + 1))
 
 
 def _touch(a: Place, b: Place) -> bool:

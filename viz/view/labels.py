@@ -7,7 +7,7 @@ box; the tooltip has room for more. Nothing is escaped here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ EDGE = 24
 _FAMILY = {op: family for family, ops in FAMILIES.items() for op in ops}
 
 
+@cache
 def family_of(op: Op) -> str:
     """The family that declares the op, layout for one that only looks at its operand otherwise; `other` outside of the table."""
     return "layout" if op.view else _FAMILY.get(op, "elementwise" if op.elementwise else "other")
@@ -161,12 +162,15 @@ def _value(value: Any) -> str:
 
 def subtitle(node: Node) -> str:
     """The node's name and attributes, in lines that fit a box."""
-    attrs = attr_texts(node)
-    lines = [", ".join(attrs)]
-    if len(lines[0]) > TITLE:
-        lines = attrs[:3] + ["…"] * (len(attrs) > 3)
-    name = "" if node.name.isdigit() else node.name  # a number says nothing that the tooltip does not
-    return "\n".join(short(line) for line in (name, *lines) if line)
+    lines = attr_texts(node)
+    if sum(map(len, lines)) + 2 * len(lines) - 2 <= TITLE:
+        lines = [", ".join(lines)] if lines else []
+    else:
+        lines = lines[:3] + ["…"] * (len(lines) > 3)
+    name = node.name
+    if name and not name.isdigit():  # a number says nothing that the tooltip does not
+        lines.insert(0, name)
+    return "\n".join(map(short, lines))
 
 
 def _excerpt(span: Span) -> str:

@@ -153,7 +153,9 @@ def _picture(args: Arguments) -> Drawing:
 
 
 def _page(args: Arguments) -> Drawing:
+    from deepx_graph.session.sharded import stated_values
     from deepx_graph.session.show.explore import PageOptions, explore, explore_stages, stages_of
+    from deepx_graph.session.show.overlays import SHARDING
 
     files = args.files or ["-"]
     if args.timeline:
@@ -163,7 +165,10 @@ def _page(args: Arguments) -> Drawing:
         choice = PageOptions(**_options(args, module) | {"keep": None}, theme=args.theme or "auto", overlay=args.overlay)
         return explore_stages(stages_of(module, args.pass_pipeline, fast_math=args.fast_math), choice, title=files[0])
     sessions = _sessions(args, files)
-    choice = PageOptions(**_options(args, sessions[0].module), theme=args.theme or "auto", overlay=args.overlay)
+    for session in sessions:
+        session.shardings = session.shardings or stated_values(session.module)
+    overlay = args.overlay or (SHARDING if args.plan else None)
+    choice = PageOptions(**_options(args, sessions[0].module), theme=args.theme or "auto", overlay=overlay)
     named = [(file if len(files) > 1 else "", session) for file, session in zip(files, sessions, strict=True)]
     return explore(named, choice, title=" and ".join(files))
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # the names that `_family` binds when the program runs
     from deepx_graph.ops.math.random import *
     from deepx_graph.ops.math.special import *
     from deepx_graph.ops.tensor.index import *
+    from deepx_graph.ops.tensor.index_select import *
     from deepx_graph.ops.tensor.layout import *
     from deepx_graph.ops.tensor.map import *
     from deepx_graph.ops.tensor.parallel import *
@@ -49,7 +50,7 @@ if TYPE_CHECKING:  # the names that `_family` binds when the program runs
 _DECLARED = {
     "structure": ["ir.structure"], "elementwise": ["ops.math.elementwise"], "bits": ["ops.math.bits"],
     "layout": ["ops.tensor.layout"], "shape": ["ops.tensor.shape"],
-    "index": ["ops.tensor.index"], "window": ["ops.contract.window", "ops.contract.convolution"],
+    "index": ["ops.tensor.index", "ops.tensor.index_select"], "window": ["ops.contract.window", "ops.contract.convolution"],
     "reduce": ["ops.contract.reduce"], "linear": ["ops.contract.linear"], "linalg": ["ops.contract.linalg"],
     "sort": ["ops.tensor.sort"], "special": ["ops.math.special"], "norm": ["ops.contract.norm"],
     "opaque": ["ops.data.opaque", "ops.data.deferred"],

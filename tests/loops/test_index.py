@@ -16,7 +16,7 @@ from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.ops.loops import index
 from deepx_graph.ops.math.elementwise import add, maximum, minimum, multiply
 from deepx_graph.ops.tensor.index import scatter
-from deepx_graph.ops.tensor.shape import index_add
+from deepx_graph.ops.tensor.index_select import index_add
 from deepx_graph.types import DTYPES, type_of_array
 
 RNG = np.random.default_rng(17)

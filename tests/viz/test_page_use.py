@@ -372,3 +372,8 @@ def test_shardings_are_colours_that_the_legend_names(browser: Browser, tmp_path:
     fills = dict(boxes)
     assert browser.run("GRAPHS[0].nodes.filter(n => n.name === 'x').map(n => n.annotation)") == [["from input: 0"]]
     assert fills["x"] == colours['[{"a"}]'] != fills["y"] == colours["[{}]"]
+    assert cli.main(["draw", str(program), "-o", str(file)]) == 0
+    browser.open(file)
+    assert browser.run("state.overlay") == "none", "what the text itself states is there to be chosen"
+    choose(browser, "overlay", "sharding")
+    assert dict(browser.run(f"{params}.map(b => [b.box.title, b.g.querySelector('.shape').style.fill])")) == fills

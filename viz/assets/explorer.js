@@ -208,7 +208,7 @@ function bar() {
   const overlay = make(make(head, "label", { hidden: names.length < 2 }, "overlay"), "select", { id: "overlay", "aria-label": "overlay" });
   names.forEach(n => option(overlay, n));
   overlay.addEventListener("change", () => { state.overlay = overlay.value; legend(); refresh(); remember(); });
-  state.overlay = overlay.value = [DATA.overlay, "difference", "time", "apart", "error", "nonfinite", "sharding"].find(n => names.includes(n)) || "none"; // what the page was asked for
+  state.overlay = overlay.value = [DATA.overlay, "difference", "time", "apart", "error", "nonfinite"].find(n => names.includes(n)) || "none"; // what the page was asked for
   const theme = make(make(head, "label", {}, "theme"), "select", { id: "theme", "aria-label": "theme" });
   ["auto", "light", "dark"].forEach(n => option(theme, n));
   theme.value = document.documentElement.dataset.theme;

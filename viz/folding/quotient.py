@@ -303,6 +303,7 @@ def _around(clusters: Sequence[int | None], parent: Mapping[int, int | None]) ->
 def _family(members: Sequence[ViewNode]) -> str:
     """The family in whose colour they are drawn as one: their own, or the most telling one in a single scope; else `block`."""
     families = {m.family for m in members if m.kind not in ("param", "constant")}
+    families = families - {"structure"} or families  # what an operation takes or gives says nothing of it
     if len(families) == 1:
         return families.pop()
     scopes = {m.scope for m in members if m.kind == "op"}

@@ -133,6 +133,6 @@ def _run(q: Quotient, numbers: list[int]) -> FoldGroup:
               and title.rpartition("/")[2] in q.view.nodes[q.items[k].members[0]].scope]  # fmt: skip
     if len(scopes) > 1 and 2 * len(scopes) >= len(numbers):
         return FoldGroup(numbers, f"{scopes[0]} to {scopes[-1]}", q.items[numbers[0]].cluster)
-    kind = {"param": "parameter", "phi": "variable"}.get(nodes[0].kind, nodes[0].kind)
+    kind = {"param": "parameter", "phi": "variable", "proj": "value"}.get(nodes[0].kind, nodes[0].kind)
     title = f"{len(nodes):,} {kind}s" if len({n.kind for n in nodes}) == 1 and nodes[0].kind != "op" else contents(nodes)
     return FoldGroup(numbers, title, q.items[numbers[0]].cluster)

@@ -26,8 +26,9 @@ from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.contract.reduce import broadcast_in_dim, reduce
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.ops.tensor.index import dynamic_slice, gather, scatter
+from deepx_graph.ops.tensor.index_select import torch_index_select
 from deepx_graph.ops.tensor.layout import reshape, transpose
-from deepx_graph.ops.tensor.shape import concatenate, pad, torch_index_select
+from deepx_graph.ops.tensor.shape import concatenate, pad
 from deepx_graph.types import TensorType, TupleType, Type, is_static, leaves
 
 MOST_OPS = 200

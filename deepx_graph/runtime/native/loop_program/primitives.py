@@ -1,4 +1,8 @@
-"""How primitives of loop programs are written as LLVM IR, beyond those of kernels: narrow floats, more of integers and floats."""
+"""How each primitive of loop programs is written as LLVM IR, for every dtype for which it means exactly what numpy's does.
+
+Functions beyond `Maths` come from the C library, and for vectors from glibc's vector library, where it is present; every such
+symbol is looked up before code that names it is compiled.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,24 @@ import numpy as np
 
 from deepx_graph.loops.scalar import NotExpressible
 from deepx_graph.loops.storage import TABLED
-from deepx_graph.runtime.native.llvm import primitives as kernel
 from deepx_graph.runtime.native.llvm.builder import BOOL, F4, F8, IRBuilder, VectorValue, library_function, scalar_type
 from deepx_graph.runtime.native.llvm.builder import DType as NumpyDType
-from deepx_graph.runtime.native.llvm.primitives import Write
+from deepx_graph.runtime.native.llvm.math import Maths
 from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.types import BF16, F16, F32, DType
 
+Write = Callable[[IRBuilder, Sequence[VectorValue]], VectorValue]
+
 _U1, _U2, _U4 = np.dtype("u1"), np.dtype("u2"), np.dtype("u4")
 
+FLOATS = frozenset((F4, F8))
+
+_FLOAT_BINARY = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+_INTEGER_BINARY = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
+_BOOL_BINARY = {"add": "or", "mul": "and", "and": "and", "or": "or", "xor": "xor", "max": "or", "min": "and"}
+_FLOAT_UNARY = {"abs": "fabs", "floor": "floor", "ceil": "ceil", "sqrt": "sqrt", "rint": "roundeven"}
+_FLOAT_COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+_OWN = frozenset(("exp", "expm1", "log", "log1p", "tanh"))
 _LIBRARY = {"sin": 1, "cos": 1, "tan": 1, "pow": 2, "cbrt": 1, "erf": 1, "erfc": 1, "hypot": 2, "atan2": 2, "lgamma": 1}
 """Functions of the C library, and their arity."""
 _LOOSE = (("erfc", F8),)
@@ -41,10 +54,30 @@ def lower_primitive(primitive: str, sources: Sequence[DType], target: DType, mac
     elif "." in primitive:
         found = _part_of_complex(primitive, machine)
     else:
-        found = kernel.lower_primitive(primitive, [np_dtype(s) for s in sources], np_dtype(target), machine)
+        found = _plain(primitive, [np_dtype(s) for s in sources], np_dtype(target))
     if found is None:
         raise NoPrimitive(f"{primitive} of {sources[0]}")
     return found
+
+
+def _plain(primitive: str, sources: Sequence[NumpyDType], target: NumpyDType) -> Write | None:
+    """A writer of a primitive of bools, integers, or floats of single or double precision."""
+    dtype = sources[0]
+    if primitive == "copy":
+        return lambda t, v: v[0]
+    if primitive == "where":
+        return lambda t, v: t.select(v[0], v[1], v[2])
+    if primitive == "cast":
+        return (lambda t, v: cast(t, v[0], target)) if _is_plain(dtype) and _is_plain(target) else None
+    if not _is_plain(dtype) or len(set(sources)) > 1:
+        return None
+    if dtype in FLOATS:
+        return _floating(primitive, dtype)
+    return _boolean(primitive) if dtype == BOOL else _integer(primitive, dtype)
+
+
+def _is_plain(dtype: NumpyDType) -> bool:
+    return dtype.kind in "biu" or dtype in FLOATS
 
 
 def np_dtype(dtype: DType) -> NumpyDType:
@@ -163,3 +196,110 @@ _MORE: dict[str, Callable[[DType, DType], Write | None]] = {
     "fmod": lambda s, t: (lambda b, v: b.binary("frem", *v)) if s.is_float else None,
     "copysign": lambda s, t: (lambda b, v: b.intrinsic("copysign", *v)) if s.is_float else None,
 }  # fmt: skip
+
+
+# --- bools, integers, floats of single and double precision
+
+
+def _floating(primitive: str, dtype: NumpyDType) -> Write | None:
+    if primitive in _FLOAT_BINARY:
+        return lambda t, v: t.binary(_FLOAT_BINARY[primitive], *v)
+    if primitive in _FLOAT_COMPARE:
+        return lambda t, v: t.compare(f"fcmp {_FLOAT_COMPARE[primitive]}", *v)
+    if primitive in _FLOAT_UNARY:
+        return lambda t, v: t.intrinsic(_FLOAT_UNARY[primitive], *v)
+    if primitive in _OWN:
+        return lambda t, v: getattr(Maths(t, dtype), primitive)(*v)
+    if primitive == "neg":
+        return lambda t, v: t.unary("fneg", v[0])
+    if primitive in ("max", "min"):
+        return lambda t, v: extreme(t, primitive, *v)
+    return (lambda t, v: _sign(t, v[0])) if primitive == "sign" else None
+
+
+def _sign(t: IRBuilder, x: VectorValue) -> VectorValue:
+    """One with the sign of x; a zero or NaN itself."""
+    one = t.intrinsic("copysign", t.splat(1, x.dtype), x)
+    return t.select(t.compare("fcmp one", x, t.splat(0, x.dtype)), one, x)
+
+
+def _integer(primitive: str, dtype: NumpyDType) -> Write | None:
+    sign = "s" if dtype.kind == "i" else "u"
+    if primitive in _INTEGER_BINARY:
+        return lambda t, v: t.binary(_INTEGER_BINARY[primitive], *v)
+    if primitive in ("eq", "ne"):
+        return lambda t, v: t.compare(f"icmp {primitive}", *v)
+    if primitive in _FLOAT_COMPARE:
+        return lambda t, v: t.compare(f"icmp {sign}{primitive}", *v)
+    if primitive in ("max", "min"):
+        return lambda t, v: t.intrinsic(f"{sign}{primitive}", *v)
+    if primitive == "neg":
+        return lambda t, v: t.binary("sub", t.splat(0, dtype), v[0])
+    if primitive == "not":
+        return lambda t, v: t.binary("xor", v[0], t.splat(-1, dtype))
+    if primitive == "abs":
+        return (lambda t, v: _absolute(t, v[0])) if sign == "s" else lambda t, v: v[0]
+    if primitive == "sign":
+        return lambda t, v: _integer_sign(t, v[0])
+    return (lambda t, v: _shift(t, primitive, *v)) if primitive in ("shl", "lshr", "ashr") else None
+
+
+def _integer_sign(t: IRBuilder, x: VectorValue) -> VectorValue:
+    if x.dtype.kind == "u":
+        return t.intrinsic("umin", x, t.splat(1, x.dtype))
+    return t.intrinsic("smax", t.intrinsic("smin", x, t.splat(1, x.dtype)), t.splat(-1, x.dtype))
+
+
+def _shift(t: IRBuilder, primitive: str, x: VectorValue, amount: VectorValue) -> VectorValue:
+    """A shift; what LLVM leaves open, an amount that is not below the width, is chosen away."""
+    width = 8 * x.dtype.itemsize
+    if primitive == "ashr" and x.dtype.kind == "i":
+        return t.binary("ashr", x, t.intrinsic("umin", amount, t.splat(width - 1, x.dtype)))
+    inside = t.compare("icmp ult", amount, t.splat(width, x.dtype))
+    return t.select(inside, t.binary("shl" if primitive == "shl" else "lshr", x, amount), t.splat(0, x.dtype))
+
+
+def _absolute(t: IRBuilder, x: VectorValue) -> VectorValue:
+    return t.select(t.compare("icmp slt", x, t.splat(0, x.dtype)), t.binary("sub", t.splat(0, x.dtype), x), x)
+
+
+def _boolean(primitive: str) -> Write | None:
+    if primitive in _BOOL_BINARY:
+        return lambda t, v: t.binary(_BOOL_BINARY[primitive], *v)
+    if primitive in _FLOAT_COMPARE:
+        condition = primitive if primitive in ("eq", "ne") else f"u{primitive}"
+        return lambda t, v: t.compare(f"icmp {condition}", *v)
+    if primitive == "not":
+        return lambda t, v: t.binary("xor", v[0], t.splat(True, BOOL))
+    return None
+
+
+def extreme(t: IRBuilder, primitive: str, x: VectorValue, y: VectorValue) -> VectorValue:
+    """The greater or lesser of two floats; NaN where either is NaN."""
+    beyond, is_nan = t.compare("fcmp ogt" if primitive == "max" else "fcmp olt", x, y), t.compare("fcmp uno", x, x)
+    if t.lanes == 1:  # of two selects LLVM makes a jump here
+        return t.select(t.binary("or", is_nan, beyond), x, y)
+    return t.select(is_nan, x, t.select(beyond, x, y))
+
+
+def cast(t: IRBuilder, x: VectorValue, target: NumpyDType) -> VectorValue:
+    """A C cast; to bool, whether it is not zero; of a float to an integer, the nearest that there is, and 0 for NaN."""
+    source = x.dtype
+    if source == target:
+        return x
+    if target == BOOL:
+        zero = t.splat(0, source)
+        return t.compare("fcmp une" if source in FLOATS else "icmp ne", x, zero)
+    if source == BOOL:
+        return t.convert("uitofp" if target in FLOATS else "zext", x, target)
+    if target in FLOATS:
+        if source in FLOATS:
+            return t.convert("fpext" if source == F4 else "fptrunc", x, target)
+        return t.convert("sitofp" if source.kind == "i" else "uitofp", x, target)
+    if source in FLOATS:
+        return t.saturating(x, target)
+    if source.itemsize == target.itemsize:
+        return VectorValue(x.text, target, x.more)
+    if source.itemsize > target.itemsize:
+        return t.convert("trunc", x, target)
+    return t.convert("sext" if source.kind == "i" else "zext", x, target)

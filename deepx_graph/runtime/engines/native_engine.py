@@ -30,11 +30,12 @@ from deepx_graph.runtime.kernels.program import KernelProgram
 from deepx_graph.runtime.native import asked, vectors
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program.control import build as build_control
-from deepx_graph.runtime.native.loop_program.control import in_short_strips, with_loops_in_registers
+from deepx_graph.runtime.native.loop_program.control import with_loops_in_registers
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
 from deepx_graph.runtime.native.loop_program.kernel import build as build_loops
 from deepx_graph.runtime.native.loop_program.masked_lower import build as build_masked
-from deepx_graph.runtime.native.loop_program.masked_lower import with_masked_loops
+from deepx_graph.runtime.native.loop_program.masked_lower import strip_length
+from deepx_graph.runtime.native.loop_program.strips import with_loops
 from deepx_graph.runtime.native.machine_kernel import MachineKernel
 from deepx_graph.runtime.native.trampoline import EntryMemory, QuickKernel, entry
 from deepx_graph.runtime.native.whole_program.calls import CalledFunctions, CallLimits
@@ -85,7 +86,7 @@ class NativeEngine(KernelEngine):
 
     @property
     def builders(self) -> Sequence[KernelBuilder]:
-        return self._convolution, self._loop, self._gemm, self._loop_program
+        return self._convolution, self._whole_program, self._gemm, self._loop_program
 
     @_in_its_width
     def _convolution(self, function: Function) -> CompiledKernel:
@@ -95,13 +96,9 @@ class NativeEngine(KernelEngine):
         return direct.build(function, self.threads)
 
     @_in_its_width
-    def _loop(self, function: Function) -> CompiledKernel:
+    def _whole_program(self, function: Function) -> CompiledKernel:
         if not has_control(function) and not is_program(function):
             raise Declined
-        with suppress(Declined):
-            return build_masked(function, self.threads)
-        with suppress(Declined):
-            function = in_short_strips(function, lambda body: self.tried(partial(_in_registers, bounded=True), body))
         return build_whole_program(function, self.made, self._kept, self._called)
 
     @_in_its_width
@@ -157,11 +154,13 @@ class NativeEngine(KernelEngine):
 
     def with_masked_loops(self, function: Function) -> Function:
         """The function with each loop whose elements are independent as kernels."""
-        return with_masked_loops(function, self.threads, lambda body, bound: self.tried(partial(build_masked, bound=bound), body))
+        return with_loops(function, lambda body, bound: self.tried(partial(build_masked, bound=bound), body),
+                          lambda body: strip_length(body, self.threads))
 
     def with_loop_programs(self, function: Function) -> Function:
         """The function with loops in registers, and with operations that move elements computed where they are read."""
-        function = with_loops_in_registers(function, lambda body: self.tried(_in_registers, body) is not None)
+        function = with_loops_in_registers(
+            function, lambda body, bound: self.tried(partial(_in_registers, bounded=bound is not None), body))
         return with_composed_subscripts(function, lambda body: self._remembered(body, lambda: self._loop_program(body)))
 
     def why_apart(self, function: Function) -> str:

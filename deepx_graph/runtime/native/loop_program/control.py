@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,9 +32,9 @@ from deepx_graph.loops.tensor import LazyTensor, in_memory
 from deepx_graph.ops.data.fusion import fused_body
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.numexpr_engine import alone
-from deepx_graph.runtime.engines.outline import as_kernel, opened, outlined
+from deepx_graph.runtime.engines.outline import as_kernel, opened
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel, nanoseconds
-from deepx_graph.runtime.native.loop_program.strips import in_strips
+from deepx_graph.runtime.native.loop_program.strips import Made, with_loops
 from deepx_graph.types import BOOL, I64, DType, TensorType, TupleType
 
 SMALL = 9
@@ -78,11 +78,11 @@ def build(function: Function, threads: int, *, bounded: bool = False) -> LoopKer
     return kernel
 
 
-def with_loops_in_registers(function: Function, made: Callable[[Function], bool]) -> Function:
+def with_loops_in_registers(function: Function, made: Made) -> Function:
     """The function as one kernel, or with loops as kernels, outer ones first, where `made` has made one for the body."""
 
     def required(body: Function) -> None:
-        if not made(body):
+        if made(body, None) is None:
             raise Declined
 
     if not any(n.op is LOOP_END or n.op is REGION for n in function.nodes):
@@ -90,13 +90,7 @@ def with_loops_in_registers(function: Function, made: Callable[[Function], bool]
     try:
         return as_kernel(function, required)
     except Declined:
-        return outlined(function, made)
-
-
-def in_short_strips(function: Function, make: Callable[[Function], object]) -> Function:
-    """A function that is one loop of unknown length as a loop over kernels of short iterations; `make` gives that of a strip, or
-    None. Raises Declined."""
-    return in_strips(function, make, STRIP)
+        return with_loops(function, made, lambda body: STRIP)
 
 
 def _iterations(program: LoopProgram) -> Iterator[list[Statement]]:

@@ -13,7 +13,7 @@ iteration; what they are in the end is what they are in the group with the most 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,12 +29,9 @@ from deepx_graph.loops.scalar import FALSE, TRUE, Affine, NotExpressible, Scalar
 from deepx_graph.loops.storage import wide
 from deepx_graph.loops.tensor import LazyTensor, in_memory
 from deepx_graph.loops.weight import UNKNOWN_TRIPS
-from deepx_graph.ops.data.fusion import fused_body
 from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.engines.outline import opened, outlined
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel, nanoseconds
 from deepx_graph.runtime.native.loop_program.masked_loop import MaskedLoop, recognise
-from deepx_graph.runtime.native.loop_program.strips import in_strips
 from deepx_graph.types import BOOL, I64, DType, TensorType
 
 GROUP_BYTES = 128
@@ -313,22 +310,9 @@ class _Group:
         b.set(self.counts, b.apply("add", b.get(self.counts), b.const(1, I64)))
 
 
-def with_masked_loops(function: Function, threads: int, made: Callable[[Function, int | None], object]) -> Function:
-    """The function with each loop whose elements are independent as one kernel, or as a loop over kernels that do some of its
-    iterations; `made` gives the kernel of a body and of how many iterations it is at most, or None."""
-    strips: dict[Function, Function] = {}
-
-    def accepts(body: Function) -> bool:
-        if made(body, None) is not None:
-            return True
-        try:
-            length = max(16, int(CALL_NANOSECONDS * threads / lower_masked(body).iteration_ns))
-            strips[body] = in_strips(body, lambda strip: made(strip, length), length)
-        except Declined:
-            return False
-        return True
-
-    return opened(outlined(function, accepts), lambda n: strips.get(body) if (body := fused_body(n)) else None)
+def strip_length(body: Function, threads: int) -> int:
+    """How many iterations of such a loop a kernel does that is not to run too long. Raises Declined."""
+    return max(16, int(CALL_NANOSECONDS * threads / lower_masked(body).iteration_ns))
 
 
 def build(function: Function, threads: int, bound: int | None = None) -> LoopKernel:

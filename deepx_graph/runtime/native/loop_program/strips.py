@@ -1,4 +1,6 @@
-"""A loop that may run long as a loop over kernels that do some of its iterations each (strip-mining): it can be interrupted."""
+"""Loops as kernels; one that may run long as a loop over kernels that do some of its iterations each (strip-mining), so that it can
+be interrupted.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,35 @@ from deepx_graph.analysis.liveness import liveness
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ir.rebuild import copied, with_results
 from deepx_graph.ir.structure import CONSTANT, LOOP_END, PHI, PROJ, index_of
-from deepx_graph.ops.data.fusion import fusion
+from deepx_graph.ops.data.fusion import fused_body, fusion
 from deepx_graph.ops.math.elementwise import add, and_, compare
 from deepx_graph.runtime.engines.base import Declined
+from deepx_graph.runtime.engines.outline import opened, outlined
+
+Made = Callable[[Function, int | None], object]
+"""Gives the kernel of a function of one loop, which does so many iterations at most; None where there is none. Without a number the
+loop is known not to run long."""
 
 
-def in_strips(function: Function, make: Callable[[Function], object], length: int) -> Function:
-    """A function that is one loop as a loop over kernels that do up to `length` iterations each; `make` gives the kernel of such a
-    strip, or None. Raises Declined."""
+def with_loops(function: Function, made: Made, length: Callable[[Function], int]) -> Function:
+    """The function with each loop for which `made` has a kernel as that, or as a loop over kernels of so many iterations; outer
+    loops first. `length` may raise Declined."""
+    strips: dict[Function, Function] = {}
+
+    def accepts(body: Function) -> bool:
+        if made(body, None) is not None:
+            return True
+        try:
+            strips[body] = in_strips(body, made, length(body))
+        except Declined:
+            return False
+        return True
+
+    return opened(outlined(function, accepts), lambda n: strips.get(body) if (body := fused_body(n)) else None)
+
+
+def in_strips(function: Function, made: Made, length: int) -> Function:
+    """A function that is one loop as a loop over kernels that do up to `length` iterations each. Raises Declined."""
     ends = [n for n in function.nodes if n.op is LOOP_END]
     if len(ends) != 1 or not all(r.op is PROJ and r.inputs[0] is ends[0] for r in function.results):
         raise Declined("not one loop")
@@ -26,7 +49,7 @@ def in_strips(function: Function, make: Callable[[Function], object], length: in
     b = Builder()
     types = [(f"x{k}", n.type) for k, n in enumerate((*loop.outside, *loop.inits))]
     strip = b.function("strip", types, lambda *params: loop.strip(b, params, length))
-    if make(strip) is None:
+    if made(strip, length) is None:
         raise Declined("iterations that are not short")
 
     def whole(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:

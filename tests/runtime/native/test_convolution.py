@@ -20,8 +20,9 @@ from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.epilogue import split_epilogue, with_fused_epilogue
 from deepx_graph.runtime.native.convolution import kernel as conv
 from deepx_graph.runtime.native.convolution import plan as conv_plan
+from deepx_graph.runtime.native.convolution.choice import plan
 from deepx_graph.runtime.native.convolution.kernel import build
-from deepx_graph.runtime.native.convolution.plan import Lanes, plan
+from deepx_graph.runtime.native.convolution.plan import Lanes
 from deepx_graph.runtime.native.convolution.problem import problems_of
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.prepared import PreparedKernel

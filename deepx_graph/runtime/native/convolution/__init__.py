@@ -1,1 +1,1 @@
-"""Direct convolutions: the problem in one layout (`problem`), how it is cut (`plan`), packing, the tile of sums, and the kernel."""
+"""Direct convolutions: the problem in one form, its plan and the choice of it, packing, the tile of sums, and the kernel."""

@@ -16,9 +16,10 @@ from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
 from deepx_graph.runtime.memory.pool import room
+from deepx_graph.runtime.native.convolution.choice import plan
 from deepx_graph.runtime.native.convolution.emit import module_text
 from deepx_graph.runtime.native.convolution.pack import pack_shares, packed_size
-from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, plan, thread_bytes
+from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, thread_bytes
 from deepx_graph.runtime.native.convolution.problem import problems_of
 from deepx_graph.runtime.native.gemm import microkernel
 from deepx_graph.runtime.native.llvm import machine_code

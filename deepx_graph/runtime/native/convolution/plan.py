@@ -1,4 +1,4 @@
-"""A convolution by direct kernels: the axis in the lanes, the tile in registers, the shares.
+"""The plan of a convolution by direct kernels: the axis in the lanes, the tile in registers, the shares, and their memory.
 
 The input of a share is copied into scratch memory and padded, so that tiles read it without a test. Everything here follows from
 shapes alone; nothing is emitted and nothing is computed.
@@ -6,55 +6,23 @@ shapes alone; nothing is emitted and nothing is computed.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
 import numpy as np
 
-from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.native.convolution.problem import Problem
 from deepx_graph.runtime.native.gemm.microkernel import Tile
 
 SCRATCH_BYTES = 256 << 10
 """Of the input of a share: a quarter of a usual second-level cache, since weights and results want to be there too."""
 
-MOST_SCRATCH = 4 << 20
-
-SHARES, SHARE_STEPS = 64, 200_000
-"""So many shares, or fewer where each would have fewer vector products than this: they must cost more than handing them out."""
-
-STORE_STEPS, TRANSPOSE_STEPS, SCATTER_STEPS = 1, 90, 24
-"""What storing costs, in vector products: a vector as it is, a square of vectors transposed, or a vector element by element."""
-
-NEAR_BYTES, NEAR_STEPS = 12 << 10, 2.8
-"""The vectors of a tile's sums beyond so many bytes do not stay in a first-level cache: reading one takes so many products. With
-windows in the lanes neighbours of a row lie across lines of the cache: half a vector more for each row."""
-
 CACHE_BYTES, PART_BYTES = 340 << 10, 16 << 10
 """Where these and the input are more than so many bytes, for which a second-level cache has room, sums are taken in parts. A part
 reads about so much, half of a usual first-level cache, where the next tiles find what they share."""
-
-PART_STEPS, ADD_STEPS = 32, 3
-"""What a tile of a part costs, and what adding a vector of sums to those of the parts before."""
-
-COPY_STEPS, RUN_STEPS = 3, 2
-"""What copying a vector of the input costs, and each run of neighbours."""
-
-LOAD_STEPS, LEAST_STEPS = 1.3, 9
-"""How many products take as long as reading one operand, and how many must be under way as each waits for the one before."""
-
-BESIDE = 4
-"""Registers that are not for sums, at least."""
-
-MOST_PLANS = 8
-"""Methods that are cut into shares before one is chosen."""
-
-LEAST_USE = 0.11
-"""Where fewer than this part of the lanes have anything to do, a product of windows laid out is faster."""
 
 
 class Lanes(Enum):
@@ -138,9 +106,9 @@ class ConvolutionPlan:
     def tiles(self) -> tuple[int, ...]:
         """The most tiles of a panel that follow each other along each axis, or along all of them."""
         if self.method.lanes is not Lanes.WINDOWS:
-            return (_ceil_div(math.prod(self.longest), self.method.windows),)
+            return (ceil_div(math.prod(self.longest), self.method.windows),)
         sizes = [*(1,) * (len(self.longest) - 2), *(self.method.windows, self.span)[-len(self.longest) :]]
-        return tuple(map(_ceil_div, self.longest, sizes))
+        return tuple(map(ceil_div, self.longest, sizes))
 
     @property
     def shares(self) -> int:
@@ -252,159 +220,7 @@ def lane_step(problem: Problem, lanes: Lanes) -> int:
     return {Lanes.OUTPUTS: problem.y[2], Lanes.GROUPS: problem.y[1], Lanes.WINDOWS: problem.axes[-1].y}[lanes]
 
 
-def plan(problem: Problem, register_bytes: int, registers: int) -> ConvolutionPlan:
-    """The cheapest plan for so many registers. Raises Declined."""
-    width = register_bytes // problem.dtype.itemsize
-    whole = [ConvolutionPlan(problem, width, m, (1,) * len(problem.axes), 1) for m in _methods(problem, width, registers)]
-    if not whole:
-        raise Declined("no direct kernel for this layout")
-    found = sorted((_price(p), k) for k, p in enumerate(whole))
-    plans = [_shared(whole[k], steps) for steps, k in found[:MOST_PLANS]]
-    steps, k = min((_price(p), k) for k, p in enumerate(plans))
-    shared = plans[k]
-    useful = problem.depth * math.prod(a.count for a in problem.axes) * problem.outputs * problem.images * problem.groups / width
-    if useful < LEAST_USE * steps:
-        raise Declined("too few features for the lanes")
-    if scratch_bytes(shared) > MOST_SCRATCH:
-        raise Declined("windows too large for a cache")
-    return shared
-
-
-# --- methods
-
-
-def _methods(problem: Problem, width: int, registers: int) -> Iterator[Method]:
-    """The ways whose sums have room in registers, beside the elements that stay there and one of the other operand."""
-    for method in _all_methods(problem, width, registers - BESIDE):
-        if method.tile.rows * method.tile.vectors + min(method.spread, method.read) < registers or method.lanes is Lanes.GROUPS:
-            yield method
-
-
-def _all_methods(problem: Problem, width: int, sums: int) -> Iterator[Method]:
-    last = problem.axes[-1]
-    if problem.groups > 1 and problem.inputs == problem.outputs == 1:
-        if problem.y[1] == 1:
-            for vectors in range(1, min(4, -(-problem.groups // width)) + 1):
-                yield from _rows(problem, Lanes.GROUPS, vectors, sums)
-    else:
-        for vectors in range(1, min(4, -(-problem.outputs // width)) + 1):
-            yield from _rows(problem, Lanes.OUTPUTS, vectors, sums)
-    if (last.y == 1 or last.y < problem.y[2]) and last.stride <= 4:
-        for vectors in range(1, max(1, min(8, last.count // width)) + 1):
-            yield from _rows(problem, Lanes.WINDOWS, vectors, sums)
-
-
-def _rows(problem: Problem, lanes: Lanes, vectors: int, sums: int) -> Iterator[Method]:
-    """Methods with so many vectors in a row."""
-    most, counts = sums // vectors, [a.count for a in problem.axes]
-    if lanes is not Lanes.WINDOWS:
-        yield from (Method(lanes, Tile(rows, vectors)) for rows in range(1, min(math.prod(counts), most) + 1))
-        return
-    other = counts[-2] if len(counts) > 1 else 1
-    for outputs, rows in itertools.product(range(1, min(problem.outputs, most) + 1), range(1, min(other, most) + 1)):
-        if outputs * rows <= most:
-            yield Method(lanes, Tile(outputs * rows, vectors), outputs)
-
-
-def _price(plan: ConvolutionPlan) -> float:
-    """Vector products, and what takes as long, of the whole convolution."""
-    problem, method, width, blocks, longest = plan.problem, plan.method, plan.width, plan.blocks, plan.longest
-    tile, lanes, span = method.tile, method.lanes, plan.span
-    lengths = [_lengths(a.count, b) for a, b in zip(problem.axes, blocks, strict=True)]
-    if lanes is Lanes.WINDOWS:
-        sizes = [*(1,) * (len(longest) - 2), *(method.windows, span)[-len(longest) :]]
-        tiles = math.prod(sum(n * _ceil_div(length, size) for length, n in each) for each, size in zip(lengths, sizes, strict=True))
-        tiles *= _ceil_div(problem.outputs, method.outputs)
-    else:
-        tiles = sum(math.prod(n for _, n in block) * _ceil_div(math.prod(length for length, _ in block), tile.rows)
-                    for block in itertools.product(*lengths)) * _ceil_div(in_lanes(problem, lanes), span)
-    tiles *= problem.images * (1 if lanes is Lanes.GROUPS else problem.groups)
-    loads = (tile.rows + 1) * tile.vectors if lanes is Lanes.GROUPS else method.spread + method.read
-    vectors = tile.rows * tile.vectors
-    part, near = plan.part, 0.0
-    if not part and plan.read_bytes > NEAR_BYTES:
-        near = NEAR_STEPS * (method.read + (method.windows / 2 if lanes is Lanes.WINDOWS else 0))
-    step = max(vectors, LOAD_STEPS * loads, LEAST_STEPS, near) + 1
-    if lane_step(problem, lanes) == 1:
-        store = STORE_STEPS * vectors
-    elif runs_on(problem, longest):
-        store = TRANSPOSE_STEPS * tile.vectors * _ceil_div(tile.rows, width)
-    else:
-        store = SCATTER_STEPS * vectors
-    parts = _ceil_div(problem.depth, part) * (PART_STEPS + ADD_STEPS * vectors) if part else 0
-    return tiles * (problem.depth * step + parts + 16 + store) + _copying(problem, method, width, blocks, longest)
-
-
-def _lengths(count: int, blocks: int) -> list[tuple[int, int]]:
-    """The lengths of blocks of an axis, and how many have each."""
-    length, longer = divmod(count, blocks)
-    return [(length + 1, longer), (length, blocks - longer)] if longer else [(length, blocks)]
-
-
-def _copying(problem: Problem, method: Method, width: int, blocks: Sequence[int], longest: Sequence[int]) -> float:
-    """What copying the input of all blocks costs."""
-    if has_packed_tiles(problem, method.lanes):
-        run = method.tile.vectors * width if method.lanes is Lanes.WINDOWS else method.windows
-        runs: float = _ceil_div(longest[0], run)
-    else:
-        *outer, run = (a.reach(n) for a, n in zip(problem.axes, longest, strict=True))
-        runs = math.prod(outer)
-    runs *= problem.images * problem.groups * problem.inputs * math.prod(blocks)
-    return runs * (COPY_STEPS * _ceil_div(run, width) + RUN_STEPS)
-
-
-# --- shares
-
-
-def _shared(plan: ConvolutionPlan, steps: float) -> ConvolutionPlan:
-    """The plan cut into shares: blocks small enough for a cache and enough of them, and parts of the panels.
-
-    Each block reads all weights and each part the whole block: whatever is larger is cut first, and the other where that does not
-    give half of the shares that are wanted.
-    """
-    wanted = max(1, min(SHARES, int(steps / SHARE_STEPS)))
-    axes = plan.problem.axes
-    weights = plan.problem.outputs * plan.problem.depth * np.dtype(plan.problem.dtype).itemsize
-    if weights > scratch_bytes(plan):
-        plan = replace(plan, parts=min(plan.most_parts, -(-wanted // plan.shares)))
-    for k, axis in enumerate(axes):
-        in_vectors, most = plan.method.lanes is Lanes.WINDOWS and k == len(axes) - 1, _most_blocks(plan, k)
-        while plan.blocks[k] < most and scratch_bytes(plan) > SCRATCH_BYTES:
-            plan = _cut(plan, k, plan.blocks[k] + 1)
-        least = blocks = plan.blocks[k]
-        if 2 * plan.shares < wanted and (k < len(axes) - 1 or (in_vectors and weights <= scratch_bytes(plan))):
-            blocks = -(-wanted * blocks // plan.shares)
-        plan = _cut(plan, k, _even(axis.count, blocks, most, least, _even_size(plan, k)))
-    if plan.parts == 1 and 2 * plan.shares < wanted:
-        plan = replace(plan, parts=min(plan.most_parts, -(-wanted // plan.shares)))
-    return plan
-
-
-def _most_blocks(plan: ConvolutionPlan, axis: int) -> int:
-    """How many blocks an axis can have, each with room for a tile."""
-    count, method = plan.problem.axes[axis].count, plan.method
-    if method.lanes is Lanes.WINDOWS:
-        return max(1, count // _even_size(plan, axis))
-    others = math.prod(a.count // b for k, (a, b) in enumerate(zip(plan.problem.axes, plan.blocks, strict=True)) if k != axis)
-    return max(1, count // _ceil_div(method.windows, others))
-
-
-def _even_size(plan: ConvolutionPlan, axis: int) -> int:
-    """A length of blocks along an axis of which multiples are whole tiles."""
-    windows, last = plan.method.windows, len(plan.problem.axes) - 1
-    if plan.method.lanes is Lanes.WINDOWS:
-        return plan.span if axis == last else windows if axis == last - 1 else 1
-    return windows // math.gcd(windows, math.prod(a.count for a in plan.problem.axes[axis + 1 :]))
-
-
-def _cut(plan: ConvolutionPlan, axis: int, blocks: int) -> ConvolutionPlan:
-    return replace(plan, blocks=tuple(blocks if k == axis else b for k, b in enumerate(plan.blocks)))
-
-
-def _even(count: int, wanted: int, most: int, least: int, tile: int) -> int:
-    """About so many blocks, at most `most`: such as leave blocks of whole tiles of one size, if there are."""
-    found = range(max(least, min(wanted, most) * 2 // 3), min(most, wanted * 3 // 2) + 1)
-    return min(found, key=lambda b: (b * math.ceil(math.ceil(count / b) / tile), abs(b - wanted)), default=least)
+# --- the memory of a thread
 
 
 def scratch_steps(plan: ConvolutionPlan) -> dict[int, int]:
@@ -417,7 +233,7 @@ def scratch_steps(plan: ConvolutionPlan) -> dict[int, int]:
     p, lanes = plan.problem, plan.method.lanes
     if plan.has_packed_tiles:
         tile = p.inputs * plan.tile_windows
-        return {0: tile, -1: plan.tile_windows, SIZE: tile * _ceil_div(plan.longest[0], plan.tile_windows)}
+        return {0: tile, -1: plan.tile_windows, SIZE: tile * ceil_div(plan.longest[0], plan.tile_windows)}
     extents = {k: a.reach(n) for k, (a, n) in enumerate(zip(p.axes, plan.longest, strict=True))}
     extents[-1] = plan.panels * plan.span if lanes is Lanes.GROUPS else p.inputs
     steps = {k: a.x for k, a in enumerate(p.axes)} | {-1: p.x[1] if lanes is Lanes.GROUPS else p.x[2]}
@@ -451,12 +267,12 @@ def offsets_of(plan: ConvolutionPlan) -> int:
 
 def offsets_start(plan: ConvolutionPlan) -> int:
     """Where they begin: behind the scratch memory, and room for a vector that begins in it."""
-    return _ceil_div(scratch_bytes(plan), 64) * 64 + 64
+    return ceil_div(scratch_bytes(plan), 64) * 64 + 64
 
 
 def sums_start(plan: ConvolutionPlan) -> int:
     """Where the sums of a panel begin that are taken in parts: behind the words."""
-    return offsets_start(plan) + _ceil_div(8 * offsets_of(plan), 64) * 64
+    return offsets_start(plan) + ceil_div(8 * offsets_of(plan), 64) * 64
 
 
 def sums_of(plan: ConvolutionPlan) -> int:
@@ -470,7 +286,8 @@ def thread_bytes(plan: ConvolutionPlan) -> int:
     return sums_start(plan) + (sums + plan.width * plan.span if sums else 0) * np.dtype(plan.problem.dtype).itemsize
 
 
-def _ceil_div(a: int, b: int) -> int:
+def ceil_div(a: int, b: int) -> int:
+    """A quotient rounded up."""
     return -(-a // b)
 
 

@@ -28,8 +28,9 @@ from deepx_graph.runtime.native.convolution.plan import (
 from deepx_graph.runtime.native.convolution.problem import Problem
 from deepx_graph.runtime.native.gemm.microkernel import Tile
 
-SHARES, SHARE_STEPS = 64, 200_000
-"""So many shares, or fewer where each would have fewer vector products than this: they must cost more than handing them out."""
+SHARES, SHARE_STEPS, LEAST_SHARE = 64, 200_000, 100_000
+"""So many shares, or fewer where each would have fewer vector products than this: they must cost more than handing them out. But
+two where each has as many as the last: one alone has the other workers fall asleep."""
 
 STORE_STEPS, TRANSPOSE_STEPS, SCATTER_STEPS = 1, 90, 24
 """What storing costs, in vector products: a vector as it is, a square of vectors transposed, or a vector element by element."""
@@ -170,7 +171,7 @@ def _shared(plan: ConvolutionPlan, steps: float) -> ConvolutionPlan:
     Each block reads all weights and each part the whole block: whatever is larger is cut first, and the other where that does not
     give half of the shares that are wanted.
     """
-    wanted = max(1, min(SHARES, int(steps / SHARE_STEPS)))
+    wanted = max(1, min(SHARES, int(steps / SHARE_STEPS)), min(2, int(steps / LEAST_SHARE)))
     axes = plan.problem.axes
     weights = plan.problem.outputs * plan.problem.depth * np.dtype(plan.problem.dtype).itemsize
     if weights > scratch_bytes(plan):
@@ -180,12 +181,27 @@ def _shared(plan: ConvolutionPlan, steps: float) -> ConvolutionPlan:
         while plan.blocks[k] < most and scratch_bytes(plan) > SCRATCH_BYTES:
             plan = _cut(plan, k, plan.blocks[k] + 1)
         least = blocks = plan.blocks[k]
-        if 2 * plan.shares < wanted and (k < len(axes) - 1 or (in_vectors and weights <= scratch_bytes(plan))):
+        if _has_few(plan, wanted) and (k < len(axes) - 1 or (in_vectors and weights <= scratch_bytes(plan))):
             blocks = -(-wanted * blocks // plan.shares)
-        plan = _cut(plan, k, _even(axis.count, blocks, most, least, _even_size(plan, k)))
-    if plan.parts == 1 and 2 * plan.shares < wanted:
-        plan = replace(plan, parts=min(plan.most_parts, -(-wanted // plan.shares)))
-    return plan
+        plan = _cut(plan, k, _even(axis.count, blocks, most, least, _even_size(plan, k), plan.shares // plan.blocks[k]))
+    return _parted(plan, -(-wanted // plan.shares) if plan.parts == 1 and _has_few(plan, wanted) else plan.parts, steps)
+
+
+def _has_few(plan: ConvolutionPlan, wanted: int) -> bool:
+    """Whether there are fewer than half of the shares that are wanted, or one where more are."""
+    return 2 * plan.shares < wanted or plan.shares == 1 < wanted
+
+
+def _parted(plan: ConvolutionPlan, wanted: int, steps: float) -> ConvolutionPlan:
+    """The plan with about so many parts: such as let two workers end together. Both copy each block if it is in parts."""
+    blocks, copying = plan.shares // plan.parts, _copying(plan.problem, plan.method, plan.width, plan.blocks, plan.longest)
+
+    def span(parts: int) -> float:
+        larger = ceil_div(blocks * parts, 2) * ceil_div(plan.panels, parts) / (blocks * plan.panels)
+        return larger * (steps - copying) + (copying if parts > 1 else larger * copying)
+
+    least, most = max(1, min(wanted, plan.most_parts) * 2 // 3), min(plan.most_parts, max(2, wanted * 3 // 2))
+    return replace(plan, parts=min(range(least, most + 1), key=lambda p: (span(p), abs(p - wanted))))
 
 
 def _most_blocks(plan: ConvolutionPlan, axis: int) -> int:
@@ -209,7 +225,8 @@ def _cut(plan: ConvolutionPlan, axis: int, blocks: int) -> ConvolutionPlan:
     return replace(plan, blocks=tuple(blocks if k == axis else b for k, b in enumerate(plan.blocks)))
 
 
-def _even(count: int, wanted: int, most: int, least: int, tile: int) -> int:
-    """About so many blocks, at most `most`: such as leave blocks of whole tiles of one size, if there are."""
+def _even(count: int, wanted: int, most: int, least: int, tile: int, others: int) -> int:
+    """About so many blocks, at most `most`, each of which is so many shares: such as leave blocks of whole tiles of one size, and
+    two workers as many of them, if there are."""
     found = range(max(least, min(wanted, most) * 2 // 3), min(most, wanted * 3 // 2) + 1)
-    return min(found, key=lambda b: (b * math.ceil(math.ceil(count / b) / tile), abs(b - wanted)), default=least)
+    return min(found, key=lambda b: (ceil_div(b * others, 2) * ceil_div(ceil_div(count, b), tile), abs(b - wanted)), default=least)

@@ -3,8 +3,8 @@
 1. Their canonical forms are equal (`session/report/meaning.py`): the same operations, exactly or up to laws of real numbers.
 2. They give the same numbers for samples, those at the edges of types among them: to the bit, or within what rounding in every
    operation of the first can make of its outputs (`numerics/noise.py`); and, where they can be computed so, in double precision
-   within what rounding in double precision can, and that of constants which only one of them has (`validation/constants.py`). So a
-   coefficient that is wrong in the sixth digit is not taken for rounding.
+   within what rounding in double precision can, and that of constants which only one of them has, or uses more often
+   (`validation/constants.py`). So a coefficient that is wrong in the sixth digit is not taken for rounding.
 3. They are equal as algebra: the same over residues modulo several primes (`validation/algebra.py`). That sees no rounding,
    overflow or NaN, so it is said beside what numbers say, and never alone. Rational functions that are not equal as algebra, and
    have the same constants, are different whatever numbers say.
@@ -34,7 +34,7 @@ from deepx_graph.session.report.meaning import Sameness, compare_meaning
 from deepx_graph.types import F64, TensorType
 from deepx_graph.validation.algebra import AlgebraicEvidence, compare_algebra
 from deepx_graph.validation.boundary_values import boundary_values, repetitions
-from deepx_graph.validation.constants import MARGIN, float_constants, moved_constants
+from deepx_graph.validation.constants import MARGIN, float_constants, moved_constants, shared_constants
 from deepx_graph.validation.culprit import Departure, departure
 from deepx_graph.validation.discrepancy import Discrepancy, discrepancy, worst
 from deepx_graph.validation.samples import FAMILIES, samples
@@ -125,7 +125,8 @@ def equivalent(a: Module, b: Module, inputs: Mapping[str, Any] | None = None, *,
     if witness is not None:
         return Equivalence("different", "rounding does not explain it", witness)
     algebra = compare_algebra(a, b, seed, max_bytes)
-    if algebra.equal is False and algebra.rational and np.array_equal(float_constants(a), float_constants(b)):
+    shared = shared_constants(a, b)
+    if algebra.equal is False and algebra.rational and all(np.array_equal(float_constants(m), shared) for m in (a, b)):
         return Equivalence("different", "they are different rational functions, though numbers do not show it", algebra=algebra)
     return replace(_agreed(meaning.verdict, seen, double), algebra=algebra)
 
@@ -216,7 +217,7 @@ def _in_double(a: Module, b: Module, runs: Sequence[Mapping[str, Array]], seed: 
 
 @dataclass(frozen=True)
 class _Folding:
-    """What rounding of the constants that only one of two programs has may make of the outputs."""
+    """What rounding of the constants that only one of two programs has, or uses more often, may make of the outputs."""
 
     a: Module
     b: Module
@@ -226,13 +227,13 @@ class _Folding:
     def slack(self, inputs: Mapping[str, Array], wanted: Sequence[Array]) -> list[Array]:
         """For each output of the first program in double precision. Raises what running raises."""
         arrays, found = [inputs[p.name] for p in input_ports(self.a.entry)], [np.zeros(np.shape(w)) for w in wanted]
-        first, second, rng = float_constants(self.a), float_constants(self.b), np.random.default_rng(self.seed)
-        for mine, theirs, module in ((first, second, self.a), (second, first, self.b)):
-            if np.isin(mine, theirs).all():
+        shared, rng = shared_constants(self.a, self.b), np.random.default_rng(self.seed)
+        for module in (self.a, self.b):
+            if np.isin(float_constants(module), shared).all():
                 continue
             usual = _run(widened(module), arrays, self.seed, self.max_bytes)
             for _ in range(CONSTANT_RUNS):
-                moved = _run(widened(moved_constants(module, theirs, rng)), arrays, self.seed, self.max_bytes)
+                moved = _run(widened(moved_constants(module, shared, rng)), arrays, self.seed, self.max_bytes)
                 with np.errstate(all="ignore"):
                     found = [np.fmax(f, MARGIN * np.abs(m - u)) if m.dtype.kind in "fc" else f
                              for f, m, u in zip(found, moved, usual, strict=True)]

@@ -1,12 +1,14 @@
 """The constants of two programs, and what their rounding may make of results.
 
-Whoever folds `0.1 * 0.2` gives a constant that the other program has not.
-The numbers that only one of two programs has are moved by their last place, in their own type, and the programs run again in double
-precision: the spread of each output is what so small a change can make of it. A coefficient that is wrong by more shows.
+Whoever folds `0.1 * 0.2` gives a constant that the other program has not, or one more use of a number that both have: attention
+is scaled by 0.5, or both of its operands by the root of 0.5, which GELU has as well. The numbers that only one of two programs
+has, and scalars that one of them uses more often, are moved by their last place, in their own type, and the programs run again in
+double precision: the spread of each output is what so small a change can make of it. A coefficient that is wrong by more shows.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -24,6 +26,23 @@ def float_constants(module: Module) -> Array:
     """The different floats in the constants of a module, bodies included, sorted."""
     found = [np.unique(_parts(literal)) for literal in _literals(module)]
     return np.unique(np.concatenate(found)) if found else np.zeros(0)
+
+
+def shared_constants(a: Module, b: Module) -> Array:
+    """The floats that the constants of both modules have, but for scalars of which one makes more use."""
+    uses, others = _scalar_uses(a), _scalar_uses(b)
+    otherwise = [v for v in uses | others if uses[v] != others[v]]
+    return np.setdiff1d(np.intersect1d(float_constants(a), float_constants(b)), otherwise)
+
+
+def _scalar_uses(module: Module) -> Counter[float]:
+    """How often operations read each number of which a whole constant consists."""
+    found = Counter[float]()
+    for f in every_function(module):
+        for node, users in f.users.items():
+            if node.op is CONSTANT and value_of(node).dtype.is_differentiable and value_of(node).splat_value is not None:
+                found.update(dict.fromkeys(_parts(value_of(node)).tolist(), len(users)))
+    return found
 
 
 def moved_constants(module: Module, known: Array, rng: np.random.Generator) -> Module:
@@ -55,11 +74,16 @@ def _literals(module: Module) -> Iterator[Literal]:
 
 def every_node(module: Module) -> Iterator[Node]:
     """The nodes of all functions, and of the bodies that are attributes."""
+    return (node for f in every_function(module) for node in f.nodes)
+
+
+def every_function(module: Module) -> Iterator[Function]:
+    """All functions, and the bodies that are attributes."""
     waiting = list(module.functions)
     while waiting:
-        for node in waiting.pop().nodes:
-            waiting += [a for a in node.attrs if isinstance(a, Function)]
-            yield node
+        function = waiting.pop()
+        yield function
+        waiting += [a for node in function.nodes for a in node.attrs if isinstance(a, Function)]
 
 
 def _numbers(literal: Literal) -> Array:

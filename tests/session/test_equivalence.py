@@ -54,6 +54,29 @@ def test_where_the_second_departs() -> None:
     assert found.departure is not None and found.departure.after.op is subtract
 
 
+SCORES = """func.func public @main(%q: tensor<4x3xf32>, %k: tensor<3x4xf32>) -> (tensor<4x4xf32>, tensor<4x4xf32>) {
+  %root = stablehlo.constant dense<0.70710677> : tensor<4x3xf32>
+  %also = stablehlo.constant dense<0.70710677> : tensor<3x4xf32>
+  %half = stablehlo.constant dense<0.5> : tensor<4x4xf32>
+  %other = stablehlo.constant dense<0.70710677> : tensor<4x4xf32>
+  %p = stablehlo.multiply %q, %root : tensor<4x3xf32>
+  %l = stablehlo.multiply %k, %also : tensor<3x4xf32>
+  %s = stablehlo.dot_general %p, %l, contracting_dims = [1] x [0] : (tensor<4x3xf32>, tensor<3x4xf32>) -> tensor<4x4xf32>
+  %y = stablehlo.multiply %s, %half : tensor<4x4xf32>
+  %z = stablehlo.multiply %y, %other : tensor<4x4xf32>
+  return %s, %z : tensor<4x4xf32>, tensor<4x4xf32>
+}"""
+"""Scores as one framework scales them; both numbers are used in `halved`, too."""
+
+
+@pytest.mark.parametrize(("half", "same"), [("0.5", True), ("0.500001", False), ("0.499999", False)])
+def test_a_number_that_both_have_may_be_the_rounded_one(half: str, same: bool) -> None:
+    halved = SCORES.replace("multiply %k, %also", "add %k, %zero").replace("multiply %q, %root", "multiply %q, %scale").replace(
+        "  %p =", f"""  %zero = stablehlo.constant dense<0.0> : tensor<3x4xf32>
+  %scale = stablehlo.constant dense<{half}> : tensor<4x3xf32>\n  %p =""", 1)
+    assert bool(equivalent(dx.loads(SCORES), dx.loads(halved))) is same
+
+
 def shows(module: Module, mutant: Module, seed: int) -> bool:
     """Whether the mutant gives other numbers in double precision, for ordinary inputs, than rounding there could make of it."""
     rng = np.random.default_rng(seed)

@@ -48,9 +48,17 @@ RELEVANT = 0.05
 """The part of the outputs' error that must pass through an operation for its loss of digits to be reported."""
 
 
+SIZES = 1e6
+"""By how much elements of one size may differ in it."""
+
+FEW = 1 / 16
+"""The part of all elements that those of one size have to be to have an error of their own."""
+
+
 @dataclass(frozen=True)
 class NodeError:
-    """The errors of one operation, relative to the size (2-norm) of its result, in the run in which they were largest."""
+    """The errors of one operation, relative to the size (2-norm) of its result, in the run in which they were largest; the total
+    is that of elements of one size where these differ much."""
 
     node: Node
     runs: int
@@ -206,7 +214,7 @@ class _Errors(RunObserver):
         arrays, kept = tensors(result), self.exact.get(shadow, [])
         exact = kept[run] if run < len(kept) else None
         given = max((self.totals.of(a, 0.0) for o in operands for a in _leaves(o)), default=0.0)
-        total = max((_relative(a, b) for a, b in zip(arrays, exact, strict=True) if _is_float(a)), default=0.0) if exact else 0.0
+        total = max((_by_sizes(a, b) for a, b in zip(arrays, exact, strict=True) if _is_float(a)), default=0.0) if exact else 0.0
         decided = sum(int((a != b).sum()) for a, b in zip(arrays, exact or arrays, strict=True)
                       if a.dtype.kind in "biu" and a.shape == b.shape)
         passed = max((_relative(a, b) for a, b in zip(arrays, exact, strict=True)), default=0.0) if decided and exact else total
@@ -259,6 +267,20 @@ def _relative(a: Array, b: Array) -> float:
         both = np.isfinite(x) & np.isfinite(y)
         off, size = np.linalg.norm((x - y)[both]), np.linalg.norm(y[both])
     return float(off / size) if size else math.inf if off else 0.0
+
+
+def _by_sizes(a: Array, b: Array) -> float:
+    """As `_relative`, the largest of elements of one size: those of a mask, -1e30, would hide what the others have lost."""
+    found = _relative(a, b)
+    size = np.abs(b)
+    rest = np.isfinite(size) & (size > 0)
+    least = rest.sum() * FEW
+    while rest.sum() > least and a.shape == b.shape:
+        near = rest & (size * SIZES >= size[rest].max())
+        if near.sum() > least:
+            found = max(found, _relative(a[near], b[near]))
+        rest &= ~near
+    return found
 
 
 def _rounding(node: Node) -> float:

@@ -42,6 +42,25 @@ def test_the_subtraction_of_a_naive_variance_loses_the_digits():
     assert report.explained == pytest.approx(1, abs=0.05)
 
 
+@pytest.mark.parametrize("mask", ["-1.0e9", "-1.0e30"])
+def test_a_mask_hides_no_error_for_which_the_exponential_would_be_blamed(mask):
+    text = f"""
+func.func public @main(%x: tensor<8x8xf32>, %m: tensor<8x8xi1>) -> tensor<8x8xf32> {{
+  %s = stablehlo.sine %x : tensor<8x8xf32>
+  %h = stablehlo.convert %s : (tensor<8x8xf32>) -> tensor<8x8xbf16>
+  %f = stablehlo.convert %h : (tensor<8x8xbf16>) -> tensor<8x8xf32>
+  %k = stablehlo.constant dense<{mask}> : tensor<8x8xf32>
+  %d = stablehlo.select %m, %f, %k : tensor<8x8xi1>, tensor<8x8xf32>
+  %e = stablehlo.exponential %d : tensor<8x8xf32>
+  return %e : tensor<8x8xf32>
+}}
+"""
+    x = np.random.default_rng(0).standard_normal((8, 8)).astype("f4")
+    report = explain_rounding(dx.loads(text), {"x": x, "m": np.tri(8, dtype=bool)})
+    assert [n.node.name for n in report.cancellations if n.node.name != "h"] == []
+    assert {n.node.name: n.total for n in report.nodes}["d"] == pytest.approx(2e-3, rel=0.5)
+
+
 def test_what_an_iteration_decides_otherwise_is_said_and_no_conversion_blamed():
     """0.1 five times is 0.5 in single precision, and more in double: the count of iterations so far is another one."""
     text = """HloModule m

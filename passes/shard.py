@@ -12,6 +12,7 @@ from deepx_graph.planning.cluster import DeviceCluster, preset
 from deepx_graph.rewrite.base import Pass
 from deepx_graph.sharding.annotations import needed_plan, stated_plan
 from deepx_graph.sharding.mesh import Mesh
+from deepx_graph.sharding.notation import mesh_from_option
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.propagate import propagate
 
@@ -35,7 +36,7 @@ class Shard(Pass):
         if self.auto != bool(self.mesh):
             raise UsageError(Diagnostic("shard chooses shardings for a mesh", expected="shard{auto mesh=data:4,model:2}"))
         if self.auto:
-            mesh_of(self.mesh)
+            mesh_from_option(",".join(self.mesh))
             preset(self.cluster)
             bytes_of(self.memory)
 
@@ -43,7 +44,7 @@ class Shard(Pass):
         """Raises UsageError where the text states no sharding, and for what has no parts."""
         if not self.auto:
             return partition(module, propagate(needed_plan(module))).module
-        found = chosen_plan(module, mesh_of(self.mesh), preset(self.cluster), bytes_of(self.memory))
+        found = chosen_plan(module, mesh_from_option(",".join(self.mesh)), preset(self.cluster), bytes_of(self.memory))
         return partition(module, found.plan).module
 
 
@@ -52,17 +53,6 @@ def chosen_plan(module: Module, mesh: Mesh, cluster: DeviceCluster, memory: floa
     stated = stated_plan(module)
     given = stated if stated is not None and stated.mesh.axes == mesh.axes else None
     return automatic_plan(module.entry, mesh, cluster, memory=memory, given=given)
-
-
-def mesh_of(words: tuple[str, ...]) -> Mesh:
-    """A mesh of axes as `data:4`, or `data=4`. Raises UsageError."""
-    axes = []
-    for word in words:
-        name, _, size = word.replace("=", ":").partition(":")
-        if not name or not (size.isascii() and size.isdigit()) or len(size) > 6:
-            raise UsageError(Diagnostic(f"'{word}' is no axis of a mesh", expected="data:4,model:2"))
-        axes.append((name, int(size)))
-    return Mesh(tuple(axes))
 
 
 def bytes_of(text: str) -> float | None:

@@ -50,14 +50,15 @@ def run_plan(args: Arguments) -> int:
 
 
 def _automatic(args: Arguments) -> tuple[Module, AutomaticPlan]:
-    from deepx_graph.passes.shard import chosen_plan, mesh_of
+    from deepx_graph.passes.shard import chosen_plan
     from deepx_graph.session.cluster.simulation import cluster_of
     from deepx_graph.session.programs import optimise
+    from deepx_graph.sharding.notation import mesh_from_option
 
     if not (args.auto and args.mesh):
         raise UsageError(Diagnostic("a plan is chosen for a mesh", expected="--auto --mesh data=4,model=2"))
     module = optimise(read_program(args).module, "inline").module
-    return module, chosen_plan(module, mesh_of(tuple(args.mesh.split(","))), cluster_of(args.cluster), args.memory)
+    return module, chosen_plan(module, mesh_from_option(args.mesh), cluster_of(args.cluster), args.memory)
 
 
 def add_simulate(parser: argparse.ArgumentParser) -> None:

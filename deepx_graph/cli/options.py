@@ -111,6 +111,8 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--partitions", type=int, default=1, metavar="P", help="of P partitions each")
     group.add_argument("--plan", metavar="FILE.plan",
                        help="split the program over a mesh as the file says, or, for 'stated', as its text does")
+    group.add_argument("--mesh", metavar="AXIS=N,...",
+                       help="the mesh, such as data=4,model=2; without --plan what the text states for it counts, or one is chosen")
     group.add_argument("--on", type=place, default="lockstep", metavar="PLACE",
                        help="where the devices run: lockstep (in this process), mpi (one in each process), dask:tcp://HOST:PORT")
     group.add_argument("--deterministic", action="store_true",

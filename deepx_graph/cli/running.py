@@ -174,11 +174,12 @@ def _run(args: Arguments) -> int:
                "max_bytes": args.max_bytes, "profile": args.profile, "deterministic": args.deterministic,
                "out": sys.stderr if args.json or args.output == "-" else None,  # data on standard output stays one piece
                "prepare": lambda module: programs.optimise(module, args.pass_pipeline, watching).module}
-    if args.plan is not None:
+    if args.plan is not None or args.mesh is not None:
         return _run_over_mesh(args, program.module, options)
     for given, option in ((args.on != "lockstep", f"--on {args.on}"), (args.checkpoint, "--checkpoint")):
         if given:
-            raise UsageError(Diagnostic(f"{option} needs to know how the program is split", hint="--plan FILE, or --plan stated"))
+            hint = "--plan FILE, --plan stated, or --mesh AXIS=N"
+            raise UsageError(Diagnostic(f"{option} needs to know how the program is split", hint=hint))
     f = compile(program.module, replicas=args.replicas, partitions=args.partitions,
                 infeed=read_infeed(args.infeed, devices, args.max_bytes), **options)
     replayed = program.recorded if not (args.input or args.inputs or args.random_inputs) else None
@@ -239,12 +240,15 @@ def _run_over_mesh(args: Arguments, module: Module, options: dict[str, Any]) -> 
     """Runs it on the devices of a mesh; of several processes the one of the first device reports."""
     from deepx_graph.runtime.transport.dask import PREFIX
     from deepx_graph.session.cluster.launch import MPI, is_rank, start_ranks
+    from deepx_graph.session.cluster.over_mesh import plan_over
     from deepx_graph.session.cluster.training import Saving
-    from deepx_graph.session.sharded import Sharded, plan_text, planned
+    from deepx_graph.session.sharded import Sharded, plan_text
+    from deepx_graph.sharding.notation import mesh_from_option
 
     if args.checkpoint_every and not args.checkpoint:
         raise UsageError(Diagnostic("--checkpoint-every needs a folder", hint="--checkpoint DIR"))
-    inlined, plan = planned(module, plan_text(args.plan), args.plan)
+    mesh = None if args.mesh is None else mesh_from_option(args.mesh)
+    inlined, plan = plan_over(module, mesh, None if args.plan is None else plan_text(args.plan), args.plan or "<plan>")
     saving = Saving(Path(args.checkpoint), args.checkpoint_every or CHECKPOINT_EVERY) if args.checkpoint else None
     if args.on.startswith(PREFIX):
         return _run_over_dask(args, inlined, plan, saving, options)

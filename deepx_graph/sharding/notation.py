@@ -318,11 +318,11 @@ def _tile(count: int, pieces: list[list[int]], whole: Span) -> Axes:
 
 
 def mesh_from_option(text: str) -> Mesh:
-    """`data=4 model=2`, separated by commas or blanks, as a command line has it. Raises UsageError."""
+    """`data=4 model:2`, separated by commas or blanks, as a command line or an option of a pass has it. Raises UsageError."""
     axes: list[tuple[str, int]] = []
     for item in re.split(r"[\s,]+", text.strip()):
         name, equals, size = item.partition("=" if "=" in item else ":")
         if not (name and equals and size.isdecimal() and len(size) <= 9):
-            raise UsageError(Diagnostic(f"'{item}' is no axis of a mesh", expected="NAME=SIZE, as in data=4,model=2"))
+            raise UsageError(Diagnostic(f"'{item}' is no axis of a mesh", expected="NAME=SIZE or NAME:SIZE, as in data=4,model=2"))
         axes.append((name, int(size)))
     return Mesh(tuple(axes))

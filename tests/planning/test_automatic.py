@@ -162,7 +162,7 @@ def test_the_pass_and_the_command(run: Run, tmp_path: object) -> None:
     with open(path, "w", encoding="utf-8") as file:
         file.write(MLP)
     assert "stablehlo" in run("opt", path, "-p", "inline,shard{auto mesh=data:4,model:2 memory=16G}").out
-    assert "data:4,model:2" in run("opt", path, "-p", "inline,shard{auto mesh=data:4,model memory=16G}").err
+    assert "data=4,model=2" in run("opt", path, "-p", "inline,shard{auto mesh=data:4,model memory=16G}").err
     done = run("plan", path, "--auto", "--mesh", "data=4,model=2", "--json")
     assert done.json["automatic"]["gap"] < 1e-4 and "automatic" in done.json["plan"]
     assert "predicted" in run("plan", path, "--auto", "--mesh", "data=4").err

@@ -23,7 +23,8 @@ from deepx_graph.sharding.plan import Plan
 
 def over_mesh(module: Module, mesh: Mapping[str, int] | None, plan: str | None, on: str, **options: Any) -> OverMesh:
     """The program over a mesh; see `dx.distribute`. Raises UsageError where nothing says how values lie, and for no such place."""
-    inlined, found = _plan(module, mesh, plan)
+    axes = None if mesh is None else Mesh(tuple((str(name), int(size)) for name, size in mesh.items()))
+    inlined, found = plan_over(module, axes, plan)
     try:
         checked_place(on)
     except ValueError as e:
@@ -39,15 +40,17 @@ def over_mesh(module: Module, mesh: Mapping[str, int] | None, plan: str | None, 
     return program
 
 
-def _plan(module: Module, mesh: Mapping[str, int] | None, plan: str | None) -> tuple[Module, Plan]:
-    """The plan that is given, or what the program states, or the one of least predicted time on a mesh."""
-    axes = None if mesh is None else Mesh(tuple((str(name), int(size)) for name, size in mesh.items()))
-    if axes is not None and plan is None:
+def plan_over(module: Module, mesh: Mesh | None, text: str | None, name: str = "<plan>") -> tuple[Module, Plan]:
+    """The module without calls, and the plan that is given, or what it states, or the one of least predicted time on a mesh.
+
+    Raises as `planned` does, and UsageError for a plan over another mesh.
+    """
+    if mesh is not None and text is None:
         inlined = optimise(module, "inline").module
         stated = stated_plan(inlined)
-        if stated is None or stated.mesh.axes != axes.axes:
-            return inlined, chosen_plan(inlined, axes, network_here(), None).plan
-    inlined, found = planned(module, plan)
-    if axes is not None and found.mesh.axes != axes.axes:
-        raise UsageError(f"the plan is for the mesh {found.mesh}, and not for {axes}")
+        if stated is None or stated.mesh.axes != mesh.axes:
+            return inlined, chosen_plan(inlined, mesh, network_here(), None).plan
+    inlined, found = planned(module, text, name)
+    if mesh is not None and found.mesh.axes != mesh.axes:
+        raise UsageError(f"the plan is for the mesh {found.mesh}, and not for {mesh}")
     return inlined, found

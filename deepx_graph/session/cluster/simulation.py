@@ -93,7 +93,7 @@ class SimulationReport:
     def bubble(self) -> float:
         """The share of the step in which devices neither compute nor exchange, on average."""
         devices = self.step.devices
-        return sum(map(self.step.bubble, devices)) / len(devices) if devices else 0.0
+        return max(0.0, sum(map(self.step.bubble, devices)) / len(devices)) if devices else 0.0
 
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""

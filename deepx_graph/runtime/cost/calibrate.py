@@ -167,7 +167,7 @@ def _machine() -> dict[str, float]:
 
 
 def _native() -> dict[str, float]:
-    """Arithmetic goes by one function of each element, as kernels have them: in a long chain each operation waits for the last."""
+    """Arithmetic goes by one function of each element, as kernels have them: in long chains each operation waits for the last."""
     if not has_native():
         return {}
     from deepx_graph.runtime.native.loop_program.kernel import build

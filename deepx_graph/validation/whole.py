@@ -27,7 +27,7 @@ ITERATIONS = 1
 
 
 
-class Unknown(NamedTuple):
+class Unchecked(NamedTuple):
     """In place of a result that cannot be computed here: why."""
 
     reason: str
@@ -71,7 +71,7 @@ class WholeProgram:
         self._module = after
         found = _results(quick)
         differing = [k for k, (w, g) in enumerate(zip(wanted, found, strict=True))
-                     if isinstance(w, Unknown) or isinstance(g, Unknown) or not all(map(identical, tensors(w), tensors(g)))]
+                     if isinstance(w, Unchecked) or isinstance(g, Unchecked) or not all(map(identical, tensors(w), tensors(g)))]
         if not differing:
             return None
         return self._compare_in_full(before, after, differing)
@@ -82,7 +82,7 @@ class WholeProgram:
             raise NoValueError("its values are too large")
         for module in (before, after):
             found = _results(Evaluator(module, arguments(module, self.first), OperationBudget()))
-            for unknown in (r for r in found if isinstance(r, Unknown)):
+            for unknown in (r for r in found if isinstance(r, Unchecked)):
                 raise NoValueError(unknown.reason)
         return self._compare_in_full(before, after, range(len(before.entry.results)))
 
@@ -96,8 +96,8 @@ class WholeProgram:
         for k, (want, got) in enumerate(zip(wanted, _results(full), strict=True)):
             if k not in outputs:
                 continue
-            if isinstance(want, Unknown) or isinstance(got, Unknown):
-                reason = want.reason if isinstance(want, Unknown) else got.reason
+            if isinstance(want, Unchecked) or isinstance(got, Unchecked):
+                reason = want.reason if isinstance(want, Unchecked) else got.reason
                 continue
             compared = True
             how = beyond_rounding(tensors(want), tensors(got), lambda _, k=k: _moved(before, given, k))  # type: ignore[misc]
@@ -150,7 +150,7 @@ def _results(evaluator: Evaluator) -> list[Any]:
         try:
             found.append(evaluator.result(node))
         except NoValueError as e:
-            found.append(Unknown(str(e)))
+            found.append(Unchecked(str(e)))
     return found
 
 

@@ -40,7 +40,7 @@ from deepx_graph.passes.autodiff.prepare import (
     with_entry,
 )
 from deepx_graph.passes.autodiff.residuals import Residuals
-from deepx_graph.passes.autodiff.reverse import Frame, ReversePass
+from deepx_graph.passes.autodiff.reverse import ReversePass, ScopeCotangents
 from deepx_graph.passes.autodiff.shift_invariance import shifts_only
 from deepx_graph.passes.scalar.dce import prune
 from deepx_graph.rewrite.base import Pass, RewriteControl
@@ -196,7 +196,7 @@ def _variant(derivatives: Derivatives, variant: Variant, forward: str, backward:
     return fore, prune(back, RewriteControl(), invariants=True)
 
 
-def _given_back(sweep: ReversePass, frame: Frame, variant: Variant, params: Sequence[Node]) -> list[Node]:
+def _given_back(sweep: ReversePass, frame: ScopeCotangents, variant: Variant, params: Sequence[Node]) -> list[Node]:
     """The cotangents of the parameters; of those that a closure captured on a tape, which comes last."""
     values = {k: sweep.value(frame.found.get(params[k]), params[k]) for k in variant.by}
     if variant.captured < 0:
@@ -209,7 +209,7 @@ def _given_back(sweep: ReversePass, frame: Frame, variant: Variant, params: Sequ
 
 
 def _swept(derivatives: Derivatives, b: Builder, function: Function, roots: Sequence[Node], given: Sequence[Node],
-           by: Sequence[Node]) -> tuple[ReversePass, Frame]:
+           by: Sequence[Node]) -> tuple[ReversePass, ScopeCotangents]:
     scopes = ReverseScopes(function)
     flow = Activity(function, scopes.live.ends, by, roots, shifts_only(function))
     for node in function.nodes:

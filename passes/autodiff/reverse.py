@@ -106,7 +106,7 @@ class LoopPair:
 
 
 @dataclass(eq=False)
-class Frame:
+class ScopeCotangents:
     """One scope on its way back: cotangents of its own nodes, and of nodes outside that it uses."""
 
     scope: Scope
@@ -118,7 +118,7 @@ class Frame:
 _CLOSED = frozenset((REGION, LOOP_END, PHI, PROJ, CALL, CALL_VALUE, PARTIAL))
 """What no mask of a cotangent passes."""
 
-Work = Generator[Frame, None, None]
+Work = Generator[ScopeCotangents, None, None]
 
 
 class ReversePass:
@@ -138,9 +138,9 @@ class ReversePass:
         self.masks = Masks(b)
         self._counters: dict[Node, Node] = {}
 
-    def run(self, roots: Sequence[Node], cotangents: Sequence[Cotangent]) -> Frame:
+    def run(self, roots: Sequence[Node], cotangents: Sequence[Cotangent]) -> ScopeCotangents:
         """The root frame after the sweep: `found` then holds the cotangents of the nodes differentiated by."""
-        frame = Frame(self.scopes.root)
+        frame = ScopeCotangents(self.scopes.root)
         for root, g in zip(roots, cotangents, strict=True):
             self.add(frame, root, g)
         stack = [self._scope(frame)]
@@ -154,7 +154,7 @@ class ReversePass:
 
     # --- accumulation
 
-    def add(self, frame: Frame, node: Node, g: Cotangent) -> None:
+    def add(self, frame: ScopeCotangents, node: Node, g: Cotangent) -> None:
         """Adds to the cotangent of a node."""
         if not self.flow.passes(node):
             return
@@ -162,18 +162,18 @@ class ReversePass:
         if is_nonzero(g):
             self._put(frame, node, g)
 
-    def add_item(self, frame: Frame, source: Node, k: int, g: Cotangent) -> None:
+    def add_item(self, frame: ScopeCotangents, source: Node, k: int, g: Cotangent) -> None:
         """Adds to the cotangent of one item of a tuple or construct."""
         self._put(frame, source, item(source.type, k, g))
 
-    def _put(self, frame: Frame, node: Node, g: Cotangent) -> None:
+    def _put(self, frame: ScopeCotangents, node: Node, g: Cotangent) -> None:
         own = self.scopes.home[node] is frame.scope
         into, g = (frame.found, g) if own else (frame.leaks, self.masks.clean(g))
         into[node] = plus(self.masks, into.get(node), g)
 
     # --- one scope
 
-    def _scope(self, frame: Frame) -> Work:
+    def _scope(self, frame: ScopeCotangents) -> Work:
         for node in reversed(frame.scope.nodes):
             if node in self.flow.wrt:
                 continue
@@ -182,7 +182,7 @@ class ReversePass:
                 self.b.origin = Origin("", node.origin.spans, node.origin.rewrites).rewritten("grad")
                 yield from self._step(frame, node, g)
 
-    def _step(self, frame: Frame, node: Node, g: Cotangent) -> Work:
+    def _step(self, frame: ScopeCotangents, node: Node, g: Cotangent) -> Work:
         """Hands the cotangent of a node on to its operands."""
         if node.op in _CLOSED:
             g = self.masks.clean(g)
@@ -260,10 +260,10 @@ class ReversePass:
 
     # --- branches
 
-    def _region(self, frame: Frame, region: Node, g: Cotangent) -> Work:
-        sides: list[Frame] = []
+    def _region(self, frame: ScopeCotangents, region: Node, g: Cotangent) -> Work:
+        sides: list[ScopeCotangents] = []
         for scope, values in zip(self.scopes.branches[region], branches_of(region), strict=True):
-            side = Frame(scope)
+            side = ScopeCotangents(scope)
             for k, value in enumerate(values):
                 self.add(side, value, g[k])
             yield side
@@ -281,7 +281,7 @@ class ReversePass:
 
     # --- loops
 
-    def _loop(self, frame: Frame, end: Node, g: Cotangent) -> Work:
+    def _loop(self, frame: ScopeCotangents, end: Node, g: Cotangent) -> Work:
         b, begin = self.b, end.inputs[0]
         origin = b.origin
         count = trip_count(end)
@@ -298,7 +298,7 @@ class ReversePass:
         left = b(PHI, back, index=0)
         index = b(subtract, left, b.like(1, left))
         pair = self.pairs[end] = LoopPair(end, count, back, None, index)
-        inner = Frame(self.scopes.bodies[end])
+        inner = ScopeCotangents(self.scopes.bodies[end])
         for at, k in enumerate(columns):
             self.add(inner, end.inputs[2 + k], b(PHI, back, index=1 + at))
         for k, row in written.items():

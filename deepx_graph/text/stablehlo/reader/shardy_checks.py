@@ -11,8 +11,8 @@ from deepx_graph.sharding.annotations import stated_sharding
 from deepx_graph.sharding.manual import ROLE
 from deepx_graph.sharding.mesh import Mesh, TensorSharding, split
 from deepx_graph.sharding.notation import read_sharding
-from deepx_graph.sharding.stated_moves import MAY_START, StatedMove, check_kept
-from deepx_graph.sharding.stated_rules import check_rule, read_rule
+from deepx_graph.sharding.stated.moves import MAY_START, StatedMove, check_kept
+from deepx_graph.sharding.stated.rules import check_rule, read_rule
 from deepx_graph.text.stablehlo.reader.context import OperationContext
 from deepx_graph.text.stablehlo.syntax import Operation, RegionBlock
 from deepx_graph.types import ANY, as_tensor, tensor

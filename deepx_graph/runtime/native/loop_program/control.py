@@ -34,7 +34,7 @@ from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.numexpr_engine import alone
 from deepx_graph.runtime.engines.outline import as_kernel, opened
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel, nanoseconds
-from deepx_graph.runtime.native.loop_program.strips import Made, with_loops
+from deepx_graph.runtime.native.loop_program.strips import KernelOfLoop, with_loops
 from deepx_graph.types import BOOL, I64, DType, TensorType, TupleType
 
 SMALL = 9
@@ -78,7 +78,7 @@ def build(function: Function, threads: int, *, bounded: bool = False) -> LoopKer
     return kernel
 
 
-def with_loops_in_registers(function: Function, made: Made) -> Function:
+def with_loops_in_registers(function: Function, made: KernelOfLoop) -> Function:
     """The function as one kernel, or with loops as kernels, outer ones first, where `made` has made one for the body."""
 
     def required(body: Function) -> None:

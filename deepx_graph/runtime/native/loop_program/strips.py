@@ -18,12 +18,12 @@ from deepx_graph.ops.math.elementwise import add, and_, compare
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.outline import opened, outlined
 
-Made = Callable[[Function, int | None], object]
+KernelOfLoop = Callable[[Function, int | None], object]
 """Gives the kernel of a function of one loop, which does so many iterations at most; None where there is none. Without a number the
 loop is known not to run long."""
 
 
-def with_loops(function: Function, made: Made, length: Callable[[Function], int]) -> Function:
+def with_loops(function: Function, made: KernelOfLoop, length: Callable[[Function], int]) -> Function:
     """The function with each loop for which `made` has a kernel as that, or as a loop over kernels of so many iterations; outer
     loops first. `length` may raise Declined."""
     strips: dict[Function, Function] = {}
@@ -40,7 +40,7 @@ def with_loops(function: Function, made: Made, length: Callable[[Function], int]
     return opened(outlined(function, accepts), lambda n: strips.get(body) if (body := fused_body(n)) else None)
 
 
-def in_strips(function: Function, made: Made, length: int) -> Function:
+def in_strips(function: Function, made: KernelOfLoop, length: int) -> Function:
     """A function that is one loop as a loop over kernels that do up to `length` iterations each. Raises Declined."""
     ends = [n for n in function.nodes if n.op is LOOP_END]
     if len(ends) != 1 or not all(r.op is PROJ and r.inputs[0] is ends[0] for r in function.results):

@@ -125,9 +125,10 @@ def test_sums_in_parts_that_tiles_take_in_turn(terms: int, monkeypatch: pytest.M
     monkeypatch.setattr(conv_plan, "PART_BYTES", 64 * terms)
     lanes = set()
     for x, w, attrs in CASES[terms % 2 :: 2]:
-        kernel = check(numbers(0, x, "f4"), numbers(1, w, "f4"), attrs)
-        assert kernel is not None and all(p.part for p in kernel.plans)
-        lanes.add(kernel.plans[0].method.lanes)
+        arrays = [numbers(0, x, "f4"), numbers(1, w, "f4")]
+        plans = [p.plan for p in conv.planned(laws.one_op(convolution, arrays, attrs).results[0])]
+        assert check(arrays[0], arrays[1], attrs) is not None and all(p.part for p in plans)
+        lanes.add(plans[0].method.lanes)
     assert len(lanes) > 1
     assert _check_generated(range(1400, 1420)) > 2
 

@@ -526,7 +526,15 @@ def decided(primitive: str, args: tuple[Scalar, ...], dtype: DType) -> Scalar | 
         for a, other in ((args[0], args[1]), (args[1], args[0])):
             if isinstance(a, ScalarConst):
                 return other if bool(a.value) == (primitive == "and") else a
-    return None
+    return _whole_quotient(*map(affine, args)) if primitive == "quotient" and dtype is I64 else None
+
+
+def _whole_quotient(x: Affine, divisor: Affine) -> Affine | None:
+    """A subscript by a number, where no rest is left to be divided: what is put in the place of an axis may have such terms."""
+    if divisor.terms or divisor.constant < 1 or x.bounds is None or x.bounds[0] < 0:
+        return None
+    known, rest = split_quotient(x, divisor.constant)
+    return known if rest == Affine() else None
 
 
 def part_of(dtype: DType) -> DType:

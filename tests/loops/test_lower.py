@@ -12,12 +12,12 @@ import pytest
 
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.loops import lower as lower_module
-from deepx_graph.loops.builder import LoopBuilder
+from deepx_graph.loops.builder import LoopBuilder, decided
 from deepx_graph.loops.interpret import interpret
 from deepx_graph.loops.lower import element_cost, lower
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import Let, LoopProgram, walk
-from deepx_graph.loops.scalar import Affine, NotExpressible, ScalarVar, split_quotient
+from deepx_graph.loops.scalar import Affine, NotExpressible, ScalarConst, ScalarVar, affine, split_quotient
 from deepx_graph.ops import (
     OPS,
     add,
@@ -152,6 +152,17 @@ def test_a_quotient_is_what_is_known_of_it_and_the_rest(seed: int) -> None:
         at = dict(zip(axes, values, strict=True))
         whole, first, last = (a.constant + sum(f * at[v] for v, f in a.terms) for a in (x, known, rest))
         assert whole < 0 or (last >= 0 and first + last // divisor == whole // divisor)
+
+
+def test_the_row_of_an_element_is_known_once_its_axis_is_two() -> None:
+    """Where a pass puts a row and a place in it for an element, what was divided by the row's length is the row: loops that compare
+    subscripts then find them equal."""
+    row, k, unknown = ScalarVar(1, I64, 0, 7), ScalarVar(2, I64, 0, 127), ScalarVar(3, I64)
+    divided = partial(decided, "quotient", dtype=I64)
+    length = ScalarConst(np.int64(128), I64)
+    assert divided((affine(row) * 128 + affine(k), length)) == affine(row)
+    for kept in (affine(row) * 128 + affine(k) + 1, affine(row) * 128 - affine(k), affine(unknown), affine(row) * 64 + affine(k)):
+        assert divided((kept, length)) is None
 
 
 def test_blocks_of_an_image_are_found_without_divisions() -> None:

@@ -109,9 +109,10 @@ def run_draw(args: Arguments) -> int:
 def add_overlays(parser: argparse.ArgumentParser) -> None:
     """The options that lay something over a program."""
     parser.add_argument("--explain-error", action="store_true",
-                        help="what the rounding of each operation adds to the error of the outputs, on generated inputs")
+                        help="what the rounding of each operation adds to the error of the outputs")
     parser.add_argument("--explain-nan", action="store_true",
-                        help="which operations make the NaN and infinities of outputs, on generated inputs")
+                        help="which operations make the NaN and infinities of outputs")
+    parser.add_argument("--inputs", metavar="FILE.npz", help="of these two: inputs by name; others are generated")
     parser.add_argument("--plan", metavar="FILE.plan",
                         help="how values lie on the mesh of a plan; stated: as the text says")
 
@@ -122,11 +123,17 @@ def overlaid(args: Arguments) -> Callable[[Module], Session]:
 
     if args.explain_error + args.explain_nan + bool(args.plan) > 1:
         raise UsageError("one of --explain-error, --explain-nan and --plan at a time")
+    if args.inputs and not args.explain_error and not args.explain_nan:
+        raise UsageError("--inputs is for --explain-error and --explain-nan")
     if not args.explain_error and not args.explain_nan and not args.plan:
         return Session
+    from deepx_graph.session.inputs import read_npz
     from deepx_graph.session.show.overlays import not_finite, rounded, split
 
-    return rounded if args.explain_error else not_finite if args.explain_nan else lambda module: split(module, args.plan)
+    if args.plan:
+        return lambda module: split(module, args.plan)
+    given = dict(read_npz(args.inputs)[0]) if args.inputs else {}
+    return lambda module: (rounded if args.explain_error else not_finite)(module, given)
 
 
 def _temporary(form: str) -> str:

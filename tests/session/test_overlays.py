@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import deepx_graph as dx
@@ -77,6 +78,18 @@ def test_the_operation_that_makes_a_nan_is_marked(tmp_path: Path, capsys: pytest
     assert page.exists()
     with pytest.raises(UsageError, match="all outputs are finite"):
         not_finite(dx.load(BLOCK))
+
+
+def test_given_inputs_are_what_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program, page = tmp_path / "x.mlir", tmp_path / "x.html"
+    program.write_text(DIVISION.replace("subtract %x, %x", "add %x, %x"))
+    np.savez(tmp_path / "zeros.npz", x=np.zeros(8, np.float32))
+    np.savez(tmp_path / "other.npz", y=np.zeros(8, np.float32))
+    explained = ["draw", str(program), "--explain-nan", "-o", str(page)]
+    assert cli.main(explained) != 0, "generated numbers are no zeros"
+    assert cli.main([*explained, "--inputs", str(tmp_path / "zeros.npz")]) == 0 and page.exists()
+    assert cli.main([*explained, "--inputs", str(tmp_path / "other.npz")]) != 0 and "'y'" in capsys.readouterr().err
+    assert cli.main(["draw", str(program), "-o", str(page), "--inputs", str(tmp_path / "zeros.npz")]) != 0
 
 
 def test_shardings_are_those_of_the_plan() -> None:

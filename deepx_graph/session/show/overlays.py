@@ -6,12 +6,14 @@ Errors and shardings are known of the program without calls, which is what the s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from deepx_graph.errors import Diagnostic, UsageError, suggest
 from deepx_graph.ir import Module
+from deepx_graph.literal import Array
 from deepx_graph.numerics.nonfinite import explain_nonfinite
 from deepx_graph.numerics.rounding import explain_rounding
+from deepx_graph.session.inputs import check_names
 from deepx_graph.session.query.facts import NUMBERS
 from deepx_graph.session.session import Session
 from deepx_graph.session.sharded import placed_values, plan_text, planned
@@ -61,12 +63,13 @@ def _shardings(session: Session, view: View) -> Overlay:
                                                 if inside < 0 and node in session.shardings})  # fmt: skip
 
 
-def rounded(module: Module, seed: int = 0) -> Session:
-    """A session that knows what the rounding of each operation adds to the outputs' error, on generated inputs.
+def rounded(module: Module, inputs: Mapping[str, Array] | None = None) -> Session:
+    """A session that knows what the rounding of each operation adds to the outputs' error, on given inputs and, for others,
+    generated ones.
 
-    Raises UsageError where contributions are not known, and as `explain_rounding` does.
+    Raises UsageError where contributions are not known or a name is no input's, and as `explain_rounding` does.
     """
-    report = explain_rounding(module, Session(module).inputs({}, seed), seed=seed)
+    report = explain_rounding(module, _inputs(module, inputs or {}))
     if report.module is None or report.why_not:
         raise UsageError(f"what each operation contributes to the error is not known: {report.why_not}")
     session = Session(report.module)
@@ -74,18 +77,26 @@ def rounded(module: Module, seed: int = 0) -> Session:
     return session
 
 
-def not_finite(module: Module, seed: int = 0) -> Session:
-    """A session that knows which operations make the NaN and infinities of the outputs, on generated inputs.
+def not_finite(module: Module, inputs: Mapping[str, Array] | None = None) -> Session:
+    """A session that knows which operations make the NaN and infinities of the outputs, on given inputs and, for others,
+    generated ones.
 
-    Raises UsageError where all outputs are finite, and as `explain_nonfinite` does.
+    Raises UsageError where all outputs are finite or a name is no input's, and as `explain_nonfinite` does.
     """
-    report = explain_nonfinite(module, Session(module).inputs({}, seed), seed=seed)
+    report = explain_nonfinite(module, _inputs(module, inputs or {}))
     if not report.origins:
         why = "an input or a constant is not finite from the start" if report.outputs else "all outputs are finite"
-        raise UsageError(f"no operation makes NaN or an infinity of an output on the generated inputs: {why}")
+        raise UsageError(f"no operation makes NaN or an infinity of an output on these inputs: {why}")
     session = Session(module)
     session.nonfinite = {o.node: o.count for o in report.origins}
     return session
+
+
+def _inputs(module: Module, given: Mapping[str, Array]) -> dict[str, Array]:
+    """The given inputs, and generated ones for all others. Raises UsageError for a name that is none's."""
+    generated = Session(module).inputs({})
+    check_names(given, generated)
+    return {**generated, **given}
 
 
 def split(module: Module, path: str) -> Session:

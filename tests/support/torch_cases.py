@@ -845,6 +845,10 @@ def networks():
         (X,),
         None,
     )
+    yield "adjoint", Call(lambda x: torch.view_as_real(torch.complex(x, x + 1).mH @ torch.complex(x, -x))), (rand(3, 4),), None
+    quotient = Call(lambda x: (x.new_zeros(x.shape[0] // 2 + 1, 3), x.flip(0)))
+    yield "quotient_of_sizes_dynamic", quotient, (rand(5, 4),), {"args": ({0: batch},)}
+    yield "lstm_projected", nn.LSTM(5, 6, 2, bidirectional=True, proj_size=3), (rand(4, 2, 5),), None
     yield "dense_block", Dense(), (image(2, 4, 8),), None
     yield "seq2seq", Seq2Seq(), (rand(2, 5, 4), rand(2, 3, 4)), None
     graph = Call(lambda x, edges: torch.zeros_like(x).index_add(0, edges[1], x[edges[0]]).relu())

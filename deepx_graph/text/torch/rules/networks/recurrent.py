@@ -30,6 +30,15 @@ def _lstm_cell(c: CallContext, weight: Node, bias: Node | None) -> Cell:
     return cell
 
 
+def _projected(c: CallContext, cell: Cell, weight: Node) -> Cell:
+    """The cell with its first state, which is given out, times a matrix."""
+    def smaller(given: Node, state: Sequence[Node]) -> Sequence[Node]:
+        hidden, *others = cell(given, state)
+        return [against(c, hidden, weight), *others]
+
+    return smaller
+
+
 def _gru_cell(c: CallContext, weight: Node, bias: Node | None) -> Cell:
     def cell(given: Node, state: Sequence[Node]) -> Sequence[Node]:
         hidden = state[0]
@@ -57,8 +66,8 @@ def _layers(make: MakeCell, states: int) -> Rule:
         inits = list(c.nodes(1)) if states > 1 else [c.node(1)]
         weights, biased = c.nodes("params"), c.flag("has_biases")
         layers, both, front = c.number("num_layers"), c.flag("bidirectional"), c.flag("batch_first")
-        per = 4 if biased else 2
         count = layers * (2 if both else 1)
+        per = (4 if biased else 2) + (states > 1 and len(weights) == count * (5 if biased else 3))  # one more projects the state
         if len(weights) != count * per or len(c.dims_of(x)) not in (2, 3):
             raise InferError(f"{len(weights)} weights of {count} layers and directions", expected=f"{count * per}")
         single = len(c.dims_of(x)) == 2
@@ -96,6 +105,7 @@ def _direction(c: CallContext, make: MakeCell, x: Node, inits: Sequence[Node], w
     time, batch, _ = c.shape_of(x)
     size = c.shape_of(inits[0])[1]
     cell = make(c, weights[1], weights[3] if biased else None)
+    cell = _projected(c, cell, weights[-1]) if len(weights) % 2 else cell
     if time == 0:
         return c.full(0, as_tensor(x.type).with_dims((0, batch, size))), inits
     out, *ends = over_time(c, cell, given, inits, None, (time, batch, size))

@@ -156,3 +156,12 @@ def test_every_pair_of_layouts_has_a_path() -> None:
     for before, after in itertools.product(layouts, layouts):
         path = reshard_path((16, 16), 4, TensorLayout(before), TensorLayout(after))
         assert (path.cost == 0) == (before == after)
+
+
+def test_parts_of_columns_lie_in_order() -> None:
+    """Every call would copy them else."""
+    module = dx.loads(MLP, "stablehlo")
+    mesh = Mesh((("a", 2),))
+    w = next(p for p in module.entry.params if len(p.type.shape) == 2)
+    local = partition(module, propagate(Plan(mesh, module.entry, {w: split((), (mesh.axis("a"),))})))
+    assert all(part.flags.c_contiguous for part in local.cut(inputs(module), 1))

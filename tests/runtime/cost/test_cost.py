@@ -15,7 +15,7 @@ import pytest
 from deepx_graph.analysis.work import flops
 from deepx_graph.errors import UsageError
 from deepx_graph.ir import Builder, Function, Node
-from deepx_graph.ops import add, dot_general, exponential, multiply
+from deepx_graph.ops import add, dot_general, exponential, multiply, slice_
 from deepx_graph.ops.contract.convolution import conv_attrs, convolution
 from deepx_graph.ops.contract.linalg import fft
 from deepx_graph.runtime.cost import file as cost_file
@@ -216,3 +216,13 @@ def test_a_measurement_takes_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.perf_counter_ns", lambda: next(times))
     monkeypatch.setattr("deepx_graph.runtime.cost.calibrate.BATCH_SECONDS", 1e-8)
     assert nanoseconds(lambda: None, rounds=3) == 70
+
+
+@pytest.mark.skipif(not has_native(), reason="no llvmlite")
+def test_few_rows_picked_out_of_many_are_all_that_is_read() -> None:
+    from deepx_graph.runtime.native.loop_program.kernel import build as build_native
+
+    b = Builder()
+    kernel = build_native(b.function("some", [("x", tensor(F32, (100_000, 8)))], lambda x: [
+        b(slice_, x, start_indices=(0, 0), limit_indices=(100_000, 8), strides=(10_000, 1))]), 1)
+    assert kernel.moved_bytes == 2 * 10 * 8 * 4

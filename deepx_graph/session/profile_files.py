@@ -182,7 +182,7 @@ def _text(value: Any) -> str:
 def _onnxruntime_name(event: Mapping[str, Any], args: Mapping[str, Any]) -> str:
     name = _text(event.get("name"))
     found = name.removesuffix("_kernel_time") if event.get("cat") == "Node" and name.endswith("_kernel_time") else ""
-    return found.removeprefix("fused ")
+    return found.removeprefix("fused ").removesuffix("_nchwc")  # what it makes of a convolution in blocks of channels
 
 
 KERNEL_NAMES: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], str]] = {

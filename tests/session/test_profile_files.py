@@ -49,7 +49,7 @@ def overlay(tmp_path: Path, events: list[dict[str, Any]], text: str = MODEL) -> 
 
 
 def test_onnxruntime_by_the_name_of_the_node(tmp_path: Path) -> None:
-    times = ((90.0, "kernel_time"), (6.0, "kernel_time"), (2.0, "kernel_time"), (1.0, "fence_before"))
+    times = ((90.0, "kernel_time"), (6.0, "nchwc_kernel_time"), (2.0, "kernel_time"), (1.0, "fence_before"))
     nodes = [event(f"jit(f)/Net/first/exp_{suffix}", dur, cat="Node") for dur, suffix in times]
     lost = [event("lost_kernel_time", 4.0, cat="Node")] * 3
     found = overlay(tmp_path, [*nodes, *lost, event("x", 1e9, cat="Session")])

@@ -9,6 +9,7 @@ import base64
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -147,3 +148,7 @@ class Browser:
     def screenshot(self, path: Path) -> None:
         """The page as a PNG."""
         path.write_bytes(base64.b64decode(self._call("Page.captureScreenshot")["data"]))
+
+    def printed(self) -> int:
+        """How many sheets of paper the page takes."""
+        return len(re.findall(rb"/Type /Page\b", base64.b64decode(self._call("Page.printToPDF")["data"])))

@@ -337,6 +337,15 @@ def test_on_paper_is_the_whole_picture(browser: Browser, large: Path) -> None:
     rules = browser.run("[...document.styleSheets].flatMap(s => [...s.cssRules]).filter(r => r.conditionText === 'print')"
                         ".map(r => r.cssText).join('')")  # fmt: skip
     assert "header" in rules and "--ground" in rules, "no controls, and the colours for white paper"
+    assert browser.printed() == 1
+
+
+def test_pictures_beside_each_other_stand_in_the_middle_of_their_panes(browser: Browser, tmp_path: Path) -> None:
+    file = tmp_path / "two.html"
+    file.write_bytes(explore([("a", Session(programs.chain(12))), ("b", Session(programs.chain(12)))]).data)
+    browser.open(file)
+    middles = "panes.map(p => [p.view.x + p.view.k * p.scene.size[0] / 2, p.space().width / 2])"
+    assert all(at == pytest.approx(middle, abs=2) for at, middle in browser.run(middles))
 
 
 def test_the_legend_names_every_colour_that_is_shown(browser: Browser, large: Path) -> None:

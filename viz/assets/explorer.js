@@ -327,6 +327,7 @@ async function start() {
   make(document.body, "div", { id: "said", role: "status", "aria-live": "polite" });
   help();
   (DATA.timeline ? GRAPHS.slice(0, 1) : GRAPHS).forEach((g, k) => panes.push(new Pane(g, k)));
+  panes.forEach(p => p.fit()); // each had the space of those after it
   if (DATA.timeline) stage(0);
   window.addEventListener("keydown", pressed);
   window.addEventListener("resize", () => panes.forEach(p => p.fit()));

@@ -30,7 +30,7 @@ LEVEL_BYTES = 2048
 """What a level of a recursion takes beside its tensors, about."""
 
 
-class Frame:
+class Activation:
     """One activation of a function. `at` is where it goes on, `target` the caller's slot for its results."""
 
     __slots__ = ("at", "outs", "run", "slots", "unit")
@@ -66,7 +66,7 @@ def execute_all(units: Mapping[str, Unit], calls: Sequence[tuple[str, Sequence[A
                 max_bytes: int | None = None) -> list[list[Any]]:
     """The results of one call (a function and its arguments) on every device of the grid. Raises as `execute` does."""
     machines = [_Machine(units, max_depth, max_bytes) for _ in calls]
-    running = [m.run(Frame(units[name], args, None)) for m, (name, args) in zip(machines, calls, strict=True)]
+    running = [m.run(Activation(units[name], args, None)) for m, (name, args) in zip(machines, calls, strict=True)]
     with np.errstate(all="ignore"):
         return run_devices(running, grid)
 
@@ -76,17 +76,17 @@ def execute_one(units: Mapping[str, Unit], entry: str, args: Sequence[Any], run:
     """The results of one call on the device that this process is; `run` meets the others. Raises as `execute` does."""
     machine = _Machine(units, max_depth, max_bytes)
     with np.errstate(all="ignore"):
-        return run(machine.run(Frame(units[entry], args, None)))
+        return run(machine.run(Activation(units[entry], args, None)))
 
 
 class _Machine:
     def __init__(self, units: Mapping[str, Unit], max_depth: int, max_bytes: int | None) -> None:
         self.units, self.max_depth, self.max_bytes = units, max_depth, max_bytes
-        self.frames: list[Frame] = []
+        self.frames: list[Activation] = []
         self.levels = 0
         """Bytes that the active levels of recursive functions may need."""
 
-    def run(self, frame: Frame) -> Running:
+    def run(self, frame: Activation) -> Running:
         """Runs frames until the first one returns, and stops where other devices are met."""
         while True:
             instruction = step(frame)
@@ -109,14 +109,14 @@ class _Machine:
             self.leave(caller, frame, instruction)
             frame = caller
 
-    def put(self, frame: Frame, run: Run, value: Any) -> None:
+    def put(self, frame: Activation, run: Run, value: Any) -> None:
         """Stores the value of an instruction that was run from outside, and goes on behind it."""
         frame.slots[run.target] = value
         for s in run.frees:
             frame.slots[s] = None
         frame.at += 1
 
-    def parallel(self, frame: Frame, run: Run, grid: Grid) -> tuple[Any, ...]:
+    def parallel(self, frame: Activation, run: Run, grid: Grid) -> tuple[Any, ...]:
         """The results of the devices of a `run_parallel`, one device's after another's, and the state."""
         given = run.node.op.named([frame.slots[s] for s in run.sources], run.node.attrs)
         world, args, node = given["state"], list(given["args"]), run.node
@@ -132,7 +132,7 @@ class _Machine:
         found = execute_all(self.units, calls, grid, max_depth=self.max_depth, max_bytes=self.max_bytes)
         return (*(np.array(r) for results in found for r in results if not isinstance(r, Host)), world)
 
-    def enter(self, caller: Frame, run: Run) -> Frame:
+    def enter(self, caller: Activation, run: Run) -> Activation:
         """The frame of the function that a call names."""
         values = [caller.slots[s] for s in run.sources]
         name = callee_of(run.node) if run.node.op is CALL else values[0].callee
@@ -145,9 +145,9 @@ class _Machine:
             if self.max_bytes is not None and self.levels > self.max_bytes:
                 message = f"the levels of the recursion of '{name}' need more than {self.max_bytes} bytes"
                 raise LimitError(Diagnostic(message, run.node.span))
-        return Frame(unit, args, run)
+        return Activation(unit, args, run)
 
-    def leave(self, caller: Frame, finished: Frame, last: Return) -> None:
+    def leave(self, caller: Activation, finished: Activation, last: Return) -> None:
         """Gives the results of a finished frame to its caller, which goes on behind the call."""
         if finished.unit.plan.recursive:
             self.levels -= finished.unit.plan.peak_bytes + LEVEL_BYTES
@@ -158,7 +158,7 @@ class _Machine:
         caller.at += 1
 
 
-def step(frame: Frame) -> Run | Return | Stop:
+def step(frame: Activation) -> Run | Return | Stop:
     """Runs a frame up to its next call or meeting, or its return."""
     slots, kernels, code, outs, at = frame.slots, frame.unit.kernels, frame.unit.instructions, frame.outs, frame.at
     taken = frame.unit.taken

@@ -18,7 +18,7 @@ from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, index_of
 from deepx_graph.literal import Array
 from deepx_graph.runtime.bytecode import Instruction, Return, Run
 from deepx_graph.runtime.engines.base import EntryFn
-from deepx_graph.runtime.interpreter import Frame, step
+from deepx_graph.runtime.interpreter import Activation, step
 from deepx_graph.runtime.memory.in_place import DonatedBuffers, donated_buffers
 from deepx_graph.runtime.memory.pool import owned
 from deepx_graph.runtime.program import Outs, Unit
@@ -100,7 +100,7 @@ class StraightLine:
         """The results, arrays of the caller's own; they may lie in the memory of the arguments `donated` away."""
         self._calls += 1
         free = self._free(arrays, donated) if donated else NONE
-        frame = Frame(self._unit, arrays, None)
+        frame = Activation(self._unit, arrays, None)
         arena = frame.outs
         frame.outs = self._with_donated(arena, arrays, free) if free else arena
         last = step(frame)

@@ -96,7 +96,7 @@ class PreparedKernel(MachineKernel):
         return self._predicted
 
 
-class Joined:
+class JoinedOperands:
     """The objects and constants of an operation and its epilogue: parameters of the operation, those of the epilogue, the result.
     The epilogue has no memory of its own."""
 

@@ -27,7 +27,7 @@ from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program import epilogue
 from deepx_graph.runtime.native.loop_program.epilogue import EpilogueKernel
 from deepx_graph.runtime.native.machine_kernel import rounded
-from deepx_graph.runtime.native.prepared import Address, Base, FunctionAddress, Joined, PreparedKernel, PreparedStep
+from deepx_graph.runtime.native.prepared import Address, Base, FunctionAddress, JoinedOperands, PreparedKernel, PreparedStep
 from deepx_graph.runtime.native.threads import SHARED, run_shared
 from deepx_graph.runtime.straightline import ArrayType
 
@@ -74,7 +74,7 @@ def kernel_of(function: Function, parts: WithEpilogue, plans: Sequence[PartialPl
               threads: int) -> PreparedKernel:
     """Packs weights that are no constants, then takes shares of the results: those of one plan, or of one for each residue class.
     `then` is the kernel of the epilogue."""
-    joined, node, steps = Joined(function, parts, then), parts.node, list[PreparedStep]()
+    joined, node, steps = JoinedOperands(function, parts, then), parts.node, list[PreparedStep]()
     (x, w), dtype = joined.sources, plans[0].plan.problem.dtype
     *starts, packed_bytes = accumulate((rounded(packed_size(p.plan) * dtype.itemsize) for p in plans), initial=0)
     known = None if w.base is Base.ELEMENTS or machine_code.is_collecting() else room(packed_bytes)

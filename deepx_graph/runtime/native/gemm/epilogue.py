@@ -20,7 +20,7 @@ from deepx_graph.runtime.native.gemm.code import operands_of, own_bytes, steps_o
 from deepx_graph.runtime.native.gemm.kernel import BLOCK_TERMS, LEAST_WORK, GemmKernel, fits
 from deepx_graph.runtime.native.loop_program import epilogue
 from deepx_graph.runtime.native.loop_program.epilogue import EpilogueKernel
-from deepx_graph.runtime.native.prepared import FunctionAddress, Joined, PreparedKernel, PreparedStep, Word
+from deepx_graph.runtime.native.prepared import FunctionAddress, JoinedOperands, PreparedKernel, PreparedStep, Word
 from deepx_graph.runtime.straightline import ArrayType
 from deepx_graph.types import TensorType
 
@@ -60,7 +60,7 @@ def _rows_apart(node: Node) -> int:
 
 def _small(function: Function, parts: WithEpilogue, multiply: small.WithRows, then: EpilogueKernel) -> PreparedKernel:
     """A product of small matrices, and the epilogue on each share of its rows."""
-    joined, node = Joined(function, parts, then), parts.node
+    joined, node = JoinedOperands(function, parts, then), parts.node
     assert isinstance(node.type, TensorType) and node.type.dtype.np is not None
     table: tuple[Word, ...] = (*joined.sources, joined.result, FunctionAddress(then.address), joined.table)
     return PreparedKernel(joined.params, [ArrayType(node.type.dtype.np, node.type.shape)],
@@ -70,7 +70,7 @@ def _small(function: Function, parts: WithEpilogue, multiply: small.WithRows, th
 
 def _packed(function: Function, parts: WithEpilogue, gemm: BatchedGemm, then: EpilogueKernel, threads: int) -> PreparedKernel:
     """A product that packs its operands, and the epilogue on each chunk of it. Raises Declined."""
-    joined, node, multiply = Joined(function, parts, then), parts.node, GemmKernel.of(gemm, threads, then)
+    joined, node, multiply = JoinedOperands(function, parts, then), parts.node, GemmKernel.of(gemm, threads, then)
     assert isinstance(node.type, TensorType)
     operands = operands_of(node, multiply, gemm, joined.sources)
     return PreparedKernel(joined.params, [ArrayType(gemm.dtype, node.type.shape)],

@@ -275,3 +275,17 @@ def shifted_window_attention(x, w):
 def linear_attention(q, k, v):
     q, k = jax.nn.elu(q) + 1, jax.nn.elu(k) + 1
     return jnp.einsum("htd,hde->hte", q, jnp.einsum("htd,hte->hde", k, v)) / jnp.einsum("htd,hd->ht", q, k.sum(1))[..., None]
+
+
+@program(small=case(normal(2, 16, 16), uniform(0, 1, 2, 16, 16)), medium=case(normal(8, 128, 128), uniform(0, 1, 8, 128, 128)))
+def focal_dice_grad(x, y):
+    y = jnp.round(y)
+
+    def loss(x):
+        q = jax.nn.sigmoid(x)
+        right = jnp.where(y > 0, q, 1 - q)
+        focal = -((1 - right) ** 2 * jnp.log(right + 1e-7)).mean()
+        dice = 1 - (2 * (q * y).sum((1, 2)) + 1) / (q.sum((1, 2)) + y.sum((1, 2)) + 1)
+        return focal + dice.mean()
+
+    return jax.value_and_grad(loss)(x)

@@ -846,6 +846,9 @@ def networks():
         None,
     )
     yield "adjoint", Call(lambda x: torch.view_as_real(torch.complex(x, x + 1).mH @ torch.complex(x, -x))), (rand(3, 4),), None
+    rows = torch.tensor([0, 2, 2])
+    least = Call(lambda x, v: (x.index_reduce(0, rows, v, "amin"), x.index_reduce(0, rows, v, "mean", include_self=False)))
+    yield "index_reduce", least, (rand(4, 3), rand(3, 3)), None
     quotient = Call(lambda x: (x.new_zeros(x.shape[0] // 2 + 1, 3), x.flip(0)))
     yield "quotient_of_sizes_dynamic", quotient, (rand(5, 4),), {"args": ({0: batch},)}
     yield "lstm_projected", nn.LSTM(5, 6, 2, bidirectional=True, proj_size=3), (rand(4, 2, 5),), None

@@ -263,10 +263,20 @@ REDUCTIONS: dict[str, Op] = {"sum": ops.add, "mean": ops.add, "prod": ops.multip
 
 
 def _scatter_reduce(c: CallContext) -> Node:
-    x, index, dtype = c.node(), c.node("index"), c.dtype_of(c.node())
+    index = c.node("index")
+    return _reduced_into(c, index, _value_for(c, index))
+
+
+def _index_reduce(c: CallContext) -> Node:
+    value = c.to(c.node("source"), c.dtype_of(c.node()))
+    return _reduced_into(c, _spread_line(c, value), value)
+
+
+def _reduced_into(c: CallContext, index: Node, value: Node) -> Node:
+    """The elements of `value` taken together with those of the operand that the index names along an axis."""
+    x, dtype = c.node(), c.dtype_of(c.node())
     word, axis = c.one_of("reduce", "", *REDUCTIONS), c.axis("dim")
-    op, value = REDUCTIONS[word], _value_for(c, index)
-    counts = None
+    op, counts = REDUCTIONS[word], None
     if word == "mean" or not c.flag("include_self", True):
         ones = c.full(1, as_tensor(index.type).with_dtype(I64))
         zeros = c.full(0, as_tensor(x.type).with_dtype(I64))
@@ -285,13 +295,16 @@ def _scatter_reduce(c: CallContext) -> Node:
     return c(ops.divide, made, c.to(c(ops.maximum, counts, c.like(1, counts)), dtype))
 
 
+def _spread_line(c: CallContext, value: Node) -> Node:
+    """A line of indices along an axis, one for each slice of `value`, as an index for each of its elements."""
+    index, axis = c.node("index"), c.axis("dim")
+    line = c.shaped(index, (math.prod(c.shape_of(index)),))
+    return c.along(wrapped(c, c.cast(line, I64), c.shape_of(c.node())[axis]), c.shape_of(value), (axis,))
+
+
 def _along_lines(c: CallContext, value: Node, body: Function) -> Node:
     """Slices of `value` written at the places of a line of indices along an axis."""
-    x, index = c.node(), c.node("index")
-    axis, shape = c.axis("dim"), c.shape_of(x)
-    line = c.shaped(index, (math.prod(c.shape_of(index)),))
-    spread = c.along(wrapped(c, c.cast(line, I64), shape[axis]), c.shape_of(value), (axis,))
-    return scattered(c, x, axis, spread, value, body)
+    return scattered(c, c.node(), c.axis("dim"), _spread_line(c, value), value, body)
 
 
 def _index_add(c: CallContext) -> Node:
@@ -377,7 +390,7 @@ INDEX: Rules = {
     "take_along_dim": _take_along,
     **dict.fromkeys(("index", "_unsafe_index"), _index),
     **dict.fromkeys(("index_put", "_unsafe_index_put", "_index_put_impl"), _index_put), "scatter": _scatter,
-    "scatter_add": _scatter_add, "scatter_reduce": _scatter_reduce, "index_add": _index_add, "index_copy": _index_copy,
-    "index_fill": _index_fill, "masked_scatter": _masked_scatter, "one_hot": _one_hot, "nonzero": _nonzero,
-    "nonzero_numpy": _nonzero_lists, "masked_select": _masked_select, "_unique2": _unique, "bincount": _bincount,
+    "scatter_add": _scatter_add, "scatter_reduce": _scatter_reduce, "index_reduce": _index_reduce, "index_add": _index_add,
+    "index_copy": _index_copy, "index_fill": _index_fill, "masked_scatter": _masked_scatter, "one_hot": _one_hot,
+    "nonzero": _nonzero, "nonzero_numpy": _nonzero_lists, "masked_select": _masked_select, "_unique2": _unique, "bincount": _bincount,
 }  # fmt: skip

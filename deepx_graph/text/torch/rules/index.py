@@ -392,5 +392,6 @@ INDEX: Rules = {
     **dict.fromkeys(("index_put", "_unsafe_index_put", "_index_put_impl"), _index_put), "scatter": _scatter,
     "scatter_add": _scatter_add, "scatter_reduce": _scatter_reduce, "index_reduce": _index_reduce, "index_add": _index_add,
     "index_copy": _index_copy, "index_fill": _index_fill, "masked_scatter": _masked_scatter, "one_hot": _one_hot,
-    "nonzero": _nonzero, "nonzero_numpy": _nonzero_lists, "masked_select": _masked_select, "_unique2": _unique, "bincount": _bincount,
+    "nonzero": _nonzero, "nonzero_numpy": _nonzero_lists, "masked_select": _masked_select,
+    "_unique2": _unique, "bincount": _bincount,
 }  # fmt: skip

@@ -64,7 +64,8 @@ class _Planner:
         self.code, self.machine_of, self.most_bytes, self.calls = code, machine_of, most_bytes, calls
         self.loops = ProgramPlan(code)
         self.has_moves = any(isinstance(i, Move) for i in code.instructions)
-        self.swaps = self.has_moves or any(isinstance(i, Run) and i.node.op is dynamic_update_slice for i in code.instructions)
+        updates = (_COPIES.get(i.node.op) == _Planner._updated for i in code.instructions if isinstance(i, Run))
+        self.swaps = self.has_moves or any(updates)
         self.tree: dict[int, Tree] = {}
 
     def plan(self) -> ProgramPlan:

@@ -69,7 +69,8 @@ class NodeError:
     decided: int = 0
     """Elements of an integer or truth value that double precision decides otherwise, in the run in which they are most."""
     contribution: float = math.nan
-    """What its rounding adds to the relative error of the outputs; below zero where it takes from it. NaN: not known."""
+    """What its rounding adds to the relative error of the outputs, in the mean of their elements; below zero where it takes from
+    it. NaN: not known."""
     stored: float = math.nan
     """The relative error of the outputs if its value alone were stored in the format that was asked for."""
 
@@ -325,7 +326,7 @@ def _is_site(node: Node) -> bool:
 
 
 def _directions(found: Observed, fine: Observed) -> tuple[list[Array], float]:
-    """Along which outputs the error grows, each output weighed by its size; and the error so measured."""
+    """Along which outputs the error grows, and the error so measured: of each output the mean, relative to its largest element."""
     signs, measured = [], 0.0
     for a, b in zip(found.outputs, fine.outputs, strict=True):
         if not _is_float(a):
@@ -333,7 +334,7 @@ def _directions(found: Observed, fine: Observed) -> tuple[list[Array], float]:
         x, y = _wide(a), _wide(b)
         with np.errstate(invalid="ignore"):
             off = np.where(np.isfinite(x) & np.isfinite(y), x - y, 0)
-        scale = float(np.max(np.abs(y[np.isfinite(y)]), initial=0.0)) or 1.0
+        scale = max(y.size, 1) * (float(np.max(np.abs(y[np.isfinite(y)]), initial=0.0)) or 1.0)
         signs.append(np.asarray(np.sign(off) / scale, dtype=y.dtype))
         measured += float(np.abs(off).sum()) / scale
     return signs, measured

@@ -12,9 +12,11 @@ import deepx_graph as dx
 from deepx_graph.cli import main as cli
 from deepx_graph.errors import UsageError
 from deepx_graph.session.session import Session
+from deepx_graph.session.show.explore import explore
 from deepx_graph.session.show.overlays import not_finite, rounded, split
 from deepx_graph.session.show.picture import picture
 from deepx_graph.viz.picture.overlay import MEASURES
+from tests.support.pages import data_of, nodes_of
 from tests.support.paths import ROOT
 
 BLOCK = ROOT / "examples" / "transformer_block.dx"
@@ -52,6 +54,21 @@ def test_the_operation_that_loses_digits_has_the_error() -> None:
     assert max(errors, key=errors.__getitem__) == "add"
     assert errors["add"] > 0.99 * sum(errors.values())
     assert "add" in names(session, "error>0.001")
+
+
+def test_pages_and_pictures_show_amounts_of_any_size() -> None:
+    """Errors of single precision, of which six decimals show nothing."""
+    session = rounded(dx.loads("""
+    func.func @main(%x: tensor<64xf32>) -> tensor<64xf32> {
+      %0 = stablehlo.multiply %x, %x : tensor<64xf32>
+      return %0 : tensor<64xf32>
+    }
+    """))
+    (error,) = session.errors.values()
+    assert 0 < error < 2**-24
+    page = data_of(explore([("", session)]).data)
+    assert [n["error"] for n in nodes_of(page["graphs"][0]) if "error" in n] == [pytest.approx(error, rel=1e-5)]
+    assert f"{error:.1e}" in picture(session, None, format="svg", overlay="error").data.decode()
 
 
 DIVISION = """

@@ -183,7 +183,7 @@ def _values(facts: Facts, node: Node, *, of_form: bool) -> dict[str, Any]:
     for name, number in NUMBERS.items():
         value = number.get(facts, node) if number.form is of_form else None
         if value is not None:
-            found[name] = round(value, 6)
+            found[name] = float(f"{value:.6g}") if isinstance(value, float) else value  # amounts of any size
     flags = tuple(name for name, flag in FLAGS.items() if flag.form is of_form and flag.test(facts, node))
     return found | ({"flags": flags} if flags else {})
 

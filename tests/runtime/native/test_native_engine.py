@@ -192,7 +192,7 @@ def _apply(name: str, x: Array, has_scalef: bool) -> Array:
         t.store(y, t.address("%y", i[0], dtype), mask)
         return ()
 
-    t.vector_loop("%n", 1, True, (), body, ())
+    t.vector_loop("0", "%n", 1, True, (), body, ())
     head = f"define void @f{name}{dtype.itemsize}(ptr %x, ptr %y, i64 %n) {{\nentry:"
     ir = "\n".join([head, *t.lines, "  ret void", "}", *t.declarations])
     at = functions(ir, [f"f{name}{dtype.itemsize}"])[f"f{name}{dtype.itemsize}"]

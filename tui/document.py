@@ -21,7 +21,7 @@ from deepx_graph.session.progress import Cancelled, Monitor
 from deepx_graph.session.query.facts import PlacedValue
 from deepx_graph.session.session import Session, Version
 from deepx_graph.session.show.inspect import inspect
-from deepx_graph.tui.formatting import FILLER, name_of, plain
+from deepx_graph.tui.formatting import FILLER, LAID, name_of, overlays, plain
 from deepx_graph.tui.resume import State
 from deepx_graph.tui.views.base import view_class, views
 from deepx_graph.tui.views.map import FocusMap
@@ -157,6 +157,7 @@ class Document:
         for warning in session.warnings[:3]:
             self.browser.notify(plain(warning.message, 200), severity="warning", markup=False)
         self.browser.query_one(SourcePane).show_source(session.original.source)
+        self.browser.lanes.overlay = next((name for name in overlays(session) if name in LAID), self.browser.lanes.overlay)
         self._show(read[1])
         self.browser.jobs.start("looking", self._prepare, self._prepared)
 

@@ -46,10 +46,13 @@ message_hook.set(TRAFFIC)  # for every app of this process: tasks inherit the co
 
 
 @asynccontextmanager
-async def browser(module: Module | str, size: tuple[int, int] = (120, 40), path: str = "program.hlo") -> AsyncIterator[Pilot[int]]:
-    """The browser on a module, or on the program in a file."""
+async def browser(module: Module | Session | str, size: tuple[int, int] = (120, 40),
+                  path: str = "program.hlo") -> AsyncIterator[Pilot[int]]:
+    """The browser on a module or a session, or on the program in a file."""
 
     def opened() -> Session:
+        if isinstance(module, Session):
+            return module
         return Session.open(module) if isinstance(module, str) else Session(module, path=path)
 
     app = Browser(opened, path if not isinstance(module, str) else module)

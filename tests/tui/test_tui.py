@@ -18,6 +18,7 @@ from deepx_graph.errors import UsageError
 from deepx_graph.ir import Node, Origin
 from deepx_graph.ops import tanh
 from deepx_graph.session.session import Session
+from deepx_graph.session.show.overlays import rounded
 from deepx_graph.tui import screens
 from deepx_graph.tui.app import Browser
 from deepx_graph.tui.resume import State, location, saved
@@ -53,6 +54,15 @@ async def test_a_line_of_the_source_leads_to_its_node(tmp_path: Path) -> None:
         source.focus()
         await press(pilot, "g", "j", "j", "j", "j", "enter")
         assert app_of(pilot).selection.current[1].name == "gate"  # type: ignore[index]
+
+
+@piloted
+async def test_the_list_begins_with_what_the_program_was_opened_for() -> None:
+    b = dx.Builder()
+    module = dx.Module((b.function("main", [("x", tensor(F32, (4,)))], lambda x: [b(tanh, x)]),))
+    for session, column in ((Session(module), "bytes"), (rounded(module), "error")):
+        async with browser(session) as pilot:
+            assert app_of(pilot).lanes.overlay == column
 
 
 @piloted

@@ -45,6 +45,26 @@ def test_an_artifact_is_read_as_the_graph_that_was_written(name: str) -> None:
     assert same(said(module), back(encode(module, "mlirbc")))
 
 
+CALL = """func.func public @main(%arg0: tensor<4x3xf32>) -> tensor<4x3xf32> {
+  %0:2 = "stablehlo.custom_call"(%arg0) {call_target_name = "unknown", \
+mhlo.backend_config = {flag = true, mode = 65 : ui8, name = "n"}, mhlo.frontend_attributes = {batches = "0"}, \
+operand_layouts = [dense<[0, 1]> : tensor<2xindex>], \
+output_operand_aliases = \
+[#stablehlo.output_operand_alias<output_tuple_indices = [0], operand_index = 0, operand_tuple_indices = []>], \
+result_layouts = [dense<[0, 1]> : tensor<2xindex>, dense<> : tensor<0xindex>]} : (tensor<4x3xf32>) -> (tensor<4x3xf32>, tensor<i32>)
+  return %0#0 : tensor<4x3xf32>
+}
+"""
+
+
+def test_what_a_call_of_a_library_says_is_kept() -> None:
+    """Configurations, layouts, aliases; read from an artifact, it is written again, as text and as an artifact."""
+    first = back(encode(read(Source("t", CALL), "stablehlo").module, "mlirbc"))
+    for again in (first, back(encode(first, "mlirbc"))):
+        call = next(line for line in write_text(again, STABLEHLO_ALONE).splitlines() if "custom_call" in line)
+        assert call.partition(" loc(")[0].partition("=")[2] == CALL.splitlines()[1].partition("=")[2]
+
+
 @needs_corpus
 @pytest.mark.parametrize("name", sorted(files("stablehlo"))[::4])
 def test_artifacts_of_the_corpus_sampled(name: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import Diagnostic, Place, Source, Span, VerifyError
+from deepx_graph.errors import Diagnostic, ParseError, Place, Source, Span, VerifyError
 from deepx_graph.ir import Module
 from deepx_graph.text.stablehlo.bytecode.attribute_values import BUILTIN, CODES, VHLO, AttributeValues
 from deepx_graph.text.stablehlo.bytecode.container import (
@@ -35,7 +35,8 @@ from deepx_graph.text.stablehlo.notes import Locations
 from deepx_graph.text.stablehlo.printer.legal import STABLEHLO_ALONE
 from deepx_graph.text.stablehlo.printer.module import write as write_text
 from deepx_graph.text.stablehlo.reader.parser import MlirParser
-from deepx_graph.text.stablehlo.syntax import Operation, RegionBlock
+from deepx_graph.text.stablehlo.reader.scanner import MlirCursor
+from deepx_graph.text.stablehlo.syntax import Noted, Operation, RegionBlock, Typed
 from deepx_graph.types import STATE, DType, FunctionType, TensorType, TupleType, Type
 
 PRODUCER = "StableHLO_v1.10.0"
@@ -127,10 +128,10 @@ class ArtifactWriter:
     # --- operations
 
     def operation_head(self, name: str, mask: int, op: Operation | None, properties: bytes,
-                       notes: Mapping[str, str] | None = None) -> bytes:
-        """Up to the properties; `notes` are strings that VHLO has no attribute for, and readers keep."""
+                       notes: Mapping[str, int] | None = None) -> bytes:
+        """Up to the properties; `notes` are attributes that VHLO has no name for, and readers keep."""
         place = self.locations.of(op.location) if op is not None and op.location else None
-        said = [varint(self.text(k)) + varint(self.vhlo(14, varint(self.strings(v)))) for k, v in sorted((notes or {}).items())]
+        said = [varint(self.text(k)) + varint(v) for k, v in sorted((notes or {}).items())]
         return (varint(self.operations(name)) + bytes([mask]) + self.location(place)
                 + (varint(self.builtin(varint(1) + listed(said))) if said else b"")
                 + (varint(self.properties(properties)) if mask & 64 else b""))
@@ -141,7 +142,7 @@ class ArtifactWriter:
         values = AttributeValues(self, op)
         properties = b"".join(varint(values.attribute(word)) for word, _ in named)
         isolated = op.name == "func.func"
-        notes = {k: v for k, v in op.attributes.items() if isinstance(v, str) and (k == "role" or "." in k)}
+        notes = {k: n for k, v in op.attributes.items() if (k == "role" or "." in k) and (n := self.value(v)) is not None}
         mask = bool(notes) | 2 * bool(op.results) | 4 * bool(op.operands) | 16 * bool(op.regions) | 64 * bool(named)
         data = self.operation_head(name, mask, op, properties, notes)
         if op.results:
@@ -261,8 +262,31 @@ class ArtifactWriter:
     def array(self, items: Sequence[int]) -> int:
         return self.vhlo(1, listed([varint(i) for i in items]))
 
+    def value(self, value: Any) -> int | None:
+        """A value as it is by itself; None for what only another dialect can write."""
+        match value:
+            case Noted(text):
+                try:
+                    return self.value(MlirCursor(Source("attribute", text)).attribute())
+                except ParseError:
+                    return None
+            case bool():
+                return self.vhlo(2, varint(value))
+            case str():
+                return self.vhlo(14, varint(self.strings(value)))
+            case Typed(int(number), TensorType(dtype)) if dtype.is_integer:
+                return self.number(number, next(w for w, d in MLIR_DTYPES.items() if d is dtype))
+            case list():
+                items = [self.value(v) for v in value]
+                return None if None in items else self.array([i for i in items if i is not None])
+            case dict():
+                entries = [(self.value(k), self.value(v)) for k, v in sorted(value.items())]
+                said = [varint(k) + varint(v) for k, v in entries if k is not None and v is not None]
+                return self.vhlo(6, listed(said)) if len(said) == len(entries) else None
+        return None
+
     def number(self, value: int, word: str = "i64") -> int:
-        data = bytes([value & 255]) if word == "i8" else signed(value)
+        data = bytes([value & 255]) if MLIR_DTYPES[word].bits <= 8 else signed(value)
         return self.vhlo(9, varint(self.types((VHLO, varint(CODES[word])))) + data)
 
     def tensor(self, array: np.ndarray[Any, Any], dtype: DType, shape: Sequence[int] | None = None) -> int:
@@ -275,6 +299,13 @@ class ArtifactWriter:
         else:
             data = flat.astype(np.int8).tobytes() if dtype.is_integer and dtype.bits < 8 else flat.tobytes()
         return self.vhlo(15, varint(self.type(type)) + varint(len(data)) + data)
+
+    def layout(self, values: Sequence[int]) -> int:
+        """The dimensions of an array from the one that changes fastest: numbers of the type `index`."""
+        element = self.types((VHLO, varint(CODES["index"])))
+        type = self.types((VHLO, varint(20) + listed([signed(len(values))]) + varint(element)))
+        data = np.asarray(values, np.int64).tobytes()
+        return self.vhlo(15, varint(type) + varint(len(data)) + data)
 
     def ints(self, values: Sequence[int], word: str = "i64") -> int:
         dtype = MLIR_DTYPES[word]

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deepx_graph.text.stablehlo.bytecode.encoding import double, signed, varint
+from deepx_graph.text.stablehlo.bytecode.encoding import double, listed, signed, varint
+from deepx_graph.text.stablehlo.bytecode.text import LAYOUTS
 from deepx_graph.text.stablehlo.bytecode.vhlo import TYPES
 from deepx_graph.text.stablehlo.literals import MLIR_DTYPES, dense_value
 from deepx_graph.text.stablehlo.syntax import Dense, Operation, Symbol, plain
@@ -50,10 +51,7 @@ _FLAGS = frozenset([
 _TEXTS = frozenset([
     "backend_config", "call_target_name", "callee", "infeed_config", "outfeed_config", "sym_name", "sym_visibility",
 ])  # fmt: skip
-_EMPTY = frozenset([
-    "arg_attrs", "called_computations", "layout", "operand_layouts", "output_operand_aliases", "res_attrs",
-    "result_layouts", "result_tilings",
-])  # fmt: skip
+_EMPTY = frozenset(["arg_attrs", "called_computations", "layout", "res_attrs", "result_tilings"])
 _WORDS = {"compare_type": ("comparison_type", "NOTYPE"), "comparison_direction": ("comparison_direction", ""),
           "fft_type": ("fft_type", ""), "rng_algorithm": ("rng_algorithm", "DEFAULT"),
           "rng_distribution": ("rng_distribution", ""), "transpose_a": ("transpose", "NO_TRANSPOSE")}  # fmt: skip
@@ -98,6 +96,8 @@ class AttributeValues:
             return w.vhlo(14, varint(w.strings("" if word == "public" else word)))
         if name in _EMPTY:
             return w.array(())
+        if name in LAYOUTS:
+            return w.array([w.layout(self._ints(layout)) for layout in value or ()])
         if name in _WORDS:
             kind, default = _WORDS[name]
             return w.word(kind, value or default)
@@ -117,6 +117,8 @@ class AttributeValues:
             case "epsilon":
                 (bits,) = struct.unpack("<i", struct.pack("<f", value))
                 return w.vhlo(8, varint(w.types((VHLO, varint(CODES["f32"])))) + signed(bits))
+            case "output_operand_aliases":
+                return w.array([w.vhlo(10, _alias(alias)) for alias in value or ()])
             case "precision_config":
                 return w.array([w.word("precision", word) for word in value or ("DEFAULT", "DEFAULT")])
             case "api_version":
@@ -152,6 +154,12 @@ class AttributeValues:
         splat = literal.splat_value
         array = literal.array if splat is None else np.asarray(splat).astype(value.type.dtype.np).reshape(1)
         return self.w.tensor(array, value.type.dtype, value.type.shape)
+
+
+def _alias(alias: Mapping[str, Any]) -> bytes:
+    """A result that lies where an operand does."""
+    ours, its = (listed([signed(k) for k in alias.get(name) or ()]) for name in ("output_tuple_indices", "operand_tuple_indices"))
+    return ours + signed(alias["operand_index"]) + its
 
 
 def _dimensions(text: str) -> dict[str, Any]:

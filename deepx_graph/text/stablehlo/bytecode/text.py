@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ from deepx_graph.types import FunctionType, TensorType, Type
 
 UNIT = EnumWord("unit")
 """The value of an attribute that says something by being there."""
+LAYOUTS = frozenset(["operand_layouts", "result_layouts"])
+"""The attributes whose constants are of the type `index`, which is i64 elsewhere."""
 _BARE = re.compile(r"[A-Za-z_][\w$.]*")
 
 
@@ -75,13 +78,19 @@ def attribute_text(value: Any) -> str:
 
 
 def _said(value: Struct) -> list[tuple[str, Any]]:
-    return [(k, v) for k, v in value.items() if v is not None and v != []]
+    """Fields as text has them: none that says nothing, but in an alias, whose fields MLIR reads one after the other."""
+    return [(k, v) for k, v in value.items() if (v is not None and v != []) or value.kind == "output_operand_alias"]
 
 
 def _entries(value: Mapping[str, Any]) -> str:
     """`name = value, ...`, in the order of the names."""
     names = {k: k if _BARE.fullmatch(k) else string_text(k) for k in sorted(value)}
-    return ", ".join(word if value[k] is UNIT else f"{word} = {attribute_text(value[k])}" for k, word in names.items())
+    return ", ".join(word if value[k] is UNIT else f"{word} = {_entry(k, value[k])}" for k, word in names.items())
+
+
+def _entry(name: str, value: Any) -> str:
+    text = attribute_text(value)
+    return text.replace("xi64>", "xindex>") if name in LAYOUTS else text
 
 
 def _dense(value: Dense) -> str:
@@ -114,9 +123,15 @@ def operation_text(op: Operation) -> str:
     regions = ", ".join(f"{{{''.join(map(_block, region))}}}" for region in op.regions)
     names = [name for name, _ in op.operands]
     given = [_type(t) for t in op.operand_types]
-    return (f"{', '.join(op.results)}{' = ' * bool(op.results)}{string_text(op.name)}({', '.join(names)})"
+    return (f"{_named(op.results)}{' = ' * bool(op.results)}{string_text(op.name)}({', '.join(names)})"
             f"{f' ({regions})' if regions else ''}{f' {{{_entries(op.attributes)}}}' if op.attributes else ''}"
             f" : ({', '.join(given)}) -> ({', '.join(map(_type, op.result_types))})")
+
+
+def _named(results: Sequence[str]) -> str:
+    """What stands before `=`: `%a`, or `%a:2` for the results `%a#0` and `%a#1`."""
+    counts = Counter(name.partition("#")[0] for name in results)
+    return ", ".join(name if name in results else f"{name}:{count}" for name, count in counts.items())
 
 
 def _block(block: RegionBlock) -> str:

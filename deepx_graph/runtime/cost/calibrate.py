@@ -167,30 +167,30 @@ def _machine() -> dict[str, float]:
 
 
 def _native() -> dict[str, float]:
-    """Arithmetic goes by one function of each element, as kernels have them: in long chains each operation waits for the last."""
     if not has_native():
         return {}
     from deepx_graph.runtime.native.loop_program.kernel import build
 
-    def timed(ops: Sequence[Op], size: int, threads: int = 1) -> float:
-        return _call(build(_chain(ops, 2, size), threads), 2, size)
+    def timed(count: int, size: int, threads: int = 1) -> float:
+        kernel = build(_chain(_arithmetic(count), 2, size), threads)
+        return _call(kernel, 2, size)
 
-    size = 4 * FITTING
-    call, plain, function = timed([negate], SMALL), timed([negate], size), timed([exponential], size)
-    op = (function - plain) / size / (price("exp") - price("neg"))
-    return {"native_call_ns": call, "native_op_ns": op, "native_element_ns": (plain - call) / size - op,
-            "native_share_ns": _shared(lambda size, threads: timed(_arithmetic(40), size, threads))}
+    call = timed(4, SMALL)
+    short, long = timed(4, FITTING), timed(44, FITTING)
+    op = (long - short) / 40 / FITTING
+    return {"native_call_ns": call, "native_op_ns": op, "native_element_ns": (short - call) / FITTING - 4 * op,
+            "native_share_ns": _shared(timed)}
 
 
-def _shared(timed: Callable[[int, int], float]) -> float:
+def _shared(timed: Callable[..., float]) -> float:
     """What it costs to share a kernel out: its time on all cores beyond an equal part of its time on one."""
     cores = available_cores()
     if cores < 2:
         return SHIPPED.native_share_ns
     size = cores << 15
     with using(replace(SHIPPED, native_share_ns=LEAST)):  # else so small a kernel is not shared out
-        shared = timed(size, cores)
-    return shared - timed(size, 1) / cores
+        shared = timed(40, size, cores)
+    return shared - timed(40, size) / cores
 
 
 # --- what else there is

@@ -41,7 +41,7 @@ class Constants:
     native_element_ns: float = 0.07
     """What an element of a loop nest costs beside arithmetic: loads, stores and the loop."""
     native_op_ns: float = 0.0155
-    """An addition of one element; other primitives by their price (`ir.scalar_expr.price`)."""
+    """An addition of one element with an operand in cache; other primitives by their price (`ir.scalar_expr.price`)."""
 
     blocks_call_ns: float = 2_800
     """One call of a kernel of numpy's loops, before its first block."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,21 @@ from deepx_graph.literal import Array
 from deepx_graph.ops.known import NotKnown
 from deepx_graph.text.common.steps import Steps, joint_dims
 from deepx_graph.types import ANY, Dim, Dims, DType, TensorType, as_tensor, scalar
+
+
+class Defers:
+    """What lowers calls, and may leave one whose rule raises NotKnown to when the values are there."""
+
+    may_defer: bool
+
+    @contextmanager
+    def complete(self) -> Iterator[None]:
+        """In here nothing is deferred: NotKnown goes to the one who asked."""
+        before, self.may_defer = self.may_defer, False
+        try:
+            yield
+        finally:
+            self.may_defer = before
 
 
 class KnownSteps(Steps):

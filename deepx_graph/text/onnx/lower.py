@@ -15,6 +15,7 @@ from deepx_graph import ops
 from deepx_graph.errors import InferError, LimitError, Source, Span, VerifyError
 from deepx_graph.ir import Builder, Node, Origin
 from deepx_graph.ops.known import NotKnown
+from deepx_graph.text.common.known_steps import Defers
 from deepx_graph.text.common.modules import place_in_model
 from deepx_graph.text.common.protobuf import Decoder
 from deepx_graph.text.common.protobuf_writer import encode
@@ -41,7 +42,7 @@ Damaged = (ArithmeticError, LookupError, TypeError, ValueError)
 """What numpy and Python say of attributes and constants that make no sense together."""
 
 
-class OnnxGraphLowering:
+class OnnxGraphLowering(Defers):
     """Nodes being lowered by one builder, in one operator set; `bound` are the attributes of the function that they stand in."""
 
     def __init__(self, whole: OnnxLowering, b: Builder, known: Callable[[Node], Any], opsets: Mapping[str, int],
@@ -91,15 +92,6 @@ class OnnxGraphLowering:
             yield
         finally:
             self.depth -= 1
-
-    @contextmanager
-    def complete(self) -> Iterator[None]:
-        """In here nothing is deferred: NotKnown goes to the one who asked."""
-        before, self.may_defer = self.may_defer, False
-        try:
-            yield
-        finally:
-            self.may_defer = before
 
     def _weight(self, data: Any) -> Node:
         before, self.b.origin = self.b.origin, Origin(data.name, (self.whole.span(data.at),))

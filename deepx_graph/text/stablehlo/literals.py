@@ -39,17 +39,18 @@ def _dtype_words(dtype: DType) -> tuple[str, ...]:
 MLIR_DTYPES: dict[str, DType] = {word: d for d in DTYPES if d is not ANY for word in _dtype_words(d)} | {"index": I64}
 """MLIR's names of the element types."""
 
-_WORDS = {dtype: word for word, dtype in reversed(MLIR_DTYPES.items())}
+MLIR_WORDS = {dtype: word for word, dtype in reversed(MLIR_DTYPES.items())}
+"""The first of these names of each."""
 
 
 @lru_cache(maxsize=65536)
 def type_text(type: Type) -> str:
     """`tensor<2x3xf32>`, `tuple<...>`, `!stablehlo.token`. Raises NoText for another type and for an unknown dtype or rank."""
     match type:
-        case TensorType(dtype, _) if dtype is not ANY and dtype not in _WORDS:
+        case TensorType(dtype, _) if dtype is not ANY and dtype not in MLIR_WORDS:
             raise NoText(f"StableHLO has no elements of type {dtype}")
         case TensorType(dtype, dims) if dims is not None and dtype is not ANY:
-            return f"tensor<{''.join(f'{d}x' if isinstance(d, int) else '?x' for d in dims)}{_WORDS[dtype]}>"
+            return f"tensor<{''.join(f'{d}x' if isinstance(d, int) else '?x' for d in dims)}{MLIR_WORDS[dtype]}>"
         case TupleType(items):
             return f"tuple<{', '.join(map(type_text, items))}>"
         case StateType():

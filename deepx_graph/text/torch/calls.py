@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from deepx_graph import ops
 from deepx_graph.errors import InferError, LimitError, VerifyError
 from deepx_graph.ir import Builder, Node, Origin
 from deepx_graph.ops.known import NotKnown
+from deepx_graph.text.common.known_steps import Defers
 from deepx_graph.text.common.steps import Unsupported
 from deepx_graph.text.torch.aliases import Aliases, written_back
 from deepx_graph.text.torch.context import CallContext, Rule, SymbolicNumber, Value
@@ -53,7 +53,7 @@ def rule_of(operator: str) -> tuple[Rule | None, bool]:
     return next((RULES[n] for n in names if n in RULES), None), in_place
 
 
-class CallLowering:
+class CallLowering(Defers):
     """A graph being lowered by one builder."""
 
     def __init__(
@@ -87,15 +87,6 @@ class CallLowering:
         if inner.aliases.written & set(inner.values.keys() & {n.text for n in names}):
             raise InferError(f"the graph '{nested.name}' writes to its inputs", expected="graphs that give new values")
         return found[0] if len(found) == 1 and isinstance(found[0], tuple) else found  # type: ignore[return-value]
-
-    @contextmanager
-    def complete(self) -> Iterator[None]:
-        """In here nothing is deferred: NotKnown goes to the one who asked."""
-        before, self.may_defer = self.may_defer, False
-        try:
-            yield
-        finally:
-            self.may_defer = before
 
     # --- values
 

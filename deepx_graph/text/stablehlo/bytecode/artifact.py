@@ -30,7 +30,7 @@ from deepx_graph.text.stablehlo.bytecode.container import (
 from deepx_graph.text.stablehlo.bytecode.encoding import listed, section, signed, varint
 from deepx_graph.text.stablehlo.bytecode.properties import PROPERTIES
 from deepx_graph.text.stablehlo.bytecode.vhlo import ENUMS
-from deepx_graph.text.stablehlo.literals import MLIR_DTYPES
+from deepx_graph.text.stablehlo.literals import MLIR_DTYPES, MLIR_WORDS
 from deepx_graph.text.stablehlo.notes import Locations
 from deepx_graph.text.stablehlo.printer.legal import STABLEHLO_ALONE
 from deepx_graph.text.stablehlo.printer.module import write as write_text
@@ -250,8 +250,7 @@ class ArtifactWriter:
         if dtype.kind == "complex":
             part = "f32" if dtype.bits == 64 else "f64"
             return self.types((VHLO, varint(1) + varint(self.types((VHLO, varint(CODES[part]))))))
-        word = next(w for w, d in MLIR_DTYPES.items() if d is dtype)
-        return self.types((VHLO, varint(CODES[word])))
+        return self.types((VHLO, varint(CODES[MLIR_WORDS[dtype]])))
 
     # --- values of VHLO
 
@@ -275,7 +274,7 @@ class ArtifactWriter:
             case str():
                 return self.vhlo(14, varint(self.strings(value)))
             case Typed(int(number), TensorType(dtype)) if dtype.is_integer:
-                return self.number(number, next(w for w, d in MLIR_DTYPES.items() if d is dtype))
+                return self.number(number, MLIR_WORDS[dtype])
             case list():
                 items = [self.value(v) for v in value]
                 return None if None in items else self.array([i for i in items if i is not None])

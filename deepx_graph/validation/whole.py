@@ -14,7 +14,10 @@ from deepx_graph.validation.evaluator import Evaluator, Scene
 from deepx_graph.validation.samples import positions
 
 ELEMENTS = 1 << 20
-"""Elements of all values of the entry beyond which it is not evaluated."""
+"""Elements of all values of the entry beyond which it is not evaluated after every pass."""
+
+ELEMENTS_ONCE = 1 << 26
+"""The same where it is evaluated once, for a certificate."""
 
 MOST = 200
 """Operations between what a run has computed and the leaves of a cut."""
@@ -24,7 +27,6 @@ SHORT = 2000
 
 ITERATIONS = 1
 """Iterations of loops that are looked at before a difference is."""
-
 
 
 class Unchecked(NamedTuple):
@@ -77,8 +79,8 @@ class WholeProgram:
         return self._compare_in_full(before, after, differing)
 
     def compare_all(self, before: Module, after: Module) -> Difference | None:
-        """As `compare`, for all iterations of loops. Raises NoValueError where any output is not known."""
-        if max(_size(before), _size(after)) > ELEMENTS:
+        """As `compare`, for all iterations of loops, and of larger programs. Raises NoValueError where any output is not known."""
+        if max(_size(before), _size(after)) > ELEMENTS_ONCE:
             raise NoValueError("its values are too large")
         for module in (before, after):
             found = _results(Evaluator(module, arguments(module, self.first), OperationBudget()))

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -54,6 +55,8 @@ BESIDE = 4
 MOST_PLANS = 8
 """Methods that are cut into shares before one is chosen."""
 
+P = TypeVar("P", bound=ConvolutionPlan)
+
 LEAST_USE = 0.11
 """Where fewer than this part of the lanes have anything to do, a product of windows laid out is faster."""
 
@@ -67,9 +70,9 @@ def plan(problem: Problem, register_bytes: int, registers: int) -> ConvolutionPl
     whole = [ConvolutionPlan(problem, width, m, (1,) * len(problem.axes), 1) for m in _methods(problem, width, registers)]
     if not whole:
         raise Declined("no direct kernel for this layout")
-    found = sorted((_price(p), k) for k, p in enumerate(whole))
+    found = sorted((price(p), k) for k, p in enumerate(whole))
     plans = [_shared(whole[k], steps) for steps, k in found[:MOST_PLANS]]
-    steps, k = min((_price(p), k) for k, p in enumerate(plans))
+    steps, k = min((price(p), k) for k, p in enumerate(plans))
     shared = plans[k]
     useful = problem.depth * math.prod(a.count for a in problem.axes) * problem.outputs * problem.images * problem.groups / width
     if useful < LEAST_USE * steps:
@@ -115,11 +118,11 @@ def _rows(problem: Problem, lanes: Lanes, vectors: int, sums: int) -> Iterator[M
             yield Method(lanes, Tile(outputs * rows, vectors), outputs)
 
 
-def _price(plan: ConvolutionPlan) -> float:
+def price(plan: ConvolutionPlan) -> float:
     """Vector products, and what takes as long, of the whole convolution."""
     problem, method, width, blocks, longest = plan.problem, plan.method, plan.width, plan.blocks, plan.longest
     tile, lanes, span = method.tile, method.lanes, plan.span
-    lengths = [_lengths(a.count, b) for a, b in zip(problem.axes, blocks, strict=True)]
+    lengths = [block_lengths(a.count, b) for a, b in zip(problem.axes, blocks, strict=True)]
     if lanes is Lanes.WINDOWS:
         sizes = [*(1,) * (len(longest) - 2), *(method.windows, span)[-len(longest) :]]
         tiles = math.prod(sum(n * ceil_div(length, size) for length, n in each) for each, size in zip(lengths, sizes, strict=True))
@@ -141,24 +144,25 @@ def _price(plan: ConvolutionPlan) -> float:
     else:
         store = SCATTER_STEPS * vectors
     parts = ceil_div(problem.depth, part) * (PART_STEPS + ADD_STEPS * vectors) if part else 0
-    return tiles * (problem.depth * step + parts + 16 + store) + _copying(problem, method, width, blocks, longest)
+    return tiles * (problem.depth * step + parts + 16 + store) + copying(plan)
 
 
-def _lengths(count: int, blocks: int) -> list[tuple[int, int]]:
+def block_lengths(count: int, blocks: int) -> list[tuple[int, int]]:
     """The lengths of blocks of an axis, and how many have each."""
     length, longer = divmod(count, blocks)
     return [(length + 1, longer), (length, blocks - longer)] if longer else [(length, blocks)]
 
 
-def _copying(problem: Problem, method: Method, width: int, blocks: Sequence[int], longest: Sequence[int]) -> float:
+def copying(plan: ConvolutionPlan) -> float:
     """What copying the input of all blocks costs."""
+    problem, method, width, longest = plan.problem, plan.method, plan.width, plan.longest
     if has_packed_tiles(problem, method.lanes):
         run = method.tile.vectors * width if method.lanes is Lanes.WINDOWS else method.windows
         runs: float = ceil_div(longest[0], run)
     else:
         *outer, run = (a.reach(n) for a, n in zip(problem.axes, longest, strict=True))
         runs = math.prod(outer)
-    runs *= problem.images * problem.groups * problem.inputs * math.prod(blocks)
+    runs *= problem.images * problem.groups * problem.inputs * math.prod(plan.blocks)
     return runs * (COPY_STEPS * ceil_div(run, width) + RUN_STEPS)
 
 
@@ -171,7 +175,7 @@ def _shared(plan: ConvolutionPlan, steps: float) -> ConvolutionPlan:
     Each block reads all weights and each part the whole block: whatever is larger is cut first, and the other where that does not
     give half of the shares that are wanted.
     """
-    wanted = max(1, min(SHARES, int(steps / SHARE_STEPS)), min(2, int(steps / LEAST_SHARE)))
+    wanted = shares_for(steps)
     axes = plan.problem.axes
     weights = plan.problem.outputs * plan.problem.depth * np.dtype(plan.problem.dtype).itemsize
     if weights > scratch_bytes(plan):
@@ -184,7 +188,13 @@ def _shared(plan: ConvolutionPlan, steps: float) -> ConvolutionPlan:
         if _has_few(plan, wanted) and (k < len(axes) - 1 or (in_vectors and weights <= scratch_bytes(plan))):
             blocks = -(-wanted * blocks // plan.shares)
         plan = _cut(plan, k, _even(axis.count, blocks, most, least, _even_size(plan, k), plan.shares // plan.blocks[k]))
-    return _parted(plan, -(-wanted // plan.shares) if plan.parts == 1 and _has_few(plan, wanted) else plan.parts, steps)
+    parts = -(-wanted // plan.shares) if plan.parts == 1 and _has_few(plan, wanted) else plan.parts
+    return parted(replace(plan, parts=parts), steps, copying(plan))
+
+
+def shares_for(steps: float) -> int:
+    """How many shares are wanted for so much work."""
+    return max(1, min(SHARES, int(steps / SHARE_STEPS)), min(2, int(steps / LEAST_SHARE)))
 
 
 def _has_few(plan: ConvolutionPlan, wanted: int) -> bool:
@@ -192,9 +202,9 @@ def _has_few(plan: ConvolutionPlan, wanted: int) -> bool:
     return 2 * plan.shares < wanted or plan.shares == 1 < wanted
 
 
-def _parted(plan: ConvolutionPlan, wanted: int, steps: float) -> ConvolutionPlan:
-    """The plan with about so many parts: such as let two workers end together. Both copy each block if it is in parts."""
-    blocks, copying = plan.shares // plan.parts, _copying(plan.problem, plan.method, plan.width, plan.blocks, plan.longest)
+def parted(plan: P, steps: float, copying: float) -> P:
+    """The plan with about as many parts: such as let two workers end together. Both copy each block if it is in parts."""
+    blocks, wanted = plan.shares // plan.parts, plan.parts
 
     def span(parts: int) -> float:
         larger = ceil_div(blocks * parts, 2) * ceil_div(plan.panels, parts) / (blocks * plan.panels)

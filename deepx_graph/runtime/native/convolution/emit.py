@@ -30,12 +30,12 @@ EPILOGUE, EPILOGUE_TABLE = range(3, 5)
 """The slots of the table behind X, W and Y: the function of the epilogue and its own table."""
 
 
-def module_text(plan: ConvolutionPlan, *, has_epilogue: bool = False) -> str:
+def module_text(code: ShareCode) -> str:
     """The IR of a whole convolution."""
-    emitter = _Emitter(plan, has_epilogue)
-    tiles = emitter.tiles
+    tiles = code.tiles
+    plan = tiles.plan
     packing = WeightPacking(plan, tiles.declarations)
-    functions = [*tiles.functions("tile", plan.panel), emitter.share(), _work("work", "share", plan.shares),
+    functions = [*tiles.functions("tile", plan.panel), *code.functions(), _work("work", "share", code.plan.shares),
                  packing.share(), _work("pack", "packed", pack_shares(plan))]
     if rest := plan.features % plan.panel:
         functions += tiles.functions("edge", rest)
@@ -64,19 +64,19 @@ done:
 }}"""
 
 
-class _Emitter:
-    """Writes the functions of one plan."""
+class ShareCode:
+    """Writes the function of a share of one plan."""
 
     def __init__(self, plan: ConvolutionPlan, has_epilogue: bool) -> None:
         self.has_epilogue = has_epilogue
         self.plan, self.problem, self.method = plan, plan.problem, plan.method
         self.dtype = plan.problem.dtype
-        self.tiles = TileCode(plan)
+        self.tiles = TileCode(plan.products)
 
     # --- a share
 
-    def share(self) -> str:
-        """The function `share(table, number, scratch, block)`."""
+    def functions(self) -> list[str]:
+        """The function `share(table, number, scratch, block)`, and those that it calls beside tiles."""
         t, plan, p = IRBuilder(self.plan.width), self.plan, self.problem
         t.declarations = self.tiles.declarations
         rest = "%number"
@@ -87,21 +87,12 @@ class _Emitter:
             block, rest = digit(t, rest, count)
             blocks.insert(0, block)
         group, image = digit(t, rest, 1 if self.method.lanes is Lanes.GROUPS else p.groups)
-        ranges = [part_of_range(t, b, n, a.count) for b, n, a in zip(blocks, plan.blocks, p.axes, strict=True)]
-        starts, counts = zip(*ranges, strict=True)
+        starts, counts = zip(*(self._windows(t, k, block) for k, block in enumerate(blocks)), strict=True)
         x, w, y = (self._slot(t, k) for k in (X, W, Y))
         x = moved(t, x, self.dtype.itemsize, ((image, p.x[0]), (group, p.x[1])))
-        w = moved(t, w, self.dtype.itemsize, ((group, self.tiles.weights.group),))
         y = moved(t, y, self.dtype.itemsize, ((image, p.y[0]), (group, p.y[1]),
                                               *((s, a.y) for s, a in zip(starts, p.axes, strict=True))))
-        table, sums = (t.let(f"getelementptr i8, ptr %scratch, i64 {start}") for start in (offsets_start(plan), sums_start(plan)))
-
-        def write() -> None:
-            Packing(plan, t).write(x, "%scratch", starts, counts)
-            if offsets_of(plan):
-                self._list_windows(t, table, counts)
-
-        self._unless_there(t, number, write)
+        self._unless_there(t, number, lambda: self._fill(t, x, starts, counts))
         low, panels = part_of_range(t, part, plan.parts, plan.panels)
 
         def finish(low: str, panels: str) -> None:
@@ -109,12 +100,22 @@ class _Emitter:
                 self._epilogue(t, {IMAGES: (image, "1"), FEATURES: self._features(t, group, low, panels)} | dict(enumerate(
                     zip(starts, counts, strict=True))))
 
-        self._panels(t, (low, panels), counts, ("%scratch", w, y, table, sums, w),
-                     finish if plan.has_panel_rows else lambda *_: None)
-        if not plan.has_panel_rows:
-            finish(low, panels)
+        self._panels(t, (low, panels), counts, (group, w, y), finish)
         head = "define internal void @share(ptr noalias %table, i64 %number, ptr noalias %scratch, ptr noalias %block) nounwind {"
-        return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
+        return ["\n".join([head, "entry:", *t.lines, "  ret void", "}"])]
+
+    def _windows(self, t: IRBuilder, axis: int, block: str) -> tuple[str, str]:
+        """Where the windows of a block begin along an axis, and how many there are."""
+        return part_of_range(t, block, self.plan.blocks[axis], self.problem.axes[axis].count)
+
+    def _fill(self, t: IRBuilder, x: str, starts: Sequence[str], counts: Sequence[str]) -> None:
+        """Writes into scratch memory what these windows of the image at `x` see."""
+        Packing(self.plan, t).write(x, "%scratch", starts, counts)
+        if offsets_of(self.plan):
+            self._list_windows(t, self._scratch(t, offsets_start(self.plan)), counts)
+
+    def _scratch(self, t: IRBuilder, start: int) -> str:
+        return t.let(f"getelementptr i8, ptr %scratch, i64 {start}")
 
     def _unless_there(self, t: IRBuilder, number: str, write: Callable[[], None]) -> None:
         """Fills the scratch memory, unless the last share of this thread had the same block."""
@@ -184,10 +185,13 @@ class _Emitter:
         at = t.let(f"getelementptr ptr, ptr %table, i64 {slot}")
         return t.let(f"load ptr, ptr {at}")
 
-    def _panels(self, t: IRBuilder, part: tuple[str, str], counts: Sequence[str], pointers: TilePointers,
+    def _panels(self, t: IRBuilder, part: tuple[str, str], counts: Sequence[str], at: tuple[str, str, str],
                 finish: Callable[[str, str], None]) -> None:
-        """The tiles of each panel, from one on so many."""
-        plan, p = self.plan, self.problem
+        """The results of each panel, from one on so many. `at`: the group, and where the weights and its results begin."""
+        plan, p, (group, w, y) = self.plan, self.problem, at
+        w = moved(t, w, self.dtype.itemsize, ((group, self.tiles.weights.group),))
+        table, sums = (self._scratch(t, start) for start in (offsets_start(plan), sums_start(plan)))
+        pointers = "%scratch", w, y, table, sums, w
         windows = counts[0]
         for count in counts[1:] if self.method.lanes is not Lanes.WINDOWS else ():
             windows = t.let(f"mul i64 {windows}, {count}")
@@ -205,10 +209,13 @@ class _Emitter:
             if plan.part:
                 self._parts(t, own, lambda at, count: walk(".part", at, count))
             walk("", own, "0")
-            finish(k, "1")
+            if plan.has_panel_rows:
+                finish(k, "1")
 
         low, count = part
         t.rows(low, t.let(f"add i64 {low}, {count}"), panel)
+        if not plan.has_panel_rows:
+            finish(low, count)
 
     def _parts(self, t: IRBuilder, pointers: TilePointers, walk: Callable[[TilePointers, str], None]) -> None:
         """Has all tiles go through one part of their sums after the other; the first adds to zeros."""

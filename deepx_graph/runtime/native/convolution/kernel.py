@@ -11,16 +11,20 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from deepx_graph.ir import Function, Node
+from deepx_graph.ir.structure import PARAM
 from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
 from deepx_graph.runtime.memory.pool import room
+from deepx_graph.runtime.native.convolution import winograd
 from deepx_graph.runtime.native.convolution.choice import plan
-from deepx_graph.runtime.native.convolution.emit import module_text
+from deepx_graph.runtime.native.convolution.emit import ShareCode, module_text
 from deepx_graph.runtime.native.convolution.pack import pack_shares, packed_size
-from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, thread_bytes
+from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan
 from deepx_graph.runtime.native.convolution.problem import problems_of
+from deepx_graph.runtime.native.convolution.winograd import WinogradPlan
+from deepx_graph.runtime.native.convolution.winograd_share import WinogradShareCode
 from deepx_graph.runtime.native.gemm import microkernel
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
@@ -33,10 +37,14 @@ from deepx_graph.runtime.straightline import ArrayType
 
 
 def planned(node: Node) -> list[PartialPlan]:
-    """The plans of a convolution node for this machine: one for each residue class of results. Raises Declined."""
+    """The plans of a convolution node for this machine: one for each residue class of results. Constant weights can be transformed.
+    Raises Declined."""
     machine = this_machine()
     registers = microkernel.registers(machine.register_bytes, machine.triple)
-    return [PartialPlan(plan(p.problem, machine.register_bytes, registers), p.w, p.y) for p in problems_of(node)]
+    found = [PartialPlan(plan(p.problem, machine.register_bytes, registers), p.w, p.y) for p in problems_of(node)]
+    if len(found) == 1 and node.inputs[1].op is not PARAM:
+        return [replace(p, plan=winograd.plan(p.plan, registers)) for p in found]
+    return found
 
 
 def build(function: Function, threads: int) -> PreparedKernel:
@@ -68,6 +76,8 @@ class PartialPlan:
     plan: ConvolutionPlan
     w: int = 0
     y: int = 0
+    given: int = 0
+    """Where the weights begin that were given, should others be read."""
 
 
 def kernel_of(function: Function, parts: WithEpilogue, plans: Sequence[PartialPlan], then: EpilogueKernel | None,
@@ -75,35 +85,51 @@ def kernel_of(function: Function, parts: WithEpilogue, plans: Sequence[PartialPl
     """Packs weights that are no constants, then takes shares of the results: those of one plan, or of one for each residue class.
     `then` is the kernel of the epilogue."""
     joined, node, steps = JoinedOperands(function, parts, then), parts.node, list[PreparedStep]()
-    (x, w), dtype = joined.sources, plans[0].plan.problem.dtype
-    *starts, packed_bytes = accumulate((rounded(packed_size(p.plan) * dtype.itemsize) for p in plans), initial=0)
+    (x, given), dtype = joined.sources, plans[0].plan.problem.dtype
+    plans, w = _transformed(joined, given, plans)
+    *starts, packed_bytes = accumulate((rounded(packed_size(p.plan.products) * dtype.itemsize) for p in plans), initial=0)
     known = None if w.base is Base.ELEMENTS or machine_code.is_collecting() else room(packed_bytes)
     packed = Address(Base.OWN, 0) if known is None else w
     epilogue = (0, 0) if then is None else (FunctionAddress(then.address), joined.table)
     for p, start in zip(plans, starts, strict=True):
-        at = machine_code.functions(module_text(p.plan, has_epilogue=then is not None), ["work", "pack"], joined)
-        pack_threads, first = min(threads, pack_shares(p.plan)), dtype.itemsize * p.w
+        at = machine_code.functions(module_text(_share_code(p.plan, then is not None)), ["work", "pack"], joined)
+        pack_threads, first = min(threads, pack_shares(p.plan.products)), dtype.itemsize * p.w
         weights = replace(packed, offset=start)
         if known is None:
             steps.append(PreparedStep(at["pack"], (replace(w, offset=first), weights), pack_threads))
         else:
             _pack(at["pack"], joined.constants[w.number].ctypes.data + first, known.ctypes.data + start, pack_threads)
         result = replace(joined.result, offset=dtype.itemsize * p.y)
-        steps.append(PreparedStep(at["work"], (x, weights, result, *epilogue), min(threads, p.plan.shares)))
+        words = x, weights, result, *epilogue, replace(given, offset=dtype.itemsize * p.given)
+        steps.append(PreparedStep(at["work"], words, min(threads, p.plan.shares)))
     if known is not None:
         joined.constants[w.number] = known
     largest = max((p.plan for p in plans), key=lambda p: p.problem.depth)
     return PreparedKernel(joined.params, [ArrayType(dtype, node.type.shape)], steps,  # type: ignore[attr-defined]
                           constants=joined.constants, own_bytes=[] if known is not None else [packed_bytes],
-                          scratch_bytes=max(thread_bytes(p.plan) for p in plans),
+                          scratch_bytes=max(p.plan.thread_bytes for p in plans),
                           predicted=parts_alone(node, min(threads, max(p.plan.shares for p in plans))), kept=(joined, then),
                           lowering=_lowering(largest, len(plans), then))
+
+
+def _transformed(joined: JoinedOperands, given: Address, plans: Sequence[PartialPlan]) -> tuple[Sequence[PartialPlan], Address]:
+    """The plans, and the weights that they read: others than were given, one more constant, where a plan wants them transformed."""
+    (first, *others) = plans
+    if others or not isinstance(first.plan, WinogradPlan):
+        return plans, given
+    joined.constants.append(first.plan.transformed(joined.constants[given.number], first.w))
+    return [replace(first, w=0, given=first.w)], replace(given, number=len(joined.constants) - 1)
+
+
+def _share_code(plan: ConvolutionPlan, has_epilogue: bool) -> ShareCode:
+    return WinogradShareCode(plan, has_epilogue) if isinstance(plan, WinogradPlan) else ShareCode(plan, has_epilogue)
 
 
 def _lowering(plan: ConvolutionPlan, classes: int, then: EpilogueKernel | None) -> str:
     tile, several = plan.method.tile, f"{classes} classes of results, " if classes > 1 else ""
     lanes = f"{several}{plan.method.lanes.value} in the lanes, tiles of {tile.rows} x {tile.vectors} vectors"
-    return f"direct convolution{'' if then is None else ' with epilogue'}, {lanes}"
+    how = "convolution by transforms of squares" if isinstance(plan, WinogradPlan) else "direct convolution"
+    return f"{how}{'' if then is None else ' with epilogue'}, {lanes}"
 
 
 def _pack(function: int, weights: int, packed: int, threads: int) -> None:

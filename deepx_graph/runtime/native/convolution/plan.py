@@ -142,6 +142,17 @@ class ConvolutionPlan:
         return lanes is not Lanes.WINDOWS and lane_step(p, lanes) != 1 and runs_on(p, self.longest)
 
     @property
+    def products(self) -> ConvolutionPlan:
+        """The plan whose tiles read the packed weights: this one, where nothing is transformed."""
+        return self
+
+    @property
+    def thread_bytes(self) -> int:
+        """All memory of a thread: behind sums there is room for as many rows as a vector has lanes."""
+        sums = sums_of(self)
+        return sums_start(self) + (sums + self.width * self.span if sums else 0) * self.problem.dtype.itemsize
+
+    @property
     def features(self) -> int:
         """The output features of a group, or all groups where they are in the lanes: what panels of weights are cut from."""
         return self.problem.groups if self.method.lanes is Lanes.GROUPS else self.problem.outputs
@@ -278,12 +289,6 @@ def sums_start(plan: ConvolutionPlan) -> int:
 def sums_of(plan: ConvolutionPlan) -> int:
     """How many sums these are, tile after tile."""
     return math.prod(plan.tiles) * plan.method.tile.rows * plan.span if plan.part else 0
-
-
-def thread_bytes(plan: ConvolutionPlan) -> int:
-    """All memory of a thread: behind sums there is room for as many rows as a vector has lanes."""
-    sums = sums_of(plan)
-    return sums_start(plan) + (sums + plan.width * plan.span if sums else 0) * np.dtype(plan.problem.dtype).itemsize
 
 
 def ceil_div(a: int, b: int) -> int:

@@ -1,0 +1,173 @@
+"""Winograd's minimal filtering F(2x2, 3x3) as a schedule of a convolution: the plan, its price, and the transformed weights.
+
+Results are computed in tiles of 2 x 2, each of 4 x 4 elements of the input. The tile and the 3 x 3 weights are transformed, to 16
+numbers each; of each of these, products are summed up over the input's features; and the 16 sums are transformed to four results.
+That takes 16 products in place of 36. As transforms add up to four neighbours, the error of a result is about twice that of the
+direct sum, in proportion to the largest elements of its tile. (A. Lavin, S. Gray: Fast Algorithms for Convolutional Neural
+Networks, CVPR 2016.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.runtime.native.convolution import choice
+from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, Lanes, Method, ceil_div, scratch_bytes
+from deepx_graph.runtime.native.convolution.problem import Problem, SpatialAxis
+from deepx_graph.runtime.native.gemm.microkernel import Tile
+from deepx_graph.runtime.native.llvm.builder import F4
+
+RESULTS, TAPS, SEEN = 2, 3, 4
+"""Along an axis: results of a tile, weights of a window, elements that the tile sees."""
+
+POINTS = SEEN * SEEN
+"""Transformed elements of a tile."""
+
+WEIGHTS = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
+"""The transform of the weights along an axis."""
+
+APART = 16
+"""Elements between the transformed ones of one number and the next: where they lie a power of two apart, they meet in a cache."""
+
+INPUT_BYTES = 4 << 20
+"""Of the transformed input of a block: it is read for each part of the features, and each block reads all weights."""
+
+SUMS_BYTES = 256 << 10
+"""Of the sums of a part of the features, at most where there can be several."""
+
+INPUT_STEPS, RESULT_STEPS, WEIGHT_STEPS = 60, 70, 4
+"""What transforming a vector of tiles costs, that of the sums, and reading a vector of weights for a block, in vector products."""
+
+LEAST_GAIN = 0.85
+"""A direct kernel is kept unless this takes less than such a part of its time."""
+
+
+@dataclass(frozen=True)
+class WinogradPlan(ConvolutionPlan):
+    """Tiles along the last axis in the lanes. Blocks are some rows of tiles."""
+
+    @property
+    def tile_counts(self) -> tuple[int, ...]:
+        """The tiles along each axis."""
+        return tuple(ceil_div(a.count, RESULTS) for a in self.problem.axes)
+
+    @property
+    def row_vectors(self) -> int:
+        """Vectors of a row of tiles."""
+        return ceil_div(self.tile_counts[-1], self.width)
+
+    @property
+    def groups_of_vectors(self) -> int:
+        """How many tiles of the products there are in a block, at most."""
+        return ceil_div(ceil_div(self.tile_counts[0], self.blocks[0]) * self.row_vectors, self.method.tile.vectors)
+
+    @cached_property
+    def part(self) -> int:
+        return 0
+
+    @cached_property
+    def copy(self) -> ConvolutionPlan:
+        """How a block's input is copied: as what windows of the size of a tile see, with room for whole vectors of them."""
+        axes = tuple(replace(a, window=SEEN, stride=RESULTS, count=n)
+                     for a, n in zip(self.problem.axes, self.tile_counts, strict=True))
+        method = Method(Lanes.WINDOWS, Tile(1, self.row_vectors))
+        return ConvolutionPlan(replace(self.problem, axes=axes), self.width, method, self.blocks, 1)
+
+    @cached_property
+    def products(self) -> ConvolutionPlan:
+        """The sums of products of a block: a convolution of single elements with a group for each number of a transformed one."""
+        p, span = self.problem, self.span
+        count = self.groups_of_vectors * span
+        axis = SpatialAxis(size=count, window=1, count=count, stride=1, low=0, dilation=1, is_reversed=False, x=1, w=1, y=1)
+        rows = count + APART
+        panels = ceil_div(self.panels, self.parts)
+        problem = Problem(p.dtype, 1, POINTS * p.groups, p.inputs, p.outputs, (axis,),
+                          (0, self.groups_of_vectors * span * p.inputs + APART, count), (p.outputs * p.inputs, p.inputs, 1),
+                          (0, panels * self.panel * rows, rows))
+        return _Whole(problem, self.width, self.method, (1,), self.parts)
+
+    @property
+    def input_start(self) -> int:
+        """Where, in a thread's memory, the transformed input begins, in bytes."""
+        return ceil_div(scratch_bytes(self.copy), 64) * 64 + 64
+
+    @property
+    def sums_start(self) -> int:
+        """Where the sums begin."""
+        return self.input_start + POINTS * self.products.problem.x[1] * self.problem.dtype.itemsize
+
+    @property
+    def thread_bytes(self) -> int:
+        return self.sums_start + POINTS * self.products.problem.y[1] * self.problem.dtype.itemsize
+
+    def transformed(self, weights: np.ndarray[Any, Any], start: int) -> np.ndarray[Any, Any]:
+        """The weights `[groups * 16, outputs, inputs]` of the products; those of the convolution begin at an element."""
+        p = self.problem
+        taps = [(-1 if a.is_reversed else 1) * a.w for a in p.axes]
+        begin = start + sum((a.window - 1) * a.w for a in p.axes if a.is_reversed)
+        steps = [weights.itemsize * step for step in (*taps, *p.w)]
+        seen = np.lib.stride_tricks.as_strided(weights.reshape(-1)[begin:], (TAPS, TAPS, p.groups, p.outputs, p.inputs), steps)
+        flat = np.kron(WEIGHTS, WEIGHTS) @ seen.reshape(TAPS * TAPS, -1)
+        made = flat.reshape(POINTS, p.groups, p.outputs, p.inputs).swapaxes(0, 1)
+        return np.ascontiguousarray(made.reshape(-1, p.outputs, p.inputs), p.dtype)
+
+
+@dataclass(frozen=True)
+class _Whole(ConvolutionPlan):
+    """Each tile takes all of its sums at once."""
+
+    @cached_property
+    def part(self) -> int:
+        return 0
+
+
+def plan(direct: ConvolutionPlan, registers: int) -> ConvolutionPlan:
+    """The cheapest plan of the same convolution, where it is much cheaper than the direct one; else that one."""
+    axes = direct.problem.axes
+    is_square = len(axes) == 2 and all(a.window == TAPS and a.stride == a.dilation == 1 for a in axes)
+    if direct.problem.dtype != F4 or not is_square or axes[-1].y != 1:
+        return direct
+    found = [(price(p), k, p) for k, p in enumerate(plans(direct.problem, direct.width, registers))]
+    steps, _, best = min(found, default=(math.inf, 0, direct))
+    return best if steps < LEAST_GAIN * choice.price(direct) else direct
+
+
+def plans(problem: Problem, width: int, registers: int) -> Iterator[WinogradPlan]:
+    """The ways whose sums have room in registers, with blocks that have room in a cache; each with as many parts as are good."""
+    rows = ceil_div(problem.axes[0].count, RESULTS)
+    for vectors in (1, 2, 3):
+        most = (registers - choice.BESIDE) // vectors
+        for outputs in range(ceil_div(most, 2), most + 1):
+            method = Method(Lanes.WINDOWS, Tile(outputs, vectors), outputs)
+            for blocks in sorted({ceil_div(rows, length) for length in range(1, rows + 1)}):
+                whole = WinogradPlan(problem, width, method, (blocks, 1), 1)
+                if whole.sums_start <= INPUT_BYTES:
+                    yield _parted(whole)
+                    break
+
+
+def _parted(whole: WinogradPlan) -> WinogradPlan:
+    """The plan with as many parts of the features as leave room for sums in a cache and are enough for workers."""
+    steps, sums = price(whole), whole.thread_bytes - whole.sums_start
+    parts = max(ceil_div(sums, SUMS_BYTES), ceil_div(choice.shares_for(steps), whole.shares))
+    return choice.parted(replace(whole, parts=min(whole.most_parts, parts)), steps, 0)
+
+
+def price(plan: WinogradPlan) -> float:
+    """What the whole convolution costs, in vector products."""
+    p, tile = plan.problem, plan.method.tile
+    lengths = [(length, n) for length, n in choice.block_lengths(plan.tile_counts[0], plan.blocks[0])]
+    vectors = [(length * plan.row_vectors, n) for length, n in lengths]
+    groups = sum(n * ceil_div(count, tile.vectors) for count, n in vectors)
+    sums = tile.rows * tile.vectors
+    step = max(sums, choice.LOAD_STEPS * (tile.rows + tile.vectors), choice.LEAST_STEPS) + 1
+    products = POINTS * plan.panels * groups * (p.inputs * step + 16 + choice.STORE_STEPS * sums)
+    transforms = sum(n * count for count, n in vectors) * (p.inputs * INPUT_STEPS + p.outputs * RESULT_STEPS)
+    weights = plan.blocks[0] * POINTS * p.outputs * p.inputs / plan.width * WEIGHT_STEPS
+    return p.images * p.groups * (products + transforms + weights) + choice.copying(plan.copy)

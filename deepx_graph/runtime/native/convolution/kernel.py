@@ -19,6 +19,7 @@ from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
 from deepx_graph.runtime.memory.pool import room
 from deepx_graph.runtime.native.convolution import winograd
 from deepx_graph.runtime.native.convolution.choice import plan
+from deepx_graph.runtime.native.convolution.direct_share import DirectShareCode
 from deepx_graph.runtime.native.convolution.emit import ShareCode, module_text
 from deepx_graph.runtime.native.convolution.pack import pack_shares, packed_size
 from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan
@@ -122,7 +123,7 @@ def _transformed(joined: JoinedOperands, given: Address, plans: Sequence[Partial
 
 
 def _share_code(plan: ConvolutionPlan, has_epilogue: bool) -> ShareCode:
-    return WinogradShareCode(plan, has_epilogue) if isinstance(plan, WinogradPlan) else ShareCode(plan, has_epilogue)
+    return WinogradShareCode(plan, has_epilogue) if isinstance(plan, WinogradPlan) else DirectShareCode(plan, has_epilogue)
 
 
 def _lowering(plan: ConvolutionPlan, classes: int, then: EpilogueKernel | None) -> str:

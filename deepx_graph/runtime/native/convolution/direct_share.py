@@ -1,4 +1,4 @@
-"""A share of a direct convolution as LLVM IR: its tiles, one after another, each with all of its sums or all with a part of them in turn."""
+"""A share of a direct convolution as LLVM IR: its tiles, each with all of its sums, or all in turn with a part of them."""
 
 from __future__ import annotations
 

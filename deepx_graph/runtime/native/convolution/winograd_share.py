@@ -56,9 +56,9 @@ class WinogradShareCode(ShareCode):
 
         def vector(row: str, column: str) -> None:
             number = t.let(f"add i64 {t.let(f'mul i64 {row}, {plan.row_vectors}')}, {column}")
-            group, place = (t.let(f"{how} i64 {number}, {vectors}") for how in ("udiv", "urem"))
+            group, rest = (t.let(f"{how} i64 {number}, {vectors}") for how in ("udiv", "urem"))
             source = self._seen(t, row, column)
-            into = self._at(t, target, (group, inputs * plan.span), (place, plan.width))
+            into = self._at(t, target, (group, inputs * plan.span), (rest, plan.width))
             t.rows("0", str(inputs), lambda c: self._transform_input(
                 t, self._at(t, source, (c, self.copied[-1])), self._at(t, into, (c, plan.span))))
 
@@ -75,12 +75,12 @@ class WinogradShareCode(ShareCode):
         """Where, in the copy, a vector of tiles begins."""
         return self._at(t, "%scratch", (row, RESULTS * self.copied[0]), (column, self.plan.width))
 
-    def _place(self, row: int, column: int) -> int:
+    def _offset(self, row: int, column: int) -> int:
         """Where an element that a tile sees is, from its begin: the last axis is kept by remainders."""
         return row * self.copied[0] + column % RESULTS * phase_columns(self.plan.copy) + column // RESULTS
 
     def _transform_input(self, t: IRBuilder, source: str, target: str) -> None:
-        seen = [[t.load(t.address(source, str(self._place(i, j)), self.dtype), self.dtype, None) for j in range(SEEN)]
+        seen = [[t.load(t.address(source, str(self._offset(i, j)), self.dtype), self.dtype, None) for j in range(SEEN)]
                 for i in range(SEEN)]
 
         def line(d: Sequence[VectorValue]) -> list[VectorValue]:
@@ -193,7 +193,7 @@ class WinogradShareCode(ShareCode):
         taps = [[((a.window - 1 - k if a.is_reversed else k) * a.w) for k in range(TAPS)] for a in p.axes]
         loop = PointerLoop(str(p.inputs), (str(self.copied[-1]), str(p.w[2])))
         for k, (i, j) in enumerate(itertools.product(range(RESULTS), repeat=2)):
-            steps = [(self._place(i + r, j + c), taps[0][r] + taps[1][c]) for r, c in itertools.product(range(TAPS), repeat=2)]
+            steps = [(self._offset(i + r, j + c), taps[0][r] + taps[1][c]) for r, c in itertools.product(range(TAPS), repeat=2)]
             ((value,),) = accumulate(t, self.dtype, Tile(1, 1), (one[0], one[1]), ("%x", "%w"), [loop], steps)
             t.store(value, t.address("%m", str(k * self.sum_step), self.dtype), None)
         head = "define internal void @windows(ptr noalias %x, ptr noalias %w, ptr noalias %m) nounwind noinline cold {"

@@ -29,7 +29,7 @@ from deepx_graph.runtime.native.convolution.plan import (
 from deepx_graph.runtime.native.convolution.problem import Problem
 from deepx_graph.runtime.native.gemm.microkernel import Tile
 
-SHARES, SHARE_STEPS, LEAST_SHARE = 64, 200_000, 100_000
+SHARES, SHARE_STEPS, LEAST_SHARE = 24, 200_000, 100_000
 """So many shares, or fewer where each would have fewer vector products than this: they must cost more than handing them out. But
 two where each has as many as the last: one alone has the other workers fall asleep."""
 

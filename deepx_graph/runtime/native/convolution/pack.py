@@ -247,14 +247,21 @@ class Packing:
         tiles = t.let(f"udiv i64 {t.let(f'add i64 {count}, {size - 1}')}, {size}")
         masks = [below(t, t.let(f"sub i64 {length}, {v}")) for v in range(0, size, t.lanes)]
 
-        def tile(k: str) -> None:
+        def tile(k: str) -> tuple[str, str]:
+            """The first element of a tile, and where it is kept."""
             first = t.let(f"add i64 {self.firsts[axis]}, {least(t, t.let(f'mul i64 {k}, {size}'), room)}")
-            into = self._at(target, k, self.steps[axis])
-            if a.x == 1 and not a.rows:
-                start = self._at(source, first, 1)
-                t.rows("0", str(p.inputs), lambda c: vectors(self._at(start, c, p.x[2]), self._at(into, c, size)))
-            else:
-                t.rows("0", length, lambda j: column(t.let(f"add i64 {first}, {j}"), self._at(into, j, 1)))
+            return first, self._at(target, k, self.steps[axis])
+
+        def row(c: str) -> None:  # of neighbours, from which tile after tile is filled
+            def one(k: str) -> None:
+                first, into = tile(k)
+                vectors(self._at(self._at(source, c, p.x[2]), first, 1), self._at(into, c, size))
+
+            t.rows("0", tiles, one)
+
+        def columns(k: str) -> None:
+            first, into = tile(k)
+            t.rows("0", length, lambda j: column(t.let(f"add i64 {first}, {j}"), self._at(into, j, 1)))
 
         def vectors(start: str, into: str) -> None:  # beyond the tile is what is written next
             for v, mask in enumerate(masks):
@@ -269,7 +276,10 @@ class Packing:
             start = self._at(start, index, a.x)
             t.rows("0", str(p.inputs), lambda c: self._move(self._at(start, c, p.x[2]), self._at(into, c, size)))
 
-        t.rows("0", tiles, tile)
+        if a.x == 1 and not a.rows:
+            t.rows("0", str(p.inputs), row)
+        else:
+            t.rows("0", tiles, columns)
 
     # --- the innermost axis
 

@@ -121,7 +121,7 @@ def test_numbers_that_are_too_large_for_the_transforms() -> None:
     assert np.isfinite(want).all() and np.abs(got - want).max() < 1e-6 * np.abs(want).max()
 
 
-def test_errors_are_about_twice_those_of_direct_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_are_of_the_size_of_those_of_direct_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(5)
     x, w = rng.standard_normal((1, 128, 28, 28), "f4"), rng.standard_normal((64, 128, 3, 3), "f4")
     function = function_of(x, w, conv_attrs(2, **PADDED))

@@ -2,8 +2,8 @@
 
 Results are computed in tiles of 2 x 2, each of 4 x 4 elements of the input. The tile and the 3 x 3 weights are transformed, to 16
 numbers each; of each of these, products are summed up over the input's features; and the 16 sums are transformed to four results.
-That takes 16 products in place of 36. As transforms add up to four neighbours, the error of a result is about twice that of the
-direct sum, in proportion to the largest elements of its tile. (A. Lavin, S. Gray: Fast Algorithms for Convolutional Neural
+That takes 16 products in place of 36. The error of a result is of the size of that of a direct sum whose elements are all as large
+as the largest that its tile sees. (A. Lavin, S. Gray: Fast Algorithms for Convolutional Neural
 Networks, CVPR 2016.)
 """
 

@@ -282,7 +282,7 @@ fft: Op = Op(
         Relation("no more of fft_length than operand has axes", ("operand", "fft_length"),
                  lambda x, n: x.rank is None or len(n) <= x.rank),
     ),
-    sharding=FFT, infer=_fft_type, eval=_fft, scratch=_fft_scratch, vjp=_fft_vjp,
+    sharding=FFT, infer=_fft_type, eval=_fft, loops=loops_in("fft", "fft_loops"), scratch=_fft_scratch, vjp=_fft_vjp,
     flops=lambda types, result, kind, lengths: 5 * types[0].size * max(1, math.prod(lengths).bit_length() - 1),
     assembly="operands, $fft_type, length = $fft_length", source="StableHLO fft",
     samples=lambda rng: [

@@ -1,0 +1,260 @@
+"""Fourier transforms as loop programs: an axis after the other by Stockham's algorithm, which sorts itself (Van Loan, "Computational
+Frameworks for the Fast Fourier Transform", 1992, 1.7), with a butterfly of 2 to 16 points in each step.
+
+Neighbouring columns are transformed side by side; what the steps exchange is in local memory. Real transforms of even length are
+complex ones of half the length (Press et al., "Numerical Recipes", 12.3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.ir import Node
+from deepx_graph.literal import Array
+from deepx_graph.loops import Affine, LazyTensor, LoopBuilder
+from deepx_graph.loops.builder import part_of
+from deepx_graph.loops.complex import Complex, whole
+from deepx_graph.loops.scalar import NotExpressible
+from deepx_graph.loops.tensor import in_memory
+from deepx_graph.types import C64, C128, F32, DType
+
+LARGEST_PRIME = 13
+"""Lengths with a larger prime factor are left to the library."""
+
+LONGEST = 1 << 14
+"""So are longer axes: their steps do not stay in a cache."""
+
+COLUMNS = 16
+"""So many neighbouring columns are transformed side by side."""
+
+Source = Callable[[Affine, Affine], Any]
+"""Gives a point of a column."""
+Target = Callable[[Affine, Affine, Any], None]
+"""Takes one."""
+
+
+def fft_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:
+    """The last axis first, and the others in place; for IRFFT last. Raises NotExpressible for lengths that are left to the library."""
+    (x,), (out,) = xs, outs
+    kind, lengths = node.attrs
+    _check(kind, lengths)
+    *others, last = range(len(out.shape) - len(lengths), len(out.shape))
+    sign = -1 if kind in ("FFT", "RFFT") else 1
+    if kind == "IRFFT" and others:
+        half = in_memory(b.buffer(x.dtype, x.shape), x.dtype)
+        for axis in others:
+            _complex_axis(b, x, half, axis, sign)
+            x = half
+    along = {"RFFT": _to_half, "IRFFT": _from_half}.get(kind)
+    if along is None:
+        _complex_axis(b, x, out, last, sign)
+    else:
+        along(b, x, out, lengths[-1])
+    for axis in others if kind != "IRFFT" else ():
+        _complex_axis(b, out, out, axis, sign)
+
+
+def _check(kind: str, lengths: Sequence[int]) -> None:
+    for n in lengths:
+        if n == 0 or n > LONGEST or max(_primes(n), default=1) > LARGEST_PRIME:
+            raise NotExpressible(f"Fourier transforms of {n} points")
+    if kind in ("RFFT", "IRFFT") and lengths[-1] % 2:
+        raise NotExpressible("real Fourier transforms of an odd number of points")
+
+
+def _complex_axis(b: LoopBuilder, x: LazyTensor, out: LazyTensor, axis: int, sign: int) -> None:
+    """Transforms an axis; `out` may be the same tensor, as columns are read before they are stored."""
+    n, behind = out.shape[axis], out.shape[axis + 1 :]
+    scale = 1 / n if sign > 0 else 1.0
+    lanes = behind[-1] if behind else 1
+    whole_tiles, rest = divmod(lanes, COLUMNS)
+    for first, count, width in ((0, whole_tiles, COLUMNS), (whole_tiles * COLUMNS, 1, rest)):
+        if not count * width:
+            continue
+        with b.nest((*out.shape[:axis], *behind[:-1], count)) as at:
+
+            def index(k: Affine, lane: Affine, at: Sequence[Affine] = at, first: int = first) -> tuple[Affine, ...]:
+                column = (at[-1] * COLUMNS + first + lane,) if behind else ()
+                return (*at[:axis], k, *at[axis:-1], *column)
+
+            _transform(b, out.dtype, n, width, sign, lambda k, lane: x.at(b, index(k, lane)),
+                       lambda k, lane, value: b.put(out, index(k, lane), _scaled(b, value, scale)))
+
+
+def _to_half(b: LoopBuilder, x: LazyTensor, out: LazyTensor, n: int) -> None:
+    """The real numbers of the last axis, in pairs that are taken for complex ones, and what these would be apart."""
+    half, dtype, none = n // 2, part_of(out.dtype), Affine()
+    with b.nest(out.shape[:-1]) as at:
+        z = in_memory(b.buffer(out.dtype, (half + 1,), "local"), out.dtype)
+        _transform(b, out.dtype, half, 1, -1, lambda k, _: Complex(x.at(b, (*at, k * 2)), x.at(b, (*at, k * 2 + 1))),
+                   lambda k, _, value: b.put(z, (k,), value))
+        b.put(z, (Affine((), half),), b.fetch(z, (none,)))
+        root = _loaded(b, _Roots(n, 2, -1, half + 1), dtype)
+        with b.loop(half + 1, parallel=True) as k:
+            even, odd = _apart(b, b.fetch(z, (k,)), b.fetch(z, (half - k,)))
+            turned = b.apply("mul", Complex(odd.imag, b.apply("neg", odd.real)), root(1, k))
+            b.put(out, (*at, k), _scaled(b, b.apply("add", even, turned), 0.5))
+
+
+def _from_half(b: LoopBuilder, x: LazyTensor, out: LazyTensor, n: int) -> None:
+    """The same backwards. The first and the last number of a half are taken for real ones."""
+    half, dtype = n // 2, part_of(x.dtype)
+    with b.nest(out.shape[:-1]) as at:
+        z = in_memory(b.buffer(x.dtype, (half,), "local"), x.dtype)
+        root = _loaded(b, _Roots(n, 2, 1, half + 1), dtype)
+        first, last = (x.at(b, (*at, Affine((), k))).real for k in (0, half))
+        b.put(z, (Affine(),), Complex(b.apply("add", first, last), b.apply("sub", first, last)))
+        with b.loop(half, 1, parallel=True) as k:
+            even, odd = _apart(b, x.at(b, (*at, k)), x.at(b, (*at, half - k)))
+            turned = b.apply("mul", odd, root(1, k))
+            b.put(z, (k,), b.apply("add", even, Complex(b.apply("neg", turned.imag), turned.real)))
+
+        def put(k: Affine, _: Affine, value: Complex) -> None:
+            scaled = _scaled(b, value, 1 / n)
+            b.put(out, (*at, k * 2), scaled.real)
+            b.put(out, (*at, k * 2 + 1), scaled.imag)
+
+        _transform(b, x.dtype, half, 1, 1, lambda k, _: b.fetch(z, (k,)), put)
+
+
+def _apart(b: LoopBuilder, x: Complex, y: Complex) -> tuple[Complex, Complex]:
+    """x + conj(y) and x - conj(y)."""
+    mirrored = Complex(y.real, b.apply("neg", y.imag))
+    return b.apply("add", x, mirrored), b.apply("sub", x, mirrored)
+
+
+def _scaled(b: LoopBuilder, x: Complex, scale: float) -> Complex:
+    return x if scale == 1 else Complex(*(b.apply("mul", p, b.const(scale, p.dtype)) for p in (x.real, x.imag)))
+
+
+# --- one axis -------------------------------------------------------------------------------------------------------
+
+
+def _transform(b: LoopBuilder, dtype: DType, n: int, width: int, sign: int, read: Source, write: Target) -> None:
+    """So many columns of n points, side by side. Each step makes of `rest` numbers butterflies of `radix`, for every one of the
+    `done` points that earlier steps made of each."""
+    radices = _radices(n)
+    done, rest = 1, n
+    for step, radix in enumerate(radices):
+        rest //= radix
+        if step < len(radices) - 1:
+            part = part_of(dtype)
+            kept = [in_memory(b.buffer(part, (n, width), "local"), part) for _ in range(2)]
+
+        def keep(k: Affine, lane: Affine, value: Complex, kept: Any = kept if len(radices) > 1 else ()) -> None:
+            for tensor, x in zip(kept, (value.real, value.imag), strict=True):
+                b.put(tensor, (k, lane), x)
+
+        target = write if step == len(radices) - 1 else keep
+        root = _loaded(b, _Roots(rest * radix, radix, sign, rest), part_of(dtype)) if rest > 1 else None
+        with b.loops((rest, done, width), parallel=True) as (p, q, lane):
+            points = _butterfly(b, [whole(read((p + rest * k) * done + q, lane)) for k in range(radix)], sign)
+            for j, value in enumerate(points):
+                turned = b.apply("mul", value, root(j, p)) if root is not None and j else value
+                target((p * radix + j) * done + q, lane, turned)
+
+        def again(k: Affine, lane: Affine, kept: Any = kept if len(radices) > 1 else ()) -> Complex:
+            return Complex(*(b.fetch(tensor, (k, lane)) for tensor in kept))
+
+        read, done = again, done * radix
+
+
+def _radices(n: int) -> list[int]:
+    """Few steps: eights first, which fill a vector, then what is left of twos, then the other primes."""
+    found = [p for p in _primes(n) if p > 2]
+    twos = n.bit_length() - 1 if not found else (n // math.prod(found)).bit_length() - 1
+    eights, left = divmod(twos, 3)
+    if left == 1 and eights:
+        return [8] * (eights - 1) + [4, 4] + found
+    return [8] * eights + ([1 << left] if left or n == 1 else []) + found
+
+
+def _primes(n: int) -> list[int]:
+    """The prime factors of a number, in order."""
+    found, p = [], 2
+    while n > 1:
+        while n % p == 0:
+            found.append(p)
+            n //= p
+        p += 1
+    return found
+
+
+@dataclass(frozen=True)
+class _Roots:
+    """The powers j p of the n-th root of unity, for j from 1 below `radix` and p below `count`: real and imaginary parts."""
+
+    n: int
+    radix: int
+    sign: int
+    count: int
+
+    def __call__(self, dtype: DType) -> Array:
+        turns = np.outer(np.arange(1, self.radix), np.arange(self.count)) % self.n
+        roots = np.exp(self.sign * 2j * np.pi * turns / self.n)
+        return np.stack([roots.real, roots.imag], axis=1).astype(dtype.np)
+
+
+def _loaded(b: LoopBuilder, roots: _Roots, dtype: DType) -> Callable[[int, Affine], Complex]:
+    table = b.table(roots, dtype, dtype)
+    return lambda j, p: Complex(*(b.load(table, (Affine((), j - 1), Affine((), part), p)) for part in (0, 1)))
+
+
+# --- a few points ---------------------------------------------------------------------------------------------------
+
+
+def _butterfly(b: LoopBuilder, xs: Sequence[Complex], sign: int) -> list[Complex]:
+    """The transform of a few points, without a loop: by the smallest prime factor (Cooley and Tukey)."""
+    n = len(xs)
+    if n == 1:
+        return list(xs)
+    p = _primes(n)[0]
+    if p == n:
+        return _prime(b, xs, sign)
+    parts = [_butterfly(b, xs[j::p], sign) for j in range(p)]
+    found = [_butterfly(b, [_turned(b, part[k], sign * j * k, n) for j, part in enumerate(parts)], sign) for k in range(n // p)]
+    return [points[j] for j in range(p) for points in found]
+
+
+def _prime(b: LoopBuilder, xs: Sequence[Complex], sign: int) -> list[Complex]:
+    """The points j and n - j at once: one is a sum, the other a difference, of the same two numbers."""
+    first, *others = xs
+    n = len(xs)
+    if n == 2:
+        return [b.apply("add", first, others[0]), b.apply("sub", first, others[0])]
+    sums = [b.apply("add", x, y) for x, y in zip(others[: n // 2], reversed(others), strict=False)]
+    differences = [b.apply("sub", x, y) for x, y in zip(others[: n // 2], reversed(others), strict=False)]
+    found = {0: first}
+    for x in sums:
+        found[0] = b.apply("add", found[0], x)
+    for j in range(1, n // 2 + 1):
+        even, odd = first, None
+        for k, (x, y) in enumerate(zip(sums, differences, strict=True), 1):
+            angle = 2 * math.pi * (j * k % n) / n
+            even = b.apply("add", even, _scaled(b, x, math.cos(angle)))
+            term = _scaled(b, y, sign * math.sin(angle))
+            odd = term if odd is None else b.apply("add", odd, term)
+        assert odd is not None
+        turned = Complex(b.apply("neg", odd.imag), odd.real)
+        found[j], found[n - j] = b.apply("add", even, turned), b.apply("sub", even, Complex(*(turned.real, turned.imag)))
+    return [found[j] for j in range(n)]
+
+
+def _turned(b: LoopBuilder, x: Complex, k: int, n: int) -> Complex:
+    """x times the k-th power of the n-th root of unity: by quarters of a turn without, by eighths with one product a part."""
+    eighths, rest = divmod(8 * (k % n), n)
+    if rest:
+        angle = 2 * math.pi * (k % n) / n
+        return b.apply("mul", x, Complex(b.const(math.cos(angle), x.dtype), b.const(math.sin(angle), x.dtype)))  # type: ignore[no-any-return]
+    if eighths % 2:
+        both = Complex(b.apply("sub", x.real, x.imag), b.apply("add", x.real, x.imag))
+        x = _scaled(b, both, math.sqrt(0.5))
+    re, im = x.real, x.imag
+    for _ in range(eighths // 2):
+        re, im = b.apply("neg", im), re
+    return Complex(re, im)

@@ -93,12 +93,13 @@ class _Forwarding(Copier):
                     if at in known:
                         self.scalars[target] = known[at]
                         continue
-                    yield from super().statement(s)
-                    known[at] = self.scalars[target]
+                    known[at] = found = self._target(target)
+                    yield Load(found, *at)
                 case Store(buffer, index, value):
                     _forget(known, {buffer})
-                    known[buffer, self.index(index)] = self.scalar(value)
-                    yield from super().statement(s)
+                    place, stored = self.index(index), self.scalar(value)
+                    known[buffer, place] = stored
+                    yield Store(buffer, place, stored)
                 case For() | While() | Conditional():
                     changed = {each.buffer for each in walk([s]) if isinstance(each, Store)}
                     inside = {k: v for k, v in known.items() if k[0] not in changed}

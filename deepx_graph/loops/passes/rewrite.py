@@ -142,9 +142,13 @@ def substituted(x: Scalar, scalars: Mapping[ScalarVar, Scalar]) -> Scalar:
         return scalars.get(x, x)
     if isinstance(x, ScalarConst):
         return x
+    terms = [(scalars.get(var, var), factor) for var, factor in x.terms]
+    names = {v for v, _ in terms if isinstance(v, ScalarVar)}
+    if len(names) == len(terms):  # other names alone: most of what passes copy
+        return Affine(tuple(terms), x.constant)  # type: ignore[arg-type]
     total = Affine((), x.constant)
-    for var, factor in x.terms:
-        total = total + affine(scalars.get(var, var)) * factor
+    for scalar, factor in terms:
+        total = total + affine(scalar) * factor
     return total
 
 

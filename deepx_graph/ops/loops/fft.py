@@ -1,5 +1,5 @@
-"""Fourier transforms as loop programs: an axis after the other by Stockham's algorithm, which sorts itself (Van Loan, "Computational
-Frameworks for the Fast Fourier Transform", 1992, 1.7), with a butterfly of 2 to 16 points in each step.
+"""Fourier transforms as loop programs: an axis after the other by Stockham's algorithm, which sorts itself (Van Loan,
+"Computational Frameworks for the Fast Fourier Transform", 1992, 1.7), with butterflies of up to 13 points in each step.
 
 Neighbouring columns are transformed side by side; what the steps exchange is in local memory. Real transforms of even length are
 complex ones of half the length (Press et al., "Numerical Recipes", 12.3).
@@ -21,7 +21,7 @@ from deepx_graph.loops.builder import part_of
 from deepx_graph.loops.complex import Complex, whole
 from deepx_graph.loops.scalar import NotExpressible
 from deepx_graph.loops.tensor import in_memory
-from deepx_graph.types import C64, C128, F32, DType
+from deepx_graph.types import DType
 
 LARGEST_PRIME = 13
 """Lengths with a larger prime factor are left to the library."""
@@ -39,7 +39,7 @@ Target = Callable[[Affine, Affine, Any], None]
 
 
 def fft_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:
-    """The last axis first, and the others in place; for IRFFT last. Raises NotExpressible for lengths that are left to the library."""
+    """The last axis first, and the others in place; for IRFFT last. Raises NotExpressible for lengths left to the library."""
     (x,), (out,) = xs, outs
     kind, lengths = node.attrs
     _check(kind, lengths)
@@ -140,28 +140,27 @@ def _transform(b: LoopBuilder, dtype: DType, n: int, width: int, sign: int, read
     `done` points that earlier steps made of each."""
     radices = _radices(n)
     done, rest = 1, n
-    for step, radix in enumerate(radices):
+    for step, radix in enumerate(radices, 1):
         rest //= radix
-        if step < len(radices) - 1:
-            part = part_of(dtype)
-            kept = [in_memory(b.buffer(part, (n, width), "local"), part) for _ in range(2)]
-
-        def keep(k: Affine, lane: Affine, value: Complex, kept: Any = kept if len(radices) > 1 else ()) -> None:
-            for tensor, x in zip(kept, (value.real, value.imag), strict=True):
-                b.put(tensor, (k, lane), x)
-
-        target = write if step == len(radices) - 1 else keep
+        again, target = _between(b, part_of(dtype), n, width) if step < len(radices) else (read, write)
         root = _loaded(b, _Roots(rest * radix, radix, sign, rest), part_of(dtype)) if rest > 1 else None
         with b.loops((rest, done, width), parallel=True) as (p, q, lane):
             points = _butterfly(b, [whole(read((p + rest * k) * done + q, lane)) for k in range(radix)], sign)
             for j, value in enumerate(points):
                 turned = b.apply("mul", value, root(j, p)) if root is not None and j else value
                 target((p * radix + j) * done + q, lane, turned)
-
-        def again(k: Affine, lane: Affine, kept: Any = kept if len(radices) > 1 else ()) -> Complex:
-            return Complex(*(b.fetch(tensor, (k, lane)) for tensor in kept))
-
         read, done = again, done * radix
+
+
+def _between(b: LoopBuilder, part: DType, n: int, width: int) -> tuple[Source, Target]:
+    """Local memory between two steps: what gives its points, and what takes them."""
+    kept = [in_memory(b.buffer(part, (n, width), "local"), part) for _ in range(2)]
+
+    def put(k: Affine, lane: Affine, value: Complex) -> None:
+        for tensor, x in zip(kept, (value.real, value.imag), strict=True):
+            b.put(tensor, (k, lane), x)
+
+    return (lambda k, lane: Complex(*(b.fetch(tensor, (k, lane)) for tensor in kept))), put
 
 
 def _radices(n: int) -> list[int]:
@@ -241,7 +240,7 @@ def _prime(b: LoopBuilder, xs: Sequence[Complex], sign: int) -> list[Complex]:
             odd = term if odd is None else b.apply("add", odd, term)
         assert odd is not None
         turned = Complex(b.apply("neg", odd.imag), odd.real)
-        found[j], found[n - j] = b.apply("add", even, turned), b.apply("sub", even, Complex(*(turned.real, turned.imag)))
+        found[j], found[n - j] = b.apply("add", even, turned), b.apply("sub", even, turned)
     return [found[j] for j in range(n)]
 
 

@@ -1,0 +1,64 @@
+"""Fourier transforms as loop programs, interpreted and as machine code, against the library's."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deepx_graph.ir import Builder
+from deepx_graph.loops.lower import lower
+from deepx_graph.loops.scalar import NotExpressible
+from deepx_graph.ops import fft
+from tests.support.laws import alone, constants
+from tests.support.loop_programs import agrees
+
+pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
+
+
+def numbers(dtype: str, shape: tuple[int, ...]) -> Any:
+    """Of a size at which sums are about 1."""
+    rng = np.random.default_rng(0)
+    x: Any = rng.standard_normal(shape) + (1j * rng.standard_normal(shape) if dtype.startswith("c") else 0)
+    return (x / math.sqrt(max(1, math.prod(shape)))).astype(dtype)
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("FFT", "c8"), ("IFFT", "c16")])
+@pytest.mark.parametrize(("shape", "axes"), [
+    ((1,), 1), ((2,), 1), ((13,), 1), ((30,), 1), ((49,), 1), ((128,), 1),
+    ((3, 12), 1), ((5, 7), 2), ((2, 3, 4, 5), 3), ((4, 21), 2), ((0, 4), 1), ((1, 1), 2)])
+def test_complex_transforms(shape: tuple[int, ...], axes: int, kind: str, dtype: str) -> None:
+    agrees(fft, [numbers(dtype, shape)], {"fft_type": kind, "fft_length": shape[-axes:]}, interpreted=math.prod(shape) < 50)
+
+
+@pytest.mark.parametrize(("shape", "axes", "dtype"), [
+    ((2,), 1, "8"), ((4,), 1, "4"), ((48,), 1, "4"), ((5, 6), 2, "8"), ((2, 3, 4, 10), 3, "4"), ((20, 2), 2, "4")])
+def test_real_transforms(shape: tuple[int, ...], axes: int, dtype: str) -> None:
+    """Backwards also of numbers that no real ones have: the imaginary parts of the first and the last are not read."""
+    attrs, few = {"fft_length": shape[-axes:]}, math.prod(shape) < 50
+    agrees(fft, [numbers(f"f{dtype}", shape)], {"fft_type": "RFFT", **attrs}, interpreted=few)
+    half = numbers(f"c{2 * int(dtype)}", (*shape[:-1], shape[-1] // 2 + 1))
+    agrees(fft, [half], {"fft_type": "IRFFT", **attrs}, interpreted=few)
+
+
+@pytest.mark.parametrize(("kind", "n"), [("FFT", 17), ("FFT", 1 << 15), ("RFFT", 9)])
+def test_other_lengths_are_left_to_the_library(kind: str, n: int) -> None:
+    b = Builder()
+    x = np.zeros(n, "f4" if kind == "RFFT" else "c8")
+    with pytest.raises(NotExpressible, match="points"):
+        lower(alone(b(fft, *constants(b, [x]), fft_type=kind, fft_length=(n,))))
+
+
+def test_an_axis_is_as_accurate_as_the_library() -> None:
+    """Twice the error of the library's in single precision, against double precision."""
+    from deepx_graph.runtime.native.loop_program.kernel import build
+
+    x = numbers("c8", (16, 320))
+    b = Builder()
+    (found,) = build(alone(b(fft, *constants(b, [x]), fft_type="FFT", fft_length=(320,))), 1)([x])
+    exact = np.fft.fft(x.astype("c16"))
+    from scipy import fft as library
+
+    assert np.abs(found - exact).max() < 2 * np.abs(library.fft(x) - exact).max()

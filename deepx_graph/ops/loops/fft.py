@@ -97,8 +97,8 @@ def _to_half(b: LoopBuilder, x: LazyTensor, out: LazyTensor, n: int) -> None:
         root = _loaded(b, _Roots(n, 2, -1, half + 1), dtype)
         with b.loop(half + 1, parallel=True) as k:
             even, odd = _apart(b, b.fetch(z, (k,)), b.fetch(z, (half - k,)))
-            turned = b.apply("mul", Complex(odd.imag, b.apply("neg", odd.real)), root(1, k))
-            b.put(out, (*at, k), _scaled(b, b.apply("add", even, turned), 0.5))
+            rotated = b.apply("mul", Complex(odd.imag, b.apply("neg", odd.real)), root(1, k))
+            b.put(out, (*at, k), _scaled(b, b.apply("add", even, rotated), 0.5))
 
 
 def _from_half(b: LoopBuilder, x: LazyTensor, out: LazyTensor, n: int) -> None:
@@ -111,8 +111,8 @@ def _from_half(b: LoopBuilder, x: LazyTensor, out: LazyTensor, n: int) -> None:
         b.put(z, (Affine(),), Complex(b.apply("add", first, last), b.apply("sub", first, last)))
         with b.loop(half, 1, parallel=True) as k:
             even, odd = _apart(b, x.at(b, (*at, k)), x.at(b, (*at, half - k)))
-            turned = b.apply("mul", odd, root(1, k))
-            b.put(z, (k,), b.apply("add", even, Complex(b.apply("neg", turned.imag), turned.real)))
+            rotated = b.apply("mul", odd, root(1, k))
+            b.put(z, (k,), b.apply("add", even, Complex(b.apply("neg", rotated.imag), rotated.real)))
 
         def put(k: Affine, _: Affine, value: Complex) -> None:
             scaled = _scaled(b, value, 1 / n)
@@ -147,8 +147,8 @@ def _transform(b: LoopBuilder, dtype: DType, n: int, width: int, sign: int, read
         with b.loops((rest, done, width), parallel=True) as (p, q, lane):
             points = _butterfly(b, [whole(read((p + rest * k) * done + q, lane)) for k in range(radix)], sign)
             for j, value in enumerate(points):
-                turned = b.apply("mul", value, root(j, p)) if root is not None and j else value
-                target((p * radix + j) * done + q, lane, turned)
+                rotated = b.apply("mul", value, root(j, p)) if root is not None and j else value
+                target((p * radix + j) * done + q, lane, rotated)
         read, done = again, done * radix
 
 
@@ -194,8 +194,8 @@ class _Roots:
     count: int
 
     def __call__(self, dtype: DType) -> Array:
-        turns = np.outer(np.arange(1, self.radix), np.arange(self.count)) % self.n
-        roots = np.exp(self.sign * 2j * np.pi * turns / self.n)
+        powers = np.outer(np.arange(1, self.radix), np.arange(self.count)) % self.n
+        roots = np.exp(self.sign * 2j * np.pi * powers / self.n)
         return np.stack([roots.real, roots.imag], axis=1).astype(dtype.np)
 
 
@@ -216,7 +216,7 @@ def _butterfly(b: LoopBuilder, xs: Sequence[Complex], sign: int) -> list[Complex
     if p == n:
         return _prime(b, xs, sign)
     parts = [_butterfly(b, xs[j::p], sign) for j in range(p)]
-    found = [_butterfly(b, [_turned(b, part[k], sign * j * k, n) for j, part in enumerate(parts)], sign) for k in range(n // p)]
+    found = [_butterfly(b, [_rotated(b, part[k], sign * j * k, n) for j, part in enumerate(parts)], sign) for k in range(n // p)]
     return [points[j] for j in range(p) for points in found]
 
 
@@ -239,13 +239,13 @@ def _prime(b: LoopBuilder, xs: Sequence[Complex], sign: int) -> list[Complex]:
             term = _scaled(b, y, sign * math.sin(angle))
             odd = term if odd is None else b.apply("add", odd, term)
         assert odd is not None
-        turned = Complex(b.apply("neg", odd.imag), odd.real)
-        found[j], found[n - j] = b.apply("add", even, turned), b.apply("sub", even, turned)
+        rotated = Complex(b.apply("neg", odd.imag), odd.real)
+        found[j], found[n - j] = b.apply("add", even, rotated), b.apply("sub", even, rotated)
     return [found[j] for j in range(n)]
 
 
-def _turned(b: LoopBuilder, x: Complex, k: int, n: int) -> Complex:
-    """x times the k-th power of the n-th root of unity: by quarters of a turn without, by eighths with one product a part."""
+def _rotated(b: LoopBuilder, x: Complex, k: int, n: int) -> Complex:
+    """x times the k-th power of the n-th root of unity: by quarters without products, by eighths with one a part."""
     eighths, rest = divmod(8 * (k % n), n)
     if rest:
         angle = 2 * math.pi * (k % n) / n

@@ -172,8 +172,24 @@ class Maths:
         exponent = self.t.binary("sub", whole, self.i(bias - self.f.bias)) if bias != self.f.bias else whole
         return self.from_bits(self.t.binary("shl", exponent, self.i(self.f.mantissa)))
 
-    def _scaled(self, x: VectorValue, whole: VectorValue) -> VectorValue:
-        """x * 2**n, in two steps so that subnormal and infinite results come out right."""
+    def _scaled(self, x: VectorValue, whole: VectorValue, argument: VectorValue) -> VectorValue:
+        """x * 2**n, which is exp(argument); at once where neither the power nor the result is subnormal or infinite."""
+        low, high = (n * math.log(2) for n in (1 - self.f.bias, self.f.bias + 0.4))
+        middle, reach = self.c((low + high) / 2), self.c((high - low) / 2)
+        usual = self.t.compare("fcmp olt", self.t.intrinsic("fabs", self.sub(argument, middle)), reach)
+        return self.t.either(self.t.all(usual), lambda: self.mul(x, self._power(whole, 2 * self.f.bias)),
+                             lambda: self._scaled_far(x, whole, self.t.compare("fcmp olt", argument, self.c(low))))
+
+    def _scaled_far(self, x: VectorValue, whole: VectorValue, subnormal: VectorValue) -> VectorValue:
+        """The same in two steps, so that infinite results come out right. What is subnormal is rounded to an integer, the number of
+        its bits: processors take many times as long for products that are."""
+        least, unit = self.f.mantissa + self.f.bias - 1, self.c(2.0**self.f.mantissa)
+        rounded = self.to_bits(self.fma(x, self._power(whole, 2 * self.f.bias - least), unit))
+        small = self.from_bits(self.t.binary("sub", rounded, self.to_bits(unit)))
+        return self.t.select(subnormal, small, self._in_two_steps(x, self.t.select(subnormal, self.i(2 * self.f.bias), whole)))
+
+    def _in_two_steps(self, x: VectorValue, whole: VectorValue) -> VectorValue:
+        """x * 2**n by two powers, neither of which is infinite."""
         half = self.t.binary("shl", self.t.binary("lshr", whole, self.i(1)), self.i(self.f.mantissa))
         rest = self.t.binary("sub", self.t.binary("shl", whole, self.i(self.f.mantissa)), half)
         return self.mul(self.mul(x, self.from_bits(half)), self.from_bits(rest))
@@ -183,7 +199,7 @@ class Maths:
         y = self.horner(r, (1.0, 1.0, *self.f.growth))
         if self.t.has_scalef and self.t.lanes * self.dtype.itemsize == 64:
             return self._scalef(y, n)
-        return self._scaled(y, whole)
+        return self._scaled(y, whole, x)
 
     def _scalef(self, x: VectorValue, n: VectorValue) -> VectorValue:
         """x * 2**n by the instruction of AVX-512."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ir.peephole import splat_of
+from deepx_graph.ir.structure import PARAM, PHI
 from deepx_graph.ops import (
     broadcast_in_dim,
     concatenate,
@@ -81,6 +82,34 @@ def reshape_sinks(b: Builder, node: Node) -> Node | None:
         return None
     attrs = node.named_attrs
     return b(reshape, b(node.op, *(i.inputs[0] if i in moved else i for i in node.inputs), **attrs), shape=dims_of(node))
+
+
+MOST_ROWS = 4
+"""Elementwise operations are done for each row of a stack of at most so many."""
+
+
+@rule(lambda op: op.elementwise and bool(op.operands), over=(concatenate,))
+def elementwise_of_stack(b: Builder, node: Node) -> Node | None:
+    """op(concatenate(x, y), z) = concatenate(op(x, slice(z)), op(y, slice(z))) of rows: what takes rows again meets their elements"""
+    shape = static_dims(node)
+    if shape is None or len(shape) < 2 or not 1 < shape[0] <= MOST_ROWS or not any(_is_stack(i) for i in node.inputs):
+        return None
+    if not all(is_scalar(i) or (static_dims(i) == shape and (_is_stack(i) or i.op in (PARAM, PHI))) for i in node.inputs):
+        return None  # what was computed whole would be read again, row by row
+    rows = [b(node.op, *(i if is_scalar(i) else _row(b, i, k) for i in node.inputs), **node.named_attrs) for k in range(shape[0])]
+    return b(concatenate, *rows, dimension=0)
+
+
+def _is_stack(x: Node) -> bool:
+    """Whether a tensor is made of its rows."""
+    return x.op is concatenate and x.attr("dimension") == 0 and all((static_dims(i) or (0,))[0] == 1 for i in x.inputs)
+
+
+def _row(b: Builder, x: Node, k: int) -> Node:
+    if _is_stack(x):
+        return x.inputs[k]
+    rest = (static_dims(x) or ())[1:]
+    return b(slice_, x, start_indices=(k, *(0 for _ in rest)), limit_indices=(k + 1, *rest), strides=(1, *(1 for _ in rest)))
 
 
 # --- iota -----------------------------------------------------------------------------------------------------------

@@ -181,6 +181,8 @@ CASES = [
     Case(data_movement.reshape_of_broadcast, _shaped((3,), (1, 3, 1, 4), move=_broadcast((3, 4), (0,))), ranks=(1,), most=1),
     Case(data_movement.reshape_sinks, lambda s: s.b(add, *(s.b(reshape, s.tensor((3, 4)), shape=(3, 1, 4)) for _ in "ab")),
          ranks=(2,), most=2),
+    Case(data_movement.elementwise_of_stack, lambda s: s.b(add, s.b(concatenate, s.tensor((1, 4)), s.tensor((1, 4)), dimension=0),
+                                                           s.tensor((2, 4))), ranks=(2,), most=2),
     Case(data_movement.iota_in_shape, lambda s: s.b(transpose, s.b(iota, dtype=I32, shape=(*s.numbers(), s.number()),
                                                                    iota_dimension=0), permutation=(s.rank, *_axes(s)))),
     Case(data_movement.reverse_twice, lambda s: s.b(reverse, _flipped(s, s.tensor()), dimensions=_axes(s))),

@@ -117,6 +117,13 @@ def between_reshapes(d: Draw) -> Node:
                  lambda: d.b(add, d.b.like(2, x), flat), lambda: d.b(convert, flat, dtype=I32))()  # fmt: skip
 
 
+def stacked(d: Draw) -> Node:
+    rows, rest = d.int(2, 4), d.shape(1, 2)
+    stack = d.b(concatenate, *(d.param((1, *rest)) for _ in range(rows)), dimension=0)
+    return d.one(lambda: d.b(negate, stack), lambda: d.b(multiply, stack, d.param((rows, *rest))),
+                 lambda: d.b(add, d.b.like(2, stack), stack), lambda: d.b(multiply, stack, stack))()  # fmt: skip
+
+
 def moved_iota(d: Draw) -> Node:
     shape = d.shape(1, 3)
     steps = d.b(iota, dtype=d.one(F32, I32, I8), shape=shape, iota_dimension=d.int(0, len(shape) - 1))
@@ -324,6 +331,7 @@ PROGRAMS: dict[str, Callable[[Draw], Node]] = {
     "broadcast-of-squeeze": squeezed,
     "reshape-of-broadcast": reshaped_broadcast,
     "reshape-sinks": between_reshapes,
+    "elementwise-of-stack": stacked,
     "iota-in-shape": moved_iota,
     "convert-of-iota": converted_iota,
     "reverse-twice": twice_reversed,

@@ -38,6 +38,9 @@ def values(node: Node, rng: np.random.Generator) -> Any:
 UNSIGNED_ZERO = {"window-of-ones", "window-of-everything"}
 """Which of two zeros of unlike sign is the greater is not told by numpy, nor twice alike."""
 
+LARGER = {"elementwise-of-stack"}
+"""Rules that do for each row what was done for all: fewer bytes are moved, by more operations."""
+
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_the_rule_makes_is_equal_to_the_bit_and_not_larger(name: str) -> None:
@@ -57,7 +60,7 @@ def test_what_the_rule_makes_is_equal_to_the_bit_and_not_larger(name: str) -> No
             return
         fired += 1
         assert after.type == before.type
-        assert size(d, after) <= size(d, before)
+        assert size(d, after) <= size(d, before) or name in LARGER
         rng = np.random.default_rng(fired)
         args = [values(p, rng) for p in d.params]
         (x,), (y,) = (evaluate(Module((Function("f", tuple(d.params), (r,)),), "f"), args) for r in (before, after))

@@ -14,39 +14,44 @@ from deepx_graph.loops.storage import wide
 from deepx_graph.loops.tensor import in_memory
 from deepx_graph.types import BOOL, DType
 
+LARGEST_WHOLE = 64
+"""Matrices of at most so many rows are factored by whole rows."""
+
 LEAST_COLUMNS = 4
 """From so many right-hand sides on, they are solved for side by side."""
 
 
 def cholesky_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:
-    """The lower factor row by row; NaN where a pivot is not positive."""
+    """The upper factor row by row, each less multiples of those before it; NaN where a pivot is not positive. Of small matrices whole
+    rows are computed, so that they stay in registers: what is left of the diagonal meets nothing that is kept."""
     (a,), (out,), lower = xs, outs, node.attr("lower")
     *batch, n, _ = a.shape
     dtype = wide(a.dtype)
     factor = in_memory(b.buffer(dtype, a.shape), dtype)
     with b.nest(batch) as at:
         failed = b.cell(BOOL, FALSE)
-
-        def rest(i: Affine, j: Affine) -> Any:
-            """An element without what the columns before it contribute."""
-            own = a.at(b, (*at, i, j)) if lower else _conjugate(b, a.at(b, (*at, j, i)))
-            return b.apply("sub", own, _inner(b, dtype, j, lambda k: b.fetch(factor, (*at, i, k)),
-                                              lambda k: _conjugate(b, b.fetch(factor, (*at, j, k)))))
-
+        row = RowFold(b, [dtype], n, lambda totals, xs: [b.apply("sub", totals[0], xs[0])])
         with b.loop(n) as i:
-            with b.loop(i) as j:
-                b.put(factor, (*at, i, j), b.apply("div", rest(i, j), b.fetch(factor, (*at, j, j))))
-            pivot = rest(i, i)
+            first = i if n > LARGEST_WHOLE else Affine()
+            with b.loop(n, first) as j:
+                row.put(j, [_conjugate(b, a.at(b, (*at, j, i))) if lower else a.at(b, (*at, i, j))])
+            with b.loop(i) as k:
+                multiple = _conjugate(b, b.fetch(factor, (*at, k, i)))
+                with b.loop(n, first) as j:
+                    row.add(j, [b.apply("mul", multiple, b.fetch(factor, (*at, k, j)))])
+            pivot = row.at(i)[0]
             pivot = pivot.real if isinstance(pivot, Complex) else pivot
             positive = b.apply("gt", pivot, b.const(0, pivot.dtype))
             b.set(failed, b.apply("or", b.get(failed), b.apply("not", positive)))
-            b.put(factor, (*at, i, i), b.converted(b.apply("sqrt", pivot), dtype))
+            root = b.converted(b.apply("sqrt", pivot), dtype)
+            with b.loop(n, first) as j:
+                b.put(factor, (*at, i, j), b.apply("div", row.at(j)[0], root))
+            b.put(factor, (*at, i, i), root)
         none, zero = b.const(float("nan"), a.dtype), b.const(0, a.dtype)
         with b.loop(n) as i, b.loop(n) as j:
-            row, column = (i, j) if lower else (j, i)
-            inside = b.less(column, row + 1)
-            found = b.choose(inside, lambda: b.fetch(factor, (*at, row, column)), lambda: zero)
-            found = found if lower else _conjugate(b, found)
+            above, column = (j, i) if lower else (i, j)
+            found = b.choose(b.less(above, column + 1), lambda: b.fetch(factor, (*at, above, column)), lambda: zero)
+            found = _conjugate(b, found) if lower else found
             b.put(out, (*at, i, j), b.apply("where", b.get(failed), none, found))
 
 

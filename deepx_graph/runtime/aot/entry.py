@@ -17,6 +17,7 @@ from deepx_graph.runtime.native.llvm.builder import IRBuilder
 from deepx_graph.runtime.native.machine_kernel import DATA, memory_sizes, rounded
 from deepx_graph.runtime.native.whole_program.emit import (
     CELL,
+    HOME,
     LIMIT,
     POOL,
     RESUME,
@@ -88,9 +89,8 @@ class EntryLayout:
     """Of each call of a kernel."""
     scratches: int
     scratch: int
-    own: int
-    buffers: dict[int, int]
-    """Of the storages that have memory of their own."""
+    values: int
+    """What the plan's offsets are from."""
     nbytes: int
     scratch_bytes: int
     threads: int
@@ -99,16 +99,13 @@ class EntryLayout:
     def of(plan: ProgramPlan, objects: int) -> EntryLayout:
         """The layout for a plan with so many arguments and results."""
         kernels = [c.kernel for c in kernels_of(plan)]
-        offsets, buffer_bytes = plan.buffers()
-        own_bytes, each, threads = memory_sizes(kernels)
+        _, each, threads = memory_sizes(kernels)
         scratch_bytes = rounded(each)
         sizes = [words_bytes(plan), CELL * objects, 8 * (objects + 1), *(8 * k.layout.size for k in kernels), 8 * threads,
-                 scratch_bytes * threads, own_bytes, buffer_bytes]
+                 scratch_bytes * threads, plan.nbytes]
         _, at, table, *rest = accumulate(map(rounded, sizes), initial=0)
-        tables, (scratches, scratch, own, start, end) = rest[: len(kernels)], rest[len(kernels) :]
-        buffers = {k: start + offsets[k] for k, s in enumerate(plan.storages) if s.is_owned}
-        return EntryLayout(at, table, tuple(tables), scratches, scratch, own, buffers, end, scratch_bytes,
-                           threads)
+        tables, (scratches, scratch, values, end) = rest[: len(kernels)], rest[len(kernels) :]
+        return EntryLayout(at, table, tuple(tables), scratches, scratch, values, end, scratch_bytes, threads)
 
 
 def _definition(head: str, lines: Sequence[str]) -> str:
@@ -205,18 +202,19 @@ class _Entry:
             self._cut()
             if storage.array is not None:
                 self._store(self._constant(storage.array), cell(number) + DATA)
-            elif number in self.layout.buffers:
-                self._store(self._at(self.layout.buffers[number]), cell(number) + DATA)
+            elif (home := self.plan.homes.get(number)) is not None and home.result is None:
+                for at in (DATA, HOME):
+                    self._store(self._at(self.layout.values + home.offset), cell(number) + at)
 
     def _calls(self) -> None:
         at = calls_at(self.plan)
-        for called, table in zip(kernels_of(self.plan), self.layout.tables, strict=True):
+        for called, table, start in zip(kernels_of(self.plan), self.layout.tables, self.plan.workspaces, strict=True):
             self._cut()
             kernel = called.kernel
             for k, storage in enumerate(called.objects):
                 self._store(self._at(cell(storage)), table + 8 * k)
             sizes = [rounded(n) for n in kernel.own_bytes]
-            own = [self._at(self.layout.own + start) for start in accumulate(sizes, initial=0)][: len(sizes)]
+            own = [self._at(self.layout.values + at) for at in accumulate(sizes, initial=start)][: len(sizes)]
             data = [self._constant(a, () if k else kernel.relocations) for k, a in enumerate(kernel.constants)]
             for k, address in enumerate([*data, *own], kernel.layout.objects):
                 self._store(address, table + 8 * k)

@@ -29,6 +29,7 @@ from deepx_graph.ops.tensor.layout import keeps_order
 from deepx_graph.runtime.bytecode import Code, Return, Run, lower
 from deepx_graph.runtime.memory.alias import AliasAnalysis, alias_analysis, is_call, makes_memory
 from deepx_graph.runtime.memory.in_place import Overwrites, nothing
+from deepx_graph.runtime.memory.sharing import most_alive
 from deepx_graph.types import TensorType, leaves, nbytes
 
 ALIGNMENT = 64
@@ -165,19 +166,6 @@ def plan(schedule: Schedule, *, writes: Callable[[Node], bool] = always, call_ne
     peak = most_alive([*alive, *((at, at, n.peak) for at, n in needs), *((at, at, bytes_) for at, bytes_ in own.items())])
     return BufferAssignment(code, tuple(pieces), tuple(buffers), sum(sizes), copied, sum(buffers) + peak, sum(buffers) + values,
                             recursive, own)
-
-
-def most_alive(intervals: Iterable[tuple[int, int, int]]) -> int:
-    """The largest sum of sizes over the positions, of `(first, last, size)` with both ends included."""
-    events: dict[int, int] = {}
-    for first, last, size in intervals:
-        events[first] = events.get(first, 0) + size
-        events[last + 1] = events.get(last + 1, 0) - size
-    most = alive = 0
-    for at in sorted(events):
-        alive += events[at]
-        most = max(most, alive)
-    return most
 
 
 def _runs(code: Code) -> Iterator[tuple[int, Run]]:

@@ -173,9 +173,10 @@ class MachineKernel:
 class KernelMemory:
     """Temporaries, partial results and scratch memory for kernels that run one after the other."""
 
-    def __init__(self, kernels: Sequence[MachineKernel]) -> None:
-        own, each, threads = memory_sizes(kernels)
-        self._own = room(own)
+    def __init__(self, kernels: Sequence[MachineKernel], *, own: bool = True) -> None:
+        """Without the temporaries and partial results where they are the caller's `own` affair."""
+        nbytes, each, threads = memory_sizes(kernels)
+        self._own = room(nbytes if own else 0)
         self._scratch = [room(each) for _ in range(threads)]
         self.scratch = [s.ctypes.data for s in self._scratch]
         self._states: dict[MachineKernel, KernelState] = {}
@@ -187,11 +188,11 @@ class KernelMemory:
             self._states[kernel] = kernel.new_state()
         return self._states[kernel]
 
-    def table(self, kernel: MachineKernel) -> bytearray:
-        """A table for the kernel in which all but the array objects is filled in."""
+    def table(self, kernel: MachineKernel, own: int | None = None) -> bytearray:
+        """A table for the kernel in which all but the array objects is filled in; its temporaries are at `own`, if given."""
         table = bytearray(8 * kernel.layout.size)
         constants = (*kernel.constants, self.state(kernel).words) if kernel.has_state else kernel.constants
-        addresses, at = [a.ctypes.data for a in constants], self._own.ctypes.data
+        addresses, at = [a.ctypes.data for a in constants], self._own.ctypes.data if own is None else own
         for size in kernel.own_bytes:
             addresses.append(at)
             at += rounded(size)
@@ -201,8 +202,13 @@ class KernelMemory:
 
 def workspace_bytes(kernels: Sequence[MachineKernel]) -> int:
     """The bytes of the memory of kernels that run one after the other."""
-    own, each, threads = memory_sizes(kernels)
-    return own + each * threads
+    return memory_sizes(kernels)[0] + scratch_bytes(kernels)
+
+
+def scratch_bytes(kernels: Sequence[MachineKernel]) -> int:
+    """What their threads have."""
+    _, each, threads = memory_sizes(kernels)
+    return each * threads
 
 
 def memory_sizes(kernels: Sequence[MachineKernel]) -> tuple[int, int, int]:

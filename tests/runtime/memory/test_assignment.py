@@ -31,7 +31,8 @@ from deepx_graph.ops import (
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.engines.base import KernelFn
 from deepx_graph.runtime.inputs import flatten
-from deepx_graph.runtime.memory.assignment import BufferAssignment, most_alive, plan
+from deepx_graph.runtime.memory.assignment import BufferAssignment, plan
+from deepx_graph.runtime.memory.sharing import most_alive
 from deepx_graph.runtime.program import plan_functions
 from deepx_graph.types import F32, F64, I32, STATE, FunctionType, Type, scalar, tensor
 from tests.support.generate import random_inputs, random_module

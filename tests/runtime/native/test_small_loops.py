@@ -39,6 +39,7 @@ from deepx_graph.runtime.engines import native_engine
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.native_engine import NativeEngine
 from deepx_graph.runtime.memory.pool import Allowance
+from deepx_graph.runtime.memory.sharing import packed
 from deepx_graph.runtime.native.gemm import small as small_product
 from deepx_graph.runtime.native.loop_program import control
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
@@ -509,7 +510,7 @@ def test_buffers_that_are_alive_together_lie_apart(seed: int) -> None:
     rng = np.random.default_rng(seed)
     starts, lengths, sizes = rng.integers(0, 50, 60), rng.integers(0, 12, 60), rng.integers(0, 5, 60) * 40
     spans = [(int(a), int(a + n)) for a, n in zip(starts, lengths, strict=True)]
-    offsets, whole = plan.packed(spans, [int(n) for n in sizes])
+    offsets, whole = packed(spans, [int(n) for n in sizes])
     room = [(o, o + int(n)) for o, n in zip(offsets, sizes, strict=True)]
     for (a, x), (b, y) in itertools.combinations(zip(spans, room, strict=True), 2):
         together = a[0] <= b[1] and b[0] <= a[1]

@@ -16,6 +16,7 @@ from deepx_graph.ir.structure import CALL, callee_of
 from deepx_graph.runtime.bytecode import Code, Instruction, Jump, Move, Select, Skip, Test
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.outline import as_kernel
+from deepx_graph.runtime.native.machine_kernel import rounded
 from deepx_graph.runtime.native.whole_program.plan import (
     Action,
     Called,
@@ -103,9 +104,11 @@ def planned_with_calls(body: Function, functions: Mapping[str, Function], machin
     """The plan of a body and of the functions that it calls. Raises Declined."""
     called = reached(body, functions)
     numbers = {name: k for k, name in enumerate(called)}
-    plans = [planned(f, machine_of, most_bytes, numbers) for f in (body, *called.values())]
     recursive = [name in reached(f, functions) for name, f in called.items()]
-    return _joined(plans, list(called), recursive) if called else plans[0]
+    own = planned(body, machine_of, most_bytes, numbers)
+    others = [planned(f, machine_of, most_bytes, numbers, is_function=True, is_recursive=r)
+              for f, r in zip(called.values(), recursive, strict=True)]
+    return _joined([own, *others], list(called), recursive) if called else own
 
 
 def _joined(plans: Sequence[ProgramPlan], names: Sequence[str], recursive: Sequence[bool]) -> ProgramPlan:
@@ -113,22 +116,24 @@ def _joined(plans: Sequence[ProgramPlan], names: Sequence[str], recursive: Seque
     positions = list(itertools.accumulate((len(p.code.instructions) for p in plans), initial=0))
     slots = list(itertools.accumulate((len(p.code.slots) for p in plans), initial=0))
     storages = list(itertools.accumulate((len(p.storages) for p in plans), initial=0))
-    first = plans[0].code
-    code = Code(first.schedule, tuple(_moved(i, at, slot) for p, at, slot in zip(plans, positions, slots, strict=False)
+    first = plans[0]
+    code = Code(first.code.schedule, tuple(_moved(i, at, slot) for p, at, slot in zip(plans, positions, slots, strict=False)
                                       for i in p.code.instructions),
-                tuple(s for p in plans for s in p.code.slots), first.params, first.constants, first.loops)
-    whole = ProgramPlan(code, [s for p in plans for s in p.storages], results=plans[0].results)
-    for plan, at, base in zip(plans, positions, storages, strict=False):
+                tuple(s for p in plans for s in p.code.slots), first.code.params, first.code.constants, first.code.loops)
+    whole = ProgramPlan(code, [s for p in plans for s in p.storages], results=first.results, exchanged=first.exchanged,
+                        in_place=first.in_place)
+    for plan, at, base, is_recursive in zip(plans, positions, storages, (False, *recursive), strict=False):
         whole.actions += [[_renumbered(a, base) for a in actions] for actions in plan.actions]
         whole.tested |= {at + k: base + s for k, s in plan.tested.items()}
-        whole.spans += [(at + low, at + high) for low, high in plan.spans]
-        whole.same |= {base + k: base + before for k, before in plan.same.items()}
-        whole.inside |= {base + k: (base + around, start) for k, (around, start) in plan.inside.items()}
+        start = 0 if is_recursive else whole.nbytes
+        whole.homes |= {base + k: replace(h, offset=h.offset + (start if h.result is None else 0)) for k, h in plan.homes.items()}
+        whole.workspaces += [whole.nbytes + offset for offset in plan.workspaces]
+        whole.nbytes += rounded(plan.nbytes)
     for k, (name, plan) in enumerate(zip(names, plans[1:], strict=True), 1):
         params = {s.param: storages[k] + n for n, s in enumerate(plan.storages) if s.param is not None}
         whole.functions.append(CalledFunction(
             name, positions[k], positions[k + 1], storages[k], storages[k + 1], tuple(params[p] for p in range(len(params))),
-            tuple(storages[k] + s for s in plan.results), recursive[k - 1]))
+            tuple(storages[k] + s for s in plan.results), recursive[k - 1], plan.record_bytes))
     return whole
 
 

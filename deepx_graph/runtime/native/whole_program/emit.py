@@ -21,11 +21,13 @@ from deepx_graph.runtime.native.whole_program.plan import (
     Action,
     Called,
     Copied,
+    Home,
     Invoked,
     ProgramPlan,
     RowCopy,
     Storage,
     Swapped,
+    called,
 )
 
 RESUME, FAILED, LIMIT, LEFT, SCRATCH, SCRATCHES, COUNTER, SHARE, POOL, STACK, STACK_START, STACK_END, DEPTH, MOST_DEPTH = range(
@@ -34,8 +36,8 @@ RESUME, FAILED, LIMIT, LEFT, SCRATCH, SCRATCHES, COUNTER, SHARE, POOL, STACK, ST
 back in one call, how many are left, memory for kernels, and what threads that share the work of one need (see
 `threads.WorkerPool`). Of recursive calls the end of the records, the memory for them, and how many there are and may be."""
 
-HEAD, CELL = 128, 32
-"""Bytes before the storages, and of a storage."""
+HEAD, CELL, HOME = 128, 32, 24
+"""Bytes before the storages, of a storage, and before the address that its buffer has at first."""
 
 
 def marks_of(plan: ProgramPlan) -> dict[int, int]:
@@ -46,7 +48,7 @@ def marks_of(plan: ProgramPlan) -> dict[int, int]:
 
 def kernels_of(plan: ProgramPlan) -> list[Called]:
     """The kernels that are called, in order."""
-    return [a for actions in plan.actions for a in actions if isinstance(a, Called)]
+    return [call for _, call in called(plan.actions)]
 
 
 def cell(storage: int) -> int:
@@ -84,7 +86,6 @@ class _Writer:
         self.t = IRBuilder(1)
         self._calls = 0
         self.marks = marks_of(plan)
-        self.direct = plan.direct
 
     def text(self) -> str:
         stops = {i.to + 1: f"at{i.to}" for at, i in enumerate(self.plan.code.instructions) if isinstance(i, Jump) and i.to <= at}
@@ -123,8 +124,13 @@ class _Writer:
         for k, param in enumerate(self.params):
             found = next(n for n, s in enumerate(self.plan.storages) if s.param == param)
             self.t.line(f"store ptr {self._object(k)}, ptr {self.word(cell(found) + DATA)}")
-        for storage, k in self.direct.items():
-            self.t.line(f"store ptr {self._object(len(self.params) + k)}, ptr {self.word(cell(storage) + DATA)}")
+        for storage, home in self.plan.homes.items():
+            if home.result is not None:
+                start = self._at(self._object(len(self.params) + home.result), str(home.offset))
+                self.t.line(f"store ptr {start}, ptr {self.word(cell(storage) + DATA)}")
+            elif storage in self.plan.exchanged:  # it may hold what was a result's in the call before
+                start = self.t.let(f"load ptr, ptr {self.word(cell(storage) + HOME)}")
+                self.t.line(f"store ptr {start}, ptr {self.word(cell(storage) + DATA)}")
         self.t.line("br label %at0")
 
     def _object(self, slot: int) -> str:
@@ -181,11 +187,8 @@ class _Writer:
 
     def _record(self, function: int) -> tuple[int, int]:
         """The bytes of a record before the values, and with them."""
-        f = self.plan.functions[function]
-        sizes = [rounded(s.nbytes) + offset for s, offset in zip(
-            self.plan.storages[f.low : f.high], self.plan.buffers()[0][f.low : f.high], strict=True) if s.is_owned]
         head = rounded(8 * len(self._saved(function)))
-        return head, head + rounded(max(sizes, default=0))
+        return head, head + rounded(self.plan.functions[function].nbytes)
 
     def _invoke(self, action: Invoked, at: int) -> None:
         """Lets a function read the arguments where they are, and go on there."""
@@ -222,10 +225,9 @@ class _Writer:
         t.line(f"store i64 {depth}, ptr {self.word(DEPTH)}")
         for k, word in enumerate(self._saved(function)):
             t.line(f"store i64 {t.let(f'load i64, ptr {self.word(word)}')}, ptr {self._at(stack, str(8 * k))}")
-        offsets, _ = self.plan.buffers()
         for storage in range(f.low, f.high):
-            if self.plan.storages[storage].is_owned:
-                t.line(f"store ptr {self._at(stack, str(head + offsets[storage]))}, ptr {self.word(cell(storage) + DATA)}")
+            if (home := self.plan.homes.get(storage)) is not None:
+                t.line(f"store ptr {self._at(stack, str(head + home.offset))}, ptr {self.word(cell(storage) + DATA)}")
 
     def _back(self, function: int) -> None:
         """Gives the results of a function to its caller, which goes on."""
@@ -333,8 +335,17 @@ class _Writer:
         self.t.line("ret void")
 
     def _return(self) -> None:
-        for k, storage in enumerate(self.plan.results):
-            if storage not in self.direct:
-                self._copy(self._object(len(self.params) + k), self.buffer(storage), self.plan.storages[storage].nbytes)
+        """Copies what is elsewhere into the results: last those in which other values may be, as buffers were exchanged."""
+        late = {k for k, s in enumerate(self.plan.results) if s in self.plan.exchanged and self.plan.homes[s] == Home(0, k)}
+        for k in sorted(set(range(len(self.plan.results))) - self.plan.direct, key=lambda k: k in late):
+            storage = self.plan.results[k]
+            target, source = self._object(len(self.params) + k), self.buffer(storage)
+            if k in late:
+                self.t.line(f"br i1 {self.t.let(f'icmp eq ptr {target}, {source}')}, label %there{k}, label %elsewhere{k}")
+                self.t.start(f"elsewhere{k}")
+            self._copy(target, source, self.plan.storages[storage].nbytes)
+            if k in late:
+                self.t.line(f"br label %there{k}")
+                self.t.start(f"there{k}")
         self.t.line(f"store i64 0, ptr {self.word(RESUME)}")
         self.t.line("ret void")

@@ -33,7 +33,7 @@ from deepx_graph.runtime.native.machine_kernel import (
     MachineKernel,
     Workspace,
     address_of,
-    workspace_bytes,
+    scratch_bytes,
 )
 from deepx_graph.runtime.native.threads import pool
 from deepx_graph.runtime.native.transpose import contiguous
@@ -41,6 +41,7 @@ from deepx_graph.runtime.native.whole_program.calls import TAG, CalledFunctions,
 from deepx_graph.runtime.native.whole_program.emit import (
     DEPTH,
     FAILED,
+    HOME,
     LIMIT,
     MOST_DEPTH,
     POOL,
@@ -112,7 +113,7 @@ class WholeProgramKernel(MachineKernel):
         self._limit = 1 << 60 if self.is_one_call else max(1, int(CALL_NANOSECONDS / self._iteration_ns))
         self._is_in_use = False
         self.is_kept = True
-        self._bytes = words_bytes(plan) + workspace_bytes(kernels) + plan.buffers()[1]
+        self._bytes = words_bytes(plan) + scratch_bytes(kernels) + plan.nbytes
         self.constants: tuple[Array, ...] = ()
         self.own_bytes = ()
         objects = len(self.params) + len(self.results)
@@ -196,19 +197,19 @@ class _Words:
         self.array = aligned(words_bytes(plan)).view(np.int64)
         self.array[:] = 0
         base = self.array.ctypes.data
-        memory = KernelMemory(kernels)
-        kept: list[Any] = [memory, kernels, plan]
+        memory, values = KernelMemory(kernels, own=False), aligned(plan.nbytes)
+        kept: list[Any] = [memory, values, kernels, plan]
         self.state = KernelState(self.array, kept)
         self.array[LIMIT // 8] = limit
         self.array[SCRATCH // 8] = memory.scratch[0]
         self.array[SCRATCHES // 8] = ctypes.addressof(memory.scratches)
         if (workers := pool()) is not None:
             self.array[SHARE // 8], self.array[POOL // 8] = workers.share_address, workers.address
-        kept.append(self._storages(plan))
+        self._point(plan, values.ctypes.data)
         self._kept = kept
         at = calls_at(plan) // 8
-        for called in kernels_of(plan):
-            table = memory.table(called.kernel)
+        for called, workspace in zip(kernels_of(plan), plan.workspaces, strict=True):
+            table = memory.table(called.kernel, values.ctypes.data + workspace)
             objects = np.frombuffer(table, np.int64)
             objects[: len(called.objects)] = [base + cell(s) for s in called.objects]
             kept.append(table)
@@ -224,13 +225,11 @@ class _Words:
         self.array[STACK_END // 8] = stack.ctypes.data + nbytes
         self.array[MOST_DEPTH // 8] = most_depth
 
-    def _storages(self, plan: ProgramPlan) -> Array:
-        """Points the cells of storages at their memory, which it gives."""
-        offsets, size = plan.buffers()
-        buffers = aligned(size)
-        start = buffers.ctypes.data
-        for number, (storage, offset) in enumerate(zip(plan.storages, offsets, strict=True)):
-            if storage.param is None:
-                where = start + offset if storage.array is None else storage.array.ctypes.data
-                self.array[(cell(number) + DATA) // 8] = where
-        return buffers
+    def _point(self, plan: ProgramPlan, values: int) -> None:
+        """Points the cells of storages at constants and at their places in the memory of values."""
+        for number, storage in enumerate(plan.storages):
+            home = plan.homes.get(number)
+            if storage.array is not None:
+                self.array[(cell(number) + DATA) // 8] = storage.array.ctypes.data
+            elif home is not None and home.result is None:
+                self.array[[(cell(number) + DATA) // 8, (cell(number) + HOME) // 8]] = values + home.offset

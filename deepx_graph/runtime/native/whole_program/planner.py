@@ -1,15 +1,16 @@
 """A body with loops and branches as steps on storages: what one machine function does from end to end.
 
-Every value that is no view of another has a storage of its own, with a buffer that no other has while it is alive; so a kernel
-never writes over what it reads. What a loop carries on is swapped: where the old value ends with the move, the two storages swap
-buffers, and nothing is copied; else the elements are. Arguments and constants belong to others and are only read.
-Takes time linear in the code, and in storages for what is alive where.
+Every value that is no view of another has a storage. Storages share memory where one is written over another that ends there: by a
+kernel that may, by an update, by a move to what a loop or a branch carries on (`memory/sharing.py`). A move between others swaps
+their buffers, where the old value ends with it, and nothing is copied; else the elements are. Arguments and constants belong to
+others and are only read. Takes time linear in the code, and in storages for what is alive where.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from deepx_graph.ops.tensor.index import dynamic_slice, dynamic_update_slice
 from deepx_graph.ops.tensor.shape import concatenate
 from deepx_graph.runtime.bytecode import Code, Instruction, Move, Pack, Return, Run, Select, Test, lower, successors
 from deepx_graph.runtime.engines.base import Declined
+from deepx_graph.runtime.memory.sharing import Handover, Ranges, Sharing, bits_of, most_alive, ranges_of
 from deepx_graph.runtime.native.machine_kernel import MachineKernel
 from deepx_graph.runtime.native.whole_program.plan import (
     Action,
@@ -37,6 +39,7 @@ from deepx_graph.runtime.native.whole_program.plan import (
     Swapped,
     Tree,
 )
+from deepx_graph.runtime.native.whole_program.storage import Part, place
 from deepx_graph.types import TensorType, TupleType
 
 MOST_RUNS = 16
@@ -49,41 +52,64 @@ MOST_STEPS, MOST_BYTES, MOST_PROGRAM_BYTES = 4000, 24 << 20, 1 << 32
 """Of a body: instructions, and memory of all its values; of a whole program it is its memory anyway, which the plan counts."""
 
 
-def planned(body: Function, machine_of: MachineOf, most_bytes: int = MOST_BYTES, calls: Mapping[str, int] | None = None,
-            ) -> ProgramPlan:
-    """The plan of a body whose values take at most so many bytes; `calls` has the numbers of the functions that it may call.
-    Raises Declined."""
+def planned(body: Function, machine_of: MachineOf, most_bytes: int = MOST_BYTES, calls: Mapping[str, int] | None = None, *,
+            is_function: bool = False, is_recursive: bool = False) -> ProgramPlan:
+    """The plan of a body whose values take at most so many bytes, or of a function that it calls; `calls` has the numbers of the
+    functions that it may call. Raises Declined."""
     code = lower(schedule(body))
     if len(code.instructions) > MOST_STEPS:
         raise Declined("too many steps")
-    return _Planner(code, machine_of, most_bytes, calls or {}).plan()
+    planner = _Planner(code, machine_of, most_bytes, calls or {})
+    sharing = planner.plan()
+    place(planner.loops, sharing, planner.parts, is_function=is_function, is_recursive=is_recursive)
+    if planner.loops.nbytes > most_bytes:
+        raise Declined("values too large")
+    return planner.loops
 
 
 class _Planner:
     def __init__(self, code: Code, machine_of: MachineOf, most_bytes: int, calls: Mapping[str, int]) -> None:
         self.code, self.machine_of, self.most_bytes, self.calls = code, machine_of, most_bytes, calls
         self.loops = ProgramPlan(code)
-        self.has_moves = any(isinstance(i, Move) for i in code.instructions)
-        updates = (_COPIES.get(i.node.op) == _Planner._updated for i in code.instructions if isinstance(i, Run))
-        self.swaps = self.has_moves or any(updates)
         self.tree: dict[int, Tree] = {}
+        self.handovers: list[Handover] = []
+        self.parts: list[Part] = []
 
-    def plan(self) -> ProgramPlan:
+    def plan(self) -> Sharing:
+        """Everything but where storages lie; which of them share memory."""
         self._assign_storages()
         alive = self._alive()
-        self.loops.spans = self._spans(alive)
+        there = [bits | self._bits(self._written(i)) | self._bits(self._read(i))
+                 for i, bits in zip(self.code.instructions, alive, strict=True)]
+        ranges = ranges_of(there, len(self.loops.storages))
+        self._check_size(ranges)
+        steps = [self._actions(i, at) for at, i in enumerate(self.code.instructions)]
+        sharing = self._shared(ranges)
+        self.group = sharing.group
+        for at, (i, actions) in enumerate(zip(self.code.instructions, steps, strict=True)):
+            done = self._move(i, alive[at]) if isinstance(i, Move) else [_on(self.group, a) for a in actions]
+            self.loops.actions.append([a for a in done if not _is_nothing(a)])
+            if isinstance(i, (Select, Test)):
+                self.loops.tested[at] = self.group(self._leaf(i.source))
         final = self.code.instructions[-1]
         assert isinstance(final, Return)
-        self.loops.results = tuple(map(self._leaf, final.sources))
-        self._measure()
-        for at, i in enumerate(self.code.instructions):
-            self.loops.actions.append(self._actions(i, alive[at]))
-            if isinstance(i, (Select, Test)):
-                self.loops.tested[at] = self._leaf(i.source)
-        if self.loops.swaps:
-            self.loops.same.clear()
-        self._measure()
-        return self.loops
+        self.loops.results = tuple(self.group(self._leaf(s)) for s in final.sources)
+        return sharing
+
+    def _check_size(self, ranges: Sequence[Ranges]) -> None:
+        """Raises Declined before kernels are made for values that are too large together."""
+        there = ((*r, s.nbytes) for s, found in zip(self.loops.storages, ranges, strict=True) if s.is_owned for r in found)
+        if most_alive(there) > 2 * self.most_bytes:  # those that one writes over another count twice
+            raise Declined("values too large")
+
+    def _shared(self, ranges: Sequence[Ranges]) -> Sharing:
+        """Which storages share memory: of one type, so that what is written over another one fits."""
+        sharing, storages = Sharing(ranges, self.handovers), self.loops.storages
+        for h in self.handovers:
+            one, other = storages[h.value], storages[h.over]
+            if one.is_owned and other.is_owned and (one.dtype, one.nbytes) == (other.dtype, other.nbytes):
+                sharing.join(h.value, h.over)
+        return sharing
 
     # --- storages
 
@@ -137,10 +163,6 @@ class _Planner:
             raise Declined(an(node.type))
         return tuple(self._storage(t) for t in node.type.items)
 
-    def _measure(self) -> None:
-        if self.loops.buffers()[1] > self.most_bytes:
-            raise Declined("values too large")
-
     def _leaf(self, slot: int) -> int:
         found = self.tree[slot]
         if not isinstance(found, int):
@@ -193,21 +215,6 @@ class _Planner:
                     behind[at], before[at], changed = out, into, True
         return behind
 
-    def _spans(self, alive: Sequence[int]) -> list[tuple[int, int]]:
-        """The first and the last position where each storage is alive or written."""
-        there = [bits | self._bits(self._written(i)) | self._bits(self._read(i))
-                 for i, bits in zip(self.code.instructions, alive, strict=True)]
-        first, last = (dict[int, int](), dict[int, int]())
-        for found, positions in ((first, range(len(there))), (last, range(len(there) - 1, -1, -1))):
-            seen = 0
-            for at in positions:
-                new, seen = there[at] & ~seen, seen | there[at]
-                while new:
-                    lowest = new & -new
-                    found[lowest.bit_length() - 1] = at
-                    new ^= lowest
-        return [(first.get(s, 0), last.get(s, 0)) for s in range(len(self.loops.storages))]
-
     @staticmethod
     def _bits(storages: Sequence[int]) -> int:
         bits = 0
@@ -229,9 +236,10 @@ class _Planner:
 
     # --- actions
 
-    def _actions(self, i: Instruction, alive: int) -> list[Action]:
+    def _actions(self, i: Instruction, at: int) -> list[Action]:
+        """What an instruction does, as if each storage had memory of its own; what may share it is noted."""
         if isinstance(i, Move):
-            return self._move(i, alive)
+            self.handovers += [Handover(at, self._leaf(t), self._leaf(s)) for t, s in zip(i.targets, i.sources, strict=True)]
         if not isinstance(i, Run) or self._is_alias(i):
             return []
         node, target = i.node, self._leaves(i.target)
@@ -239,7 +247,7 @@ class _Planner:
             return [Invoked(self.calls[callee_of(node)], tuple(self._leaf(s) for s in i.sources), tuple(target), node)]
         try:
             if (copy := _COPIES.get(node.op)) is not None:
-                return copy(self, i, target[0], alive)
+                return copy(self, i, target[0], at)
             if _is_view(node):
                 return [Copied(self._leaf(i.sources[0]), target[0], _onto(pieces(self._seen(node))))]
         except Declined:  # in more pieces than are worth copying one by one
@@ -249,29 +257,18 @@ class _Planner:
         kernel = self.machine_of(node)
         if kernel is None:
             raise Declined(f"{node.op.name}, which is no machine code", node)
-        return self._called(kernel, [self._leaf(s) for s in i.sources], target, alive)
+        return [self._called(kernel, [self._leaf(s) for s in i.sources], target, at)]
 
-    def _called(self, kernel: MachineKernel, sources: list[int], target: Sequence[int], alive: int) -> list[Action]:
-        """A kernel; a result that may lie over an operand takes over the buffer of that operand, where it ends here."""
-        swaps: list[Action] = []
+    def _called(self, kernel: MachineKernel, sources: Sequence[int], target: Sequence[int], at: int) -> Called:
         for result, over in zip(target, kernel.in_place, strict=True):
-            ends = [k for k in sorted(over) if self._ends(sources[k], alive) and sources.count(sources[k]) == 1]
-            if ends and self.has_moves:
-                swaps.append(Swapped(result, sources[ends[0]]))
-                sources[ends[0]] = result
-            elif ends and sources[ends[0]] not in self.loops.same.values():
-                self.loops.same[result] = sources[ends[0]]
-        return [*swaps, Called(kernel, (*(sources[p] for p in kernel.params), *target))]
+            self.handovers += [Handover(at, result, sources[k]) for k in sorted(over) if sources.count(sources[k]) == 1]
+        return Called(kernel, (*(sources[p] for p in kernel.params), *target))
 
-    def _ends(self, storage: int, alive: int) -> bool:
-        """Whether nobody looks at a storage any more."""
-        return self.loops.storages[storage].is_owned and not alive >> storage & 1
-
-    def _sliced(self, run: Run, target: int, alive: int) -> list[Action]:
+    def _sliced(self, run: Run, target: int, at: int) -> list[Action]:
         return [self._row(run.node, run.sources[0], run.sources[1:], run.node.type, target, reads=True)]
 
-    def _joined(self, run: Run, target: int, alive: int) -> list[Action]:
-        """Operands copied one after the other along an axis; those that end here and are one piece lie in it from the start."""
+    def _joined(self, run: Run, target: int, at: int) -> list[Action]:
+        """Operands copied one after the other along an axis; those that are one piece may lie in it from the start."""
         type = run.node.type
         assert isinstance(type, TensorType)
         whole, axis = self._unused(type), run.node.attr("dimension")
@@ -281,17 +278,11 @@ class _Planner:
             size = operand.type.shape[axis]  # type: ignore[attr-defined]
             part = whole[(slice(None),) * axis + (slice(start, start + size),)]
             runs = pieces((part, whole))
-            if len(runs) == 1 and self._may_lie_inside(source, target, alive) and sources.count(source) == 1:
-                self.loops.inside[source] = target, runs[0][0]
-            else:
-                found.append(Copied(source, target, tuple((at, to, n) for to, at, n in _onto(runs))))
+            if len(runs) == 1 and sources.count(source) == 1:
+                self.parts.append(Part(at, source, target, runs[0][0]))
+            found.append(Copied(source, target, tuple((at, to, n) for to, at, n in _onto(runs))))
             start += size
         return found
-
-    def _may_lie_inside(self, source: int, target: int, alive: int) -> bool:
-        """Whether a storage may be a part of another from the start: that of no result, which others allocate, and of nothing that
-        changes hands or has its buffer of another."""
-        return not self.swaps and self._ends(source, alive) and source not in self.loops.same and target not in self.loops.results
 
     def _row(self, node: Node, whole: int, starts: Sequence[int], box: Any, other: int, *, reads: bool) -> RowCopy:
         """A box of a larger array that is one piece of memory, at computed starts."""
@@ -308,26 +299,28 @@ class _Planner:
         source, target = (storage, other) if reads else (other, storage)
         return RowCopy(source, target, index, part.nbytes, reads)
 
-    def _updated(self, run: Run, target: int, alive: int) -> list[Action]:
+    def _updated(self, run: Run, target: int, at: int) -> list[Action]:
         operand, update = self._leaf(run.sources[0]), self._leaf(run.sources[1])
         row = self._row(run.node, run.target, run.sources[2:], run.node.inputs[1].type, update, reads=False)
-        others = {update, *(self._leaf(s) for s in run.sources[2:])}
-        ends = self._ends(operand, alive) and operand not in others
-        whole = self.loops.storages[operand].nbytes
-        return [Swapped(target, operand) if ends else Copied(operand, target, ((0, 0, whole),)), row]
+        if operand not in {update, *(self._leaf(s) for s in run.sources[2:])}:
+            self.handovers.append(Handover(at, target, operand))
+        return [Copied(operand, target, ((0, 0, self.loops.storages[operand].nbytes),)), row]
 
     def _move(self, i: Move, alive: int) -> list[Action]:
         """All at once: buffers of what ends here are swapped, everything else is copied afterwards."""
-        pairs = [(self._leaf(t), self._leaf(s)) for t, s in zip(i.targets, i.sources, strict=True)]
-        targets = {t for t, _ in pairs}
+        pairs = [(self.group(self._leaf(t)), self.group(self._leaf(s))) for t, s in zip(i.targets, i.sources, strict=True)]
+        stay = {t for t, s in pairs if t == s}
+        targets = {t for t, s in pairs if t != s}
+        lives = {self.group(k) for k in bits_of(alive)} - targets
         moved: dict[int, int] = {}
         held: dict[int, int] = {}
         swaps: list[Action] = []
         late: list[tuple[int, int]] = []
         taken: set[int] = set()
         for t, s in pairs:
-            ends = self._ends(s, alive) or (self.loops.storages[s].is_owned and s in targets)
-            if not ends or s in taken:
+            if t == s:
+                continue
+            if not self.loops.storages[s].is_owned or s in lives or s in stay or s in taken:
                 late.append((t, s))
                 continue
             taken.add(s)
@@ -344,7 +337,27 @@ class _Planner:
 _COPIES: dict[Op, Callable[[_Planner, Run, int, int], list[Action]]] = {
     dynamic_slice: _Planner._sliced, dynamic_update_slice: _Planner._updated, concatenate: _Planner._joined,
 }  # fmt: skip
-"""Operations that are copies of memory: `copy(planner, run, target, alive)`."""
+"""Operations that are copies of memory: `copy(planner, run, target, position)`."""
+
+
+def _on(group: Callable[[int], int], action: Action) -> Action:
+    """An action on the storages that stand for those that share memory."""
+    match action:
+        case Called(kernel, objects):
+            return Called(kernel, tuple(map(group, objects)))
+        case Copied(source, target, runs):
+            return Copied(group(source), group(target), runs)
+        case RowCopy(source, target, at):
+            index = tuple(replace(i, storage=group(i.storage)) for i in at)
+            return replace(action, source=group(source), target=group(target), at=index)
+        case Invoked(_, arguments, results):
+            return replace(action, arguments=tuple(map(group, arguments)), results=tuple(map(group, results)))
+    return action
+
+
+def _is_nothing(action: Action) -> bool:
+    """Whether an action copies memory onto itself."""
+    return isinstance(action, Copied) and action.source == action.target and all(a == b for a, b, _ in action.runs)
 
 
 def _is_view(node: Node) -> bool:

@@ -1,0 +1,187 @@
+"""Which values share memory, and where in it each lies: the one assignment of storage, for whole programs and for steps alike.
+
+A value is there at positions of the code, in ranges with both ends included. Two values may share memory where they are never there
+at once, but for *handovers*: positions where one ends and the other, that may be written over it, begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from deepx_graph.analysis.disjoint_sets import DisjointSets
+from deepx_graph.runtime.kernels.memory import ALIGNMENT
+
+Ranges = tuple[tuple[int, int], ...]
+"""Positions, in order and apart from one another."""
+
+MOST_SHARED = 8
+"""Positions that two values may have in common, each a handover."""
+
+
+class Handover(NamedTuple):
+    """At a position a value may be written over another one."""
+
+    at: int
+    value: int
+    over: int
+
+
+class Sharing:
+    """Groups of values that share memory, each known by its first value.
+
+    Handovers are taken in the order in which they are asked for. Takes time linear in the ranges of the groups that are joined.
+    """
+
+    def __init__(self, ranges: Sequence[Ranges], handovers: Iterable[Handover]) -> None:
+        self._ranges = list(ranges)
+        self._sets = DisjointSets[int]()
+        self._taken: list[frozenset[int]] = [frozenset()] * len(ranges)
+        """The positions of handovers inside of each group: there is one of them at each."""
+        self._handovers: dict[int, list[Handover]] = {}
+        for h in handovers:
+            if any(last == h.at for _, last in ranges[h.over]):
+                self._handovers.setdefault(h.at, []).append(h)
+
+    def group(self, value: int) -> int:
+        """The value that a value's group is known by."""
+        return self._sets.find(value)
+
+    def span(self, group: int) -> tuple[int, int]:
+        """The first and the last position of a group; 0 for what is nowhere."""
+        ranges = self._ranges[group] or ((0, 0),)
+        return ranges[0][0], ranges[-1][1]
+
+    def join(self, one: int, other: int) -> bool:
+        """Makes the groups of two values one, where they may share memory; whether they are one now."""
+        a, b = sorted((self.group(one), self.group(other)))
+        if a == b:
+            return True
+        common = _common(self._ranges[a], self._ranges[b])
+        if common is None or any(not self._is_handover(at, {a, b}) for at in common):
+            return False
+        self._sets.union(b, a)
+        self._ranges[a] = _united(self._ranges[a], self._ranges[b])
+        self._taken[a] = self._taken[a].union(self._taken[b], common)
+        return True
+
+    def _is_handover(self, at: int, groups: set[int]) -> bool:
+        if any(at in self._taken[g] for g in groups):
+            return False
+        return any({self.group(h.value), self.group(h.over)} == groups for h in self._handovers.get(at, ()))
+
+
+def _common(one: Ranges, other: Ranges) -> list[int] | None:
+    """The positions that two values have in common; None where they are more than handovers may be."""
+    found: list[int] = []
+    i = k = 0
+    while i < len(one) and k < len(other):
+        low, high = max(one[i][0], other[k][0]), min(one[i][1], other[k][1])
+        if high - low >= MOST_SHARED:
+            return None
+        found += range(low, high + 1)
+        if one[i][1] < other[k][1]:
+            i += 1
+        else:
+            k += 1
+    return found if len(found) <= MOST_SHARED else None
+
+
+def _united(one: Ranges, other: Ranges) -> Ranges:
+    found: list[tuple[int, int]] = []
+    for low, high in sorted((*one, *other)):
+        if found and low <= found[-1][1] + 1:
+            found[-1] = found[-1][0], max(found[-1][1], high)
+        else:
+            found.append((low, high))
+    return tuple(found)
+
+
+def ranges_of(there: Sequence[int], count: int) -> list[Ranges]:
+    """The ranges of so many values, of which those that are there at each position are bits."""
+    found: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+    begun, before = [0] * count, 0
+    for at, bits in enumerate((*there, 0)):
+        for value in bits_of(bits & ~before):
+            begun[value] = at
+        for value in bits_of(before & ~bits):
+            found[value].append((begun[value], at - 1))
+        before = bits
+    return [tuple(r) for r in found]
+
+
+def bits_of(bits: int) -> Iterator[int]:
+    """The numbers of the bits that are set."""
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
+
+
+def most_alive(intervals: Iterable[tuple[int, int, int]]) -> int:
+    """The largest sum of sizes over the positions, of `(first, last, size)` with both ends included."""
+    events: dict[int, int] = {}
+    for first, last, size in intervals:
+        events[first] = events.get(first, 0) + size
+        events[last + 1] = events.get(last + 1, 0) - size
+    most = alive = 0
+    for at in sorted(events):
+        alive += events[at]
+        most = max(most, alive)
+    return most
+
+
+def packed(spans: Sequence[tuple[int, int]], sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Where memory of those sizes begins in one piece, and its size: two lie apart where their spans share a position.
+
+    Each takes the smallest gap that is wide enough when its span begins. Takes time linear in the spans and the gaps.
+    """
+    offsets, end = [0] * len(sizes), 0
+    gaps = list[tuple[int, int]]()
+    busy = list[tuple[int, int, int]]()
+    for k in sorted((k for k, n in enumerate(sizes) if n), key=lambda k: spans[k][0]):
+        size = -(-sizes[k] // ALIGNMENT) * ALIGNMENT
+        while busy and busy[0][0] < spans[k][0]:
+            _, low, high = heappop(busy)
+            gaps = _with_gap(gaps, low, high)
+        if gaps and gaps[-1][1] == end and all(high - low < size for low, high in gaps):
+            end = gaps.pop()[0]  # the last gap grows
+        low, high = min((g for g in gaps if g[1] - g[0] >= size), key=lambda g: g[1] - g[0], default=(end, end))
+        offsets[k] = low
+        if low == high:
+            end = low + size
+        else:
+            gaps = [g for g in gaps if g != (low, high)]
+            gaps = _with_gap(gaps, low + size, high)
+        heappush(busy, (spans[k][1], low, low + size))
+    return offsets, end
+
+
+def _with_gap(gaps: Sequence[tuple[int, int]], low: int, high: int) -> list[tuple[int, int]]:
+    """Gaps in order with one more, which is one with its neighbours."""
+    found = [g for g in gaps if g[1] != low and g[0] != high]
+    low, high = min([low, *(g[0] for g in gaps if g[1] == low)]), max([high, *(g[1] for g in gaps if g[0] == high)])
+    return sorted([*found, (low, high)]) if low < high else list(gaps)
+
+
+class Room:
+    """Memory of a fixed size, such as that of a result, in which values lie while nobody else is there."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._nbytes = nbytes
+        self._there: list[tuple[int, int, int, int]] = []
+
+    def take(self, span: tuple[int, int], nbytes: int) -> int | None:
+        """Where a value begins that is there during a span; None where there is no room for it."""
+        at = 0
+        for low, high, first, last in sorted(self._there):
+            if last < span[0] or span[1] < first or high <= at:
+                continue
+            if low - at >= nbytes:
+                break
+            at = -(-high // ALIGNMENT) * ALIGNMENT
+        if at + nbytes > self._nbytes:
+            return None
+        self._there.append((at, at + nbytes, *span))
+        return at

@@ -37,7 +37,7 @@ TABLES: dict[str, tuple[str, int | None]] = {
 """Heading to engine and width of vectors."""
 GRAIN = 256 << 10
 """Bytes below which an allocation does not count: such memory numpy's own allocator keeps."""
-HEAD = ("program", "kernels", "bytes moved", "buffers", "their bytes", "bytes of results", "bytes at the peak", "allocated again")
+HEAD = ("program", "kernels", "bytes moved", "bytes shared", "bytes of results", "bytes at the peak", "allocated again")
 
 
 def allocated(call: Callable[[], Any]) -> int:
@@ -53,14 +53,14 @@ def allocated(call: Callable[[], Any]) -> int:
 
 
 def counts(function: Any) -> tuple[int, ...]:
-    """Of the entry: kernels, bytes they read and write, shared buffers, their bytes, bytes of results, bytes alive at the peak.
+    """Of the entry: kernels, bytes they read and write, bytes of shared memory, bytes of results, bytes alive at the peak.
 
     Inputs are counted as moved, not as alive.
     """
     plan = function.plan
     runs = [i for i in plan.code.instructions if isinstance(i, Run) and makes_memory(i.node) and not i.node.op.view]
     moved = sum(nbytes(n.type) for run in runs for n in (run.node, *run.node.inputs))
-    return len(runs), moved, len(plan.buffers), plan.buffer_bytes, plan.output_bytes, plan.peak_bytes
+    return len(runs), moved, plan.shared_bytes, plan.output_bytes, plan.peak_bytes
 
 
 def row(path: Path, engine: str, vector_bits: int | None, again: str) -> list[str]:

@@ -20,6 +20,7 @@ from deepx_graph.literal import Array
 from deepx_graph.ops.tensor.parallel import parallel_grid
 from deepx_graph.runtime.bytecode import Instruction, Run, reads, successors, writes
 from deepx_graph.runtime.engines.base import CONSUMES_FIRST, Counting, Engine, Enters, Explains, InPlace, KernelFn, Staging
+from deepx_graph.runtime.kernels.memory import aligned
 from deepx_graph.runtime.memory.alias import makes_memory
 from deepx_graph.runtime.memory.assignment import BufferAssignment, CallNeeds, Scratch, always, of_eval, plan
 from deepx_graph.runtime.memory.in_place import Overwrites, nothing
@@ -82,10 +83,10 @@ class Unit:
             self._arenas.append(outs)
 
     def _make_outs(self) -> Outs:
-        buffers = [np.empty(size, np.uint8) for size in self.plan.buffers]
+        memory = aligned(self.plan.shared_bytes)
         outs: Outs = [None] * len(self.instructions)
         for at, pieces in self.plan.of.items():
-            outs[at] = tuple(_array(buffers[p.buffer], p.node, p.leaf) for p in pieces if p.buffer is not None)
+            outs[at] = tuple(_array(memory[p.offset :], p.node, p.leaf) for p in pieces)
         return outs
 
 

@@ -213,8 +213,7 @@ class _Entry:
             kernel = called.kernel
             for k, storage in enumerate(called.objects):
                 self._store(self._at(cell(storage)), table + 8 * k)
-            sizes = [rounded(n) for n in kernel.own_bytes]
-            own = [self._at(self.layout.values + at) for at in accumulate(sizes, initial=start)][: len(sizes)]
+            own = [self._at(self.layout.values + start + offset) for offset in kernel.own[0]]
             data = [self._constant(a, () if k else kernel.relocations) for k, a in enumerate(kernel.constants)]
             for k, address in enumerate([*data, *own], kernel.layout.objects):
                 self._store(address, table + 8 * k)

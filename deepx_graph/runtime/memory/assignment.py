@@ -1,8 +1,8 @@
-"""The memory plan of a schedule: which buffer every result uses, and the most bytes alive at once, before anything is allocated.
+"""The memory plan of a schedule: where every result lies, and the most bytes alive at once, before anything is allocated.
 
 A result lives from its definition to the last use of anything that may hold it: a view, a tuple, a branch value, a loop variable, a
-closure. Dead buffers are used again by results of their size class; an elementwise result goes over an operand of the same bytes
-that dies there. What the caller gets is never in a shared buffer, and neither is what a loop carries to its next iteration.
+closure. Results that are not alive together share memory (`sharing.py`); an elementwise one goes over an operand of the same bytes
+that dies there. What the caller gets is never in shared memory, and neither is what a loop carries to its next iteration.
 A kernel's own memory (`scratch`) is counted while it runs: the temporaries of an eval, packed panels, temporaries of a fusion,
 copies of operands that do not lie in order. Sizes are Python ints. Inputs and constants belong to others and are not counted.
 `largest` names what is in memory when most is, for messages.
@@ -10,8 +10,6 @@ copies of operands that do not lie in order. Sizes are Python ints. Inputs and c
 
 from __future__ import annotations
 
-import bisect
-import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,16 +27,13 @@ from deepx_graph.ops.tensor.layout import keeps_order
 from deepx_graph.runtime.bytecode import Code, Return, Run, lower
 from deepx_graph.runtime.memory.alias import AliasAnalysis, alias_analysis, is_call, makes_memory
 from deepx_graph.runtime.memory.in_place import Overwrites, nothing
-from deepx_graph.runtime.memory.sharing import most_alive
+from deepx_graph.runtime.memory.sharing import Handover, Sharing, most_alive, packed
 from deepx_graph.types import TensorType, leaves, nbytes
-
-ALIGNMENT = 64
-"""Buffers are multiples of this many bytes."""
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """Memory of one tensor result, `copies` of which may live at once. `buffer` is None where it gets memory of its own."""
+    """Memory of one tensor result, `copies` of which may live at once: at `offset` of the shared memory, or its own."""
 
     node: Node
     leaf: int
@@ -46,7 +41,7 @@ class Allocation:
     at: int
     first: int
     last: int
-    buffer: int | None = None
+    offset: int | None = None
     in_place: bool = False
     copies: int = 1
     escapes: bool = False
@@ -56,14 +51,14 @@ class Allocation:
 class BufferAssignment:
     """The plan of one function. `str()` is a table.
 
-    `peak_bytes` bounds what one activation has alive at once, shared buffers, results, called functions and the scratch memory of
+    `peak_bytes` bounds what one activation has alive at once, shared memory, results, called functions and the scratch memory of
     kernels included, `value_bytes` the same without that scratch memory; where a function calls itself (`recursive`) they hold
     for one level.
     """
 
     code: Code
     pieces: tuple[Allocation, ...]
-    buffers: tuple[int, ...]
+    shared_bytes: int
     output_bytes: int
     copied: frozenset[int]
     """The numbers of the results that must be copied for the caller, being (views of) inputs, constants or one another."""
@@ -74,21 +69,16 @@ class BufferAssignment:
     """Bytes that the kernel at a position has beside operands and results, while it runs."""
 
     @property
-    def buffer_bytes(self) -> int:
-        """Bytes of all shared buffers together."""
-        return sum(self.buffers)
-
-    @property
     def total_bytes(self) -> int:
         """What all results would need without any reuse."""
         return sum(p.bytes for p in self.pieces)
 
     @cached_property
     def of(self) -> dict[int, tuple[Allocation, ...]]:
-        """The pieces with a shared buffer, by the position of their instruction."""
+        """The pieces in shared memory, by the position of their instruction."""
         found: dict[int, list[Allocation]] = {}
         for piece in self.pieces:
-            if piece.buffer is not None:
+            if piece.offset is not None:
                 found.setdefault(piece.at, []).append(piece)
         return {at: tuple(p) for at, p in found.items()}
 
@@ -105,12 +95,12 @@ class BufferAssignment:
         lines = [
             f"plan {printable(self.code.schedule.function.name)}: peak {self.peak_bytes} bytes"
             f"{' for each level of recursion' if self.recursive else ''},"
-            f" {self.buffer_bytes} in {len(self.buffers)} buffers, {self.output_bytes} for results,"
+            f" {self.shared_bytes} shared, {self.output_bytes} for results,"
             f" {self.total_bytes} without reuse{self._scratch_note}",
-            f"{'at':>5} {'until':>5} {'buffer':>8} {'bytes':>12}  value",
+            f"{'at':>5} {'until':>5} {'place':>8} {'bytes':>12}  value",
         ]
         for p in self.pieces:
-            where = "result" if p.escapes else "own" if p.buffer is None else f"b{p.buffer}"
+            where = "result" if p.escapes else "own" if p.offset is None else f"@{p.offset}"
             name = f" {printable(p.node.name)}" if p.node.name else ""
             note = " in place" if p.in_place else f" x{p.copies}" if p.copies > 1 else ""
             lines.append(f"{p.at:>5} {p.last:>5} {where:>8} {p.bytes:>12}  {p.node.op.name}{name}: {p.node.type}{note}")
@@ -154,18 +144,17 @@ def plan(schedule: Schedule, *, writes: Callable[[Node], bool] = always, call_ne
     code = lower(schedule)
     flow = alias_analysis(code)
     own = dict(_scratches(code, flow, scratch))
-    pieces, buffers = _Sharing(code, flow, overwrites).share(_pieces(code, flow, writes))
+    pieces, shared = _placed(code, flow, overwrites, _pieces(code, flow, writes))
     final, end = code.instructions[-1], len(code.instructions) - 1
     assert isinstance(final, Return)
     sizes = [nbytes(r.type) for r in schedule.function.results]
     copied = frozenset(flow.borrowed_results(final.sources))
-    alive = [(p.first, p.last, p.bytes * p.copies) for p in pieces if p.buffer is None]
+    alive = [(p.first, p.last, p.bytes * p.copies) for p in pieces if p.offset is None]
     alive.append((end, end, sum(sizes[k] for k in copied)))
     needs = [(at, call_needs(run.node)) for at, run in _runs(code) if is_call(run.node)] if call_needs is not None else []
     values = most_alive([*alive, *((at, at, n.values) for at, n in needs)])
     peak = most_alive([*alive, *((at, at, n.peak) for at, n in needs), *((at, at, bytes_) for at, bytes_ in own.items())])
-    return BufferAssignment(code, tuple(pieces), tuple(buffers), sum(sizes), copied, sum(buffers) + peak, sum(buffers) + values,
-                            recursive, own)
+    return BufferAssignment(code, tuple(pieces), shared, sum(sizes), copied, shared + peak, shared + values, recursive, own)
 
 
 def _runs(code: Code) -> Iterator[tuple[int, Run]]:
@@ -190,7 +179,7 @@ def _scratches(code: Code, flow: AliasAnalysis, scratch: Scratch) -> Iterator[tu
 
 
 def _pieces(code: Code, flow: AliasAnalysis, writes: Callable[[Node], bool]) -> Iterator[tuple[Allocation, bool]]:
-    """Every tensor result that needs memory, and whether it may be in a shared buffer."""
+    """Every tensor result that needs memory, and whether it may be in shared memory."""
     dense: set[int] = set()  # slots in memory that is C-contiguous, so that a view of them copies nothing
     for at, run in _runs(code):
         node, target = run.node, run.target
@@ -221,71 +210,38 @@ def is_pointwise(node: Node) -> bool:
     return node.op.elementwise if body is None else is_pointwise_body(body)
 
 
-class _Sharing:
-    """Gives buffers to pieces, in the order in which they come to life."""
+def _placed(code: Code, flow: AliasAnalysis, overwrites: Overwrites, found: Iterable[tuple[Allocation, bool]],
+            ) -> tuple[list[Allocation], int]:
+    """The pieces, with places in shared memory for those that may be there; and its size."""
+    pieces, may = zip(*found, strict=True) if (found := list(found)) else ((), ())
+    shared = [k for k, m in enumerate(may) if m]
+    number = {k: n for n, k in enumerate(shared)}
+    whole = {code.instructions[pieces[k].at].target: number[k] for k in shared
+             if isinstance(pieces[k].node.type, TensorType)}
+    handovers = [Handover(pieces[k].at, number[k], whole[s]) for k in shared
+                 for s in _operands_to_overwrite(code, flow, overwrites, pieces[k]) if s in whole]
+    sharing = Sharing([((pieces[k].first, pieces[k].last),) for k in shared], handovers)
+    in_place = {h.value for h in handovers if sharing.join(h.value, h.over)}
+    groups = sorted(set(map(sharing.group, range(len(shared)))))
+    offsets, size = packed(list(map(sharing.span, groups)), [pieces[shared[g]].bytes for g in groups])
+    place = dict(zip(groups, offsets, strict=True))
+    return [replace(p, offset=place[sharing.group(number[k])], in_place=number[k] in in_place) if k in number else p
+            for k, p in enumerate(pieces)], size
 
-    def __init__(self, code: Code, flow: AliasAnalysis, overwrites: Overwrites) -> None:
-        self.code, self.flow, self.overwrites = code, flow, overwrites
-        self.sizes: list[int] = []
-        self.free: list[tuple[int, int]] = []  # (size, buffer), sorted
-        self.dying: list[tuple[int, int]] = []  # heap of (last position, buffer)
-        self.until: dict[int, int] = {}  # buffer -> last position of the piece that has it now
-        self.over: dict[int, int] = {}  # buffer -> position of the last result that went over an operand there
-        self.buffer_of: dict[int, int] = {}  # slot -> its buffer, where it has exactly one
 
-    def share(self, found: Iterable[tuple[Allocation, bool]]) -> tuple[list[Allocation], list[int]]:
-        """The pieces, in order of position, with their buffers; and the buffers' sizes."""
-        pieces = [(k, piece, shared) for k, (piece, shared) in enumerate(found)]
-        placed = {k: self.allocate(p) if shared else p for k, p, shared in sorted(pieces, key=lambda item: item[1].first)}
-        return [placed[k] for k in range(len(placed))], self.sizes
-
-    def allocate(self, piece: Allocation) -> Allocation:
-        while self.dying and self.dying[0][0] < piece.first:
-            last, buffer = heapq.heappop(self.dying)
-            if self.until[buffer] == last:  # else a later result has taken it over, in place
-                self.until[buffer] = -1
-                bisect.insort(self.free, (self.sizes[buffer], buffer))
-        over = self.operand_to_overwrite(piece)
-        buffer = self.take(piece.bytes) if over is None else over
-        self.until[buffer] = piece.last
-        if over is not None:
-            self.over[over] = piece.at
-        heapq.heappush(self.dying, (piece.last, buffer))
-        run = self.code.instructions[piece.at]
-        assert isinstance(run, Run)
-        if isinstance(run.node.type, TensorType):
-            self.buffer_of[run.target] = buffer
-        return replace(piece, buffer=buffer, in_place=over is not None)
-
-    def operand_to_overwrite(self, piece: Allocation) -> int | None:
-        """The buffer of an operand that dies here, is nobody else's and has the result's shape and element size."""
-        run = self.code.instructions[piece.at]
-        assert isinstance(run, Run)
-        type = leaves(run.node.type)[piece.leaf]
-        assert isinstance(type, TensorType)
-        if piece.first != piece.at:
-            return None
-        may = self.overwrites(run.node)
-        free = may[piece.leaf] if may else frozenset()
-        pointwise = is_pointwise(run.node)
-        for k, s in enumerate(run.sources):
-            if not (k in free or pointwise) or s not in self.buffer_of:
-                continue
-            held = self.code.slots[s].type
-            same = isinstance(held, TensorType) and held.dims == type.dims and held.nbytes == piece.bytes
-            buffer = self.buffer_of[s]
-            if same and self.flow.last[s] == piece.at and not self.flow.to[s] and self.over.get(buffer) != piece.at:
-                return buffer
-        return None
-
-    def take(self, need: int) -> int:
-        """The smallest free buffer that the result fits in and fills at least half of; a new one when there is none."""
-        need = -(-need // ALIGNMENT) * ALIGNMENT
-        at = bisect.bisect_left(self.free, (need, -1))
-        if at < len(self.free) and self.free[at][0] <= 2 * need:
-            return self.free.pop(at)[1]
-        self.sizes.append(need)
-        return len(self.sizes) - 1
+def _operands_to_overwrite(code: Code, flow: AliasAnalysis, overwrites: Overwrites, piece: Allocation) -> Iterator[int]:
+    """The slots of a type like the piece's, known by no other name, over which its kernel may write it if they end there."""
+    run = code.instructions[piece.at]
+    assert isinstance(run, Run)
+    if piece.first != piece.at:
+        return
+    type, may, pointwise = leaves(run.node.type)[piece.leaf], overwrites(run.node), is_pointwise(run.node)
+    assert isinstance(type, TensorType)
+    for k, s in enumerate(run.sources):
+        held = code.slots[s].type
+        like = isinstance(held, TensorType) and held.dims == type.dims and held.nbytes == piece.bytes
+        if like and not flow.to[s] and (pointwise or (may and k in may[piece.leaf])):
+            yield s
 
 
 SHOWN = 3

@@ -41,7 +41,7 @@ def donated_buffers(unit: Unit, donated: Set[int]) -> DonatedBuffers:
     code = unit.plan.code
     param_of = {slot: k for k, slot in enumerate(code.params) if k in donated}
     last = _last_reads(unit)
-    own = {(p.at, p.leaf) for p in unit.plan.pieces if p.escapes and p.buffer is None}
+    own = {(p.at, p.leaf) for p in unit.plan.pieces if p.escapes and p.offset is None}
     found: DonatedBuffers = {}
     for at, run in enumerate(unit.instructions):
         if not isinstance(run, Run) or unit.kernels[at] is None:

@@ -18,6 +18,7 @@ from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.kernels.memory import ALIGNMENT
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import LEAST_BYTES, Allowance, delivered, result_memory, room
+from deepx_graph.runtime.memory.sharing import packed
 from deepx_graph.runtime.native.threads import SHARED, run_shared
 from deepx_graph.runtime.native.transpose import contiguous
 from deepx_graph.runtime.straightline import ArrayType
@@ -79,6 +80,9 @@ class MachineKernel:
     relocations: tuple[int, ...] = ()
     """The words of the first constant that are addresses of machine functions."""
     own_bytes: tuple[int, ...]
+    """Its temporaries and partial results."""
+    own_spans: tuple[tuple[int, int], ...] = ()
+    """The parts of its work from which and to which it has each of these, where that is not all of it."""
     threads: int
     nanoseconds: float
     """About how long one thread works on it."""
@@ -88,6 +92,11 @@ class MachineKernel:
     """Whether its memory has a state, which is one constant more in its table."""
     is_one_call: bool = True
     """Whether one round of the calls does it all; else there are as many as its state says."""
+
+    @cached_property
+    def own(self) -> tuple[list[int], int]:
+        """Where each of its temporaries begins in the memory that it has of its own, and the size of that."""
+        return packed(self.own_spans or ((0, 0),) * len(self.own_bytes), self.own_bytes)
 
     def predicted(self) -> ForecastParts:
         """How long a call takes by the cost model."""
@@ -192,10 +201,8 @@ class KernelMemory:
         """A table for the kernel in which all but the array objects is filled in; its temporaries are at `own`, if given."""
         table = bytearray(8 * kernel.layout.size)
         constants = (*kernel.constants, self.state(kernel).words) if kernel.has_state else kernel.constants
-        addresses, at = [a.ctypes.data for a in constants], self._own.ctypes.data if own is None else own
-        for size in kernel.own_bytes:
-            addresses.append(at)
-            at += rounded(size)
+        start = self._own.ctypes.data if own is None else own
+        addresses = [*(a.ctypes.data for a in constants), *(start + offset for offset in kernel.own[0])]
         struct.pack_into(f"{len(addresses)}N", table, 8 * kernel.layout.objects, *addresses)
         return table
 
@@ -213,7 +220,7 @@ def scratch_bytes(kernels: Sequence[MachineKernel]) -> int:
 
 def memory_sizes(kernels: Sequence[MachineKernel]) -> tuple[int, int, int]:
     """Bytes of temporaries, bytes for each thread, and threads."""
-    own = max((sum(map(rounded, k.own_bytes)) for k in kernels), default=0)
+    own = max((k.own[1] for k in kernels), default=0)
     each = max((rounded(k.layout.scratch_bytes) for k in kernels), default=0)
     return own, each, max((k.threads for k in kernels), default=1)
 

@@ -284,7 +284,7 @@ class Life:
     first: int
     last: int
     bytes: int
-    buffer: int | None
+    offset: int | None
     in_place: bool
 
 
@@ -320,5 +320,5 @@ def memory(function: Function) -> Memory | None:
 
 def from_plan(found: BufferAssignment) -> Memory:
     """The memory that a plan stands for, with the scratch memory of its kernels."""
-    lives = {p.node: Life(p.first, p.last, p.bytes, p.buffer, p.in_place) for p in found.pieces}
+    lives = {p.node: Life(p.first, p.last, p.bytes, p.offset, p.in_place) for p in found.pieces}
     return Memory(tuple(accumulate(changes(found)[:-1])), found.peak_bytes, found.value_bytes, lives)

@@ -132,7 +132,8 @@ def _cost(session: Session, function: Function, node: Node) -> Iterator[Entry]:
     memory = session.memory(function, wait=False)
     life = memory.lives.get(node) if memory is not None else None
     if memory is not None and life is not None:
-        where = "memory of its own" if life.buffer is None else f"buffer {life.buffer}{', in place' if life.in_place else ''}"
+        shared = f"shared memory at {life.offset}{', in place' if life.in_place else ''}"
+        where = "memory of its own" if life.offset is None else shared
         yield Entry("life", f"{life.first} to {life.last} of {len(memory.alive)} steps, {where}")
 
 

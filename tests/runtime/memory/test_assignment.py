@@ -77,10 +77,10 @@ def test_peak_by_hand() -> None:
         return [reduction(b, add, b(multiply, c, a), (0,))]
 
     p = planned(body, VECTOR)
-    assert [(piece.bytes, piece.buffer, piece.in_place) for piece in p.pieces] == [
-        (64, 0, False), (64, 1, False), (64, 1, True), (4, None, False),
+    assert [(piece.bytes, piece.offset, piece.in_place) for piece in p.pieces] == [
+        (64, 0, False), (64, 64, False), (64, 64, True), (4, None, False),
     ]  # fmt: skip
-    assert (p.buffer_bytes, p.output_bytes, p.peak_bytes) == (128, 4, 128 + 4 + p.scratch_bytes)
+    assert (p.shared_bytes, p.output_bytes, p.peak_bytes) == (128, 4, 128 + 4 + p.scratch_bytes)
     assert p.scratch_bytes == 8 + 4, "the sum in double precision, then rounded, before the initial value is added"
     p = planned(body, VECTOR, writes=lambda node: False)
     assert p.peak_bytes == 3 * 64  # no in-place: a, c and d at the product
@@ -93,8 +93,8 @@ def test_dead_buffers_are_used_again() -> None:
         return [x]
 
     p = planned(body, tensor(F32, (100,)))
-    assert p.buffer_bytes < p.total_bytes / 2
-    used = [piece.buffer for piece in p.pieces if piece.buffer is not None]
+    assert p.shared_bytes < p.total_bytes / 2
+    used = [piece.offset for piece in p.pieces if piece.offset is not None]
     assert len(set(used)) < len(used)
 
 
@@ -106,7 +106,7 @@ def test_a_view_keeps_its_source() -> None:
         return [b(add, view, b(transpose, other, permutation=(1, 0)))]
 
     a, other, _ = planned(body, tensor(F32, (8, 8))).pieces
-    assert a.buffer != other.buffer
+    assert a.offset != other.offset
     assert a.last == other.last
 
 
@@ -124,7 +124,7 @@ def test_results_have_memory_of_their_own() -> None:
         return [a, b(reshape, b(add, a, a), shape=(4, 4)), x]
 
     p = planned(body, VECTOR)
-    assert p.buffers == ()
+    assert p.shared_bytes == 0
     assert all(piece.escapes for piece in p.pieces)
     assert p.copied == {1, 2}
     assert p.peak_bytes == 4 * 64  # a, the sum, and copies of its view and of the input
@@ -142,8 +142,8 @@ def test_what_a_loop_carries_is_counted_twice() -> None:
     p = planned(body, VECTOR)
     first = next(piece for piece in p.pieces if piece.node.op is negate)
     carried = next(piece for piece in p.pieces if piece.node.op is add)
-    assert first.buffer is not None  # what enters the loop may be in a buffer, until the loop ends
-    assert (carried.copies, carried.buffer, carried.first <= first.last) == (2, None, True)
+    assert first.offset is not None  # what enters the loop may be in a buffer, until the loop ends
+    assert (carried.copies, carried.offset, carried.first <= first.last) == (2, None, True)
 
 
 def test_a_call_counts_what_the_callee_needs() -> None:
@@ -183,7 +183,7 @@ def test_huge_sizes_are_only_numbers() -> None:
 def test_the_table_prints() -> None:
     shown = str(planned(lambda b, x: [reduction(b, add, b(negate, b(negate, x)), (0,))], VECTOR))
     assert shown.splitlines()[0] == (
-        "plan main: peak 80 bytes, 64 in 1 buffers, 4 for results, 132 without reuse, at most 12 of scratch")
+        "plan main: peak 80 bytes, 64 shared, 4 for results, 132 without reuse, at most 12 of scratch")
     assert "in place" in shown
 
 
@@ -254,7 +254,7 @@ def test_of_two_results_one_goes_over_an_operand() -> None:
     made = plan(schedule(b.function("main", [("x", VECTOR)], body)), overwrites=overwrites)
     found = [p for p in made.pieces if p.node.op is fusion]
     assert [p.in_place for p in found] == [True, False]
-    assert found[0].buffer != found[1].buffer
+    assert found[0].offset != found[1].offset
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2])

@@ -108,7 +108,7 @@ class Kernel:
     in_place: tuple[frozenset[int], ...]
     params: tuple[int, ...]
     calls: tuple[tuple[int, int], ...] = ()
-    own_bytes: tuple[int, ...] = ()
+    own: tuple[tuple[int, ...], int] = ((), 0)
 
 
 def looping(rng: Random) -> Function:

@@ -14,7 +14,7 @@ from deepx_graph.loops.elements import tensor_type
 from deepx_graph.loops.in_place import Accesses
 from deepx_graph.loops.lower import lower, reads_of
 from deepx_graph.loops.passes.pipeline import optimised
-from deepx_graph.loops.program import Buffer, Combine, For, Let, LoopProgram, Statement, Store, walk
+from deepx_graph.loops.program import Buffer, Combine, Copy, For, Let, Load, LoopProgram, Statement, Store, walk
 from deepx_graph.loops.scalar import NotExpressible
 from deepx_graph.loops.weight import price_of, weighted
 from deepx_graph.runtime.cost import model as cost
@@ -58,9 +58,8 @@ class LoopKernel(MachineKernel):
     def __init__(self, function: Function, program: LoopProgram, threads: int) -> None:
         self.program, self.threads = program, threads
         self.constants = tuple(np.ascontiguousarray(b.array) for b in program.constants)
-        self.own_bytes = tuple(b.nbytes for b in program.scratch)
         objects = len(program.arguments) + len(program.results)
-        size = objects + len(self.constants) + len(self.own_bytes)
+        size = objects + len(self.constants) + len(program.scratch)
         self.layout = Layout(0, objects, size)
         self.params = tuple(range(len(program.arguments)))
         types = [tensor_type(t) for r in function.results for t in leaves(r.type)]
@@ -70,6 +69,7 @@ class LoopKernel(MachineKernel):
         self.in_place = tuple(frozenset(accesses.copied_only(r)).union(o) for r, o in zip(program.results, over, strict=True))
         near = {program.arguments[k] for o in over for k in o} | {r for r, o in zip(program.results, over, strict=True) if o}
         self.shares = [CodePart(tuple(p), self._chunks(p)) for p in parts(program)]
+        self.own_bytes, self.own_spans = tuple(b.nbytes for b in program.scratch), _spans(program.scratch, self.shares)
         self.nanoseconds = sum(nanoseconds(s.body) for s in self.shares)
         read = reads_of(list(program.body), dict.fromkeys(program.arguments, 1))
         self.moved_bytes = sum(min(b.nbytes, int(n)) for b, n in read.items()) + sum(r.nbytes for r in program.results)
@@ -98,6 +98,17 @@ class LoopKernel(MachineKernel):
         """How long a call takes by the cost model."""
         threads = self.threads if any(s.chunks for s in self.shares) else 1
         return ForecastParts(0.0, self.nanoseconds / threads, cost.memory_ns(constants(), self.moved_bytes, threads))
+
+
+def _spans(buffers: Sequence[Buffer], shares: Sequence[CodePart]) -> tuple[tuple[int, int], ...]:
+    """The first and the last part that touches each buffer: in one part pointers are known to be apart."""
+    touched: dict[Buffer, list[int]] = {b: [] for b in buffers}
+    for k, share in enumerate(shares):
+        for s in walk(list(share.body)):
+            used = (s.source, s.target) if isinstance(s, Copy) else (s.buffer,) if isinstance(s, (Load, Store)) else ()
+            for buffer in used:
+                touched.get(buffer, []).append(k)
+    return tuple((min(at, default=0), max(at, default=0)) for at in touched.values())
 
 
 def _stored_by_scalars(program: LoopProgram) -> set[Buffer]:

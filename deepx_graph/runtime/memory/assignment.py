@@ -240,7 +240,7 @@ def _operands_to_overwrite(code: Code, flow: AliasAnalysis, overwrites: Overwrit
     for k, s in enumerate(run.sources):
         held = code.slots[s].type
         like = isinstance(held, TensorType) and held.dims == type.dims and held.nbytes == piece.bytes
-        if like and not flow.to[s] and (pointwise or (may and k in may[piece.leaf])):
+        if like and flow.last[s] == piece.at and not flow.to[s] and (pointwise or (may and k in may[piece.leaf])):
             yield s
 
 

@@ -21,7 +21,7 @@ MOST_SHARED = 8
 
 
 class Handover(NamedTuple):
-    """At a position a value may be written over another one."""
+    """At a position a value may be written over another one, which is not read behind it."""
 
     at: int
     value: int
@@ -41,8 +41,7 @@ class Sharing:
         """The positions of handovers inside of each group: there is one of them at each."""
         self._handovers: dict[int, list[Handover]] = {}
         for h in handovers:
-            if any(last == h.at for _, last in ranges[h.over]):
-                self._handovers.setdefault(h.at, []).append(h)
+            self._handovers.setdefault(h.at, []).append(h)
 
     def group(self, value: int) -> int:
         """The value that a value's group is known by."""

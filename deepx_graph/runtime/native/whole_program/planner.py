@@ -73,6 +73,7 @@ class _Planner:
         self.loops = ProgramPlan(code)
         self.tree: dict[int, Tree] = {}
         self.handovers: list[Handover] = []
+        """What may be, where the value that is written over ends there."""
         self.parts: list[Part] = []
 
     def plan(self) -> Sharing:
@@ -84,7 +85,7 @@ class _Planner:
         ranges = ranges_of(there, len(self.loops.storages))
         self._check_size(ranges)
         steps = [self._actions(i, at) for at, i in enumerate(self.code.instructions)]
-        sharing = self._shared(ranges)
+        sharing = self._shared(ranges, alive)
         self.group = sharing.group
         for at, (i, actions) in enumerate(zip(self.code.instructions, steps, strict=True)):
             done = self._move(i, alive[at]) if isinstance(i, Move) else [_on(self.group, a) for a in actions]
@@ -102,10 +103,11 @@ class _Planner:
         if most_alive(there) > 2 * self.most_bytes:  # those that one writes over another count twice
             raise Declined("values too large")
 
-    def _shared(self, ranges: Sequence[Ranges]) -> Sharing:
+    def _shared(self, ranges: Sequence[Ranges], alive: Sequence[int]) -> Sharing:
         """Which storages share memory: of one type, so that what is written over another one fits."""
-        sharing, storages = Sharing(ranges, self.handovers), self.loops.storages
-        for h in self.handovers:
+        handovers = [h for h in self.handovers if not alive[h.at] >> h.over & 1]
+        sharing, storages = Sharing(ranges, handovers), self.loops.storages
+        for h in handovers:
             one, other = storages[h.value], storages[h.over]
             if one.is_owned and other.is_owned and (one.dtype, one.nbytes) == (other.dtype, other.nbytes):
                 sharing.join(h.value, h.over)

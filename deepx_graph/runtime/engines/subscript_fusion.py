@@ -2,8 +2,9 @@
 
 A node that moves elements (its declaration says of which operand's element each of its own is) becomes part of the one kernel that
 reads it, together with what it reads itself, so that nothing of it is ever in memory. A group has one root, which is in memory; its
-other members are read by members alone. A scatter is a root: it takes in what it reads once. Views, which compute nothing, are
-members of every group that reads them; one that is a result is a root.
+other members are read by members alone. A scatter is a root: it takes in what it reads once; a sort and a reduction of several
+operands are roots of what has no operands. That, and views, which compute nothing, are members of every group that reads them; a
+view that is a result is a root.
 Groups keep to one scope. Those without such a node stay as passes have made them.
 """
 
@@ -29,6 +30,7 @@ from deepx_graph.ops.tensor.index import dynamic_slice, gather, scatter
 from deepx_graph.ops.tensor.index_select import torch_index_select
 from deepx_graph.ops.tensor.layout import reshape, transpose
 from deepx_graph.ops.tensor.shape import concatenate, pad
+from deepx_graph.ops.tensor.sort import sort
 from deepx_graph.types import TensorType, TupleType, Type, is_static, leaves
 
 MOST_OPS = 200
@@ -124,7 +126,7 @@ class _Candidates:
         if node.op in (PARAM, CONSTANT, dot_general, convolution) or not all(map(_is_static, types)):
             return False
         if node.op is not fusion:
-            return node.op is scatter or _has_own_element(node)
+            return node.op is scatter or _reads_each_once(node) or _has_own_element(node)
         body = node.attr("body")
         if body not in self.bodies:
             self.bodies[body] = _is_computed_where_read(body)
@@ -148,7 +150,10 @@ class _Candidates:
         """The groups in which a node is: those of all that read it, or one of its own."""
         if node not in self.fitting:
             return frozenset({None})
-        if node.op is scatter or any(r is not None and self._reads_what_is_written(node, r) for r in readers):
+        if not node.inputs and node not in self.results:
+            return readers
+        written = any(r is not None and self._reads_what_is_written(node, r) for r in readers)
+        if node.op is scatter or _reads_each_once(node) or written:
             return frozenset({node})
         if node.op.view and node.op is not PROJ and node not in self.roots and (node.op is reshape or node not in self.given):
             return frozenset({node}) if None in readers and self._is_part_of_made(node) else readers
@@ -184,7 +189,7 @@ class _Candidates:
         """Whether a group has room for a node of its scope, and does not do it more slowly: loops that reduce by a function, or
         that ask for each element of which operand it is, are no vectors."""
         root = members[0]
-        if self.scopes[node] is not self.scopes[root] or sum(map(_ops, (node, *members))) > MOST_OPS:
+        if _reads_each_once(root) or self.scopes[node] is not self.scopes[root] or sum(map(_ops, (node, *members))) > MOST_OPS:
             return False
         if node in self.looked_up and (node.op in (concatenate, pad) or _size(root) > _size(node)):
             return False
@@ -208,6 +213,11 @@ def _is_computed_where_read(body: Function) -> bool:
         return not stored_values(body)
     except NotExpressible:
         return False
+
+
+def _reads_each_once(node: Node) -> bool:
+    """Whether the node's loops read each element of its operands once, and are no vectors if these take work."""
+    return node.op is sort or (node.op is reduce and isinstance(node.type, TupleType))
 
 
 def _has_own_element(node: Node) -> bool:

@@ -1,18 +1,24 @@
-"""Writing files so that a reader never sees half of one: to a temporary name beside the target, then renamed.
+"""Writing files so that a reader never sees half of one: to a temporary name beside the target, then renamed. Files as memory.
 
 Whatever this package writes goes through here. A failure, an interrupt included, leaves the old file as it was. What is there and
-is no regular file (a pipe, a terminal, /dev/null) is written straight.
+is no regular file (a pipe, a terminal, /dev/null) is written straight. Files that may be larger than memory are mapped; whoever
+goes through all of one lets its pages go behind him.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
+import mmap
 import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+from weakref import WeakValueDictionary
+
+import numpy as np
 
 from deepx_graph.errors import RunError, UsageError, is_interrupt, printable
 
@@ -86,3 +92,92 @@ def write_file(path: str | Path, data: bytes, *, durable: bool = True) -> None:
     """The whole of `data` as the file `path`, or nothing; raises as `replacing` does."""
     with replacing(path, durable=durable) as stream:
         stream.write(data)
+
+
+# --- files as memory --------------------------------------------------------------------------------------------------
+
+STEP = 1 << 24
+"""Bytes of a file that are in memory at a time where all of it is gone through."""
+
+MAX_EXTENTS = 1 << 10
+"""Of so many stretches of a sparse file is it known where they are."""
+
+
+class MappedFile(mmap.mmap):
+    """All bytes of a file, to be read. Those that were looked at stay in memory until they are let go."""
+
+    extents: tuple[tuple[int, int], ...]
+    """From where to where bytes are stored; all others are zero. In order."""
+
+    def let_go(self, start: int, end: int) -> None:
+        """Takes the whole pages between two places out of this process; what is asked for again is read again."""
+        first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+        last = end if end == len(self) else end - end % mmap.PAGESIZE
+        if last > first and hasattr(mmap, "MADV_DONTNEED"):
+            self.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+    def is_hole(self, start: int, end: int) -> bool:
+        """Whether nothing is stored between two places."""
+        return not any(a < end and start < b for a, b in self.extents)
+
+
+_MAPPED: WeakValueDictionary[tuple[int, ...], MappedFile] = WeakValueDictionary()
+"""The files that are mapped now, by which file it is and its state: so equal parts of one file are the same memory."""
+
+
+def mapped(handle: int) -> memoryview:
+    """The bytes of an open file. Raises OSError where it cannot be mapped."""
+    about = os.fstat(handle)
+    if not about.st_size:
+        return memoryview(b"")
+    key = (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns)
+    found = _MAPPED.get(key)
+    if found is None:
+        found = MappedFile(handle, about.st_size, access=mmap.ACCESS_READ)
+        found.extents = tuple(_extents(handle, about.st_size))
+        _MAPPED[key] = found
+    return memoryview(found)
+
+
+def _extents(handle: int, size: int) -> Iterator[tuple[int, int]]:
+    """The stretches of a file that are stored, as far as the file system tells."""
+    at = 0
+    try:
+        for _ in range(MAX_EXTENTS if hasattr(os, "SEEK_DATA") else 0):
+            start = os.lseek(handle, at, os.SEEK_DATA)
+            at = os.lseek(handle, start, os.SEEK_HOLE)
+            yield start, at
+    except OSError as e:
+        if e.errno == errno.ENXIO:  # there is no more behind
+            return
+    yield at, size
+
+
+def pieces(data: np.ndarray[Any, np.dtype[np.uint8]]) -> Iterator[np.ndarray[Any, np.dtype[np.uint8]]]:
+    """The bytes `STEP` at a time; pages of a mapped file are let go behind those who read on, where there are many, and holes in it
+    are not read."""
+    file: object = data
+    while file is not None and not isinstance(file, MappedFile):
+        file = file.obj if isinstance(file, memoryview) else getattr(file, "base", None)
+    if len(data) <= STEP or file is None:
+        yield from (data[k : k + STEP] for k in range(0, len(data), STEP))
+        return
+    start = data.ctypes.data - np.frombuffer(file, np.uint8).ctypes.data
+    zeros = np.zeros(STEP, np.uint8)  # takes no memory before it is written
+    for k in range(0, len(data), STEP):
+        piece = data[k : k + STEP]
+        if file.is_hole(start + k, start + k + len(piece)):
+            yield zeros[: len(piece)]
+        else:
+            yield piece
+            file.let_go(start + k, start + k + len(piece))
+
+
+def write_pieces(stream: BinaryIO, data: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
+    """Writes bytes that may be more than memory has; long rows of zeros as holes, where the file can have such."""
+    for piece in pieces(data):
+        if piece.size == STEP and stream.seekable() and not piece.any():
+            stream.seek(STEP, os.SEEK_CUR)
+            stream.truncate()
+        else:
+            stream.write(piece.data)

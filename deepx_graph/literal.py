@@ -1,7 +1,8 @@
 """Constant tensors as values: read-only arrays compared and hashed by their bits.
 
 `Literal` keeps one element when all are equal (a splat), so a filled tensor of any size costs nothing until it is used.
-NaNs with the same bits are equal here, and 0.0 and -0.0 are not: a literal stands for exactly one array.
+NaNs with the same bits are equal here, and 0.0 and -0.0 are not: a literal stands for exactly one array. The weights of a model may
+be larger than memory: they are told apart by a few elements, and read whole only where those are the same in two places.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import InferError, an
+from deepx_graph.files import pieces
 from deepx_graph.types import DType, TensorType, dtype_of, tensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -21,8 +23,8 @@ MAX_BOUNDED = 1 << 20
 """Elements of an array that is an option and no operand: a shape, say. A splat takes no memory and may stand for any number."""
 
 
-BLOCK = 1 << 16
-"""Elements that are compared at a time: an array may be larger than memory, and is seldom all of one value."""
+SAMPLED = 1 << 10
+"""Elements at the beginning, in the middle and at the end of an array that are looked at before all of them are."""
 
 
 def content(array: Array) -> bytes:
@@ -31,6 +33,11 @@ def content(array: Array) -> bytes:
         return np.ascontiguousarray(array).tobytes()
     texts = [str(t).encode("utf-8", "surrogatepass") for t in array.reshape(-1).tolist()]
     return b"".join(len(t).to_bytes(8, "little") + t for t in texts)
+
+
+def bits(array: Array) -> Array:
+    """The elements as bytes, in memory as they are where they lie in order. Not for texts."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 class Literal:
@@ -79,33 +86,51 @@ class Literal:
     @cached_property
     def splat_value(self) -> np.generic | None:
         """The one element value when all elements have the same bits, else None; of texts always None. Costs a pass over the data
-        once."""
+        once, where a few elements do not differ."""
         if self.array.size == 0 or self.array.dtype.hasobject:
             return None
-        first = self.array[(0,) * self.array.ndim]
+        first: np.generic = self.array[(0,) * self.array.ndim]
         if self.is_splat:
-            return first  # type: ignore[no-any-return]
-        bits = np.ascontiguousarray(self.array).reshape(-1).view(np.uint8).reshape(self.array.size, -1)
-        blocks = range(0, len(bits), BLOCK)
-        return first if all(bool((bits[k : k + BLOCK] == bits[0]).all()) for k in blocks) else None
+            return first
+        size = self.array.itemsize
+        if len(self._sample) > size:
+            return None
+        word, words = f"u{min(size, 8)}", -(-size // 8)
+        same = np.frombuffer(self._sample, word)
+        return first if all(bool((p.view(word).reshape(-1, words) == same).all()) for p in pieces(bits(self.array))) else None
 
     @cached_property
-    def _key(self) -> tuple[Any, ...]:
-        value = self.splat_value
-        if value is not None:
-            return self.type, True, value.tobytes()
-        if self.array.dtype.hasobject:
-            return self.type, False, hashlib.blake2b(content(self.array)).digest()
-        return self.type, False, hashlib.blake2b(np.ascontiguousarray(self.array).view(np.uint8).data).digest()
+    def _sample(self) -> bytes:
+        """The bits of elements at both ends and in the middle, those of one element where they are all equal; a digest of texts."""
+        array = self.array
+        if array.dtype.hasobject:
+            return hashlib.blake2b(content(array)).digest()
+        if self.is_splat:
+            return bits(array[(0,) * array.ndim]).tobytes()
+        flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
+        starts = (0,) if array.size <= 3 * SAMPLED else (0, array.size // 2, array.size - SAMPLED)
+        count = array.size if array.size <= 3 * SAMPLED else SAMPLED
+        found = b"".join(flat[k : k + count].tobytes() for k in starts)
+        one: bytes = found[: array.itemsize]
+        return one if found == one * (len(found) // array.itemsize) else found
 
     @cached_property
     def _hash(self) -> int:
-        return hash(self._key)
+        return hash((self.type, self._sample))
 
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return isinstance(other, Literal) and self._hash == other._hash and self._key == other._key
+        if not isinstance(other, Literal) or self._hash != other._hash or self.type != other.type or self._sample != other._sample:
+            return False
+        ours, theirs = self.array, other.array
+        stored_once = ours.ctypes.data == theirs.ctypes.data and ours.strides == theirs.strides
+        if stored_once or ours.size <= 3 * SAMPLED or ours.dtype.hasobject:
+            return True
+        uniform = self.splat_value is not None, other.splat_value is not None
+        if any(uniform):
+            return all(uniform)
+        return all(np.array_equal(x, y) for x, y in zip(pieces(bits(ours)), pieces(bits(theirs)), strict=True))
 
     def __hash__(self) -> int:
         return self._hash

@@ -8,7 +8,6 @@ is first met. Nothing here verifies or runs a program.
 from __future__ import annotations
 
 import importlib
-import mmap
 import os
 import re
 import stat
@@ -31,6 +30,7 @@ from deepx_graph.errors import (
     is_interrupt,
     suggest,
 )
+from deepx_graph.files import mapped
 from deepx_graph.ir import Module
 from deepx_graph.rewrite import TARGETS
 from deepx_graph.text import mindir, onnx, torch
@@ -279,7 +279,7 @@ def _mapped_source(file: BinaryIO, name: str, limit: int) -> Source:
     """A binary file as mapped memory; one that is no file but a pipe, say, as its bytes. Raises LimitError."""
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return read_source(file, name, limit)
-    data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    data = mapped(file.fileno())
     if len(data) > limit:
         raise LimitError(_too_large(name, limit))
     return Source(name, data=data, folder=Path(name).parent)

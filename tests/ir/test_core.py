@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
 from deepx_graph.errors import Diagnostic, InferError, Source, Span, VerifyError, printable, suggest
+from deepx_graph.files import STEP, mapped, replacing, write_pieces
 from deepx_graph.ir import Builder, Module, Op, Operand
 from deepx_graph.ir.scalar_expr import Apply, Immediate, Variable, expr
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PHI, REGION
@@ -30,6 +34,7 @@ from deepx_graph.types import (
     mul_dims,
     tensor,
 )
+from tests.support.resident import REASON, growth, is_told
 
 X = tensor(F32, (2, 3))
 
@@ -107,6 +112,51 @@ def test_literals_are_compared_by_bits() -> None:
     assert Literal(np.zeros(3)) == Literal.splat(0, tensor(F64, (3,)))
     assert hash(Literal(np.zeros(3))) == hash(Literal.splat(0, tensor(F64, (3,))))
     assert Literal(np.zeros(3)) != Literal(np.zeros(3, "f4"))
+
+
+@pytest.mark.parametrize("dtype", ["b1", "f2", "f4", "f8", "c16"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_large_literals_are_equal_when_all_elements_are(dtype: str, order: Any) -> None:
+    """Those included that are not looked at first, wherever they are."""
+    for filled in (np.zeros((300, 200), dtype), (np.arange(60000).reshape(300, 200) % 7).astype(dtype)):
+        plain = Literal(filled)
+        same = Literal(np.array(filled, order=order))
+        assert plain == same and hash(plain) == hash(same)
+        for place in (0, 5000, 30001, 59999):
+            other = filled.copy(order=order)
+            other.flat[place] = 1 - other.flat[place]
+            assert plain != Literal(other)
+        uniform = Literal.splat(filled.flat[0], plain.type)
+        assert (uniform == plain) == (plain == uniform) == (not filled.any()) == (plain.splat_value is not None)
+        assert hash(uniform) == hash(plain) or filled.any()
+
+
+@pytest.mark.skipif(not is_told(), reason=REASON)
+def test_of_a_large_literal_a_few_elements_are_read(tmp_path: Path) -> None:
+    """Where these are enough, and those of one stretch of a file are not read at all."""
+    size = 1 << 24
+    with open(tmp_path / "w", "wb") as stream:
+        stream.write(np.arange(size, dtype="u4").tobytes())
+    made = []
+    for start in (0, 0, 4):
+        with open(tmp_path / "w", "rb") as stream:
+            made.append(Literal(np.frombuffer(mapped(stream.fileno())[start : start + 4 * size - 4], "u4")))
+    assert growth(lambda: (made[0] == made[1], made[0] == made[2], made[0].splat_value)) < 2 * size
+    assert made[0] == made[1] and made[0] != made[2]
+
+
+def test_gaps_of_a_file_are_zeros_that_are_not_read(tmp_path: Path) -> None:
+    with open(tmp_path / "w", "wb") as stream:
+        stream.seek(3 * STEP + 8)
+        stream.write(b"here")
+        stream.truncate(6 * STEP)
+    with open(tmp_path / "w", "rb") as stream:
+        data = np.frombuffer(mapped(stream.fileno()), np.uint8)
+    assert Literal(data[: 3 * STEP]).splat_value == 0 and Literal(data).splat_value is None
+    with replacing(tmp_path / "copy") as copy:
+        write_pieces(copy, data)
+    assert (tmp_path / "copy").read_bytes() == data.tobytes()
+    assert (tmp_path / "copy").stat().st_blocks * 512 <= STEP
 
 
 def test_a_splat_of_any_size_takes_no_memory() -> None:

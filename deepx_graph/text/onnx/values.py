@@ -6,7 +6,6 @@ Elements in `raw_data`, or in a file beside the model, stay where they are: lite
 from __future__ import annotations
 
 import math
-import mmap
 import os
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import InferError, LimitError, Source
+from deepx_graph.files import mapped
 from deepx_graph.literal import Array, Literal
 from deepx_graph.text.onnx.schema import Bytes, DimensionProto, SparseTensorProto, TensorProto, TensorTypeProto
 from deepx_graph.types import (
@@ -223,11 +223,7 @@ def external_bytes(data: TensorProto, source: Source) -> memoryview:
         length = min(length, size - start) if "length" not in told else length
         if start > size or length > size - start:
             raise InferError(f"the values of '{data.name}' are {length} bytes at {start} of '{place}'", expected=f"at most {size}")
-        if not length:
-            return memoryview(b"")
-        first = start - start % mmap.ALLOCATIONGRANULARITY
-        mapped = mmap.mmap(handle, start + length - first, access=mmap.ACCESS_READ, offset=first)
-        return memoryview(mapped)[start - first :]
+        return mapped(handle)[start : start + length]
     except (OSError, ValueError) as e:
         raise InferError(f"the values of '{data.name}' are in '{place}', which cannot be mapped: {e}") from None
     finally:

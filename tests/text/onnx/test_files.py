@@ -51,20 +51,24 @@ def test_weights_are_written_beside_the_model_and_read_from_there(tmp_path: Path
     np.testing.assert_array_equal(dx.run(dx.load(tmp_path / "again" / "one.onnx"), X)[0], run(product(), X)[0])
 
 
+SPREAD = np.arange(1 << 20, dtype=np.float32).tobytes()
+
 LARGE = """
 import resource, sys
 from deepx_graph.cli.main import main
 from deepx_graph.session import shrink
 shrink.MOST_CHECKED = 1 << 20
 resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[1]), int(sys.argv[1])))
-sys.exit(main(sys.argv[2:]))
+ended = main(sys.argv[2:])
+print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")), file=sys.stderr)
+sys.exit(ended)
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded as Linux does it")
 @pytest.mark.parametrize(("side", "count"), [(8192, 2), pytest.param(16384, 10, marks=pytest.mark.conformance)])
 def test_a_model_larger_than_memory_is_written_piece_by_piece(tmp_path: Path, side: int, count: int) -> None:
-    """Weights of 512 MB, or 10 GB, in a file with gaps, by processes that may have 200 MB of their own."""
+    """Weights of 512 MB, or 10 GB, in a file with gaps, by processes that may have 200 MB of their own, and no more of the file."""
     each = 4 * side * side
     told = [field(13, field(1, k) + field(2, v)) for k, v in (("location", "w"), ("length", str(each)))]
     weights = [field(1, side) + field(1, side) + field(2, 1) + field(8, f"w{k}") + field(14, 1) + b"".join(told)
@@ -74,6 +78,7 @@ def test_a_model_larger_than_memory_is_written_piece_by_piece(tmp_path: Path, si
     last = f"a{count}"
     (tmp_path / "m.onnx").write_bytes(model(graph(nodes, [info("x", (1, side))], [info(last, (1, side))], weights)))
     with open(tmp_path / "w", "wb") as stream:
+        stream.write(SPREAD * (each // len(SPREAD)))
         stream.seek((count - 1) * each + 8)
         stream.write(b"here")
         stream.truncate(count * each)
@@ -81,11 +86,13 @@ def test_a_model_larger_than_memory_is_written_piece_by_piece(tmp_path: Path, si
                     ["opt", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "s.onnx"), "--external-data"]):
         done = subprocess.run([sys.executable, "-c", LARGE, str(200 << 20), *command], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+        assert int(done.stderr.split()[-1]) < 200 << 10, "kilobytes that were resident"
     found = messages(tmp_path / "s.onnx").graph
     assert found is not None and [n.op_type for n in found.nodes] == ["MatMul"] * count
     with open(tmp_path / "s.onnx.data", "rb") as stream:
         stream.seek(int(found.initializers[-1].external[1].value) + 8)
         assert stream.read(4) == b"here"
+    assert (tmp_path / "s.onnx.data").stat().st_blocks * 512 < each * 3 // 2, "gaps stay gaps"
     (tmp_path / "s.onnx.data").unlink()
 
 

@@ -9,8 +9,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from deepx_graph.errors import Source, UsageError
-from deepx_graph.files import replacing
+from deepx_graph.files import replacing, write_pieces
 from deepx_graph.text.common.protobuf_writer import Chunks, encode
 from deepx_graph.text.onnx.keep import graphs_of
 from deepx_graph.text.onnx.schema import (
@@ -50,7 +52,7 @@ def save(model: ModelProto, path: Path, external: bool = False) -> None:
                 end = 0
                 for start, data in split.weights:
                     stream.write(bytes(start - end))
-                    stream.write(data)
+                    write_pieces(stream, np.frombuffer(data, np.uint8))
                     end = start + len(data)
         chunks = whole(split.model)
         if chunks is None:

@@ -2,12 +2,13 @@
 
 Programs with dynamic shapes take sizes from their operands, put them together and reshape by what they get. Such a vector is known
 as numbers and symbols: `[batch, 4, 16]`. Sizes are followed through operations that only move elements, by where these say that
-each element is from (`ir/place.py`), through conversions between integers, and through products; what is computed of numbers alone
-is a number.
+each element is from (`ir/place.py`), through conversions between integers, and through products, of many too; the largest of equal
+sizes is that size, and what is computed of numbers alone is a number.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import InferError
-from deepx_graph.ir import Node
+from deepx_graph.ir import Node, Op
 from deepx_graph.ir.evaluation import evaluation
 from deepx_graph.ir.place import Integers, element
 from deepx_graph.literal import Array
+from deepx_graph.ops.contract.reduce import reduced_axes, reducer_of
 from deepx_graph.ops.math.elementwise import convert, multiply
 from deepx_graph.ops.tensor.layout import get_dimension_size
 from deepx_graph.types import Dim, TensorType, as_tensor, mul_dims
@@ -81,12 +83,19 @@ def _sizes(node: Node, found: Mapping[Node, Array | None], known: Known) -> Arra
     operands = [found.get(i) for i in node.inputs]
     if node.op is convert:
         return operands[0]
-    if node.op is multiply and all(o is not None for o in operands):
-        pairs = np.broadcast(*operands)  # type: ignore[arg-type]
-        return _objects([_product(p) for p in pairs], pairs.shape)
     if node.op.place is not None:
         return _moved(node, operands)
-    return _evaluated(node, operands)
+    evaluated = _evaluated(node, operands)
+    if evaluated is not None or len(operands) != 2:
+        return evaluated
+    x, y = operands
+    if x is None or y is None:
+        return None
+    if node.op.monoid is not None:
+        pairs = np.broadcast(x, y)
+        return _objects([_joined(node.op, a, b) for a, b in pairs], pairs.shape)
+    reducer, axes = reducer_of(node), reduced_axes(node)
+    return None if reducer is None or axes is None else _reduced(reducer, x, y, axes)
 
 
 def _evaluated(node: Node, operands: Sequence[Array | None]) -> Array | None:
@@ -100,11 +109,23 @@ def _evaluated(node: Node, operands: Sequence[Array | None]) -> Array | None:
     return _objects([int(v) for v in np.asarray(value).reshape(-1)], as_tensor(node.type).shape)
 
 
-def _product(factors: Sequence[Dim | None]) -> Dim | None:
+def _joined(op: Op, a: Dim | None, b: Dim | None) -> Dim | None:
+    """Two sizes by an operation: a product, or one of two that are the same."""
+    if a is None or b is None:
+        return None
     try:
-        return None if None in factors else mul_dims(factors)  # type: ignore[arg-type]
+        return mul_dims([a, b]) if op is multiply else a if op.idempotent and a == b else None
     except InferError:
         return None
+
+
+def _reduced(op: Op, values: Array, first: Array, axes: tuple[int, ...]) -> Array:
+    """Sizes along axes joined into one, from the first."""
+    kept = [k for k in range(values.ndim) if k not in axes]
+    shape = tuple(values.shape[k] for k in kept)
+    rows = values.transpose(*kept, *axes).reshape(*shape, -1)
+    made = [functools.reduce(functools.partial(_joined, op), rows[at].tolist(), first.item()) for at in np.ndindex(shape)]
+    return _objects(made, shape)
 
 
 def _moved(node: Node, operands: Sequence[Array | None]) -> Array | None:

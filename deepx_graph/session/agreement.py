@@ -6,8 +6,8 @@ are of (`numerics/noise.py`), element by element.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from deepx_graph.numerics.noise import slacks
 from deepx_graph.progress import stage
 from deepx_graph.runtime.compile import compile
 from deepx_graph.session.inputs import random_inputs
+from deepx_graph.types import resolve_type
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,10 @@ def _precision(array: Array) -> float:
     return float(ml_dtypes.finfo(part).eps)  # type: ignore[no-untyped-call]
 
 
-def compared_runs(a: Module, b: Module, seed: int = 0, engine: str = "auto") -> list[Comparison]:
+def compared_runs(a: Module, b: Module, seed: int = 0, engine: str = "auto",
+                  sizes: Mapping[str, int] | None = None) -> list[Comparison]:
     """Runs two programs on the same generated inputs, given in order; compares each output of the second with that of the first.
+    `sizes` has those that types of inputs leave open, by their symbols.
 
     Raises UsageError where inputs or outputs are not of the same number and types, and what running raises.
     """
@@ -97,7 +100,8 @@ def compared_runs(a: Module, b: Module, seed: int = 0, engine: str = "auto") -> 
         for p, q in zip(here, there, strict=True):
             if p.type != q.type:
                 raise UsageError(f"{word[:-1]} '{p.name}' is {p.type}, and '{q.name}' {q.type}: values cannot be compared")
-    given = list(random_inputs(first.inputs, seed).values())
+    ports = [replace(p, type=resolve_type(p.type, dict(sizes or {}))) for p in first.inputs]
+    given = list(random_inputs(ports, seed).values())
     stage("run the first")
     wanted = first(*given)
     stage("run the second")

@@ -7,6 +7,7 @@ copied, so a model larger than memory takes little of it.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from deepx_graph.text.onnx.merge import merged
 from deepx_graph.text.onnx.printer import files
 from deepx_graph.text.onnx.printer.model import model_of, original
 from deepx_graph.text.onnx.schema import ModelProto
+from deepx_graph.types import TensorType
+from deepx_graph.types.symbols import symbols_of
 
 
 @dataclass(frozen=True)
@@ -158,9 +161,27 @@ def _size(model: ModelProto, length: int) -> ModelSize:
 
 
 def _compared(source: Source, made: ModelProto, options: ReadOptions) -> tuple[Comparison, ...]:
-    """The results of both models on the same random inputs. Raises UsageError where the sizes of inputs are not known."""
+    """The results of both models on the same random inputs. Raises what running raises, whatever numbers stand for open sizes."""
     plain = replace(options, operators="lowered")
     first = loads(source, "onnx", plain).module
     data = memoryview(b"".join(files.whole(made) or ()))
     second = loads(Source(source.name, data=data, folder=source.folder), "onnx", plain).module
-    return tuple(compared_runs(first, second))
+    refused: list[DeepxGraphError] = []
+    for sizes in _sizes(first):
+        try:
+            return tuple(compared_runs(first, second, sizes=sizes))
+        except DeepxGraphError as e:  # other sizes may fit
+            refused.append(e)
+    raise refused[0]
+
+
+def _sizes(module: Module) -> Iterator[Mapping[str, int]]:
+    """Numbers for the symbols in the types of inputs, that are tried in this order: all different, then equal ones."""
+    types = [p.type for p in module.entry.params]
+    symbols = list(dict.fromkeys(s for t in types if isinstance(t, TensorType) for d in t.dims or () for s in symbols_of(d)))
+    yield {s: k for k, s in enumerate(symbols, 2)}
+    yield from (dict.fromkeys(symbols, size) for size in (SIZES if symbols else ()))
+
+
+SIZES = (2, 16, 64, 1)
+"""For symbols that stand for batches, lengths, or sides of pictures that are halved a few times."""

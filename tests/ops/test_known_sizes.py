@@ -8,6 +8,7 @@ import numpy as np
 
 from deepx_graph import ops
 from deepx_graph.ir import Builder, Node
+from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.ops.known import KnownValues
 from deepx_graph.ops.known_sizes import MOST_NODES, known_array, known_sizes
 from deepx_graph.types import F32, I64, TensorType, tensor
@@ -34,6 +35,19 @@ def test_symbols_go_where_their_elements_go() -> None:
     assert known(part) == (4, "m")
     assert known(b(ops.concatenate, part, b.constant(np.array([7])), dimension=0)) == (4, "m", 7)
     assert known(b(ops.multiply, part, b.constant(np.array([3, 2])))) == (12, "m*2")
+
+
+def test_sizes_are_multiplied_along_axes_and_the_largest_of_equal_ones_is_each() -> None:
+    """As exporters do for shapes that are broadcast, and for `einsum`."""
+    b = Builder()
+    shape = sizes_of(b, b.param(0, tensor(F32, ("n", 4, "m"))))
+    assert known(reduction(b, ops.multiply, shape, (0,))) == ("m*n*4",)
+    table = b(ops.reshape, b(ops.concatenate, shape, b.constant(np.array([2, 3, 5])), dimension=0), shape=(2, 3))
+    assert known(reduction(b, ops.multiply, table, (0,))) == ("n*2", 12, "m*5")
+    assert known(reduction(b, ops.multiply, table, (1,))) == ("m*n*4", 30)
+    assert known(b(ops.maximum, shape, shape)) == ("n", 4, "m")
+    assert known(b(ops.minimum, shape, b(ops.reverse, shape, dimensions=(0,)))) == (None, 4, None)
+    assert known(reduction(b, ops.add, shape, (0,))) == (None,)
 
 
 def test_what_is_no_size_is_not_known_and_does_not_hide_what_is() -> None:

@@ -83,8 +83,11 @@ class Steps:
         return x if as_tensor(x.type).dtype is dtype else self(ops.convert, x, dtype=dtype)
 
     def sliced(self, x: Node, start: Sequence[int], limit: Sequence[int], strides: Sequence[int] | None = None) -> Node:
-        return self(ops.slice_, x, start_indices=tuple(start), limit_indices=tuple(limit),
-                    strides=tuple(strides) if strides is not None else (1,) * len(tuple(start)))
+        """Elements from some places to others; the tensor itself where these are all of them."""
+        strides = (1,) * len(start) if strides is None else tuple(strides)
+        if not any(start) and tuple(limit) == as_tensor(x.type).dims and set(strides) <= {1}:
+            return x
+        return self(ops.slice_, x, start_indices=tuple(start), limit_indices=tuple(limit), strides=strides)
 
     def full(self, value: Any, type: TensorType) -> Node:
         """The tensor whose elements are all one number."""

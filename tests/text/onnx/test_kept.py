@@ -230,6 +230,17 @@ def test_opt_writes_a_smaller_model_and_says_what_has_changed(tmp_path: Path, ca
     assert operators((tmp_path / "small.onnx").read_bytes()) == ["Conv"]
 
 
+@pytest.mark.parametrize(("sizes", "view"), [(("batch", "time"), (-1, 1)), (("n", "m"), (4, -1)), (("n", "n"), (0, 0, 1))])
+def test_models_of_open_sizes_are_compared_too(sizes: tuple[str, str], view: tuple[int, ...]) -> None:
+    """With numbers that fit for the sizes: all different, or all the same where they must be."""
+    nodes = [node("MatMul", ["x", "x"], ["p"])] if len(set(sizes)) == 1 else [node("Relu", ["x"], ["p"])]
+    nodes += [node("Identity", ["p"], ["q"]), node("Reshape", ["q", "shape"], ["y"])]
+    data = model(graph(nodes, [info("x", sizes)], [info("y", tuple("uvw"[: len(view)]))], [tensor(np.array(view), "shape")]))
+    options = ReadOptions(operators="kept")
+    found = shrink(programs.loads(data, "onnx", options).module, options)
+    assert [c.agrees for c in found.results] == [True] and not found.unchecked and found.after.nodes == 2
+
+
 def test_a_model_that_would_grow_is_written_as_it_was(tmp_path: Path) -> None:
     data = model(graph([node("Relu", ["x"], ["y"])], [info("x", X.shape)], [info("y", X.shape)]))
     plain = data.replace(many(5, []), b"")

@@ -11,6 +11,7 @@ from deepx_graph.ir.rebuild import rebuilt, with_inputs
 from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.text.onnx.merges import linear, shapes, values
 from deepx_graph.text.onnx.merges.operator import Merge, Uses, operator
+from deepx_graph.text.onnx.rules.elementwise import ELEMENTWISE
 
 MERGES: dict[str, tuple[Merge, ...]] = {
     "BatchNormalization": (linear.batch_norm,), "Add": (values.neutral, linear.added),
@@ -20,6 +21,9 @@ MERGES: dict[str, tuple[Merge, ...]] = {
     "Concat": (shapes.concatenated,), **dict.fromkeys(("RNN", "GRU", "LSTM"), (values.without_states,)),
 }  # fmt: skip
 """What is tried for each operator, in order."""
+
+for _name in ELEMENTWISE:
+    MERGES[_name] = (*MERGES.get(_name, ()), shapes.turned_later)
 
 
 def merged(module: Module) -> Module:

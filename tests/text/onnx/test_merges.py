@@ -30,6 +30,16 @@ def floats(**values: Any) -> list[bytes]:
     return [tensor(np.array(v, np.float32), n) for n, v in values.items()]
 
 
+def normal(**shapes: Any) -> list[bytes]:
+    return [tensor(R.standard_normal(shape).astype(np.float32), n) for n, shape in shapes.items()]
+
+
+def last(x: str, kernel: str, y: str) -> list[bytes]:
+    """A convolution of what has its channels last, as tf2onnx writes it."""
+    return [node("Transpose", [x], [f"{y}0"], perm=[0, 2, 1]), node("Conv", [f"{y}0", kernel], [f"{y}1"]),
+            node("Transpose", [f"{y}1"], [y], perm=[0, 2, 1])]
+
+
 SIZES = [node("Shape", ["x"], ["s"]), node("Gather", ["s", "two"], ["c"])]
 """`c` is the last size of x."""
 
@@ -80,6 +90,22 @@ CASES: dict[str, tuple[list[bytes], list[bytes], list[str], tuple[Any, ...]]] = 
     "numbers made of sizes": (
         [*SIZES, node("Cast", ["c"], ["f"], to=1), node("Sqrt", ["f"], ["r"]), node("Div", ["x", "r"], ["y"])],
         ints(two=2), ["Div"], X.shape),
+    "channels that are last around convolutions, unfolded normalisation": (
+        [*last("x", "k", "c"), node("Add", ["c", "offset"], ["d"]), node("Relu", ["d"], ["e"]), *last("e", "k2", "h"),
+         node("Mul", ["h", "scale"], ["i"]), node("Sub", ["i", "mean"], ["j"]), node("Clip", ["j", "", "six"], ["y"])],
+        [*normal(k=(5, 4, 2), k2=(6, 5, 1), offset=5, mean=6), *floats(scale=[1, 2, 3, 4, 5, 6], six=6.0)],
+        ["Clip", "Conv", "Conv", "Relu", "Transpose", "Transpose"], (2, 2, 6)),
+    "a sum that goes around both": (
+        [*last("x", "k", "c"), *last("c", "k", "f"), node("Add", ["c", "f"], ["g"]), node("Sigmoid", ["g"], ["y"])],
+        normal(k=(4, 4, 1)), ["Add", "Conv", "Conv", "Sigmoid", "Transpose", "Transpose"], X.shape),
+    "turned and turned back, a constant between": (
+        [node("Transpose", ["x"], ["a"], perm=[2, 0, 1]), node("Greater", ["a", "least"], ["b"]), node("Cast", ["b"], ["c"], to=1),
+         node("Max", ["row", "c", "one"], ["d"]), node("Transpose", ["d"], ["y"], perm=[1, 2, 0])],
+        floats(least=R.standard_normal((4, 1, 3)), row=[0.0, 0.5, 2.0], one=0.25), ["Cast", "Greater", "Max"], X.shape),
+    "a turn that others read": (
+        [node("Transpose", ["x"], ["a"], perm=[0, 2, 1]), node("Relu", ["a"], ["b"]), node("Add", ["a", "b"], ["c"]),
+         node("Where", ["odd", "c", "a"], ["y"])],
+        [tensor(np.arange(12).reshape(4, 3) % 2 == 1, "odd")], ["Add", "Relu", "Transpose", "Where"], (2, 4, 3)),
     "padding that says that it is constant": (
         [node("Pad", ["x", "p", ""], ["a"], mode="constant"), node("Conv", ["a", "k"], ["y"])],
         [*ints(p=[0, 0, 2, 0, 0, 0]), tensor(R.standard_normal((2, 3, 3)).astype(np.float32), "k")], ["Conv"], (2, 2, 4)),

@@ -9,7 +9,7 @@ import numpy as np
 from deepx_graph.ir import Node
 from deepx_graph.ir.structure import CONSTANT, value_of
 from deepx_graph.text.onnx.keep import reshaped
-from deepx_graph.text.onnx.merges.operator import KeptOperator, Uses, literal
+from deepx_graph.text.onnx.merges.operator import KeptOperator, Uses, literal, operator
 from deepx_graph.text.onnx.schema import AttributeProto
 from deepx_graph.types import I64, Dims, as_tensor
 
@@ -50,9 +50,9 @@ def _moves_units(turned: KeptOperator) -> bool:
 
 def transposed(u: Uses, outer: KeptOperator) -> Node | None:
     """Transpositions in a row are one, or none; one of axes of size 1 is a reshaping."""
-    inner = u.single(outer.operands[0], "Transpose")
+    inner = operator(outer.operands[0])  # others may read it
     rank = as_tensor(outer.node.type).rank
-    if inner is None or rank is None or inner.operands[0] is None:
+    if inner is None or inner.name != "Transpose" or rank is None or inner.operands[0] is None:
         single = u.single(outer.operands[0], *VIEWS)
         return view(u, outer) if single is not None and _moves_units(outer) else None
     first, second = _order(inner, rank), _order(outer, rank)
@@ -60,6 +60,50 @@ def transposed(u: Uses, outer: KeptOperator) -> Node | None:
     if order == list(range(rank)):
         return inner.operands[0]
     return outer.again([inner.operands[0]], {"perm": AttributeProto("perm", 7, ints=order)})
+
+
+def turned_later(u: Uses, outer: KeptOperator) -> Node | None:
+    """f(Transpose(x), c) = Transpose(f(x, c')) for an elementwise operator, so that transpositions meet others that undo them.
+
+    Of several operands all are turned alike, or constants, which are turned back.
+    """
+    type = as_tensor(outer.node.type)
+    turned = [u.single(x, "Transpose") for x in outer.operands]
+    first = next((t for t in turned if t is not None), None)
+    if first is None or type.dims is None or outer.lowering.opsets.get("", 1) < 7:
+        return None
+    order = _order(first, len(type.dims))
+    back = [order.index(k) for k in range(len(order))] if sorted(order) == list(range(len(type.dims))) else []
+    operands: list[Node] = []
+    for x, t in zip(outer.operands, turned, strict=True):
+        if t is not None and _spread(as_tensor(t.node.type).dims, type.dims) and _order(t, len(order)) == order:
+            made = t.operands[0]
+        else:
+            made = None if x is None or x.op is not CONSTANT else _turned_back(u, x, back)
+        if made is None:
+            return None
+        operands.append(made)
+    inner = outer.again(operands)
+    inner = Node(inner.op, inner.inputs, inner.attrs, type.with_dims(tuple(type.dims[k] for k in back)), first.node.origin)
+    u.counts[inner] = 1
+    made = first.again([inner])
+    return Node(made.op, made.inputs, made.attrs, type, outer.node.origin)
+
+
+def _spread(dims: Dims | None, wide: Dims) -> bool:
+    """Whether a tensor of as many axes is made so wide by repeating."""
+    return dims is not None and len(dims) == len(wide) and all(d in (1, w) for d, w in zip(dims, wide, strict=True))
+
+
+def _turned_back(u: Uses, x: Node, back: Sequence[int]) -> Node | None:
+    """A constant as it stands beside what is not turned yet; None where others read it as it is."""
+    array = value_of(x).array
+    if array.size == 1:
+        return x if array.ndim <= len(back) else None
+    if u.counts.get(x) != 1 or array.ndim > len(back):
+        return None
+    wide = array.reshape((1,) * (len(back) - array.ndim) + array.shape).transpose(back)
+    return literal(wide.reshape(wide.shape[next(k for k, d in enumerate(wide.shape) if d != 1) :]), x)
 
 
 def concatenated(u: Uses, outer: KeptOperator) -> Node | None:

@@ -25,6 +25,7 @@ MODULES = {
     "fold": "rules.fold",
     "algebra": "scalar.simplify",
     "simplify": "scalar.simplify",
+    "fold-scale-axis": "scalar.simplify",
     "cse": "scalar.cse",
     "dce": "scalar.dce",
     "fuse": "fusion.fuse",

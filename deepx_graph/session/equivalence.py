@@ -96,14 +96,17 @@ def equivalent(a: Module, b: Module, inputs: Mapping[str, Any] | None = None, *,
     """Whether `b` computes what `a` does, by forms, then by numbers.
 
     `inputs`, by the names of `a`, are run first; `count` samples are drawn beside them, of ordinary numbers and of edges in turn,
-    several times as many for an input of few elements, and some around the programs' own constants and sizes.
+    several times as many for an input of few elements, and some around the programs' own constants and sizes. Where one program has
+    constants for weights that are inputs of the other, and no `inputs` are given, they are compared for any weights.
     Raises UsageError where inputs or outputs are not of the same number and types, and what passes and running raise.
     """
     meaning = compare_meaning(a, b, any_weights=False)
-    b = meaning.aligned
+    if inputs is None and not _same_ports(*meaning.aligned):
+        meaning = compare_meaning(a, b)
+    (a, b), taken = meaning.aligned, "".join(f"; {line}" for line in meaning.taken())
     _check_ports(a, b)
     if meaning.verdict is Sameness.EXACT:
-        return Equivalence("identical", str(Sameness.EXACT.value))
+        return Equivalence("identical", f"{Sameness.EXACT.value}{taken}")
     given = [{name: np.asarray(v) for name, v in inputs.items()}] if inputs is not None else []
     ports = input_ports(a.entry)
     times = repetitions(ports)
@@ -121,6 +124,11 @@ def equivalent(a: Module, b: Module, inputs: Mapping[str, Any] | None = None, *,
             continue
         if witness is not None:
             return _different(a, b, witness, seed, max_bytes)
+    if not seen.finite:  # variances are not negative
+        ordinary = [{name: np.abs(x) for name, x in each.items()} for each in ordinary]
+        for each in ordinary:
+            if (witness := _compared(a, b, each, seen, seed, max_bytes)) is not None:
+                return _different(a, b, witness, seed, max_bytes)
     witness, double = _in_double(a, b, ordinary, seed, max_bytes)
     if witness is not None:
         return Equivalence("different", "rounding does not explain it", witness)
@@ -128,7 +136,8 @@ def equivalent(a: Module, b: Module, inputs: Mapping[str, Any] | None = None, *,
     shared = shared_constants(a, b)
     if algebra.equal is False and algebra.rational and all(np.array_equal(float_constants(m), shared) for m in (a, b)):
         return Equivalence("different", "they are different rational functions, though numbers do not show it", algebra=algebra)
-    return replace(_agreed(meaning.verdict, seen, double), algebra=algebra)
+    found = _agreed(meaning.verdict, seen, double)
+    return replace(found, evidence=f"{found.evidence}{taken}", algebra=algebra)
 
 
 @dataclass
@@ -150,6 +159,10 @@ def _agreed(verdict: Sameness, seen: _Seen, double: bool) -> Equivalence:
     if verdict is Sameness.CLOSE:
         return Equivalence("same mathematics", f"{Sameness.CLOSE.value}; {numbers}")
     return Equivalence("equal" if seen.exact else "equal within rounding", numbers)
+
+
+def _same_ports(a: Module, b: Module) -> bool:
+    return all([p.type for p in ports(a.entry)] == [q.type for q in ports(b.entry)] for ports in (input_ports, output_ports))
 
 
 def _check_ports(a: Module, b: Module) -> None:

@@ -1,4 +1,5 @@
-"""Passes that bring a program into a normal form by rules: algebra, canonicalize, both with folding; legalise for a language."""
+"""Passes that bring a program into a normal form by rules: algebra, canonicalize, both with folding; scales within weights;
+legalise for a language."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from deepx_graph.passes.rules.data_movement import MOVES
 from deepx_graph.passes.rules.fold import fold_rule
 from deepx_graph.passes.rules.logic import LOGIC, ORDERS
 from deepx_graph.passes.rules.powers import POWERS
+from deepx_graph.passes.rules.scales import SCALES
 from deepx_graph.passes.rules.shape import SHAPES
 from deepx_graph.passes.rules.windows import WINDOWS
 from deepx_graph.passes.scalar.dce import prune
@@ -52,6 +54,16 @@ class Canonicalize(Pass):
 
     def run_under(self, module: Module, control: RewriteControl) -> Module:
         return settle(module, RuleSet(CANONICAL), control)
+
+
+@dataclass(frozen=True)
+class FoldScaleAxis(Pass):
+    """Folds scales and shifts along an axis of a product or convolution into its weights, up to rounding."""
+
+    name: ClassVar[str] = "fold-scale-axis"
+
+    def run_under(self, module: Module, control: RewriteControl) -> Module:
+        return rewrite(module, RuleSet(SCALES, fast_math=True), control)
 
 
 @dataclass(frozen=True)

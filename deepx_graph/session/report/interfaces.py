@@ -2,33 +2,40 @@
 
 Inputs are matched by their names as paths, then by type. Where the one program takes weights that the other has as constants, these
 become inputs, too, so that what is shown holds for all weights. Results that are the others' transposed are transposed back.
+
+One exporter folds a normalisation into a convolution, another works out `1 / sqrt(variance)`, or lays three matrices side by side:
+the network is the same, given other weights. So both may be `prepared`: scales and shifts are folded into weights, and what is then
+computed from weights alone is an input.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 
 from deepx_graph.analysis.name_scopes import parameter_name, parameter_path
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ir.rebuild import inlined, rebuild, replaced, with_results
 from deepx_graph.ir.structure import CONSTANT, PARAM
-from deepx_graph.ops import transpose
+from deepx_graph.ops import reshape, transpose
+from deepx_graph.session.programs import optimise
 from deepx_graph.types import TensorType, Type, as_tensor
 
 
 def alike(a: Module, b: Module, *, any_weights: bool) -> Iterator[tuple[Module, Module, int]]:
     """The two programs, the second with its inputs in the order and the layout of the first one's, and results in that layout; and
     how many constants of either have become inputs (with `any_weights`). Once for each guess of which inputs are which, where types
-    and sizes say different things."""
+    and sizes say different things, and of how these are turned, where nothing says it."""
     inputs = len(a.entry.params) + len(b.entry.params)
     if any_weights:
         a, b = _with_weights_given(a, b), _with_weights_given(b, a)
     given = len(a.entry.params) + len(b.entry.params) - inputs
-    guesses = [_partners(a.entry, b.entry, kinds) for kinds in ((_same_type, _same_role, _same_size), (_same_role, _same_size))]
+    guesses = [matched(a.entry, b.entry, kinds) for kinds in ((_same_type, _same_role, same_size), (_same_role, same_size))]
     for partner in guesses[:1] if guesses[0] == guesses[1] else guesses:
-        yield a, _results_turned(a, _aligned(a, b, partner)), given
+        usual, other = _turns(partner, 0), _turns(partner, -1)
+        for turns in [usual] if usual == other else [usual, other]:
+            yield a, _results_turned(a, _aligned(a, b, partner, turns)), given
 
 
 # --- weights that are constants ---------------------------------------------------------------------------------------
@@ -38,21 +45,106 @@ def _with_weights_given(a: Module, b: Module) -> Module:
     """`a` with those of its constants as parameters for which `b` has parameters: of each size, in any order of its extents, as
     many as are missing. Itself where there are not so many constants of a size."""
     f, g = a.entry, b.entry
-    missing = Counter(_same_size(q) for q in g.params if q in _used(g)) - Counter(_same_size(p) for p in f.params if p in _used(f))
+    missing = Counter(same_size(q) for q in g.params if q in _used(g)) - Counter(same_size(p) for p in f.params if p in _used(f))
     lifted: list[Node] = []
     for size, count in missing.items():
-        some = [n for n in f.nodes if n.op is CONSTANT and isinstance(n.type, TensorType) and n.type.dims and _same_size(n) == size]
+        some = [n for n in f.nodes if n.op is CONSTANT and isinstance(n.type, TensorType) and n.type.dims and same_size(n) == size]
         found = next((c for c in (some, [n for n in some if not n.attr("value").is_splat]) if len(c) == count), None)
         if found is None:
             return a
         lifted += found
-    if not lifted:
-        return a
-    fresh = Builder()
-    made = {n: fresh.param(len(f.params) + k, n.type, n.name) for k, n in enumerate(lifted)}
-    new = rebuild(f.nodes, {**dict(zip(f.params, f.params, strict=True)), **made})
-    after = replaced(f, new)
-    return a.with_functions(after.with_(params=(*after.params, *made.values())) if h is f else h for h in a.functions)
+    return with_inputs_for(a, {n: n.name for n in lifted}) if lifted else a
+
+
+def with_inputs_for(module: Module, names: Mapping[Node, str], *, vectors: bool = False) -> Module:
+    """The module with more inputs, of these names, in the place of nodes of its entry; as vectors where one axis alone is longer
+    than 1 and that is asked for."""
+    f, fresh = module.entry, Builder()
+    types = [_vector(n.type) if vectors else n.type for n in names]
+    params = [fresh.param(len(f.params) + k, *given) for k, given in enumerate(zip(types, names.values(), strict=True))]
+    made = {n: p if p.type == n.type else fresh(reshape, p, shape=as_tensor(n.type).dims)
+            for n, p in zip(names, params, strict=True)}
+    after = replaced(f, rebuild(f.nodes, {**dict(zip(f.params, f.params, strict=True)), **made}))
+    return module.with_functions(after.with_(params=(*after.params, *params)) if h is f else h for h in module.functions)
+
+
+def _vector(type: Type) -> Type:
+    longer = [d for d in type.dims or () if d != 1] if isinstance(type, TensorType) else []
+    return TensorType(as_tensor(type).dtype, tuple(longer)) if len(longer) == 1 else type
+
+
+# --- what is computed from weights ------------------------------------------------------------------------------------
+
+
+OPENED = "inline,unfuse,inline"
+"""Brings all constants into the entry as they stand."""
+
+FOLDED = "fold-scale-axis,simplify{fast-math=true},cse,dce"
+"""Where every scale and shift is part of the weights."""
+
+
+def weights_taken(module: Module, other: Module) -> set[Node]:
+    """The inputs that are weights: those named so, those for which the other program has none, and what is of one variable with
+    such (`p['w']` with `p['mean']`)."""
+    partner = matched(module.entry, other.entry)
+    found = {p for p in module.entry.params if role(p) or p not in partner}
+    variables = {_variable(p) for p in found} - {""}
+    return found | {p for p in module.entry.params if _variable(p) in variables}
+
+
+def _variable(p: Node) -> str:
+    variable, indexed, _ = parameter_name(p).partition("[")
+    return variable if indexed else ""
+
+
+def prepared(module: Module, weights: Collection[Node], sizes: Collection[Hashable], form: str) -> tuple[Module, int]:
+    """A program, in the form that a pipeline gives, with what it computes from weights alone as inputs, and how many of its inputs
+    are none of the program's. Beside the inputs that are weights there are constants of floating-point numbers: that differ from
+    each other, are named so, or are of one of the sizes. Raises what passes raise."""
+    taken = {k for k, p in enumerate(module.entry.params) if p in weights}
+    count = len(module.entry.params)
+    module = optimise(module, OPENED).module
+    constants = {n: n.name for n in module.entry.nodes if n.op is CONSTANT and _is_weight(n, sizes)}
+    module = optimise(with_inputs_for(module, constants, vectors=True), f"{form},{FOLDED}").module
+    f = module.entry
+    sources = _from_weights(f, [p for k, p in enumerate(f.params) if k in taken or k >= count])
+    names = {n: _name(n, sources[n]) for n in _met_by_data(f, sources) if n.op is not PARAM}
+    after = with_inputs_for(module, names)
+    used = {i for n in after.entry.nodes for i in n.inputs}
+    return after, sum(p in used for p in after.entry.params[count:])
+
+
+def _is_weight(constant: Node, sizes: Collection[Hashable]) -> bool:
+    is_float = isinstance(constant.type, TensorType) and constant.type.dims and constant.type.dtype.is_float
+    return bool(is_float) and bool(not constant.attr("value").is_splat or role(constant) or same_size(constant) in sizes)
+
+
+def _from_weights(f: Function, weights: Sequence[Node]) -> dict[Node, frozenset[Node]]:
+    """What is computed from weights alone, and from which."""
+    found = {w: frozenset((w,)) for w in weights}
+    for n in f.nodes:
+        given = frozenset[Node]().union(*(found.get(i, frozenset()) for i in n.inputs))
+        if given and n.op.total and isinstance(n.type, TensorType) and all(i in found or i.op is CONSTANT for i in n.inputs):
+            found[n] = given
+    return found
+
+
+def _met_by_data(f: Function, sources: dict[Node, frozenset[Node]]) -> list[Node]:
+    """The values computed from weights that others are computed with, before they are only moved."""
+    found: dict[Node, None] = {}
+    for n in f.nodes:
+        for i in n.inputs if n not in sources else ():
+            while i in sources and i.op.place is not None and len(i.inputs) == 1 and i.inputs[0] in sources:
+                (i,) = i.inputs
+            if i in sources:
+                found[i] = None
+    return list(found)
+
+
+def _name(n: Node, weights: frozenset[Node]) -> str:
+    """The name of what is computed from weights: that of the shift among those of its size, else of the first."""
+    alike = sorted((w for w in weights if same_size(w) == same_size(n)), key=lambda w: (role(w) != "bias", w.serial))
+    return parameter_name(alike[0]) if alike else ""
 
 
 # --- results -----------------------------------------------------------------------------------------------------------
@@ -74,40 +166,42 @@ def _results_turned(a: Module, b: Module) -> Module:
 # --- parameters --------------------------------------------------------------------------------------------------------
 
 
-def _aligned(a: Module, b: Module, partner: Mapping[Node, Node]) -> Module:
-    """`b` with the parameters of its entry in the order of those of `a`'s that they stand for, and of their types; with those that
-    `a` does not use, without those that `b` does not use."""
+def _aligned(a: Module, b: Module, partner: Mapping[Node, Node], turns: Mapping[Node, tuple[int, ...]]) -> Module:
+    """`b` with the parameters of its entry in the order of those of `a`'s that they stand for, and of their types, turned so; with
+    those that `a` does not use, without those that `b` does not use."""
     f, g = a.entry, b.entry
     known, used_by_f, used_by_g = set(partner.values()), _used(f), _used(g)
     rest = (q for q in g.params if q not in known and q in used_by_g)
     given_to_f = [partner.get(p) or (next(rest, None) if p in used_by_f else p) for p in f.params]
     params = [q for q in given_to_f if q is not None] + list(rest)
-    turned = {q: as_tensor(q.type) for q in _square_ones(partner)}
-    if params == list(g.params) and not turned and all(p.type == q.type for p, q in partner.items()):
+    if params == list(g.params) and not turns:
         return b
     fresh = Builder()
-    turned |= {q: as_tensor(p.type) for p, q in partner.items() if p.type != q.type}
-    made = {q: fresh.param(k, turned.get(q, q.type), q.name) for k, q in enumerate(params)}
-    given = [_transposed(fresh, made[q], _permutation(turned[q], q)) if q in turned else made.get(q, q) for q in g.params]
+    types = {q: p.type for p, q in partner.items()}
+    made = {q: fresh.param(k, types.get(q, q.type), q.name) for k, q in enumerate(params)}
+    given = [_transposed(fresh, made[q], turns[q]) if q in turns else made.get(q, q) for q in g.params]
     moved = g.with_(params=tuple(made.values()), results=tuple(inlined(g, given)))
     return b.with_functions(moved if h is g else h for h in b.functions)
 
 
-def _square_ones(partner: Mapping[Node, Node]) -> Iterator[Node]:
-    """The square matrices that are transposed, as all others are whose names end alike: of `weight` and `kernel`, say."""
-    turned: dict[tuple[str, str], set[bool]] = {}
-    square: list[tuple[tuple[str, str], Node]] = []
-    for p, q in partner.items():
-        if isinstance(p.type, TensorType) and len(p.type.dims or ()) == 2:
-            ends = (_role(p), _role(q))
-            if len(set(p.type.dims or ())) == 2:
-                turned.setdefault(ends, set()).add(p.type != q.type)
-            else:
-                square.append((ends, q))
-    yield from (q for ends, q in square if turned.get(ends) == {True})
+def _turns(partner: Mapping[Node, Node], choice: int) -> dict[Node, tuple[int, ...]]:
+    """How a value of the first type is transposed to be the input that stands for it, where it is: where sizes do not tell, as all
+    others of its rank are whose names end alike (of `weight` and `kernel`, say), else in this one of the usual ways."""
+    fitting = {q: _permutations(p.type, q) for p, q in partner.items()}
+    ends = {q: (role(p), role(q)) for p, q in partner.items()}
+    known: dict[Hashable, set[tuple[int, ...]]] = {}
+    for q, some in fitting.items():
+        if len(some) == 1:
+            known.setdefault((*ends[q], len(some[0])), set()).update(some)
+    found = {}
+    for q, some in fitting.items():
+        others = known.get((*ends[q], len(some[0])), set()) if some else set()
+        as_others = [p for p in some if p in others]
+        found[q] = as_others[0] if len(as_others) == 1 else some[choice] if some else ()
+    return {q: p for q, p in found.items() if p != tuple(range(len(p)))}
 
 
-def _role(node: Node) -> str:
+def role(node: Node) -> str:
     """What the last part of a parameter's path says that it is; empty where it says nothing."""
     return last if (last := next(reversed(_path(node)), "")) in ROLES else ""
 
@@ -117,7 +211,7 @@ def _used(f: Function) -> set[Node]:
     return {i for n in f.nodes for i in n.inputs} | set(f.results)
 
 
-def _partners(f: Function, g: Function, kinds: Sequence[Callable[[Node], Hashable]]) -> dict[Node, Node]:
+def matched(f: Function, g: Function, kinds: Sequence[Callable[[Node], Hashable]] = ()) -> dict[Node, Node]:
     """The parameters that stand for each other, as they are or in another layout: of the same path; else of the same place where
     all types agree; else of a type that only they have, or, of those of another kind, in the order in which the programs use them.
 
@@ -132,7 +226,7 @@ def _partners(f: Function, g: Function, kinds: Sequence[Callable[[Node], Hashabl
         if q is not None and (p.type == q.type or _permutation(p.type, q)):
             found[p] = there.pop(_path(p))
     used_by_f, used_by_g = _used(f), _used(g)
-    for kind in kinds:
+    for kind in kinds or (_same_type, _same_role, same_size):
         known = set(found.values())
         left = _by_kind([p for p in f.params if p not in found and p in used_by_f], kind)
         right = _by_kind([q for q in g.params if q not in known and q in used_by_g], kind)
@@ -158,10 +252,10 @@ def _same_type(p: Node) -> Hashable:
 
 def _same_role(p: Node) -> Hashable:
     """Size, and what the last part of the path says that it is, where it says so."""
-    return (_same_size(p), _role(p))
+    return (same_size(p), role(p))
 
 
-def _same_size(p: Node) -> Hashable:
+def same_size(p: Node) -> Hashable:
     """The element type and the sizes in any order."""
     return (p.type.dtype, *sorted(map(str, p.type.dims))) if isinstance(p.type, TensorType) and p.type.dims else p.type
 
@@ -189,14 +283,20 @@ images (NHWC and NCHW), the same of one dimension."""
 
 def _permutation(type: Type, node: Node) -> tuple[int, ...]:
     """The one way to transpose a value of a type to what a node is, or the usual one of several; empty where there is none."""
+    return next(iter(_permutations(type, node)), ())
+
+
+def _permutations(type: Type, node: Node) -> tuple[tuple[int, ...], ...]:
+    """All ways to transpose a value of a type to what a node is, of the usual ones where sizes do not tell; the identity first."""
     if not (isinstance(type, TensorType) and isinstance(node.type, TensorType) and type.dtype is node.type.dtype):
         return ()
     have, want = type.dims or (), node.type.dims or ()
     if len(have) != len(want) or sorted(map(str, have)) != sorted(map(str, want)):
         return ()
-    if len(set(have)) != len(have):
-        return next((p for p in LAYOUTS if len(p) == len(have) and tuple(have[k] for k in p) == tuple(want)), ())
-    return tuple(have.index(d) for d in want)
+    if len(set(have)) == len(have):
+        return (tuple(have.index(d) for d in want),)
+    usual = (tuple(range(len(have))), *LAYOUTS)
+    return tuple(p for p in usual if len(p) == len(have) and tuple(have[k] for k in p) == tuple(want))
 
 
 COLLECTIONS = frozenset(("params", "batch_stats"))

@@ -89,13 +89,24 @@ def landmarks(a: Module, b: Module, seed: int = 0) -> Landmarks | None:
         return None
     names = [p.name for p in input_ports(b.entry)]
     found = []
-    for inputs in samples(input_ports(a.entry), RUNS * len(FAMILIES), seed)[:: len(FAMILIES)]:
-        renamed = dict(zip(names, (inputs[p.name] for p in input_ports(a.entry)), strict=True))
-        try:
-            found.append(_compared(*(_evaluated(m, given, seed) for m, given in ((a, inputs), (b, renamed)))))
-        except DeepxGraphError:
-            return None
+    try:
+        for inputs in samples(input_ports(a.entry), RUNS * len(FAMILIES), seed)[:: len(FAMILIES)]:
+            first = _evaluated(a, inputs, seed)
+            if not _telling(first):  # variances are not negative
+                inputs = {name: np.abs(x) for name, x in inputs.items()}
+                first = _evaluated(a, inputs, seed)
+            renamed = dict(zip(names, (inputs[p.name] for p in input_ports(a.entry)), strict=True))
+            found.append(_compared(first, _evaluated(b, renamed, seed)))
+            if not _telling(first):
+                return None
+    except DeepxGraphError:
+        return None
     return Landmarks(all(x.outputs for x in found), found[0].first, found[0].second)
+
+
+def _telling(program: EvaluatedModule) -> bool:
+    """Whether every output has an element that is a number."""
+    return all(np.isfinite(_flat(x)).any() for x in program.outputs if np.size(x))
 
 
 def _comparable(a: Module, b: Module) -> bool:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import starmap
 
 from deepx_graph.analysis.name_scopes import ROOT, NameScope, name_scopes
 from deepx_graph.errors import counted, printable
@@ -23,7 +24,7 @@ from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.progress import stage
 from deepx_graph.session.programs import optimise
 from deepx_graph.session.report.diff import Difference, diff, pairs
-from deepx_graph.session.report.interfaces import alike
+from deepx_graph.session.report.interfaces import alike, prepared, same_size, weights_taken
 from deepx_graph.session.report.landmarks import Landmarks, landmarks
 
 EXACT = "inline,unfuse,inline,simplify,cse,dce,internalize,dce"
@@ -71,20 +72,29 @@ class Meaning(InNotebook):
     verdict: Sameness
     difference: Difference
     scopes: tuple[ScopeDifference, ...]
-    aligned: Module
-    """The second program as it was given, but with the inputs in the order of the first one's, and transposed where they are, as
-    its results; weights that are constants in one of the two only are inputs."""
+    aligned: tuple[Module, Module]
+    """The two programs as they were given, but the second with the inputs in the order of the first one's, and transposed where
+    they are, as its results; what was `given` and `prepared` are inputs."""
     forms: tuple[Module, Module]
     """The two programs as they were compared."""
     landmarks: Landmarks | None = None
     """What values tell, where forms do not and looking at values costs little."""
     given: int = 0
     """How many constants of one program were taken for inputs that the other has in their place."""
+    prepared: int = 0
+    """How many weights, and values that the programs compute from weights alone, were taken for inputs, too."""
+
+    def taken(self) -> Iterator[str]:
+        """What was taken for inputs."""
+        if self.given:
+            yield f"{counted(self.given, 'constant')} of one program taken for inputs of the other: this holds for any values"
+        if self.prepared:
+            yield (f"{counted(self.prepared, 'constant')} and values computed from weights alone taken for inputs: "
+                   "this holds for any values of these, and how they are computed is not compared")
 
     def lines(self) -> Iterator[str]:
         """A report, without the verdict."""
-        if self.given:
-            yield f"{counted(self.given, 'constant')} of one program taken for inputs of the other: this holds for any values"
+        yield from self.taken()
         yield from self.difference.lines()
         differing = [s for s in self.scopes if s.differs and (s.first or s.second)]
         if differing:
@@ -126,14 +136,25 @@ def _rows(scopes: Sequence[ScopeDifference]) -> Iterator[str]:
 
 def compare_meaning(a: Module, b: Module, *, any_weights: bool = True) -> Meaning:
     """Compares what two programs compute, by the first guess of which inputs are which that shows them to be the same, else by the
-    first one. With `any_weights`, constants of the one count as the inputs that the other has for them. Raises what passes raise.
+    first one. With `any_weights`, constants of the one count as the inputs that the other has for them, and so may what one that
+    takes its weights as inputs computes from these alone (`interfaces.py`). Raises what passes raise.
     """
-    found = [_compared(*next(guesses := alike(a, b, any_weights=any_weights)))]
-    for guess in guesses:
-        if found[-1].verdict is not Sameness.UNKNOWN:
-            break
-        found.append(_compared(*guess))
-    return found[-1] if found[-1].verdict is not Sameness.UNKNOWN else found[0]
+    first = None
+    for found in _comparisons(a, b, any_weights):
+        if found.verdict is not Sameness.UNKNOWN:
+            return found
+        first = first or found
+    assert first is not None, "there is always a guess"
+    return first
+
+
+def _comparisons(a: Module, b: Module, any_weights: bool) -> Iterator[Meaning]:
+    yield from starmap(_compared, alike(a, b, any_weights=any_weights))
+    weights = [weights_taken(x, y) for x, y in ((a, b), (b, a))] if any_weights else []
+    if any(weights):
+        sizes = set(map(same_size, set().union(*weights)))
+        (c, n), (d, m) = (prepared(x, some, sizes, f"{EXACT},{CLOSE}") for x, some in zip((a, b), weights, strict=True))
+        yield from (replace(found, prepared=n + m) for found in starmap(_compared, alike(c, d, any_weights=False)))
 
 
 def _compared(original: Module, aligned: Module, given: int) -> Meaning:
@@ -142,18 +163,18 @@ def _compared(original: Module, aligned: Module, given: int) -> Meaning:
     a, b = (optimise(m, EXACT).module for m in (a, aligned))
     found = diff(a, b)
     if not found:
-        return Meaning(Sameness.EXACT, found, (), aligned, (a, b), None, given)
+        return Meaning(Sameness.EXACT, found, (), (original, aligned), (a, b), None, given)
     stage("canonicalise", 1, 2)
     c, d = (optimise(m, CLOSE).module for m in (a, b))
     close = diff(c, d, commutative=True)
     if not close:
-        return Meaning(Sameness.CLOSE, close, (), aligned, (c, d), None, given)
+        return Meaning(Sameness.CLOSE, close, (), (original, aligned), (c, d), None, given)
     if len(close.changes) <= len(found.changes):
         a, b, found = c, d, close
     stage("pair")
     told = landmarks(original, aligned)
     verdict = Sameness.VALUES if told is not None and told.outputs else Sameness.UNKNOWN
-    return Meaning(verdict, found, _by_scope(a, b, found), aligned, (a, b), told, given)
+    return Meaning(verdict, found, _by_scope(a, b, found), (original, aligned), (a, b), told, given)
 
 
 # --- where -----------------------------------------------------------------------------------------------------------

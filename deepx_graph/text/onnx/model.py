@@ -77,7 +77,7 @@ class OnnxLowering:
     def _params(self, b: Builder, lowering: OnnxGraphLowering) -> list[Node]:
         """The inputs of the graph, without those that are initialised; and these where weights are inputs.
 
-        Integers stay constants: sizes and axes, of which the program is made.
+        Integers and scalars stay constants: sizes, axes, bounds and factors, of which the program is made.
         """
         weights = {w.name: w for w in self.graph.initializers}
         params: list[Node] = []
@@ -90,7 +90,7 @@ class OnnxLowering:
         if self.options.weights == "inputs":
             for w in weights.values():
                 value = literal(w, self.source, self.options.max_file_bytes)
-                if isinstance(value.type, TensorType) and value.type.dtype.is_integer:
+                if isinstance(value.type, TensorType) and (value.type.dtype.is_integer or value.type.dims == ()):
                     continue
                 b.origin = Origin("", (self.span(w.at),))
                 params.append(b.param(len(params), value.type, w.name))

@@ -147,7 +147,7 @@ class ScopeTree:
 
     def place(self, node: Node, latest: Scope) -> None:
         """The node, all of whose uses are known and lie in `latest`, gets its home."""
-        scope = self.home[node] = self.hoisted(node, latest)
+        scope = self.home[node] = self.hoisted(node, latest) if self.live.columns else latest  # without control there is one scope
         scope.nodes.append(node)
         if node.op is REGION:
             self.open_branches(node, scope)

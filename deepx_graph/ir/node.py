@@ -7,7 +7,7 @@ which a text was read is kept. Nodes never change; equality is identity. There a
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
 from types import SimpleNamespace
@@ -29,7 +29,7 @@ Notes = tuple[tuple[str, str], ...]
 """What a text says of something beside what it computes (sharding, layout, ...), name and value in the words of that text."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Origin:
     """The name and spans of a node in the source, the rewrites that made it, and the text's notes on it.
 
@@ -40,6 +40,13 @@ class Origin:
     spans: tuple[Span, ...] = ()
     rewrites: tuple[str, ...] = ()
     notes: Notes = ()
+
+    def __init__(self, name: str = "", spans: tuple[Span, ...] = (), rewrites: tuple[str, ...] = (), notes: Notes = ()) -> None:
+        set_name, set_spans, set_rewrites, set_notes = _ORIGIN
+        set_name(self, name)
+        set_spans(self, spans)
+        set_rewrites(self, rewrites)
+        set_notes(self, notes)
 
     @property
     def reference(self) -> str:
@@ -64,6 +71,13 @@ class Origin:
         return Origin(self.name or other.name, (self.spans + new)[:MAX_SPANS], self.rewrites, self.notes)
 
 
+def _setters(cls: type) -> tuple[Callable[[Any, Any], None], ...]:
+    """What stores each slot of a frozen class: half the time of `object.__setattr__`, which looks for the slot each time."""
+    return tuple(getattr(cls, name).__set__ for name in cls.__dataclass_fields__)  # type: ignore[attr-defined]
+
+
+_ORIGIN = _setters(Origin)
+
 NOWHERE = Origin()
 
 
@@ -72,7 +86,7 @@ def reference(name: str) -> str:
     return f"%{name}" if name.isdigit() else name
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True, init=False)
 class Node:
     """An operation applied to inputs. `attrs` are the values in the order the op declares them; `attr(name)` is one of them.
 
@@ -88,10 +102,21 @@ class Node:
     inputs: tuple[Node, ...]
     attrs: tuple[Any, ...]
     type: Type
-    origin: Origin = NOWHERE
-    serial: int = field(default_factory=_serials.__next__)
-    sound: bool = field(default=False, init=False, repr=False)
+    origin: Origin
+    serial: int
+    sound: bool = field(init=False, repr=False)
     """Set once `verify` has found that the node keeps the rules of its op, as it never changes; what is made of it is not."""
+
+    def __init__(self, op: Op, inputs: tuple[Node, ...], attrs: tuple[Any, ...], type: Type, origin: Origin = NOWHERE,
+                 serial: int | None = None) -> None:
+        set_op, set_inputs, set_attrs, set_type, set_origin, set_serial, set_sound = _NODE
+        set_op(self, op)
+        set_inputs(self, inputs)
+        set_attrs(self, attrs)
+        set_type(self, type)
+        set_origin(self, origin)
+        set_serial(self, next(_serials) if serial is None else serial)
+        set_sound(self, False)
 
     def attr(self, name: str) -> Any:
         """The value of an attribute. Raises KeyError for a name the op does not declare."""
@@ -163,6 +188,9 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<{self.op.name} {self.name or '#' + str(self.serial)}: {self.type}>"
+
+
+_NODE = _setters(Node)
 
 
 def _operated(name: str, *operands: object) -> Node:

@@ -209,6 +209,11 @@ class Op:
         return {a.name: i for i, a in enumerate(self.attrs)}
 
     @cached_property
+    def function_attrs(self) -> tuple[int, ...]:
+        """The numbers of the attributes that hold functions."""
+        return tuple(k for k, a in enumerate(self.attrs) if a.kind == "function")
+
+    @cached_property
     def variadic(self) -> bool:
         return any(o.variadic for o in self.operands)
 

@@ -16,7 +16,7 @@ from deepx_graph.ir.evaluation import evaluation, scratch
 from deepx_graph.ir.scalar_expr import Apply, Variable
 from deepx_graph.ir.structure import CONSTANT, PHI, PROJ, TUPLE, value_of
 from deepx_graph.literal import Literal
-from deepx_graph.types import TensorType, Type, is_state, is_static, nbytes
+from deepx_graph.types import TensorType, Type, is_static, nbytes
 
 if TYPE_CHECKING:
     from deepx_graph.ir.node import Node
@@ -101,7 +101,7 @@ def mergeable(op: Op, type: Type) -> bool:
 
     The same effect after the same state is had in different branches only; one for both would happen before either is taken.
     """
-    return op.total and (op is PROJ or op is PHI or not is_state(type))
+    return op.total and (not type.holds_state or op is PROJ or op is PHI)
 
 
 def commutes(op: Op, type: Type) -> bool:

@@ -13,7 +13,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 from deepx_graph.errors import Diagnostic, is_interrupt
@@ -60,8 +59,7 @@ class Rule:
         for match in self.matchers:
             env: Env = {}
             if match(node, env):
-                env["node"] = node
-                made = self.action(*(b if p == "b" else env[p] for p in self.params))
+                made = self.action(*[b if p == "b" else node if p == "node" else env[p] for p in self.params])
                 if made is not None and made is not node:
                     return made
         return None
@@ -181,12 +179,6 @@ def _key(op: Op, inputs: tuple[Node, ...], attrs: tuple[Any, ...], type: Type) -
     return op, inputs, attrs, type
 
 
-@cache
-def function_attrs(op: Op) -> tuple[int, ...]:
-    """The numbers of the op's attributes that hold functions."""
-    return tuple(k for k, a in enumerate(op.attrs) if a.kind == "function")
-
-
 class _Rewriter:
     """Brings one function to normal form. `normal` maps every node seen to its normal form."""
 
@@ -194,6 +186,8 @@ class _Rewriter:
                  order: random.Random | None) -> None:
         self.rules, self.control, self.bodies, self.order = rules, control, bodies, order
         self.builder = InterningBuilder()
+        self.first: dict[Node, Node] = {}
+        """For each node of the function the first that is equal to it."""
         self.normal: dict[Node, Node] = {}
         self.replaced: dict[Node, Node] = {}
         self.applied: Counter[str] = Counter()
@@ -203,7 +197,7 @@ class _Rewriter:
         self.budget = 10_000 + 100 * len(function.nodes)
         nodes: Sequence[Node] = function.nodes
         for node in nodes:  # so that what a rule asks for is found where the function has it, and nothing changes for nothing
-            self.builder.adopt(node)
+            self.first[node] = self.builder.adopt(node)
         if self.order:
             nodes = self.order.sample(nodes, len(nodes))
         for node in nodes:
@@ -226,6 +220,10 @@ class _Rewriter:
                     stack.extend(pending)
                     continue
                 after = self._rebuilt(node)
+                if after is not node and after not in replaced and after not in normal:
+                    replaced[node] = after
+                    node = after  # it stands for all nodes equal to it, and its inputs are in normal form
+                    stack.append(node)
                 if after is node:
                     after = self._rewritten(node)
                 replaced[node] = after
@@ -240,12 +238,10 @@ class _Rewriter:
     def _rebuilt(self, node: Node) -> Node:
         inputs = tuple([self.normal[i] for i in node.inputs])
         attrs = node.attrs
-        for k in function_attrs(node.op):
+        for k in node.op.function_attrs:
             attrs = (*attrs[:k], self._body(attrs[k]), *attrs[k + 1 :])
-        if inputs == node.inputs and attrs is node.attrs:
-            return self.builder.adopt(node)
-        if inputs == node.inputs and all(map(_same, attrs, node.attrs)):
-            return self.builder.adopt(node)
+        if inputs == node.inputs and (attrs is node.attrs or all(map(_same, attrs, node.attrs))):
+            return self.first.get(node) or self.builder.adopt(node)
         return self.builder.intern(node.op, inputs, attrs, node.type, node.origin)
 
     def _body(self, body: Function) -> Function:

@@ -26,10 +26,12 @@ MAX_PARTS = 1 << 17
 
 
 class Type:
-    """Base of all types. `parts` are the types that one is made of, `count` how many there are; `map` makes the same of others."""
+    """Base of all types. `parts` are the types that one is made of, `count` how many there are; `map` makes the same of others.
+    `holds_state`: the state of the world is the type, or an item of it."""
 
     __slots__ = ()
     count: int = 1
+    holds_state: bool = False
 
     @property
     def parts(self) -> tuple[Type, ...]:
@@ -135,6 +137,11 @@ class TupleType(Compound):
     __hash__ = Compound.__hash__
 
     items: tuple[Type, ...]
+    holds_state: bool = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        Compound.__post_init__(self)  # `super` would look for the class that slots have replaced
+        object.__setattr__(self, "holds_state", any(i.holds_state for i in self.items))
 
     @property
     def parts(self) -> tuple[Type, ...]:
@@ -220,6 +227,8 @@ class VarType(Type):
 class StateType(Type):
     """The state of the world, threaded through effects so that their order is an edge."""
 
+    holds_state = True
+
     def __str__(self) -> str:
         return "state"
 
@@ -283,7 +292,7 @@ def as_tensor(type: Type, operand: int | None = None) -> TensorType:
 
 def is_state(type: Type) -> bool:
     """The state, or a tuple that holds it."""
-    return isinstance(type, StateType) or (isinstance(type, TupleType) and any(map(is_state, type.items)))
+    return type.holds_state
 
 
 def is_static(type: Type) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from deepx_graph.errors import Diagnostic, InferError, VerifyError, an, suggest
 from deepx_graph.ir import Function, Module, Node, Op, problem
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, REGION, value_of
-from deepx_graph.types import TensorType, TupleType, Type, is_state, merge_types
+from deepx_graph.types import TensorType, TupleType, Type, merge_types
 from deepx_graph.verify.control import LoopDependences, Report, Threads
 
 MAX_BODY_DEPTH = 100
@@ -43,7 +43,7 @@ def verify(module: Module) -> None:
             problems.append(Diagnostic(f"functions are nested deeper than {MAX_BODY_DEPTH}", function.span))
             continue
         _check_function(module, function, problems.append)
-        work += [(body, depth + 1) for node in function.nodes for body in _bodies(node)]
+        work += [(body, depth + 1) for node in function.nodes if node.op.function_attrs for body in _bodies(node)]
     if problems:
         raise VerifyError(*problems)
 
@@ -91,7 +91,7 @@ def _check_function(module: Module, function: Function, report: Report) -> None:
             object.__setattr__(node, "sound", True)
     if sound:  # the other checks rely on operands being where the op has them
         LoopDependences(function, report).check()
-        if any(is_state(n.type) for n in function.nodes):
+        if any(n.type.holds_state for n in function.nodes):
             Threads(function, report).check()
 
 
@@ -120,13 +120,14 @@ def _own_problem(node: Node) -> Diagnostic | None:
     for i in node.inputs:
         if i.serial >= serial:
             return problem(node, "is older than one of its inputs")
-    types, kinds = tuple([i.type for i in node.inputs]), tuple(map(type, node.attrs))
-    check = _check_signature.__wrapped__ if node.op is CONSTANT else _check_signature  # a constant is as large as its value
+    op, attrs = node.op, node.attrs
+    types, kinds = tuple([i.type for i in node.inputs]), tuple(map(type, attrs)) if attrs else ()
+    check = _check_signature.__wrapped__ if op is CONSTANT else _check_signature  # a constant is as large as its value
     try:
         try:
-            check(node.op, types, node.attrs, kinds, node.type)
+            check(op, types, attrs, kinds, node.type)
         except TypeError:  # an attribute that cannot be hashed is of no kind that there is
-            _check_signature.__wrapped__(node.op, types, node.attrs, kinds, node.type)
+            _check_signature.__wrapped__(op, types, attrs, kinds, node.type)
     except InferError as e:
         return problem(node, e.message, e.expected, e.hint)
     return _structural_problem(node)

@@ -29,7 +29,6 @@ from deepx_graph.ir.structure import (
     phi_choices,
 )
 from deepx_graph.rewrite.base import Pass, RewriteControl
-from deepx_graph.rewrite.engine import function_attrs
 from deepx_graph.types import TupleType, Type
 
 
@@ -73,7 +72,7 @@ def references(function: Function) -> list[str]:
 def bodies(function: Function) -> Iterator[Function]:
     """The functions in attributes of the function's nodes."""
     for node in function.nodes:
-        for k in function_attrs(node.op):
+        for k in node.op.function_attrs:
             yield node.attrs[k]
 
 

@@ -44,6 +44,9 @@ UNKNOWN: Any = type("Unknown", (), {"__repr__": lambda _: "unknown"})()
 VARYING: Any = type("Varying", (), {"__repr__": lambda _: "varying"})()
 """Not one constant."""
 
+_SEEN_THROUGH = frozenset({PARAM, PHI, PROJ})
+"""Ops whose values come from elsewhere than their inputs as a whole."""
+
 
 @dataclass(frozen=True)
 class Sccp(Pass):
@@ -97,6 +100,8 @@ class _Solver:
 
     def _sources(self, node: Node) -> Sequence[Node]:
         """What the node's value is computed from; constructs are seen through, to the one value that counts."""
+        if node.op not in _SEEN_THROUGH:
+            return node.inputs
         if node.op is PARAM:
             return self.arguments.get(node, ())
         source = node.inputs[0] if node.inputs else node
@@ -138,6 +143,8 @@ class _Solver:
     def _value(self, node: Node) -> Any:
         if node.op is CONSTANT:
             return value_of(node)
+        if node.op not in _SEEN_THROUGH:
+            return self._operation(node, [self.values[i] for i in node.inputs])
         if node.op is PARAM and node not in self.arguments:
             return VARYING
         values = [self.values[s] for s in self._sources(node)]
@@ -148,9 +155,7 @@ class _Solver:
             return _phi_of_region(values[0], values[1:])
         if node.op is PHI and source.op is LOOP_BEGIN:
             return meet(values[1:2] if values[0] is UNKNOWN or _is_false(values[0]) else values[1:])
-        if node.op is PROJ:
-            return self._item(node, source, values)
-        return self._operation(node, values)
+        return self._item(node, source, values) if node.op is PROJ else self._operation(node, values)
 
     def _item(self, node: Node, source: Node, values: list[Any]) -> Any:
         if source.op is LOOP_END:
@@ -162,9 +167,9 @@ class _Solver:
         return values[0][index_of(node)] if isinstance(values[0], tuple) else values[0]
 
     def _operation(self, node: Node, values: list[Any]) -> Any:
-        if any(v is VARYING for v in values) or node.op.eval is None or not node.op.foldable:
+        if VARYING in values or node.op.eval is None or not node.op.foldable:
             return _absorbed(node, values)
-        if any(v is UNKNOWN for v in values):
+        if UNKNOWN in values:
             return UNKNOWN
         if any(isinstance(v, tuple) for v in values):
             return VARYING

@@ -87,12 +87,12 @@ def settle(module: Module, rules: RuleSet, control: RewriteControl) -> Module:
     bodies: dict[Function, Function] = {}
 
     def settled(function: Function) -> Function:
+        normal: Function | None = None
         for _ in range(MAX_ROUNDS):
             function = _straight(function, control)
-            after = rewrite_function(function, rules, control, bodies=bodies)
-            if after is function or control.exhausted:
-                return after
-            function = after
+            if function is normal or control.exhausted:  # in normal form already: rules end where none applies any more
+                return function
+            normal = function = rewrite_function(function, rules, control, bodies=bodies)
         raise PassError(f"rewriting '{function.name}' does not end")
 
     return module.with_functions(map(settled, module.functions))

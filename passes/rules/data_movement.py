@@ -90,7 +90,7 @@ MOST_ROWS = 4
 
 @rule(lambda op: op.elementwise and bool(op.operands), over=(concatenate,))
 def elementwise_of_stack(b: Builder, node: Node) -> Node | None:
-    """op(concatenate(x, y), z) = concatenate(op(x, slice(z)), op(y, slice(z))) of rows: what takes rows again meets their elements"""
+    """op(concatenate(x, y), z) = concatenate(op(x, slice(z)), op(y, slice(z))) of rows: what takes rows again meets elements"""
     shape = static_dims(node)
     if shape is None or len(shape) < 2 or not 1 < shape[0] <= MOST_ROWS or not any(_is_stack(i) for i in node.inputs):
         return None

@@ -22,7 +22,7 @@ LEAST_COLUMNS = 4
 
 
 def cholesky_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:
-    """The upper factor row by row, each less multiples of those before it; NaN where a pivot is not positive. Of small matrices whole
+    """The upper factor row by row, each less multiples of those before it; NaN where a pivot is not positive. Of small ones whole
     rows are computed, so that they stay in registers: what is left of the diagonal meets nothing that is kept."""
     (a,), (out,), lower = xs, outs, node.attr("lower")
     *batch, n, _ = a.shape

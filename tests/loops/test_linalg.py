@@ -24,7 +24,7 @@ def positive(kind: str, *shape: int) -> Any:
 
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("kind", ["f4", "f8", "c8", "c16", "bf16"])
-@pytest.mark.parametrize("shape", [(1, 1), (7, 7), (3, 5, 5), (0, 0), (40, 40)])
+@pytest.mark.parametrize("shape", [(1, 1), (7, 7), (3, 5, 5), (0, 0), (75, 75)])
 def test_cholesky(shape: Any, kind: str, lower: bool) -> None:
     agrees(cholesky, [positive(kind, *shape)], {"lower": lower}, interpreted=shape[-1] < 10)
 

@@ -8,7 +8,7 @@ from typing import Any
 from deepx_graph.ir import Node
 from deepx_graph.loops import Affine, LazyTensor, LoopBuilder
 from deepx_graph.loops.complex import Complex, joined, parts
-from deepx_graph.loops.fold import ROW, RowFold, tiles
+from deepx_graph.loops.fold import JAM, ROW, RowFold, tiles
 from deepx_graph.loops.scalar import FALSE
 from deepx_graph.loops.storage import wide
 from deepx_graph.loops.tensor import in_memory
@@ -26,7 +26,7 @@ def cholesky_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: S
     rows are computed, so that they stay in registers: what is left of the diagonal meets nothing that is kept."""
     (a,), (out,), lower = xs, outs, node.attr("lower")
     *batch, n, _ = a.shape
-    dtype = wide(a.dtype)
+    dtype, jam = wide(a.dtype), 2 * JAM if n > LARGEST_WHOLE else 1
     factor = in_memory(b.buffer(dtype, a.shape), dtype)
     with b.nest(batch) as at:
         failed = b.cell(BOOL, FALSE)
@@ -35,10 +35,16 @@ def cholesky_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: S
             first = i if n > LARGEST_WHOLE else Affine()
             with b.loop(n, first) as j:
                 row.put(j, [_conjugate(b, a.at(b, (*at, j, i))) if lower else a.at(b, (*at, i, j))])
-            with b.loop(i) as k:
-                multiple = _conjugate(b, b.fetch(factor, (*at, k, i)))
-                with b.loop(n, first) as j:
-                    row.add(j, [b.apply("mul", multiple, b.fetch(factor, (*at, k, j)))])
+            jammed = b.quotient(i, jam) if jam > 1 else Affine()
+            for low, high, each in ((Affine(), jammed, jam), (jammed * jam, i, 1)):
+                with b.loop(high, low) as step:
+                    above = [step * each + k for k in range(each)]
+                    multiples = [_conjugate(b, b.fetch(factor, (*at, k, i))) for k in above]
+                    with b.loop(n, first) as j:
+                        found = row.at(j)
+                        for multiple, k in zip(multiples, above, strict=True):
+                            found = row.combine(found, [b.apply("mul", multiple, b.fetch(factor, (*at, k, j)))])
+                        row.put(j, found)
             pivot = row.at(i)[0]
             pivot = pivot.real if isinstance(pivot, Complex) else pivot
             positive = b.apply("gt", pivot, b.const(0, pivot.dtype))
@@ -49,8 +55,8 @@ def cholesky_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: S
             b.put(factor, (*at, i, i), root)
         none, zero = b.const(float("nan"), a.dtype), b.const(0, a.dtype)
         with b.loop(n) as i, b.loop(n) as j:
-            above, column = (j, i) if lower else (i, j)
-            found = b.choose(b.less(above, column + 1), lambda: b.fetch(factor, (*at, above, column)), lambda: zero)
+            upper, column = (j, i) if lower else (i, j)
+            found = b.choose(b.less(upper, column + 1), lambda: b.fetch(factor, (*at, upper, column)), lambda: zero)
             found = _conjugate(b, found) if lower else found
             b.put(out, (*at, i, j), b.apply("where", b.get(failed), none, found))
 

@@ -22,8 +22,8 @@ LEAST_COLUMNS = 4
 
 
 def cholesky_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:
-    """The upper factor row by row, each less multiples of those before it; NaN where a pivot is not positive. Of small ones whole
-    rows are computed, so that they stay in registers: what is left of the diagonal meets nothing that is kept."""
+    """The upper factor row by row, each less multiples of those before it; NaN where a pivot is not positive. Of small matrices
+    whole rows are computed, so that they stay in registers: what is left of the diagonal meets nothing that is kept."""
     (a,), (out,), lower = xs, outs, node.attr("lower")
     *batch, n, _ = a.shape
     dtype, jam = wide(a.dtype), 2 * JAM if n > LARGEST_WHOLE else 1
@@ -41,10 +41,10 @@ def cholesky_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: S
                     above = [step * each + k for k in range(each)]
                     multiples = [_conjugate(b, b.fetch(factor, (*at, k, i))) for k in above]
                     with b.loop(n, first) as j:
-                        found = row.at(j)
+                        total: Sequence[Any] = row.at(j)
                         for multiple, k in zip(multiples, above, strict=True):
-                            found = row.combine(found, [b.apply("mul", multiple, b.fetch(factor, (*at, k, j)))])
-                        row.put(j, found)
+                            total = row.combine(total, [b.apply("mul", multiple, b.fetch(factor, (*at, k, j)))])
+                        row.put(j, total)
             pivot = row.at(i)[0]
             pivot = pivot.real if isinstance(pivot, Complex) else pivot
             positive = b.apply("gt", pivot, b.const(0, pivot.dtype))

@@ -32,7 +32,18 @@ from deepx_graph.passes.pipeline import (
 )
 from deepx_graph.progress import stage
 from deepx_graph.rewrite.base import Pass, RewriteControl
-from deepx_graph.text import FORMATS, ReadOptions, decode_source, detect, encode, open_source, read, read_source, write
+from deepx_graph.text import (
+    FORMATS,
+    ReadOptions,
+    decode_source,
+    encode,
+    format_named,
+    open_source,
+    read,
+    read_source,
+    recognise,
+    write,
+)
 from deepx_graph.types import DataType, FunctionType, RefType
 from deepx_graph.verify import verify
 from deepx_graph.verify.meetings import unmet
@@ -83,21 +94,21 @@ def source(path: str | Path, options: ReadOptions | None = None) -> Source:
 
 
 LARGE = 1 << 20
-"""Letters of a text that is read for long enough to show its beginning meanwhile."""
+"""Letters or bytes of what is read for long enough to show its beginning meanwhile."""
 
 BEGINNING = 100
 """Instructions of it."""
 
 
 def beginning(path: str | Path, options: ReadOptions | None = None) -> Module | None:
-    """A program of the first instructions of a large text, to be seen until all of it is read; None where none can be told."""
+    """A program of the first instructions of a large one, to be seen until all of it is read; None where none can be told."""
     try:
         whole = open_source(path, options)
-        if whole.data is not None or len(whole.text) < LARGE:
+        if len(whole.text if whole.data is None else whole.data) < LARGE:
             return None
-        format = FORMATS[detect(whole.text, whole.name)]
-        text = format.beginning(whole.text, BEGINNING)
-        return None if text is None else format.read(Source(whole.name, text), options or ReadOptions()).module
+        format = format_named(recognise(whole))
+        first = format.beginning(whole, BEGINNING)
+        return None if first is None else format.read(first, options or ReadOptions()).module
     except DeepxGraphError:  # what is wrong with the whole is told when it is read
         return None
 

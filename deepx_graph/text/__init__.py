@@ -11,10 +11,11 @@ from deepx_graph.text.formats import (
     open_source,
     read,
     read_source,
+    recognise,
     write,
 )
 
 __all__ = [
     "FORMATS", "Format", "ReadOptions", "ReadResult", "decode_source", "detect", "encode", "format_named", "open_source", "read",
-    "read_source", "write",
+    "read_source", "recognise", "write",
 ]  # fmt: skip

@@ -109,10 +109,16 @@ class Format:
                                         expected=" | ".join(n for n, f in FORMATS.items() if f.reads)))
         return self._language().read(source, options)
 
-    def beginning(self, text: str, instructions: int) -> str | None:
-        """A program of the first instructions of a large one, where the language can tell them apart."""
+    def beginning(self, source: Source, instructions: int) -> Source | None:
+        """A program of the first instructions of a large one, where the language can tell them apart. Raises ParseError."""
         of_language = getattr(self._language(), "beginning", None)
-        return of_language(text, instructions) if of_language is not None else None
+        if of_language is None:
+            return None
+        if source.data is None:
+            text = of_language(source.text, instructions)
+            return None if text is None else Source(source.name, text)
+        data = of_language(source, instructions)
+        return None if data is None else Source(source.name, data=memoryview(data), folder=source.folder)
 
     def write(self, module: Module, **options: object) -> str | bytes:
         for name in options:
@@ -198,7 +204,7 @@ def read(source: Source, format: str | None = None, options: ReadOptions | None 
     _refuse_unreadable(source, options)
     with no_collection():
         try:
-            return (chosen or FORMATS[_recognise(source)]).read(source, options)
+            return (chosen or FORMATS[recognise(source)]).read(source, options)
         except (ParseError, VerifyError) as e:
             other = chosen and _other_language(source, chosen)
             if not other or isinstance(e, InferError):
@@ -221,7 +227,7 @@ def _other_language(source: Source, chosen: Format) -> str | None:
     return next((name for name, f in FORMATS.items() if f.detect(sample) >= SURE), None)
 
 
-def _recognise(source: Source) -> str:
+def recognise(source: Source) -> str:
     """The name of the format of a source, text or binary."""
     return detect(source.text, source.name) if source.data is None else binary_format(bytes(source.data[:HEAD])) or ""
 

@@ -92,17 +92,17 @@ def field_chunks(number: int, held: Any, values: Values, schema: Schema) -> Chun
             made += [_key(number, BYTES) + varint(size), *inner]
         return made
     if isinstance(values, Elements):
-        return _delimited(number, [_elements(values.code, b"".join(items))]) if items else []
+        return delimited(number, [_elements(values.code, b"".join(items))]) if items else []
     if isinstance(values, Reals):
         code, kind = values.code, FIXED32 if values.code == "f" else FIXED64
         if isinstance(held, list):
-            return _delimited(number, [struct.pack(f"<{len(items)}{code}", *items)]) if items else []
+            return delimited(number, [struct.pack(f"<{len(items)}{code}", *items)]) if items else []
         return [_key(number, kind) + struct.pack(f"<{code}", held)]
     if values is numbers:
         if isinstance(held, list):
-            return _delimited(number, [packed(items)]) if items else []
+            return delimited(number, [packed(items)]) if items else []
         return [_key(number, VARINT) + varint(held)]
-    return _delimited(number, [_PLAIN[values](item) for item in items])
+    return delimited(number, [_PLAIN[values](item) for item in items])
 
 
 _PLAIN: dict[Values, Callable[[Any], bytes | memoryview]] = {
@@ -115,7 +115,7 @@ def _elements(code: str, held: bytes) -> bytes:
     return held if code in "fd" else packed(v for (v,) in struct.iter_unpack(f"<{code}", held))
 
 
-def _delimited(number: int, parts: Iterable[bytes | memoryview]) -> Chunks:
+def delimited(number: int, parts: Iterable[bytes | memoryview]) -> Chunks:
     return [piece for part in parts for piece in (_key(number, BYTES) + varint(len(part)), part)]
 
 

@@ -10,9 +10,16 @@ from deepx_graph.ir import Module
 from deepx_graph.text.common.options import ReadOptions, ReadResult
 
 _LOOKED_AT = 40
+_LINE = 1 << 10
+"""Letters of a line of which the beginning of a program is made."""
+
 _HEAD = re.compile(r"[ \t]*([A-Za-z_]\w*)(@\w+)?(?=[\s(])")
 _FUNCTION_FORM = re.compile(r"(?:\s*+//[^\n]*+)*+\s*+(?:deepxir|function|func|def)[ \t]+[A-Za-z_][\w.]*[ \t]*\([^%\n]*+(?:\n|\Z)")
 """The first line that says something begins a function. Signs that MLIR or Relay put in a header are not deepx's."""
+
+
+_WRITTEN = re.compile(r"(?:->|=>)[ \t]*\(?[ \t]*(?:\w+(?:<[^<>]*>)?[ \t]*:[ \t]*)?([A-Za-z_]\w*)")
+"""The first variable that a line writes."""
 
 
 def detect(text: str) -> float:
@@ -62,6 +69,20 @@ def read(source: Source, options: ReadOptions) -> ReadResult:
             raise ParseError(Diagnostic(f"{source.name} holds no instruction", expected="op@T inputs -> result"))
         module = lower_program(problems, options, body)
     return ReadResult(module, tuple(problems.warnings))
+
+
+def beginning(text: str, instructions: int) -> str | None:
+    """A program of the first lines, of a function of its first statements, to be seen while a large one is read; None for a small
+    one."""
+    start = text.find("{") + 1 if _FUNCTION_FORM.match(text) else 0
+    lines = text[start : start + instructions * _LINE].split("\n")[:instructions]
+    if len(lines) < instructions or any("}" in line for line in lines):
+        return None
+    if not start:
+        return "\n".join([*lines, ""])
+    written = next((m[1] for m in map(_WRITTEN.search, reversed(lines)) if m), None)
+    head, arrow, _ = text[: start - 1].rpartition("->")
+    return "\n".join([f"{head}-> ({written}: tensor) {{", *lines, "}", ""]) if arrow and written else None
 
 
 def write(module: Module, dialect: str | None = None) -> str:

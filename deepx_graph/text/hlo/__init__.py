@@ -10,7 +10,9 @@ from deepx_graph.text.common.options import ReadOptions, ReadResult
 
 __all__ = ["beginning", "detect", "is_protobuf", "read", "write"]
 
-_COMPUTATION = re.compile(r"^\s*(ENTRY\s+)?%?[\w.\-]+\s*(\([^)]*\)\s*->\s*[^{]+)?\{\s*$", re.MULTILINE)
+_COMPUTATION = re.compile(r"^[^\S\n]*(ENTRY\s+)?%?[\w.\-]+[^\S\n]*(\([^)\n]*\)\s*->\s*[^{\n]+)?\{\s*$", re.MULTILINE)
+"""On one line: what looked for the brace further down would take the square of a text's length."""
+
 _INSTRUCTION = re.compile(r"^\s*(ROOT\s+)?%?[\w.\-]+\s*=\s*\(?\s*[a-z]\w*\[[\d,<=\s?]*\]", re.MULTILINE)
 
 _ENTRY = re.compile(r"^ENTRY\b[^\n]*\{[^\S\n]*\n", re.MULTILINE)

@@ -12,7 +12,7 @@ from deepx_graph.errors import Source
 from deepx_graph.ir import Module
 from deepx_graph.text.common.options import ReadOptions, ReadResult
 
-__all__ = ["detect", "looks_like_model", "read", "write"]
+__all__ = ["beginning", "detect", "looks_like_model", "read", "write"]
 
 _HEAD = re.compile(rb"\x08[\x01-\x1f](?:\x12(?![\x80-\xff]{0,4}[\x00-\x7f]\n)|[\x1a\x22\x32\x3a\x42]|\x28.)", re.DOTALL)
 """The producer is a word; a message there is one of Core ML or of a SavedModel."""
@@ -34,6 +34,13 @@ def read(source: Source, options: ReadOptions) -> ReadResult:
 
     lowering = OnnxLowering(source, options)
     return ReadResult(lowering.module(), tuple(lowering.warnings))
+
+
+def beginning(source: Source, operators: int) -> bytes | None:
+    """A model of a graph's first operators, to be seen while a large one is read; None for a small one. Raises ParseError."""
+    from deepx_graph.text.onnx.messages import beginning_in
+
+    return beginning_in(source, operators)
 
 
 def write(module: Module, *, opset: int | str | None = None) -> bytes:

@@ -40,8 +40,9 @@ Group = tuple[int, ...]
 class ComputeDevice:
     """Operations a second, bytes a second and bytes of memory, and the seconds that starting a kernel takes.
 
-    Devices that share a core or a memory slow each other down: `busy_flops` and `busy_bandwidth` are the parts of both rates, above
-    0 and at most 1, that each has left while all devices of its machine compute.
+    Parts of both rates, above 0 and at most 1, are usually left: `alone_flops` and `alone_bandwidth` to a device that computes
+    alone, as a machine does other work, too; `busy_flops` and `busy_bandwidth` to each while all devices of its machine compute, as
+    those that share a core or a memory slow each other down.
     """
 
     flops: float
@@ -50,10 +51,16 @@ class ComputeDevice:
     launch: float = 0.0
     busy_flops: float = 1.0
     busy_bandwidth: float = 1.0
+    alone_flops: float = 1.0
+    alone_bandwidth: float = 1.0
 
     def seconds(self, operations: float, nbytes: float) -> float:
         """The least time of a kernel that all devices run at once: the roofline (Williams et al.) after its start."""
         return self.launch + max(operations / (self.flops * self.busy_flops), nbytes / (self.bandwidth * self.busy_bandwidth))
+
+
+PARTS = ("busy_flops", "busy_bandwidth", "alone_flops", "alone_bandwidth")
+"""The fields of a device that are parts of its rates."""
 
 
 @dataclass(frozen=True)
@@ -214,8 +221,8 @@ def _points(values: Mapping[str, float]) -> Points:
 def _positive(device: ComputeDevice) -> ComputeDevice:
     if min(device.flops, device.bandwidth, device.memory) <= 0 or device.launch < 0:
         raise UsageError("what a device has is more than nothing")
-    if not (0 < device.busy_flops <= 1 and 0 < device.busy_bandwidth <= 1):
-        raise UsageError("busy_flops and busy_bandwidth are parts: above 0, at most 1")
+    if not all(0 < getattr(device, name) <= 1 for name in PARTS):
+        raise UsageError(f"{', '.join(PARTS)} are parts: above 0, at most 1")
     return device
 
 

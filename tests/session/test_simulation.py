@@ -9,7 +9,7 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.errors import ParseError
-from deepx_graph.planning.cluster import ComputeDevice, DeviceCluster, preset, read_cluster
+from deepx_graph.planning.cluster import PARTS, ComputeDevice, DeviceCluster, preset, read_cluster
 from deepx_graph.runtime.cost.file import using
 from deepx_graph.runtime.cost.model import SHIPPED, product
 from deepx_graph.session.cluster import calibration, simulation
@@ -73,21 +73,23 @@ def test_measurements_are_kept_beside_the_constants(run: Run, tmp_path: Path, mo
     assert run("calibrate", "--network", "--show", "--json").json["path"] is None
     points = [(size, size * 1e-9) for size in (1 << 10, 1 << 20)]
     seconds = {kind: {"2": points} for kind in ("all_reduce", "all_gather", "collective_permute")}
-    monkeypatch.setattr(calibration, "_measurements", lambda ranks: calibration.RankMeasurements(seconds, (0.5, 0.25)))
+    parts = {"busy_flops": 0.5, "busy_bandwidth": 0.25, "alone_flops": 0.75, "alone_bandwidth": 0.875}
+    monkeypatch.setattr(calibration, "_measurements", lambda ranks: calibration.RankMeasurements(seconds, parts))
     assert run("calibrate", "--network").code == 0
     assert calibration.network_here().collective("all_reduce", ((0, 1),), 1 << 20) == (pytest.approx(1048e-6, rel=1e-3), "measured")
     device = calibration.network_here().device
-    assert (device.busy_flops, device.busy_bandwidth) == (0.5, 0.25)
+    assert {name: getattr(device, name) for name in PARTS} == parts
     assert "removed" in run("calibrate", "--network", "--reset").err
     assert calibration.network_in_use().path is None
 
 
 def test_processes_beside_each_other_are_slower_by_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By arithmetic alone, then by memory alone: one process has all of its speed, as many as there are cores the measured part."""
+    """By arithmetic alone, then by memory alone: what is left to one that is alone, and to each of as many as there are cores."""
     monkeypatch.setattr(simulation, "available_cores", lambda: 4)
-    cluster = DeviceCluster(ComputeDevice(1e9, 1e9, 1e9, busy_flops=0.5, busy_bandwidth=0.25), preset("cpu-10g").levels)
+    device = ComputeDevice(1e9, 1e9, 1e9, busy_flops=0.5, busy_bandwidth=0.25, alone_flops=0.9)
+    cluster = DeviceCluster(device, preset("cpu-10g").levels)
     with using(replace(SHIPPED, product_gflops=10.0, memory_gbs=8.0, memory_all_gbs=8.0, cache_bytes=1.0, product_call_ns=1e-6)):
-        for ranks, rate, bandwidth in ((1, 10.0, 8.0), (4, 5.0, 2.0), (2, 10 * (1 - 0.5 / 3), 8 * (1 - 0.75 / 3)), (8, 5.0, 2.0)):
+        for ranks, rate, bandwidth in ((1, 9.0, 8.0), (4, 5.0, 2.0), (2, 10 * (0.9 - 0.4 / 3), 8 * (1 - 0.75 / 3)), (8, 5.0, 2.0)):
             constants = simulation.busy_constants(cluster, ranks)
             assert product(constants, 1000, 0, 4, 1).nanoseconds == pytest.approx(1000 / rate, rel=1e-3)
             assert product(constants, 0, 1000, 4, 1).nanoseconds == pytest.approx(1000 / bandwidth, rel=1e-3)

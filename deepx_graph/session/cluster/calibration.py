@@ -2,19 +2,21 @@
 and how much slower each process computes while the others do, too.
 
 Each process runs programs of one collective each, over all sizes, through the transport that programs use; so what the transport
-does around MPI is in the figures. What other jobs do to a measurement only makes it longer: the least of many rounds counts, of
-the slowest process in each.
+does around MPI is in the figures. What other jobs do to a measurement only makes it longer: of collectives the least of many rounds
+counts, of the slowest process in each. What they leave to computing is measured itself, in moments spread over the whole time,
+as a prediction is about this machine as it is used.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +29,7 @@ from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.files import write_file
 from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ops.contract.reduce import monoid_body
-from deepx_graph.planning.cluster import ComputeDevice, DeviceCluster, LinkLevel, read_cluster
+from deepx_graph.planning.cluster import PARTS, ComputeDevice, DeviceCluster, LinkLevel, read_cluster
 from deepx_graph.planning.links import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, COLLECTIVES, PERMUTE, REDUCE_SCATTER, NetworkLink, Points
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.cost import file as cost_file
@@ -50,8 +52,8 @@ SHIPPED_LINK = NetworkLink(((0.0, 1e-6), (2.0**10, 2e-6), (2.0**20, 1.43e-4), (2
 SWEPT = 1 << 23
 """Elements of each of the three arrays by whose sum processes are timed beside each other; also by products of several shapes."""
 
-BUSY_SERIES, BUSY_ROUNDS = 7, 15
-"""Series of calls by which they are timed, and the calls of each."""
+SERIES_ROUNDS = 11
+"""Calls of a series by which they are timed."""
 
 PAUSE_SECONDS = 1e-3
 
@@ -88,18 +90,18 @@ def network_in_use() -> NetworkCalibration:
     try:
         if path is not None and path.stat().st_size <= MAX_BYTES:
             stored = read_cluster(path.read_text(encoding="utf-8"), str(path))
-            device = _device(stored.device.busy_flops, stored.device.busy_bandwidth)
+            device = _device({name: getattr(stored.device, name) for name in PARTS})
             return NetworkCalibration(DeviceCluster(device, stored.levels), path)
     except (OSError, UnicodeDecodeError, UsageError):
         pass
-    return NetworkCalibration(DeviceCluster(_device(), (LinkLevel(0, SHIPPED_LINK),)), None)
+    return NetworkCalibration(DeviceCluster(_device({}), (LinkLevel(0, SHIPPED_LINK),)), None)
 
 
-def _device(busy_flops: float = 1.0, busy_bandwidth: float = 1.0) -> ComputeDevice:
-    """One process, by the constants in use; the network file adds what is left to it among others."""
+def _device(parts: Mapping[str, float]) -> ComputeDevice:
+    """One process, by the constants in use; the network file adds which parts of its rates are left to it."""
     c = cost_file.constants()
     memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    return ComputeDevice(c.product_gflops * 1e9, c.memory_gbs * 1e9, memory, c.native_call_ns * 1e-9, busy_flops, busy_bandwidth)
+    return ComputeDevice(c.product_gflops * 1e9, c.memory_gbs * 1e9, memory, c.native_call_ns * 1e-9, **parts)
 
 
 def calibrate_network(path: str | None = None) -> NetworkCalibration:
@@ -109,7 +111,7 @@ def calibrate_network(path: str | None = None) -> NetworkCalibration:
         raise UsageError("there is no folder for measurements: DEEPX_GRAPH_COSTS is empty, or there is no home")
     measured = _measurements(max(2, available_cores()))
     levels = (LinkLevel(0, _measured_link(measured.seconds)),)
-    found = NetworkCalibration(DeviceCluster(_device(*measured.busy), levels), target)
+    found = NetworkCalibration(DeviceCluster(_device(measured.parts), levels), target)
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_file(target, str(found.cluster).encode())
     return found
@@ -126,11 +128,10 @@ def forget_network() -> Path | None:
 
 @dataclass(frozen=True)
 class RankMeasurements:
-    """What processes measured: seconds by bytes, by kind of collective and number of devices; and the parts of the speed of
-    products and of memory that are left to one while all compute."""
+    """What processes measured: seconds by bytes, by kind of collective and number of devices; and the parts of a device's rates."""
 
     seconds: dict[str, dict[str, list[tuple[int, float]]]]
-    busy: tuple[float, float]
+    parts: Mapping[str, float]
 
 
 def _measurements(ranks: int) -> RankMeasurements:
@@ -143,8 +144,7 @@ def _measurements(ranks: int) -> RankMeasurements:
     if done.returncode:
         raise UsageError(Diagnostic("the processes that measure have failed", notes=tuple(done.stderr.splitlines()[-4:])))
     said = json.loads(done.stdout.splitlines()[-1])
-    product, sweep = said["busy"]
-    return RankMeasurements(said["seconds"], (product, sweep))
+    return RankMeasurements(said["seconds"], said["parts"])
 
 
 def _measured_link(found: dict[str, dict[str, list[tuple[int, float]]]]) -> NetworkLink:
@@ -214,35 +214,36 @@ def _timed(transport: MpiTransport, module: Module, size: int) -> float:
     return min(found)
 
 
-def _busy(transport: MpiTransport) -> tuple[float, float]:
-    """The parts of the speed of products in turn and of a sweep through memory that are left to a process while all compute."""
-    runs = product_runs()
-    a, b, out = (np.full(SWEPT, 0.5, np.float32) for _ in range(3))
-    with limited(1):
-        return _left(transport, lambda: [run() for run in runs]), _left(transport, lambda: np.add(a, b, out=out))
+class _Crowd:
+    """The same work timed again and again: by the first process alone, and by all at once, of which the slowest counts."""
 
+    def __init__(self, transport: MpiTransport, run: Callable[[], object]) -> None:
+        self.transport, self.run = transport, run
+        self.least = math.inf
+        self.alone: list[float] = []
+        self.together: list[float] = []
 
-def _left(transport: MpiTransport, run: Callable[[], object]) -> float:
-    """Seconds of a run alone, over those of the slowest process while all run; at most 1.
+    def measure(self) -> None:
+        """One more series of each. What counts of a series is its median, as all are to be busy throughout."""
+        if self.transport.device == 0:
+            times = self._times()
+            self.least = min(self.least, *times)
+            self.alone.append(statistics.median(times))
+        wait_for_all(self.transport)
+        self.together.append(max(self.transport.comm.allgather(statistics.median(self._times()))))
 
-    In each series the median counts, as all are to be busy throughout; of the series the least.
-    """
-    alone, together = [], []
-    for _ in range(BUSY_SERIES):
-        if transport.device == 0:
-            alone.append(_median(run))
-        wait_for_all(transport)
-        together.append(max(transport.comm.allgather(_median(run))))
-    return float(min(1.0, transport.comm.bcast(min(alone, default=0.0)) / min(together)))
+    def _times(self) -> list[float]:
+        found: list[float] = []
+        for _ in range(SERIES_ROUNDS + 1):
+            start = time.perf_counter()
+            self.run()
+            found.append(time.perf_counter() - start)
+        return found[1:]
 
-
-def _median(run: Callable[[], object]) -> float:
-    found: list[float] = []
-    for _ in range(BUSY_ROUNDS + 1):
-        start = time.perf_counter()
-        run()
-        found.append(time.perf_counter() - start)
-    return statistics.median(found[1:])
+    def parts(self) -> tuple[float, float]:
+        """What is usually left of the speed of a quiet moment, which constants have: to one that works alone, to each of all."""
+        alone, together = statistics.median(self.alone), statistics.median(self.together)
+        return min(1.0, self.least / alone), min(1.0, self.least / together)
 
 
 def wait_for_all(transport: MpiTransport) -> None:
@@ -258,12 +259,20 @@ def main() -> None:
     from deepx_graph.runtime.transport.mpi import MpiTransport, communicator
 
     transport = MpiTransport(Grid(1, communicator().Get_size()))
+    products = product_runs()
+    a, b, out = (np.full(SWEPT, 0.5, np.float32) for _ in range(3))
+    arithmetic, memory = _Crowd(transport, lambda: [run() for run in products]), _Crowd(transport, lambda: np.add(a, b, out=out))
     found: dict[str, dict[int, list[tuple[int, float]]]] = {}
-    for kind, count, nbytes, seconds in _curves(transport):
-        found.setdefault(kind, {}).setdefault(count, []).append((nbytes, seconds))
-    busy = _busy(transport)
+    with limited(1):
+        for kind, count, nbytes, seconds in _curves(transport):
+            found.setdefault(kind, {}).setdefault(count, []).append((nbytes, seconds))
+            if nbytes in (SIZES[0], SIZES[-1]):
+                arithmetic.measure()
+                memory.measure()
     if transport.device == 0:
-        print(json.dumps({"seconds": found, "busy": busy}))
+        flops, bandwidth = arithmetic.parts(), memory.parts()
+        parts = {"alone_flops": flops[0], "busy_flops": flops[1], "alone_bandwidth": bandwidth[0], "busy_bandwidth": bandwidth[1]}
+        print(json.dumps({"seconds": found, "parts": parts}))
 
 
 if __name__ == "__main__":

@@ -200,8 +200,9 @@ def _predicted(engine: Engine, cluster: DeviceCluster, ranks: int) -> Timing:
 
 def busy_constants(cluster: DeviceCluster, ranks: int) -> Constants:
     """The constants in use for one of so many processes of this machine: slowed down the more cores compute."""
-    others = min(1.0, (ranks - 1) / max(1, available_cores() - 1))
-    left = (1 - others * (1 - part) for part in (cluster.device.busy_flops, cluster.device.busy_bandwidth))
+    d, others = cluster.device, min(1.0, (ranks - 1) / max(1, available_cores() - 1))
+    left = (alone + others * (busy - alone) for alone, busy in
+            ((d.alone_flops, d.busy_flops), (d.alone_bandwidth, d.busy_bandwidth)))
     return crowded(constants_in_use(), *left)
 
 

@@ -82,7 +82,7 @@ COMMANDS: dict[str, Command] = {
     "simulate": Command(
         "predict what a step takes on the devices of a cluster", meshes.add_simulate, meshes.run_simulate, (add_input,),
         (add_engine, add_json, add_reading), LOOK,
-        ("simulate model.mlir --cluster h100", "simulate model.mlir --plan my.plan -o step.html")),
+        ("simulate model.mlir --cluster h100", "simulate model.plan -o step.html")),
     "opt": Command(
         "optimise a program and print it", programs.add_opt, programs.run_opt, (add_input,), (add_reading, add_pipeline), CHANGE,
         ("opt model.hlo -o small.hlo", "opt model.mlir -p 'cse,fuse{max-ops=64}' --timing", "opt model.onnx -o model.mlir -p none",

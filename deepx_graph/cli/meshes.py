@@ -26,7 +26,7 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
 
 
 def run_plan(args: Arguments) -> int:
-    from deepx_graph.session.sharded import collectives, exchanged, plan_text, planned
+    from deepx_graph.session.sharded import beside, collectives, exchanged, plan_text, planned
     from deepx_graph.sharding.partition import partition
 
     report: dict[str, object] = {}
@@ -38,6 +38,8 @@ def run_plan(args: Arguments) -> int:
     else:
         (module, plan), lines = planned(read_program(args).module, plan_text(args.plan), args.plan), []
     local = partition(module, plan)
+    if args.output:
+        plan = beside(plan, args.file, args.output)
     if args.json:
         if args.output:
             emit(str(plan), args.output)
@@ -79,12 +81,13 @@ def run_simulate(args: Arguments) -> int:
     """What a step takes on a cluster, predicted."""
     from deepx_graph.session.cluster.simulation import simulate
     from deepx_graph.session.report.steps import time_line
-    from deepx_graph.session.sharded import plan_text, planned
+    from deepx_graph.session.sharded import PLAN_SUFFIX, plan_text, planned, planned_program
 
     if args.stages:
         found = _simulated_pipeline(args)
     else:
-        module, plan = planned(read_program(args).module, plan_text(args.plan), args.plan)
+        file, said = (planned_program(args.file), args.file) if args.file.endswith(PLAN_SUFFIX) else (args.file, args.plan)
+        module, plan = planned(read_program(args, file).module, plan_text(said), said)
         found = simulate(module, plan, args.cluster, engine=args.engine, threads=args.threads)
     lines = [printable(line) for line in found.lines()]
     if args.output:

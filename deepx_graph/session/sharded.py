@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deepx_graph.errors import DeepxGraphError, UsageError, counted
+from deepx_graph.errors import DeepxGraphError, Diagnostic, UsageError, counted
 from deepx_graph.ir import Module, Node
 from deepx_graph.ir.collective import Grid
 from deepx_graph.literal import Array
@@ -27,7 +28,7 @@ from deepx_graph.session.report.collectives import mesh_figures
 from deepx_graph.sharding.annotations import needed_plan, stated_plan
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.pieces import Partitioned
-from deepx_graph.sharding.plan import Plan, labels_of, read_plan
+from deepx_graph.sharding.plan import Plan, labels_of, program_of, read_plan
 from deepx_graph.sharding.propagate import propagate
 from deepx_graph.types import nbytes
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from deepx_graph.runtime.transport.base import Transport
     from deepx_graph.runtime.transport.mpi import MpiTransport
 
+PLAN_SUFFIX = ".plan"
 STATED = "stated"
 """In place of a plan's file: what the text of the program states."""
 
@@ -89,6 +91,23 @@ def plan_text(path: str) -> str | None:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
         raise UsageError(f"the plan {path} cannot be read: {e}") from None
+
+
+def planned_program(path: str) -> str:
+    """The path of the program that a plan's file names, which is beside it. Raises UsageError where it names none."""
+    name = program_of(plan_text(path) or "")
+    if not name:
+        raise UsageError(Diagnostic(f"the plan {path} does not say which program it is for", expected='program "m.mlir"',
+                                    hint=f"give the program, and --plan {path}; plan FILE -o FILE.plan writes the line"))
+    return str(Path(path).with_name(name))
+
+
+def beside(plan: Plan, file: str, output: str) -> Plan:
+    """The plan as it is written to `output`: it names the program's file where that is in the same folder."""
+    path = Path(file)
+    is_beside = path.is_file() and path.resolve().parent == Path(output).resolve().parent
+    named = replace(plan, program=path.name)
+    return named if is_beside and program_of(str(named)) else plan
 
 
 def exchanged(local: Partitioned) -> dict[str, dict[str, int]]:

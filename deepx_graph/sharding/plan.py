@@ -2,13 +2,15 @@
 
 A plan is text that can be kept, edited and compared (`str(plan)`, `read_plan`, `plan_diff`):
 
+    program "model.mlir"
     mesh <["data"=4, "model"=2]>
     x: [{"data"}, {}]
     w1: [{}, {"model"}]
     #7: [{"data"}, {"model"}]  # dot_general
     -> 0: [{"data"}, {}]
 
-A line names a value by its name in the function that the plan is for, or by its number there, or a result by its position.
+A line names a value by its name in the function that the plan is for, or by its number there, or a result by its position. The
+first one may say which file beside the plan's that function is the entry of.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from deepx_graph.sharding.mesh import AxisRef, Mesh, TensorSharding
 from deepx_graph.sharding.notation import read_mesh, read_sharding
 from deepx_graph.types import TensorType
 
+_PROGRAM = re.compile(r'\s*program\s+"([^"/\\\r\n]+)"\s*')
 _NAME = re.compile(r"[A-Za-z_][\w.$\-]*")
 _LINE = re.compile(r"\s*(?:->\s*(?P<result>\d{1,9})|#(?P<number>\d{1,9})|(?P<name>[\w.$\-]+))\s*:")
 
@@ -55,17 +58,29 @@ class Plan:
     """The values whose sharding was given, before any was propagated."""
     origins: Mapping[Node, Mapping[AxisRef, AxisOrigin]] = field(default_factory=dict)
     """Where each axis of a value comes from."""
+    program: str = ""
+    """The file, beside the plan's own, that the function is of; empty where the plan doesn't say."""
 
     def __str__(self) -> str:
         """The text, which `read_plan` reads."""
         labels = labels_of(self.function)
-        lines = [f"mesh {self.mesh}"]
+        lines = [*([f'program "{self.program}"'] if self.program else []), f"mesh {self.mesh}"]
         for node in self.function.nodes:
             if node in self.values:
                 said = self.reasons.get(node) or ("" if node.name else node.op.name)
                 lines.append(f"{labels[node]}: {self.values[node].text(self.mesh)}" + (f"  # {said}" if said else ""))
         lines += (f"-> {k}: {sharding.text(self.mesh)}" for k, sharding in sorted(self.results.items()))
         return "\n".join(lines) + "\n"
+
+
+def program_of(text: str) -> str:
+    """The file that the text of a plan names as its program's; empty where it names none."""
+    for line in text.splitlines():
+        said = line.partition("  #")[0].strip()
+        if said and not said.startswith("//"):
+            found = _PROGRAM.fullmatch(said)
+            return found[1] if found else ""
+    return ""
 
 
 def labels_of(function: Function) -> dict[Node, str]:
@@ -80,6 +95,7 @@ def read_plan(text: str, function: Function, name: str = "<plan>") -> Plan:
     nodes = {label: node for node, label in labels_of(function).items()}
     nodes |= {f"#{k}": node for k, node in enumerate(function.nodes)}
     mesh: Mesh | None = None
+    program = ""
     values: dict[Node, TensorSharding] = {}
     results: dict[int, TensorSharding] = {}
     at = 0
@@ -88,6 +104,9 @@ def read_plan(text: str, function: Function, name: str = "<plan>") -> Plan:
         end = start + len(line.partition("  #")[0].rstrip())
         said = text[start:end]
         if not said.strip() or said.lstrip().startswith("//"):
+            continue
+        if mesh is None and not program and (names := _PROGRAM.fullmatch(said)):
+            program = names[1]
             continue
         if mesh is None:
             word = said.find("mesh")
@@ -112,7 +131,7 @@ def read_plan(text: str, function: Function, name: str = "<plan>") -> Plan:
             values[node] = sharding
     if mesh is None:
         raise ParseError(Diagnostic("an empty plan", Span(source, 0, 0), 'mesh <["data"=4]>'))
-    return Plan(mesh, function, values, results)
+    return Plan(mesh, function, values, results, program=program)
 
 
 def _check(node: Node | None, sharding: TensorSharding, span: Span, nodes: Mapping[str, Node], label: str) -> None:

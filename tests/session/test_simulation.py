@@ -68,6 +68,22 @@ def test_the_page_and_the_report(run: Run, tmp_path: Path, slow: str) -> None:
     assert "no cluster 'a10'" in run("simulate", str(tmp_path / "m.mlir"), "--cluster", "a10").err
 
 
+def test_a_plan_that_names_its_program_is_all_that_it_takes(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "m.mlir").write_text(MLP)
+    plan = tmp_path / "m.plan"
+    assert run("plan", str(tmp_path / "m.mlir"), "-o", str(plan)).code == 0
+    assert plan.read_text().startswith('program "m.mlir"\n')
+    both = run("simulate", str(tmp_path / "m.mlir"), "--plan", str(plan), "--cluster", "h100", "--json").json
+    assert run("simulate", str(plan), "--cluster", "h100", "--json").json == both
+    plan.write_text("// of m\n" + plan.read_text().partition("\n")[2])
+    assert "does not say which program it is for" in run("simulate", str(plan)).err
+    plan.write_text('program "../m.mlir"\nmesh <["d"=2]>\n')  # no other folder's
+    assert "does not say which program it is for" in run("simulate", str(plan)).err
+    (tmp_path / "elsewhere").mkdir()
+    run("plan", str(tmp_path / "m.mlir"), "-o", str(tmp_path / "elsewhere" / "m.plan"))
+    assert (tmp_path / "elsewhere" / "m.plan").read_text().startswith("mesh")
+
+
 def test_measurements_are_kept_beside_the_constants(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEEPX_GRAPH_COSTS", str(tmp_path / "costs"))
     assert run("calibrate", "--network", "--show", "--json").json["path"] is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from deepx_graph.ir.scalar_expr import Apply, Expr, Immediate, Variable
@@ -12,7 +13,23 @@ from deepx_graph.literal import Array
 from deepx_graph.loops import primitives, storage
 from deepx_graph.loops.complex import Complex, joined, parts, whole
 from deepx_graph.loops.complex import apply as complex_rules
-from deepx_graph.loops.program import Buffer, Cell, Combine, Conditional, Copy, For, Get, Let, Load, Set, Statement, Store, While
+from deepx_graph.loops.program import (
+    Buffer,
+    Cell,
+    Combine,
+    Conditional,
+    Copy,
+    For,
+    Get,
+    Let,
+    Load,
+    LoopProgram,
+    Role,
+    Set,
+    Statement,
+    Store,
+    While,
+)
 from deepx_graph.loops.scalar import (
     TRUE,
     Affine,
@@ -26,8 +43,8 @@ from deepx_graph.loops.scalar import (
     compared,
     split_quotient,
 )
-from deepx_graph.loops.tensor import LazyTensor
-from deepx_graph.types import BOOL, F32, F64, I32, I64, U8, U64, DType
+from deepx_graph.loops.tensor import LazyTensor, in_memory
+from deepx_graph.types import BOOL, F32, F64, I32, I64, U8, U64, DType, TensorType
 
 Shared = TypeVar("Shared")
 
@@ -44,7 +61,10 @@ class LoopBuilder:
         self.body: list[Statement] = []
         self.constants: list[Buffer] = []
         self.scratch: list[Buffer] = []
+        self.arguments: list[Buffer] = []
         self.results = 0
+        self.role: Role = "scratch"
+        """What memory is of which nothing else is said."""
         self.undecided: list[Affine] = []
         """The subscripts of which the program asks whether they are negative."""
         self._blocks: list[list[Statement]] = [self.body]
@@ -204,11 +224,14 @@ class LoopBuilder:
         """Combines a value into a cell, in any order."""
         self.emit(Combine(cell, primitive, value))
 
-    def buffer(self, dtype: DType, shape: Sequence[int], role: Any = "scratch") -> Buffer:
-        """New memory for a tensor, or for the reals of a complex one; `local` memory is small, and each thread's own."""
+    def buffer(self, dtype: DType, shape: Sequence[int], role: Role | None = None) -> Buffer:
+        """New memory for a tensor; `local` memory is small, and each thread's own. The reals of a complex tensor lie side by side,
+        in local memory apart, as registers hold them."""
         self._count += 1
-        found = memory(f"t{self._count}", dtype, shape, role)
-        if role == "scratch":
+        found = memory(f"t{self._count}", dtype, shape, role or self.role)
+        if found.role == "local" and dtype.kind == "complex":
+            found = replace(found, parts=tuple(self.buffer(part_of(dtype), shape, role) for _ in range(2)))
+        if found.role == "scratch":
             self.scratch.append(found)
         return found
 
@@ -232,13 +255,18 @@ class LoopBuilder:
 
     def load_element(self, buffer: Buffer, dtype: DType, index: Index) -> Any:
         """An element of a tensor, as it is computed with: complex ones in two parts, narrow floats widened."""
+        if buffer.parts:
+            return joined([self.load(part, index) for part in buffer.parts])
         if dtype.kind == "complex":
             return Complex(self.load(buffer, (*index, Affine())), self.load(buffer, (*index, Affine((), 1))))
         return self.widened(self.load(buffer, index), dtype)
 
     def store_element(self, buffer: Buffer, dtype: DType, index: Index, value: Any) -> None:
         """Stores what `load_element` would give."""
-        if dtype.kind == "complex":
+        if buffer.parts:
+            for part, x in zip(buffer.parts, parts(value), strict=True):
+                self.store(part, index, x)
+        elif dtype.kind == "complex":
             self.store(buffer, (*index, Affine()), value.real)
             self.store(buffer, (*index, Affine((), 1)), value.imag)
         else:
@@ -558,3 +586,20 @@ def memory(name: str, dtype: DType, shape: Sequence[int], role: Any, array: Any 
     computed_dtype(dtype)
     whole = (*shape, 2) if dtype.kind == "complex" else tuple(shape)
     return Buffer(name, part_of(dtype) if dtype.kind == "complex" else dtype, whole, role, array)
+
+
+def new_argument(b: LoopBuilder, type: TensorType) -> LazyTensor:
+    """A tensor that is given to the program."""
+    b.arguments.append(memory(f"a{len(b.arguments)}", type.dtype, type.shape, "argument"))
+    return in_memory(b.arguments[-1], type.dtype)
+
+
+def new_result(b: LoopBuilder, dtype: DType, shape: Sequence[int]) -> Buffer:
+    """Memory for a tensor that the program gives."""
+    b.results += 1
+    return memory(f"r{b.results}", dtype, shape, "result")
+
+
+def whole_program(b: LoopBuilder, results: Sequence[Buffer]) -> LoopProgram:
+    """What has been written, as a program."""
+    return LoopProgram(tuple(b.arguments), tuple(results), tuple(b.constants), tuple(b.scratch), b.body)

@@ -13,10 +13,10 @@ from typing import Any
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE, index_of
-from deepx_graph.loops.builder import LoopBuilder, memory
+from deepx_graph.loops.builder import LoopBuilder, memory, new_argument, new_result, whole_program
 from deepx_graph.loops.elements import Value, has_element, tensor_type, value
 from deepx_graph.loops.index_sets import filled
-from deepx_graph.loops.program import Buffer, Copy, Let, Load, LoopProgram, Role, Statement
+from deepx_graph.loops.program import Buffer, Copy, Let, Load, LoopProgram, Statement
 from deepx_graph.loops.scalar import Index, NotExpressible, affine
 from deepx_graph.loops.tensor import LazyTensor, in_memory
 from deepx_graph.loops.weight import price_of, weighted
@@ -61,10 +61,10 @@ def lower(function: Function, outer: int | None = None) -> LoopProgram:
     return _Lowering(function, b=LoopBuilder(outer=outer)).program()
 
 
-def write(b: LoopBuilder, function: Function, operands: Sequence[Value], role: Role = "scratch") -> list[LazyTensor]:
+def write(b: LoopBuilder, function: Function, operands: Sequence[Value]) -> list[LazyTensor]:
     """Writes the nests of a function over values of a program; its results are in memory of their own. Raises NotExpressible."""
     _check_operands(*function.nodes)
-    lowering = _Lowering(function, b=b, result_role=role)
+    lowering = _Lowering(function, b=b, is_part=True)
     for param, operand in zip(function.params, operands, strict=True):
         lowering.values[param], lowering.needs[param] = operand, frozenset()
     return [in_memory(buffer, t.dtype) for buffer, t in lowering.filled_results()]
@@ -90,7 +90,8 @@ class _Lowering:
     is_trial: bool = False
     """Whether it is only asked what is put in memory; no nests are written then."""
     b: LoopBuilder = field(default_factory=LoopBuilder)
-    result_role: Role = "result"
+    is_part: bool = False
+    """Whether the results are memory of the program, for what follows in it."""
     values: dict[Node, Value] = field(default_factory=dict)
     needs: dict[Node, frozenset[Node]] = field(default_factory=dict)
     """The values in memory that an element of each node reads."""
@@ -111,9 +112,9 @@ class _Lowering:
         """The whole program."""
         for node in reversed(self.function.nodes):  # users first: nothing recurses over them
             self._is_pointwise(node)
-        arguments = tuple(self._argument(k, p) for k, p in enumerate(self.function.params))
-        results = tuple(buffer for buffer, _ in self.filled_results())
-        return LoopProgram(arguments, results, tuple(self.b.constants), tuple(self.b.scratch), self.b.body)
+        for param in self.function.params:
+            self.values[param], self.needs[param] = new_argument(self.b, tensor_type(param.type)), frozenset()
+        return whole_program(self.b, [buffer for buffer, _ in self.filled_results()])
 
     def filled_results(self) -> list[tuple[Buffer, LazyTensor]]:
         """Writes everything; the memory of the results, with what was put there."""
@@ -125,12 +126,6 @@ class _Lowering:
         self._flush()
         return found
 
-    def _argument(self, k: int, param: Node) -> Buffer:
-        type = tensor_type(param.type)
-        buffer = memory(f"a{k}", type.dtype, type.shape, "argument")
-        self.values[param], self.needs[param] = in_memory(buffer, type.dtype), frozenset()
-        return buffer
-
     def _result(self, node: Node, tensor: LazyTensor) -> Buffer:
         """A result, filled with the elements of a tensor; its memory where they lie in one already, and in no other result."""
         if tensor.buffer is not None and tensor.buffer in self.made:
@@ -141,10 +136,7 @@ class _Lowering:
         return buffer
 
     def _new_result(self, dtype: DType, shape: tuple[int, ...]) -> Buffer:
-        if self.result_role == "scratch":
-            return self.b.buffer(dtype, shape)
-        self.b.results += 1
-        return memory(f"r{self.b.results}", dtype, shape, "result")
+        return self.b.buffer(dtype, shape) if self.is_part else new_result(self.b, dtype, shape)
 
     def _tensor(self, node: Node) -> LazyTensor:
         found = self.values[node]

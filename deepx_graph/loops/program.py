@@ -22,7 +22,8 @@ Role = Literal["argument", "result", "constant", "scratch", "local"]
 class Buffer:
     """Memory for elements of one dtype in the order of C. A complex element is two numbers, along a last axis of its own.
 
-    `local` memory is small, and each thread's own; `array` are the elements of a constant.
+    `local` memory is small, and each thread's own; `array` are the elements of a constant. Where there are `parts`, the real
+    and the imaginary numbers are in these, and nothing is in the buffer itself.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Buffer:
     shape: tuple[int, ...]
     role: Role
     array: Array | None = None
+    parts: tuple[Buffer, ...] = ()
 
     @property
     def size(self) -> int:
@@ -132,7 +134,7 @@ class For:
 
 @dataclass(slots=True, eq=False)
 class While:
-    """`test`, which computes `condition`, and the body while that is true."""
+    """`test`, which computes `condition`, and the body while that is true, which sees what `test` has assigned."""
 
     test: list[Statement]
     condition: Scalar

@@ -31,6 +31,7 @@ from deepx_graph.loops.program import (
     Statement,
     Store,
     assigns,
+    blocks_of,
     position_in,
     reads,
     walk,
@@ -83,6 +84,9 @@ def _fused(body: Sequence[Statement], fresh: Fresh, *, outermost: bool = False) 
             q += 1
         if isinstance(first, For):
             first.body = _fused(forwarded(first.body, fresh), fresh)
+        else:
+            for block in blocks_of(first):
+                block[:] = _fused(block, fresh)
         p += 1
     return found
 

@@ -115,8 +115,7 @@ def _planned(function: Function, threads: int = 1) -> ProgramPlan:
             return None
 
     try:
-        function = engine.with_masked_loops(engine.with_epilogues(function))
-        return planned(engine.with_loop_programs(function), made, MOST_BYTES)
+        return planned(engine.arranged(function), made, MOST_BYTES)
     except Declined as e:
         span = function.span if e.node is None else e.node.span
         raise RunError(Diagnostic(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, TypeVar
 
 from deepx_graph.ir import Function, Module, Node
@@ -29,13 +29,9 @@ from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.kernels.program import KernelProgram
 from deepx_graph.runtime.native import asked, vectors
 from deepx_graph.runtime.native.llvm.target import this_machine
-from deepx_graph.runtime.native.loop_program.control import build as build_control
-from deepx_graph.runtime.native.loop_program.control import with_loops_in_registers
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
 from deepx_graph.runtime.native.loop_program.kernel import build as build_loops
-from deepx_graph.runtime.native.loop_program.masked_lower import build as build_masked
-from deepx_graph.runtime.native.loop_program.masked_lower import strip_length
-from deepx_graph.runtime.native.loop_program.strips import with_loops
+from deepx_graph.runtime.native.loop_program.loop_kernels import with_loop_kernels
 from deepx_graph.runtime.native.machine_kernel import MachineKernel
 from deepx_graph.runtime.native.trampoline import EntryMemory, QuickKernel, entry
 from deepx_graph.runtime.native.whole_program.calls import CalledFunctions, CallLimits
@@ -133,12 +129,12 @@ class NativeEngine(KernelEngine):
     # --- kernels of nodes
 
     def with_calls(self, module: Module, max_depth: int, max_bytes: int) -> Module:
-        return self._called.compiled(module, CallLimits(max_depth, max_bytes), self._arranged, self._required)
+        return self._called.compiled(module, CallLimits(max_depth, max_bytes), self.arranged, self._required)
 
     def canonicalize(self, function: Function, *, apart: bool = False) -> Function:
         """The function as it runs best: with epilogues, and as one kernel, or else with loops as kernels. Kernels without control
         flow stay `apart` where that is asked for and each of them is machine code."""
-        function = self._arranged(function)
+        function = self.arranged(function)
         node = one_kernel(function)
         if (node is not None and self._entered(node) is not None) or (apart and self._is_machine_code(function)):
             return function
@@ -149,18 +145,9 @@ class NativeEngine(KernelEngine):
             self._apart[found] = str(e)
             return found
 
-    def _arranged(self, function: Function) -> Function:
-        return self.with_loop_programs(self.with_masked_loops(self.with_epilogues(function)))
-
-    def with_masked_loops(self, function: Function) -> Function:
-        """The function with each loop whose elements are independent as kernels."""
-        return with_loops(function, lambda body, bound: self.tried(partial(build_masked, bound=bound), body),
-                          lambda body: strip_length(body, self.threads))
-
-    def with_loop_programs(self, function: Function) -> Function:
-        """The function with loops in registers, and with operations that move elements computed where they are read."""
-        function = with_loops_in_registers(
-            function, lambda body, bound: self.tried(partial(_in_registers, bounded=bound is not None), body))
+    def arranged(self, function: Function) -> Function:
+        """The function with epilogues, loops as kernels, and operations that move elements computed where they are read."""
+        function = with_loop_kernels(self.with_epilogues(function), self.tried, self.threads, _has_large_products)
         return with_composed_subscripts(function, lambda body: self._remembered(body, lambda: self._loop_program(body)))
 
     def why_apart(self, function: Function) -> str:
@@ -321,18 +308,15 @@ def _is_widened(node: Node) -> bool:
     return _is_better_elsewhere(node) or node.op is convolution
 
 
+def _has_large_products(function: Function) -> bool:
+    return any(map(_is_better_elsewhere, function.nodes))
+
+
 def _plain_loops(function: Function, threads: int) -> LoopKernel:
     """The kernel of a function as one loop program. Raises Declined."""
-    if any(_is_better_elsewhere(n) for n in function.nodes):
+    if _has_large_products(function):
         raise Declined
     return build_loops(function, threads)
-
-
-def _in_registers(function: Function, threads: int, *, bounded: bool = False) -> LoopKernel:
-    """The kernel of a function whose loops have short iterations. Raises Declined."""
-    if any(_is_better_elsewhere(n) for n in function.nodes):
-        raise Declined
-    return build_control(function, threads, bounded=bounded)
 
 
 def has_control(function: Function) -> bool:

@@ -35,13 +35,12 @@ from deepx_graph.ops import (
 from deepx_graph.ops.contract.linear import matmul
 from deepx_graph.ops.contract.reduce import monoid_body, reduction
 from deepx_graph.runtime.compile import compile
-from deepx_graph.runtime.engines import native_engine
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.native_engine import NativeEngine
 from deepx_graph.runtime.memory.pool import Allowance
 from deepx_graph.runtime.memory.sharing import packed
 from deepx_graph.runtime.native.gemm import small as small_product
-from deepx_graph.runtime.native.loop_program import control
+from deepx_graph.runtime.native.loop_program import loop_kernels
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
 from deepx_graph.runtime.native.whole_program import calls, plan
 from deepx_graph.runtime.native.whole_program import kernel as whole_program
@@ -68,7 +67,7 @@ def _calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     if request.param == "many calls":
         monkeypatch.setattr(whole_program, "CALL_NANOSECONDS", 1)
     if request.param != "in registers":
-        monkeypatch.setattr(native_engine, "build_control", _declined)
+        monkeypatch.setattr(loop_kernels, "build_short", _declined)
 
 
 def check(make: Callable[..., Sequence[Node]], *arrays: Array, taken: bool = True, rtol: float = 0.0) -> list[Array]:
@@ -92,7 +91,7 @@ def check(make: Callable[..., Sequence[Node]], *arrays: Array, taken: bool = Tru
     assert fast.profile is not None
     whole = whole_program.WHOLE_LOOP, whole_program.WHOLE_PROGRAM
     rows = [row.lowering for row in fast.profile.rows()]
-    assert any(row in whole for row in rows) == taken or rows == [control.IN_REGISTERS]
+    assert any(row in whole for row in rows) == taken or rows == [loop_kernels.IN_REGISTERS]
     return list(wanted)
 
 
@@ -208,7 +207,7 @@ def test_a_scatter_is_done_in_place_where_nobody_looks_at_what_was_there(kept: b
         return plans[-1]
 
     monkeypatch.setattr(whole_program, "planned_with_calls", planned)
-    monkeypatch.setattr(native_engine, "build_control", _declined)
+    monkeypatch.setattr(loop_kernels, "build_short", _declined)
 
     def make(b: Builder, y: Node, at: Node) -> Sequence[Node]:
         def body(k: Node, before: Node, now: Node) -> Sequence[Node]:

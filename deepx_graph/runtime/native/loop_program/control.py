@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,24 +18,19 @@ from deepx_graph.analysis.schedule import Block, Eval, IfStep, LoopStep, Once, S
 from deepx_graph.analysis.trip_count import Counter, counters, trip_count
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, TUPLE, index_of
-from deepx_graph.loops.builder import LoopBuilder, memory, part_of
-from deepx_graph.loops.complex import joined, parts
+from deepx_graph.loops.builder import LoopBuilder, new_argument, new_result, whole_program
 from deepx_graph.loops.elements import Value, has_element, settled, tensor_type, value
 from deepx_graph.loops.in_place import Accesses
 from deepx_graph.loops.index_sets import filled
 from deepx_graph.loops.lower import lower, write
-from deepx_graph.loops.passes.pipeline import optimised
-from deepx_graph.loops.program import Buffer, Cell, Copy, For, LoopProgram, Statement, While, blocks_of, walk
-from deepx_graph.loops.scalar import Affine, Index, NotExpressible, Scalar
-from deepx_graph.loops.storage import wide
+from deepx_graph.loops.program import Buffer, Copy, For, LoopProgram
+from deepx_graph.loops.scalar import Affine, NotExpressible, Scalar
 from deepx_graph.loops.tensor import LazyTensor, in_memory
 from deepx_graph.ops.data.fusion import fused_body
-from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.numexpr_engine import alone
-from deepx_graph.runtime.engines.outline import as_kernel, opened
-from deepx_graph.runtime.native.loop_program.kernel import LoopKernel, nanoseconds
-from deepx_graph.runtime.native.loop_program.strips import KernelOfLoop, with_loops
-from deepx_graph.types import BOOL, I64, DType, TensorType, TupleType
+from deepx_graph.runtime.engines.outline import opened
+from deepx_graph.runtime.native.loop_program.variables import ChangingMemory, Variable, in_registers
+from deepx_graph.types import BOOL, I64, TensorType, TupleType
 
 SMALL = 9
 """A value of at most so many elements is kept as scalars."""
@@ -47,68 +42,19 @@ MOST_STATEMENTS = 20_000
 """Of a program: small values are written out element by element."""
 
 
-IN_REGISTERS = "machine code: loops with scalars in registers"
-"""How such a kernel runs, in words."""
-
-MOST_NANOSECONDS = 20_000
-"""About what an iteration of an outermost loop may take: longer ones gain more from threads, and from kernels of their own."""
-
-CALL_NANOSECONDS = 20_000_000
-"""About how long one call takes at most, since nothing interrupts it."""
-
-
-STRIP = 20_000
-"""Iterations of a loop of unknown length that are done before others have the floor."""
-
-
-def build(function: Function, threads: int, *, bounded: bool = False) -> LoopKernel:
-    """The kernel of a function with loops; `bounded` says that it has one, of few iterations. Raises Declined."""
-    try:
-        program = lower_control(function)
-        if (longest := max((nanoseconds(i, vectors=False) for i in _iterations(program)), default=0.0)) > MOST_NANOSECONDS:
-            raise NotExpressible(f"iterations of about {longest / 1000:.0f} microseconds")
-        loops = [s for s in walk(program.body) if isinstance(s, While)]
-        if len(loops) > bounded or (not bounded and nanoseconds(program.body, vectors=False) > CALL_NANOSECONDS):
-            raise NotExpressible("a loop that may run long")
-        kernel = LoopKernel(function, optimised(program), threads)
-    except NotExpressible as e:
-        raise Declined(str(e)) from None
-    kernel.lowering = IN_REGISTERS
-    kernel.nanoseconds *= STRIP if bounded else 1
-    return kernel
-
-
-def with_loops_in_registers(function: Function, made: KernelOfLoop) -> Function:
-    """The function as one kernel, or with loops as kernels, outer ones first, where `made` has made one for the body."""
-
-    def required(body: Function) -> None:
-        if made(body, None) is None:
-            raise Declined
-
-    if not any(n.op is LOOP_END or n.op is REGION for n in function.nodes):
-        return function
-    try:
-        return as_kernel(function, required)
-    except Declined:
-        return with_loops(function, made, lambda body: STRIP)
-
-
-def _iterations(program: LoopProgram) -> Iterator[list[Statement]]:
-    """The bodies of the outermost loops that are not parallel, whose statements are one loop of one iteration."""
-    stack = [s for whole in program.body if isinstance(whole, For) for s in whole.body]
-    while stack:
-        s = stack.pop()
-        if isinstance(s, While) or (isinstance(s, For) and not s.parallel):
-            yield s.body
-        else:
-            stack += (each for block in blocks_of(s) for each in block)
-
-
 def lower_control(function: Function) -> LoopProgram:
     """The loop program of a function with loops. Raises NotExpressible where operations have no loops, for large values."""
-    function = opened(function, _small_fusion)
+    return _lowering(opened(function, _small_fusion), LoopBuilder()).program()
+
+
+def write_control(b: LoopBuilder, function: Function, operands: Sequence[LazyTensor]) -> list[LazyTensor]:
+    """Writes a function with loops over tensors of a program; its results. Raises NotExpressible."""
+    return _lowering(function, b).written(operands)
+
+
+def _lowering(function: Function, b: LoopBuilder) -> _ControlLowering:
     steps = schedule(function)
-    return _ControlLowering(function, steps, _Memory(function, frozenset(steps.order))).program()
+    return _ControlLowering(function, steps, ChangingMemory(function, frozenset(steps.order)), b)
 
 
 def _small_fusion(node: Node) -> Function | None:
@@ -117,97 +63,12 @@ def _small_fusion(node: Node) -> Function | None:
     return body if body is not None and all(tensor_type(r.type).size <= SMALL for r in body.results) else None
 
 
-def in_registers(dtype: DType, shape: tuple[int, ...], scalars: Sequence[Any]) -> LazyTensor:
-    """A tensor of scalars; at a subscript that is not known it is one of them, chosen by comparisons."""
-    strides = [math.prod(shape[k + 1 :]) for k in range(len(shape))]
-
-    def read(b: LoopBuilder, at: Index) -> Any:
-        flat = Affine()
-        for i, stride in zip(at, strides, strict=True):
-            flat = flat + i * stride
-        if not flat.terms:
-            return scalars[flat.constant]
-        if not scalars:
-            return b.const(0, dtype)  # in a loop without iterations
-        found = scalars[-1]
-        for k, x in enumerate(scalars[:-1]):
-            found = b.apply("where", b.apply("eq", flat, Affine((), k)), x, found)
-        return found
-
-    return LazyTensor(dtype, shape, read)
-
-
-@dataclass(eq=False)
-class _Variable:
-    """What a loop carries on, or what a branch gives: cells for the scalars, or memory."""
-
-    type: TensorType
-    cells: list[list[Cell]] = field(default_factory=list)
-    buffer: Buffer | None = None
-
-    @staticmethod
-    def in_cells(b: LoopBuilder, type: TensorType) -> _Variable:
-        """Cells for a small value."""
-        dtype = wide(type.dtype)
-        each = [part_of(dtype)] * 2 if dtype.kind == "complex" else [dtype]
-        return _Variable(type, [[b.cell(d) for d in each] for _ in range(type.size)])
-
-    def assign(self, b: LoopBuilder, scalars: Sequence[Any]) -> None:
-        """Sets the cells."""
-        for cells, x in zip(self.cells, scalars, strict=True):
-            for cell, part in zip(cells, parts(x), strict=True):
-                b.set(cell, part)
-
-    def now(self, b: LoopBuilder) -> LazyTensor:
-        """What the variable is at this point."""
-        if self.buffer is not None:
-            return in_memory(self.buffer, self.type.dtype)
-        return in_registers(self.type.dtype, self.type.shape, [joined([b.get(c) for c in cells]) for cells in self.cells])
-
-
-@dataclass(eq=False)
-class _Memory:
-    """Who reads what of the memory that may change."""
-
-    function: Function
-    live: frozenset[Node]
-    reads: dict[Node, frozenset[Buffer]] = field(default_factory=dict)
-    """The memory that is looked at where an element of a node's value is read."""
-    homes: dict[Buffer, Node | None] = field(default_factory=dict)
-    """The loop in each iteration of which memory gets its value."""
-    done: set[Node] = field(default_factory=set)
-    """The nodes whose operands are read no more."""
-    branches: list[tuple[Node, int]] = field(default_factory=list)
-    """The branches that are being written."""
-
-    def ending(self, user: Node, operand: Node, found: Value, loop: Node | None) -> Buffer | None:
-        """The memory of an operand of which nobody needs the elements any more, but the user."""
-        buffer = found.buffer if isinstance(found, LazyTensor) else None
-        if buffer is None or buffer not in self.homes or self.homes[buffer] is not loop or user.inputs.count(operand) > 1:
-            return None
-        if found.shape != tensor_type(operand.type).shape:
-            return None
-        readers = (node for node, reads in self.reads.items() if buffer in reads)
-        return buffer if all(self._is_read_no_more(node, user, operand) for node in readers) else None
-
-    def _is_read_no_more(self, node: Node, user: Node, operand: Node) -> bool:
-        if node in self.function.results:
-            return False
-        for u in self.function.users.get(node, ()):
-            if u in self.done or u not in self.live or (u is user and node is operand):
-                continue
-            branch = next((k for r, k in self.branches if r is u), None)
-            if branch is None or node in _values_of_branch(u, branch):
-                return False
-        return True
-
-
 @dataclass(eq=False)
 class _ControlLowering:
     function: Function
     steps: Schedule
-    memory: _Memory
-    b: LoopBuilder = field(default_factory=LoopBuilder)
+    memory: ChangingMemory
+    b: LoopBuilder
     values: dict[Node, Value] = field(default_factory=dict)
     columns: dict[tuple[Node, int], Value] = field(default_factory=dict)
     """The values of loops and branches."""
@@ -218,23 +79,27 @@ class _ControlLowering:
 
     def program(self) -> LoopProgram:
         """The whole program."""
-        arguments = []
-        for k, param in enumerate(self.function.params):
-            type = tensor_type(param.type)
-            arguments.append(memory(f"a{k}", type.dtype, type.shape, "argument"))
-            self._set(param, in_memory(arguments[-1], type.dtype))
-        for node in self.steps.constants:
-            self._constant(node)
+        arguments = [new_argument(self.b, tensor_type(p.type)) for p in self.function.params]
         whole = For(self.b.var(I64, 0, 0), Affine(), Affine((), 1))  # statements of one machine function
         self.b.emit(whole)
         with self.b.block(whole.body):
-            self._block(self.steps.root)
-            results = [self._result(node) for node in self.function.results]
+            results = [self._result(tensor) for tensor in self.written(arguments)]
         for buffer, source in results:
             if source is not None:
                 self.b.emit(Copy(buffer, source))
-        buffers = tuple(r for r, _ in results)
-        return LoopProgram(tuple(arguments), buffers, tuple(self.b.constants), tuple(self.b.scratch), self.b.body)
+        return whole_program(self.b, [r for r, _ in results])
+
+    def written(self, operands: Sequence[LazyTensor]) -> list[LazyTensor]:
+        """Writes everything where it stands; the results. Operands in local memory are there for this function alone."""
+        for param, operand in zip(self.function.params, operands, strict=True):
+            buffer = operand.buffer
+            own = frozenset[Buffer]() if buffer is None or buffer.role != "local" else frozenset({buffer})
+            self.memory.homes |= dict.fromkeys(own)
+            self._set(param, operand, own)
+        for node in self.steps.constants:
+            self._constant(node)
+        self._block(self.steps.root)
+        return [self._tensor(r) for r in self.function.results]
 
     def _constant(self, node: Node) -> None:
         self._set(node, value(self.b, node, ()))
@@ -244,22 +109,16 @@ class _ControlLowering:
             scalars = [self.b.const(array.reshape(-1)[k if array.size > 1 else 0], type.dtype) for k in range(type.size)]
             self._set(node, in_registers(type.dtype, type.shape, scalars))
 
-    def _result(self, node: Node) -> tuple[Buffer, Buffer | None]:
+    def _result(self, tensor: LazyTensor) -> tuple[Buffer, Buffer | None]:
         """The memory of a result, and what is to be copied into it."""
-        tensor = self._tensor(node)
         if tensor.buffer is not None and tensor.buffer.role == "result" and tensor.buffer not in self.taken:
             self.taken.add(tensor.buffer)
             return tensor.buffer, None
-        buffer = self._new_result(tensor)
+        buffer = new_result(self.b, tensor.dtype, tensor.shape)
         if tensor.buffer is not None:
             return buffer, tensor.buffer
         self._fill(buffer, tensor)
         return buffer, None
-
-    def _new_result(self, like: LazyTensor | TensorType) -> Buffer:
-        self.b.results += 1
-        shape = like.shape
-        return memory(f"r{self.b.results}", like.dtype, shape, "result")
 
     # --- values
 
@@ -299,16 +158,16 @@ class _ControlLowering:
         if type.size > MOST_CARRIED:
             raise NotExpressible(f"a variable of {type.size} elements that is not changed in place")
 
-    def _memory(self, type: TensorType, *, result: bool = False) -> Buffer:
+    def _memory(self, type: TensorType, *, is_result: bool = False) -> Buffer:
         """New memory for a value that is not small."""
         self._require_room(type)
-        buffer = self._new_result(type) if result else self.b.buffer(type.dtype, type.shape)
+        buffer = new_result(self.b, type.dtype, type.shape) if is_result else self.b.buffer(type.dtype, type.shape)
         self.memory.homes[buffer] = self.loop
         return buffer
 
-    def _stored(self, tensor: LazyTensor, *, result: bool = False) -> Buffer:
+    def _stored(self, tensor: LazyTensor, *, is_result: bool = False) -> Buffer:
         """New memory with the elements of a tensor."""
-        buffer = self._memory(TensorType(tensor.dtype, tensor.shape), result=result)
+        buffer = self._memory(TensorType(tensor.dtype, tensor.shape), is_result=is_result)
         self._fill(buffer, tensor)
         return buffer
 
@@ -414,7 +273,7 @@ class _ControlLowering:
 
     # --- variables
 
-    def _give(self, control: Node, column: int, variable: _Variable) -> None:
+    def _give(self, control: Node, column: int, variable: Variable) -> None:
         self.columns[control, column] = variable.now(self.b)
         self.column_reads[control, column] = frozenset() if variable.buffer is None else frozenset({variable.buffer})
 
@@ -422,14 +281,14 @@ class _ControlLowering:
 
     def _if(self, step: IfStep) -> None:
         types = [tensor_type(step.branches[0].values[k].type) for k in range(len(step.columns))]
-        variables = [_Variable.in_cells(self.b, t) if t.size <= SMALL else _Variable(t) for t in types]
+        variables = [Variable.in_cells(self.b, t) if t.size <= SMALL else Variable(t) for t in types]
         (selector,) = self._scalars(self._tensor(step.selector))
         self._branch(step, variables, selector, 0)
         for column, variable in zip(step.columns, variables, strict=True):
             self._give(step.node, column, variable)
         self.memory.done.add(step.node)
 
-    def _branch(self, step: IfStep, variables: Sequence[_Variable], selector: Any, number: int) -> None:
+    def _branch(self, step: IfStep, variables: Sequence[Variable], selector: Any, number: int) -> None:
         """The branch of a number, or one behind it."""
         if number == len(step.branches) - 1:
             self._in_branch(step, variables, number)
@@ -440,7 +299,7 @@ class _ControlLowering:
         self.b.when(taken, lambda: self._in_branch(step, variables, number),
                     lambda: self._branch(step, variables, selector, number + 1))
 
-    def _in_branch(self, step: IfStep, variables: Sequence[_Variable], number: int) -> None:
+    def _in_branch(self, step: IfStep, variables: Sequence[Variable], number: int) -> None:
         branch = step.branches[number]
         self.memory.branches.append((step.node, number))
         self._block(branch.block)
@@ -463,7 +322,7 @@ class _ControlLowering:
         end, begin = step.node, step.node.inputs[0]
         self._invariant(step.renews)
         count, counting = trip_count(end), counters(end)
-        variables: dict[int, _Variable] = {}
+        variables: dict[int, Variable] = {}
         constant: dict[int, Node] = {}
         for k, phis, init, after in zip(step.columns, step.phis, step.inits, step.nexts, strict=True):
             tensor = self._tensor(init)
@@ -472,11 +331,11 @@ class _ControlLowering:
             elif count is not None and k in counting:
                 continue
             elif math.prod(tensor.shape) <= SMALL:
-                variables[k] = _Variable.in_cells(self.b, tensor_type(init.type))
+                variables[k] = Variable.in_cells(self.b, tensor_type(init.type))
                 variables[k].assign(self.b, self._scalars(tensor))
             else:
-                buffer = self._ending(begin, init) or self._stored(tensor, result=self._is_result(end, k))
-                variables[k] = _Variable(tensor_type(init.type), buffer=buffer)
+                buffer = self._ending(begin, init) or self._stored(tensor, is_result=self._is_result(end, k))
+                variables[k] = Variable(tensor_type(init.type), buffer=buffer)
         self.memory.done.add(begin)
         outer, self.loop = self.loop, end
         for v in variables.values():
@@ -485,6 +344,7 @@ class _ControlLowering:
         if count is not None:
             with self.b.loop(count) as axis:
                 self._phis(step, variables, constant, counting, axis)
+                self._block(step.header)
                 self._iteration(step, variables)
         else:
             self._while(step, variables, constant)
@@ -525,7 +385,7 @@ class _ControlLowering:
         return self.loop is None and any(
             u.op is PROJ and index_of(u) == column and self.function.results.count(u) == 1 for u in self.function.users[end])
 
-    def _phis(self, step: LoopStep, variables: dict[int, _Variable], constant: dict[int, Node], counting: dict[int, Counter],
+    def _phis(self, step: LoopStep, variables: dict[int, Variable], constant: dict[int, Node], counting: dict[int, Counter],
               axis: Affine | None) -> None:
         """What the variables are in this iteration."""
         for k, phis in zip(step.columns, step.phis, strict=True):
@@ -542,12 +402,11 @@ class _ControlLowering:
             for phi in phis:
                 self._set(phi, found, reads)
 
-    def _iteration(self, step: LoopStep, variables: dict[int, _Variable]) -> None:
-        """Header and body, and what the variables are next."""
-        self._block(step.header)
+    def _iteration(self, step: LoopStep, variables: dict[int, Variable]) -> None:
+        """The body, and what the variables are next."""
         self._block(step.body)
         carried = frozenset(v.buffer for v in variables.values() if v.buffer is not None)
-        scalars, copies = list[tuple[_Variable, list[Any]]](), list[tuple[Buffer, LazyTensor]]()
+        scalars, copies = list[tuple[Variable, list[Any]]](), list[tuple[Buffer, LazyTensor]]()
         for k, after in zip(step.columns, step.nexts, strict=True):
             if k not in variables:
                 continue
@@ -564,27 +423,15 @@ class _ControlLowering:
         for variable, found in scalars:
             variable.assign(self.b, found)
 
-    def _while(self, step: LoopStep, variables: dict[int, _Variable], constant: dict[int, Node]) -> None:
-        if not all(isinstance(s, Eval) and tensor_type(s.node.type).size <= SMALL for s in step.header.steps):
-            raise NotExpressible("a long test of a loop")
-
+    def _while(self, step: LoopStep, variables: dict[int, Variable], constant: dict[int, Node]) -> None:
         def test() -> Scalar:
             self._phis(step, variables, constant, {}, None)
             self._block(step.header)
             (found,) = self._scalars(self._tensor(step.condition))
             return found  # type: ignore[no-any-return]
 
-        def body() -> None:
-            self._phis(step, variables, constant, {}, None)
-            self._iteration(step, variables)
-
-        self.b.repeat(test, body)
+        self.b.repeat(test, lambda: self._iteration(step, variables))
 
 
 def _is_control(node: Node) -> bool:
     return node.op is LOOP_END or node.op is REGION or node.op is LOOP_BEGIN
-
-
-def _values_of_branch(region: Node, number: int) -> Sequence[Node]:
-    width = (len(region.inputs) - 1) // region.attr("branches")
-    return region.inputs[1 + number * width : 1 + (number + 1) * width]

@@ -36,7 +36,8 @@ from deepx_graph.types import BOOL, TensorType
 @dataclass(frozen=True)
 class MaskedLoop:
     """A loop by its iteration. Parameters of `iteration`: the `arrays` variables, the `scalars` variables, then the `given`
-    values of outside. Its results: the next arrays and scalars, whether the scalars' test holds, and whether an element is live."""
+    values of outside. Its results: the next arrays and scalars, whether the scalars' test holds, and, where elements may end
+    before that does, whether one is live."""
 
     body: Function
     """The function that consists of the loop, and of what is computed before it."""
@@ -47,8 +48,6 @@ class MaskedLoop:
     scalars: tuple[int, ...]
     flag: int | None
     """The variable that says whether any element was live in the iteration before; None where the test looks itself."""
-    has_live: bool
-    """Whether elements may end before the scalars' test does."""
     asks_all: bool
     """Whether the last result of `iteration` says that an element is dead, and the flag that all are; else live, and any."""
     given: tuple[Node, ...]
@@ -101,7 +100,7 @@ class _Recogniser:
         for t in self.tests[1:]:
             test = _both(b, test, t, self.end.inputs[1])
         iteration, given = self._iteration(b, arrays, scalars, test, live)
-        return MaskedLoop(self.body, self.end, iteration, arrays, scalars, self.flag, live is not None, self._is_all(), given,
+        return MaskedLoop(self.body, self.end, iteration, arrays, scalars, self.flag, self._is_all(), given,
                           self.shape, self._bound())
 
     # --- the condition: scalars' tests, and at most one question whether any element is live

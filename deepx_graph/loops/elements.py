@@ -21,15 +21,20 @@ Value = Any
 
 
 def constant(b: LoopBuilder, literal: Literal) -> LazyTensor:
-    """A constant: a number where all elements are equal, else memory."""
+    """A constant: a number where all elements are equal, else memory, in which what is broadcast stands once."""
     dtype = literal.type.dtype
     if literal.is_splat:
         value = literal.array.reshape(-1)[0]
         return LazyTensor(dtype, literal.type.shape, lambda b, at: b.const(value, dtype))
-    array = literal.array
-    buffer = memory(f"c{len(b.constants)}", dtype, literal.type.shape, "constant", array)
+    repeated = [stride == 0 for stride in literal.array.strides]
+    array = literal.array[tuple(slice(0, 1) if r else slice(None) for r in repeated)]
+    buffer = memory(f"c{len(b.constants)}", dtype, array.shape, "constant", array)
     b.constants.append(buffer)
-    return in_memory(buffer, dtype)
+    stored = in_memory(buffer, dtype)
+    if not any(repeated):
+        return stored
+    return LazyTensor(dtype, literal.type.shape,
+                      lambda b, at: stored.at(b, tuple(Affine() if r else i for r, i in zip(repeated, at, strict=True))))
 
 
 def value(b: LoopBuilder, node: Node, operands: Sequence[Value]) -> Value:

@@ -118,6 +118,21 @@ def test_an_operation_of_several_results_is_a_function_of_its_own(shape: tuple[i
     np.testing.assert_array_equal(found[1], values.argmax(0))
 
 
+@pytest.mark.parametrize("dtype", ["f4", "c8"])
+@pytest.mark.parametrize("axes", [(0,), (1, 2), (0, 2)])
+def test_of_a_constant_that_is_broadcast_each_element_is_stored_once(axes: tuple[int, ...], dtype: str) -> None:
+    rng = np.random.default_rng(len(axes))
+    small = rng.integers(-9, 9, [1 if k in axes else n for k, n in enumerate((4, 5, 6))]).astype(dtype)
+    wide = np.broadcast_to(small, (4, 5, 6))
+    b = Builder()
+    x = b.param(0, type_of_array(wide))
+    program = lower(Function("main", (x,), (b(add, x, b.constant(wide)),)))
+    assert [c.array.size for c in program.constants if c.array is not None] == [small.size]
+    values = rng.integers(-9, 9, wide.shape).astype(dtype)
+    (got,) = interpret(optimised(program), [values])
+    np.testing.assert_array_equal(got.view(dtype).reshape(wide.shape), values + wide)  # complex ones are pairs
+
+
 def test_a_long_chain_of_operations_is_one_loop_without_memory() -> None:
     """Elements are not asked for through more operations than Python can call one from another."""
     b = Builder()

@@ -23,8 +23,7 @@ Value = Any
 def constant(b: LoopBuilder, literal: Literal) -> LazyTensor:
     """A constant: a number where all elements are equal, else memory, in which what is broadcast stands once."""
     dtype = literal.type.dtype
-    if literal.is_splat:
-        value = literal.array.reshape(-1)[0]
+    if (value := literal.splat_value) is not None:
         return LazyTensor(dtype, literal.type.shape, lambda b, at: b.const(value, dtype))
     repeated = [stride == 0 for stride in literal.array.strides]
     array = literal.array[tuple(slice(0, 1) if r else slice(None) for r in repeated)]

@@ -188,10 +188,13 @@ def blocks_of(s: Statement) -> tuple[list[Statement], ...]:
 
 def walk(body: list[Statement]) -> Iterator[Statement]:
     """All statements, each before those within it."""
-    for s in body:
+    rest = body[::-1]
+    while rest:
+        s = rest.pop()
         yield s
-        for block in blocks_of(s):
-            yield from walk(block)
+        if isinstance(s, (For, While, Conditional)):
+            for block in reversed(blocks_of(s)):
+                rest += reversed(block)
 
 
 def free(s: Statement) -> set[ScalarVar | Cell]:

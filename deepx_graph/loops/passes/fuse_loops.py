@@ -65,11 +65,11 @@ def _shared_out(s: Statement, fresh: Fresh) -> Statement:
     return s
 
 
-def _fused(body: Sequence[Statement], fresh: Fresh, *, outermost: bool = False) -> list[Statement]:
+def _fused(body: Sequence[Statement], fresh: Fresh, *, outermost: bool = False, is_forwarded: bool = False) -> list[Statement]:
     found, p = list(body), 0
     while p < len(found):
         first = found[p]
-        q = p + 1
+        is_new, q = not is_forwarded, p + 1
         while isinstance(first, For) and q < min(len(found), p + MOST_APART):
             second = found[q]
             between = found[p + 1 : q]
@@ -77,16 +77,16 @@ def _fused(body: Sequence[Statement], fresh: Fresh, *, outermost: bool = False) 
                 parted = _parted(first, between, second)
                 if parted is not None:
                     before, behind = parted
-                    first = _joined(first, second, fresh)
+                    first, is_new = _joined(first, second, fresh), True
                     found[p : q + 1] = [*before, first, *behind]
                     p += len(before)
                     q = p
             q += 1
         if isinstance(first, For):
-            first.body = _fused(forwarded(first.body, fresh), fresh)
+            first.body = _fused(forwarded(first.body, fresh) if is_new else first.body, fresh, is_forwarded=True)
         else:
             for block in blocks_of(first):
-                block[:] = _fused(block, fresh)
+                block[:] = _fused(block, fresh, is_forwarded=is_forwarded)
         p += 1
     return found
 

@@ -16,7 +16,7 @@ from deepx_graph.ir import Attr, Op, Operand, Result, one_of
 from deepx_graph.ir.constraint import STATE_VALUE, TUPLE_VALUE
 from deepx_graph.ops.helpers import loops_in
 from deepx_graph.ops.host import lapack
-from deepx_graph.types import STATE, TensorType, TupleType, Type, leaves, type_of_array
+from deepx_graph.types import F64, I32, STATE, TensorType, TupleType, Type, leaves, tensor, type_of_array
 
 UNCHANGED = frozenset({
     "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement", "LayoutConstraint", "MoveToHost",
@@ -156,10 +156,17 @@ def _pure(xs: Sequence[Any], target: str, types: TupleType, backend_config: str,
     return results[0] if len(results) == 1 else results
 
 
+def _factored(rng: np.random.Generator) -> Any:
+    """A sample of what needs no registration."""
+    types = TupleType((tensor(F64, (3, 4)), tensor(I32, (3,)), tensor(I32, ())))
+    return (rng.standard_normal((3, 4)),), {"target": "lapack_dgetrf_ffi", "types": types}
+
+
 custom_call: Op = Op(
     "custom_call", "What a registered function of the host gives for the operands.", operands=(_INPUTS,), attrs=_ATTRS,
     results=(Result("results", variadic=True),), infer=_pure_type, eval=_pure, loops=loops_in("lapack", "custom_call_loops"),
     foldable=False, total=False, ready=lambda world, target, *_: complaint(target), source="StableHLO custom_call",
+    samples=lambda rng: [_factored(rng)],
 )  # fmt: skip
 custom_effect: Op = Op(
     "custom_effect", "A custom call that acts on the outside world, in the order of the state.",

@@ -19,9 +19,9 @@ from deepx_graph.runtime.native.whole_program.emit import (
     CELL,
     HOME,
     LIMIT,
+    MEMORY,
     POOL,
     RESUME,
-    SCRATCH,
     SCRATCHES,
     SHARE,
     calls_at,
@@ -80,7 +80,7 @@ POOL_WORDS = {SHARE: 0, POOL: 8}
 
 @dataclass(frozen=True)
 class EntryLayout:
-    """Where things are in the workspace, in bytes from its start. The words come first. Each of `threads` has scratch memory."""
+    """Where things are in the workspace, in bytes from its start. The words come first."""
 
     objects: int
     """What stands for the array objects of arguments, then results."""
@@ -88,24 +88,22 @@ class EntryLayout:
     tables: tuple[int, ...]
     """Of each call of a kernel."""
     scratches: int
-    scratch: int
+    """Room for the addresses of what each of `threads` has."""
     values: int
     """What the plan's offsets are from."""
     nbytes: int
-    scratch_bytes: int
     threads: int
 
     @staticmethod
     def of(plan: ProgramPlan, objects: int) -> EntryLayout:
         """The layout for a plan with so many arguments and results."""
         kernels = [c.kernel for c in kernels_of(plan)]
-        _, each, threads = memory_sizes(kernels)
-        scratch_bytes = rounded(each)
+        _, _, threads = memory_sizes(kernels)
         sizes = [words_bytes(plan), CELL * objects, 8 * (objects + 1), *(8 * k.layout.size for k in kernels), 8 * threads,
-                 scratch_bytes * threads, plan.nbytes]
+                 plan.nbytes]
         _, at, table, *rest = accumulate(map(rounded, sizes), initial=0)
-        tables, (scratches, scratch, values, end) = rest[: len(kernels)], rest[len(kernels) :]
-        return EntryLayout(at, table, tuple(tables), scratches, scratch, values, end, scratch_bytes, threads)
+        tables, (scratches, values, end) = rest[: len(kernels)], rest[len(kernels) :]
+        return EntryLayout(at, table, tuple(tables), scratches, values, end, threads)
 
 
 def _definition(head: str, lines: Sequence[str]) -> str:
@@ -184,9 +182,7 @@ class _Entry:
     def _words(self) -> None:
         self._number(0, RESUME)
         self._number(UNLIMITED, LIMIT)
-        self._store(self._at(self.layout.scratch), SCRATCH)
-        for k in range(self.layout.threads):
-            self._store(self._at(self.layout.scratch + k * self.layout.scratch_bytes), self.layout.scratches + 8 * k)
+        self._store(self._at(self.layout.values), MEMORY)
         self._store(self._at(self.layout.scratches), SCRATCHES)
         if self.layout.threads == 1:
             self._store("@share", SHARE)

@@ -183,10 +183,10 @@ class KernelMemory:
     """Temporaries, partial results and scratch memory for kernels that run one after the other."""
 
     def __init__(self, kernels: Sequence[MachineKernel], *, own: bool = True) -> None:
-        """Without the temporaries and partial results where they are the caller's `own` affair."""
+        """Without memory of its `own` where whoever calls the kernels has that for them."""
         nbytes, each, threads = memory_sizes(kernels)
         self._own = room(nbytes if own else 0)
-        self._scratch = [room(each) for _ in range(threads)]
+        self._scratch = [room(each if own else 0) for _ in range(threads)]
         self.scratch = [s.ctypes.data for s in self._scratch]
         self._states: dict[MachineKernel, KernelState] = {}
         self.scratches = (ctypes.c_void_p * len(self.scratch))(*self.scratch)
@@ -209,13 +209,8 @@ class KernelMemory:
 
 def workspace_bytes(kernels: Sequence[MachineKernel]) -> int:
     """The bytes of the memory of kernels that run one after the other."""
-    return memory_sizes(kernels)[0] + scratch_bytes(kernels)
-
-
-def scratch_bytes(kernels: Sequence[MachineKernel]) -> int:
-    """What their threads have."""
-    _, each, threads = memory_sizes(kernels)
-    return each * threads
+    own, each, threads = memory_sizes(kernels)
+    return own + each * threads
 
 
 def memory_sizes(kernels: Sequence[MachineKernel]) -> tuple[int, int, int]:

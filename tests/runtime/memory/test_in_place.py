@@ -23,6 +23,7 @@ from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.engines.numexpr_engine import evaluated
 from deepx_graph.runtime.memory.pool import GRAIN, RESULTS
+from deepx_graph.runtime.native.machine_kernel import Layout
 from deepx_graph.runtime.native.whole_program.plan import Called, Copied, RowCopy, Swapped
 from deepx_graph.types import I64, leaves, scalar, tensor
 
@@ -112,6 +113,8 @@ class Kernel:
     params: tuple[int, ...]
     calls: tuple[tuple[int, int], ...] = ()
     own: tuple[tuple[int, ...], int] = ((), 0)
+    layout: Layout = Layout(0, 0, 0)
+    threads: int = 1
 
 
 def looping(rng: Random, n: int = 6) -> Function:

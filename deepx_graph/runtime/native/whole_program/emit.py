@@ -30,10 +30,10 @@ from deepx_graph.runtime.native.whole_program.plan import (
     called,
 )
 
-RESUME, FAILED, LIMIT, LEFT, SCRATCH, SCRATCHES, COUNTER, SHARE, POOL, STACK, STACK_START, STACK_END, DEPTH, MOST_DEPTH = range(
+RESUME, FAILED, LIMIT, LEFT, MEMORY, SCRATCHES, COUNTER, SHARE, POOL, STACK, STACK_START, STACK_END, DEPTH, MOST_DEPTH = range(
     0, 112, 8)
 """Bytes of the words: where to go on, by number (0 from the start), the position behind a call that had no room (0 for none), jumps
-back in one call, how many are left, memory for kernels, and what threads that share the work of one need (see
+back in one call, how many are left, the memory of the plan, and what threads that share the work of one need (see
 `threads.WorkerPool`). Of recursive calls the end of the records, the memory for them, and how many there are and may be."""
 
 HEAD, CELL, HOME = 128, 32, 24
@@ -85,6 +85,7 @@ class _Writer:
         self.plan, self.params = plan, params
         self.t = IRBuilder(1)
         self._calls = 0
+        self._workspaces = iter(plan.workspaces)
         self.marks = marks_of(plan)
 
     def text(self) -> str:
@@ -112,7 +113,7 @@ class _Writer:
         count = len(self.params) + len(self.plan.results)
         slot = self.t.let(f"getelementptr ptr, ptr %table, i64 {count}")
         self.t.line(f"%words = load ptr, ptr {slot}")
-        self.t.line(f"%inner = load ptr, ptr {self.word(SCRATCH)}")
+        self.t.line(f"%memory = load ptr, ptr {self.word(MEMORY)}")
         self.t.line(f"store i64 {self.t.let(f'load i64, ptr {self.word(LIMIT)}')}, ptr {self.word(LEFT)}")
         resume = self.t.let(f"load i64, ptr {self.word(RESUME)}")
         self.t.line(f"switch i64 {resume}, label %start [{' '.join(f'i64 {s}, label %{label}' for s, label in stops.items())}]")
@@ -145,8 +146,9 @@ class _Writer:
             case Invoked():
                 self._invoke(action, at)
             case Called(kernel):
+                start = next(self._workspaces) + kernel.own[1]
                 for _, threads in kernel.calls:
-                    self._call(threads)
+                    self._call(threads, start, rounded(kernel.layout.scratch_bytes))
             case Copied(source, target, runs):
                 a, b = self.buffer(source), self.buffer(target)
                 for start, to, nbytes in runs:
@@ -158,17 +160,20 @@ class _Writer:
                 self.t.line(f"store ptr {b}, ptr {self.word(cell(one) + DATA)}")
                 self.t.line(f"store ptr {a}, ptr {self.word(cell(other) + DATA)}")
 
-    def _call(self, threads: int) -> None:
-        """The next of the functions, on one thread or by several that share its work."""
+    def _call(self, threads: int, start: int, scratch_bytes: int) -> None:
+        """The next of the functions, on one thread or by several that share its work, each with scratch memory, from a start on."""
         at = calls_at(self.plan) + 16 * self._calls
         self._calls += 1
         function, table = (self.t.let(f"load ptr, ptr {self.word(at + k)}") for k in (0, 8))
         if not threads:
-            self.t.line(f"call void {function}(ptr {table}, ptr %inner)")
+            self.t.line(f"call void {function}(ptr {table}, ptr {self._at('%memory', str(start))})")
             return
         counter = self.word(COUNTER)
         self.t.line(f"store i64 0, ptr {counter}")
         share, pool, scratches = (self.t.let(f"load ptr, ptr {self.word(w)}") for w in (SHARE, POOL, SCRATCHES))
+        for k in range(threads if scratch_bytes else 0):
+            own = self._at("%memory", str(start + k * scratch_bytes))
+            self.t.line(f"store ptr {own}, ptr {self._at(scratches, str(8 * k))}")
         self.t.line(f"call void {share}(ptr {pool}, i64 {threads}, ptr {function}, ptr {table}, ptr {counter}, ptr {scratches})")
 
     # --- calls of functions

@@ -33,7 +33,6 @@ from deepx_graph.runtime.native.machine_kernel import (
     MachineKernel,
     Workspace,
     address_of,
-    scratch_bytes,
 )
 from deepx_graph.runtime.native.threads import pool
 from deepx_graph.runtime.native.transpose import contiguous
@@ -43,10 +42,10 @@ from deepx_graph.runtime.native.whole_program.emit import (
     FAILED,
     HOME,
     LIMIT,
+    MEMORY,
     MOST_DEPTH,
     POOL,
     RESUME,
-    SCRATCH,
     SCRATCHES,
     SHARE,
     STACK_END,
@@ -113,7 +112,7 @@ class WholeProgramKernel(MachineKernel):
         self._limit = 1 << 60 if self.is_one_call else max(1, int(CALL_NANOSECONDS / self._iteration_ns))
         self._is_in_use = False
         self.is_kept = True
-        self._bytes = words_bytes(plan) + scratch_bytes(kernels) + plan.nbytes
+        self._bytes = words_bytes(plan) + plan.nbytes
         self.constants: tuple[Array, ...] = ()
         self.own_bytes = ()
         objects = len(self.params) + len(self.results)
@@ -201,7 +200,7 @@ class _Words:
         kept: list[Any] = [memory, values, kernels, plan]
         self.state = KernelState(self.array, kept)
         self.array[LIMIT // 8] = limit
-        self.array[SCRATCH // 8] = memory.scratch[0]
+        self.array[MEMORY // 8] = values.ctypes.data
         self.array[SCRATCHES // 8] = ctypes.addressof(memory.scratches)
         if (workers := pool()) is not None:
             self.array[SHARE // 8], self.array[POOL // 8] = workers.share_address, workers.address

@@ -144,7 +144,7 @@ class ProgramPlan:
     exchanged: frozenset[int] = frozenset()
     """Storages that exchange buffers with one that lies in a result."""
     workspaces: list[int] = field(default_factory=list)
-    """Where each kernel that is called, in order, has memory of its own."""
+    """Where each kernel that is called, in order, has memory of its own, and behind it what each of its threads has."""
     nbytes: int = 0
     """The memory of the plan."""
     record_bytes: int = 0

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from deepx_graph.analysis.disjoint_sets import DisjointSets
 from deepx_graph.runtime.memory.sharing import Room, Sharing, packed
+from deepx_graph.runtime.native.machine_kernel import workspace_bytes
 from deepx_graph.runtime.native.whole_program.plan import Action, Called, Copied, Home, ProgramPlan, RowCopy, called, swapped
 
 LEAST_BYTES = 4096
@@ -131,7 +132,7 @@ class _Placing:
     def _pack(self, is_recursive: bool) -> None:
         free = [k for k in self.sizes if k not in self.homes and k not in self.inside]
         calls = list(called(self.plan.actions))
-        own = [c.kernel.own[1] for _, c in calls]
+        own = [workspace_bytes([c.kernel]) for _, c in calls]
         spans, sizes = [self.spans[k] for k in free], [self.sizes[k] for k in free]
         if is_recursive:
             offsets, self.plan.record_bytes = packed(spans, sizes)

@@ -1,13 +1,14 @@
 """Where the storages of a plan lie: in results from the start, in one another, and else in the memory of the plan.
 
 What a result lies in is used for other values, too, while the result is not there yet; but not so early that no argument of its
-type could be given away for it. Storages that exchange buffers have memory of one size for as long as any of them is there.
+type could be given away for it, unless that saves memory. Storages that exchange buffers have memory of one size for as long as any
+of them is there.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from deepx_graph.analysis.disjoint_sets import DisjointSets
@@ -43,20 +44,27 @@ class _Placing:
         self.families = DisjointSets[int]()
         self.exchanging = {s for a in swapped(plan.actions) for s in (a.one, a.other)}
         self.inside: dict[int, tuple[int, int]] = {}
-        self.homes: dict[int, Home] = {}
+        self.params = [k for k, s in enumerate(plan.storages) if s.param is not None]
         self.group = sharing.group
 
     def place(self, is_function: bool, is_recursive: bool) -> None:
         self._find_families()
         self._put_parts_inside()
-        if not is_function:
-            self._use_results()
-        self._pack(is_recursive)
+        best: tuple[int, dict[int, Home], list[int], int] | None = None
+        for keeps_gifts in (True, False)[: 1 if is_function else 2]:
+            homes = {} if is_function else self._at_home()
+            if not is_function:
+                self._use_results(homes, keeps_gifts=keeps_gifts)
+            workspaces, nbytes, record_bytes = self._packed(homes, is_recursive)
+            if best is None or nbytes < best[0]:
+                best = nbytes, homes, workspaces, record_bytes
+        assert best is not None
+        self.plan.nbytes, homes, self.plan.workspaces, self.plan.record_bytes = best
+        self.plan.in_place = () if is_function else self._gifts(homes)
         for k, (around, start) in reversed(self.inside.items()):
-            home = self.homes[around]
-            self.homes[k] = replace(home, offset=home.offset + start)
-        self.plan.homes = self.homes
-        lent = {self.families.find(k) for k, h in self.homes.items() if h.result is not None and k in self.exchanging}
+            homes[k] = replace(homes[around], offset=homes[around].offset + start)
+        self.plan.homes = homes
+        lent = {self.families.find(k) for k, h in homes.items() if h.result is not None and k in self.exchanging}
         self.plan.exchanged = frozenset(k for k in self.exchanging if self.families.find(k) in lent)
 
     def _find_families(self) -> None:
@@ -82,42 +90,47 @@ class _Placing:
 
     # --- results
 
-    def _use_results(self) -> None:
-        """Puts storages into results: those that they are, and others while they are not there."""
-        plan, lent, rooms = self.plan, set[int](), list[tuple[Room, int, int]]()
-        firsts: list[int | None] = []
-        for number, s in enumerate(plan.results):
+    def _at_home(self) -> dict[int, Home]:
+        """The results that are made where they are wanted."""
+        homes, lent = dict[int, Home](), set[int]()
+        for number, s in enumerate(self.plan.results):
             family = self.families.find(s)
-            is_at_home = s in self.sizes and s not in self.homes and s not in self.inside and family not in lent
-            room = Room(plan.storages[s].nbytes)
-            if is_at_home:
-                self.homes[s] = Home(0, number)
-                room.take(self.spans[s], self.sizes[s])
+            if s in self.sizes and s not in homes and s not in self.inside and family not in lent:
+                homes[s] = Home(0, number)
                 lent |= {family} & set(map(self.families.find, self.exchanging))
-            firsts.append(self.spans[s][0] if is_at_home else None)
-            given = [self.spans[k][1] for k, p in enumerate(plan.storages) if p.param is not None and self._may_be_over(s, k)]
-            rooms.append((room, plan.storages[s].dtype.itemsize, min(given, default=-1) if is_at_home else -1))
-        others = self._put_into(rooms)
-        plan.in_place = tuple(frozenset(
-            p.param for k, p in enumerate(plan.storages) if p.param is not None and first is not None
-            and self._may_be_over(s, k) and self.spans[k][1] < others.get(number, math.inf))
-            for number, (s, first) in enumerate(zip(plan.results, firsts, strict=True)))
+        return homes
 
-    def _put_into(self, rooms: Sequence[tuple[Room, int, int]]) -> dict[int, int]:
-        """Puts storages, the largest first, into results that have room for them, each used behind a position; where the first of
-        them begins in each."""
-        first = dict[int, int]()
-        free = [k for k, n in self.sizes.items() if n >= LEAST_BYTES and self.spans[k][1] < self.last
-                and k not in self.homes and k not in self.inside and k not in self.exchanging]
-        for k in sorted(free, key=lambda k: -self.sizes[k]):
-            for number, (room, itemsize, behind) in enumerate(rooms):
-                fits = self.spans[k][0] > behind and self.plan.storages[k].dtype.itemsize <= itemsize
+    def _use_results(self, homes: dict[int, Home], *, keeps_gifts: bool) -> None:
+        """Puts other values into results while these are not there, the largest first; where it `keeps_gifts` not so early that no
+        argument could be given away for a result."""
+        plan = self.plan
+        rooms, behind = [Room(plan.storages[s].nbytes) for s in plan.results], [-1] * len(plan.results)
+        for s, home in homes.items():
+            assert home.result is not None
+            rooms[home.result].take(self.spans[s], self.sizes[s])
+            if keeps_gifts:
+                behind[home.result] = min((self.spans[k][1] for k in self.params if self._may_be_over(s, k)), default=-1)
+        others = [k for k, n in self.sizes.items() if n >= LEAST_BYTES and self.spans[k][1] < self.last
+                  and k not in homes and k not in self.inside and k not in self.exchanging]
+        for k in sorted(others, key=lambda k: (-self.sizes[k], -self.spans[k][0])):
+            for number, room in enumerate(rooms):
+                fits = self.spans[k][0] > behind[number] and (
+                    plan.storages[k].dtype.itemsize <= plan.storages[plan.results[number]].dtype.itemsize)
                 offset = room.take(self.spans[k], self.sizes[k]) if fits else None
                 if offset is not None:
-                    self.homes[k] = Home(offset, number)
-                    first[number] = min(first.get(number, self.last), self.spans[k][0])
+                    homes[k] = Home(offset, number)
                     break
-        return first
+
+    def _gifts(self, homes: Mapping[int, Home]) -> tuple[frozenset[int], ...]:
+        """For each result the numbers of the arguments over which it may be made."""
+        own = {h.result: s for s, h in homes.items() if h.result is not None and s == self.plan.results[h.result]}
+        begin = {number: min((self.spans[k][0] for k, h in homes.items() if h.result == number and k != s), default=math.inf)
+                 for number, s in own.items()}
+        storages = self.plan.storages
+        return tuple(frozenset(
+            storages[k].param or 0 for k in self.params
+            if number in own and self._may_be_over(own[number], k) and self.spans[k][1] < begin[number])
+            for number in range(len(self.plan.results)))
 
     def _may_be_over(self, result: int, param: int) -> bool:
         """Whether a result that has a home of its own may be made over an argument."""
@@ -129,18 +142,21 @@ class _Placing:
 
     # --- everything else
 
-    def _pack(self, is_recursive: bool) -> None:
-        free = [k for k in self.sizes if k not in self.homes and k not in self.inside]
+    def _packed(self, homes: dict[int, Home], is_recursive: bool) -> tuple[list[int], int, int]:
+        """Puts all that has no home yet into the memory of the plan: where the memory of kernels is, and the bytes of that of the
+        plan and of an activation."""
+        free = [k for k in self.sizes if k not in homes and k not in self.inside]
         calls = list(called(self.plan.actions))
         own = [workspace_bytes([c.kernel]) for _, c in calls]
         spans, sizes = [self.spans[k] for k in free], [self.sizes[k] for k in free]
         if is_recursive:
-            offsets, self.plan.record_bytes = packed(spans, sizes)
-            self.plan.workspaces, self.plan.nbytes = [0] * len(own), max(own, default=0)
+            offsets, record_bytes = packed(spans, sizes)
+            workspaces, nbytes = [0] * len(own), max(own, default=0)
         else:
-            offsets, self.plan.nbytes = packed([*spans, *((at, at) for at, _ in calls)], [*sizes, *own])
-            self.plan.workspaces = offsets[len(free) :]
-        self.homes |= {k: Home(offset) for k, offset in zip(free, offsets, strict=False)}
+            offsets, nbytes = packed([*spans, *((at, at) for at, _ in calls)], [*sizes, *own])
+            workspaces, record_bytes = offsets[len(free) :], 0
+        homes.update((k, Home(offset)) for k, offset in zip(free, offsets, strict=False))
+        return workspaces, nbytes, record_bytes
 
 
 def _keeps(action: Action, result: int, param: int) -> bool:

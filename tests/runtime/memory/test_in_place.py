@@ -9,7 +9,7 @@ from __future__ import annotations
 import tracemalloc
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -113,7 +113,7 @@ class Kernel:
     params: tuple[int, ...]
     calls: tuple[tuple[int, int], ...] = ()
     own: tuple[tuple[int, ...], int] = ((), 0)
-    layout: Layout = Layout(0, 0, 0)
+    layout: Layout = field(default_factory=lambda: Layout(0, 0, 0))
     threads: int = 1
 
 

@@ -39,7 +39,7 @@ from deepx_graph.runtime.native.whole_program.plan import (
     Swapped,
     Tree,
 )
-from deepx_graph.runtime.native.whole_program.storage import Part, place
+from deepx_graph.runtime.native.whole_program.storage import JoinedPart, place
 from deepx_graph.types import TensorType, TupleType
 
 MOST_RUNS = 16
@@ -74,7 +74,7 @@ class _Planner:
         self.tree: dict[int, Tree] = {}
         self.handovers: list[Handover] = []
         """What may be, where the value that is written over ends there."""
-        self.parts: list[Part] = []
+        self.parts: list[JoinedPart] = []
 
     def plan(self) -> Sharing:
         """Everything but where storages lie; which of them share memory."""
@@ -281,7 +281,7 @@ class _Planner:
             part = whole[(slice(None),) * axis + (slice(start, start + size),)]
             runs = pieces((part, whole))
             if len(runs) == 1 and sources.count(source) == 1:
-                self.parts.append(Part(at, source, target, runs[0][0]))
+                self.parts.append(JoinedPart(at, source, target, runs[0][0]))
             found.append(Copied(source, target, tuple((at, to, n) for to, at, n in _onto(runs))))
             start += size
         return found

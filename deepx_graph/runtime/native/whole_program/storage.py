@@ -21,7 +21,7 @@ LEAST_BYTES = 4096
 
 
 @dataclass(frozen=True)
-class Part:
+class JoinedPart:
     """At a position a storage becomes a piece of another one, so many bytes from its start."""
 
     at: int
@@ -30,14 +30,14 @@ class Part:
     start: int
 
 
-def place(plan: ProgramPlan, sharing: Sharing, parts: Sequence[Part], *, is_function: bool, is_recursive: bool) -> None:
+def place(plan: ProgramPlan, sharing: Sharing, parts: Sequence[JoinedPart], *, is_function: bool, is_recursive: bool) -> None:
     """Decides where storages and the memory of kernels are. A function gives its results by copies; the kernels of a recursive one
     have memory apart from its activations'."""
-    _Placing(plan, sharing, parts).place(is_function, is_recursive)
+    _StoragePlaces(plan, sharing, parts).place(is_function, is_recursive)
 
 
-class _Placing:
-    def __init__(self, plan: ProgramPlan, sharing: Sharing, parts: Sequence[Part]) -> None:
+class _StoragePlaces:
+    def __init__(self, plan: ProgramPlan, sharing: Sharing, parts: Sequence[JoinedPart]) -> None:
         self.plan, self.parts, self.last = plan, parts, len(plan.actions) - 1
         self.sizes = {k: s.nbytes for k, s in enumerate(plan.storages) if s.is_owned and sharing.group(k) == k}
         self.spans = {k: sharing.span(k) for k in range(len(plan.storages))}

@@ -224,8 +224,8 @@ def _placed(code: Code, flow: AliasAnalysis, overwrites: Overwrites, found: Iter
     in_place = {h.value for h in handovers if sharing.join(h.value, h.over)}
     groups = sorted(set(map(sharing.group, range(len(shared)))))
     offsets, size = packed(list(map(sharing.span, groups)), [pieces[shared[g]].bytes for g in groups])
-    place = dict(zip(groups, offsets, strict=True))
-    return [replace(p, offset=place[sharing.group(number[k])], in_place=number[k] in in_place) if k in number else p
+    offset_of = dict(zip(groups, offsets, strict=True))
+    return [replace(p, offset=offset_of[sharing.group(number[k])], in_place=number[k] in in_place) if k in number else p
             for k, p in enumerate(pieces)], size
 
 

@@ -39,7 +39,7 @@ from deepx_graph.runtime.native.whole_program.plan import (
     Swapped,
     Tree,
 )
-from deepx_graph.runtime.native.whole_program.storage import JoinedPart, place
+from deepx_graph.runtime.native.whole_program.storage import JoinedPart, assign
 from deepx_graph.types import TensorType, TupleType
 
 MOST_RUNS = 16
@@ -61,7 +61,7 @@ def planned(body: Function, machine_of: MachineOf, most_bytes: int = MOST_BYTES,
         raise Declined("too many steps")
     planner = _Planner(code, machine_of, most_bytes, calls or {})
     sharing = planner.plan()
-    place(planner.loops, sharing, planner.parts, is_function=is_function, is_recursive=is_recursive)
+    assign(planner.loops, sharing, planner.parts, is_function=is_function, is_recursive=is_recursive)
     if planner.loops.nbytes > most_bytes:
         raise Declined("values too large")
     return planner.loops

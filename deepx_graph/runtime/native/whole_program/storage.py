@@ -30,13 +30,13 @@ class JoinedPart:
     start: int
 
 
-def place(plan: ProgramPlan, sharing: Sharing, parts: Sequence[JoinedPart], *, is_function: bool, is_recursive: bool) -> None:
+def assign(plan: ProgramPlan, sharing: Sharing, parts: Sequence[JoinedPart], *, is_function: bool, is_recursive: bool) -> None:
     """Decides where storages and the memory of kernels are. A function gives its results by copies; the kernels of a recursive one
     have memory apart from its activations'."""
-    _StoragePlaces(plan, sharing, parts).place(is_function, is_recursive)
+    _StorageAssignment(plan, sharing, parts).assign(is_function, is_recursive)
 
 
-class _StoragePlaces:
+class _StorageAssignment:
     def __init__(self, plan: ProgramPlan, sharing: Sharing, parts: Sequence[JoinedPart]) -> None:
         self.plan, self.parts, self.last = plan, parts, len(plan.actions) - 1
         self.sizes = {k: s.nbytes for k, s in enumerate(plan.storages) if s.is_owned and sharing.group(k) == k}
@@ -47,7 +47,7 @@ class _StoragePlaces:
         self.params = [k for k, s in enumerate(plan.storages) if s.param is not None]
         self.group = sharing.group
 
-    def place(self, is_function: bool, is_recursive: bool) -> None:
+    def assign(self, is_function: bool, is_recursive: bool) -> None:
         self._find_families()
         self._put_parts_inside()
         best: tuple[int, dict[int, Home], list[int], int] | None = None
@@ -64,8 +64,8 @@ class _StoragePlaces:
         for k, (around, start) in reversed(self.inside.items()):
             homes[k] = replace(homes[around], offset=homes[around].offset + start)
         self.plan.homes = homes
-        lent = {self.families.find(k) for k, h in homes.items() if h.result is not None and k in self.exchanging}
-        self.plan.exchanged = frozenset(k for k in self.exchanging if self.families.find(k) in lent)
+        borrowed = {self.families.find(k) for k, h in homes.items() if h.result is not None and k in self.exchanging}
+        self.plan.exchanged = frozenset(k for k in self.exchanging if self.families.find(k) in borrowed)
 
     def _find_families(self) -> None:
         for a in swapped(self.plan.actions):
@@ -92,12 +92,12 @@ class _StoragePlaces:
 
     def _at_home(self) -> dict[int, Home]:
         """The results that are made where they are wanted."""
-        homes, lent = dict[int, Home](), set[int]()
+        homes, borrowed = dict[int, Home](), set[int]()
         for number, s in enumerate(self.plan.results):
             family = self.families.find(s)
-            if s in self.sizes and s not in homes and s not in self.inside and family not in lent:
+            if s in self.sizes and s not in homes and s not in self.inside and family not in borrowed:
                 homes[s] = Home(0, number)
-                lent |= {family} & set(map(self.families.find, self.exchanging))
+                borrowed |= {family} & set(map(self.families.find, self.exchanging))
         return homes
 
     def _use_results(self, homes: dict[int, Home], *, keeps_gifts: bool) -> None:

@@ -2,8 +2,8 @@
 
 Programs with dynamic shapes take sizes from their operands, put them together and reshape by what they get. Such a vector is known
 as numbers and symbols: `[batch, 4, 16]`. Sizes are followed through operations that only move elements, by where these say that
-each element is from (`ir/place.py`), through conversions between integers, and through products, of many too; the largest of equal
-sizes is that size, and what is computed of numbers alone is a number.
+each element is from (`ir/place.py`), through conversions between integers, and through products and sums, of many too; the
+largest of equal sizes is that size, and what is computed of numbers alone is a number.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from deepx_graph.ir.evaluation import evaluation
 from deepx_graph.ir.place import Integers, element
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.reduce import reduced_axes, reducer_of
-from deepx_graph.ops.math.elementwise import convert, multiply
+from deepx_graph.ops.math.elementwise import add, convert, multiply
 from deepx_graph.ops.tensor.layout import get_dimension_size
-from deepx_graph.types import Dim, TensorType, as_tensor, mul_dims
+from deepx_graph.types import Dim, TensorType, add_dims, as_tensor, mul_dims
 
 MOST_SIZES, MOST_NODES = 64, 512
 """Elements of a vector, and operations that it is made by: more are no sizes."""
@@ -110,11 +110,15 @@ def _evaluated(node: Node, operands: Sequence[Array | None]) -> Array | None:
 
 
 def _joined(op: Op, a: Dim | None, b: Dim | None) -> Dim | None:
-    """Two sizes by an operation: a product, or one of two that are the same."""
+    """Two sizes by an operation: a product, a sum, or one of two that are the same."""
     if a is None or b is None:
         return None
     try:
-        return mul_dims([a, b]) if op is multiply else a if op.idempotent and a == b else None
+        if op is multiply:
+            return mul_dims([a, b])
+        if op is add:
+            return None if any(isinstance(d, int) and d < 0 for d in (a, b)) else add_dims(a, b)
+        return a if op.idempotent and a == b else None
     except InferError:
         return None
 

@@ -47,7 +47,9 @@ def test_sizes_are_multiplied_along_axes_and_the_largest_of_equal_ones_is_each()
     assert known(reduction(b, ops.multiply, table, (1,))) == ("m*n*4", 30)
     assert known(b(ops.maximum, shape, shape)) == ("n", 4, "m")
     assert known(b(ops.minimum, shape, b(ops.reverse, shape, dimensions=(0,)))) == (None, 4, None)
-    assert known(reduction(b, ops.add, shape, (0,))) == (None,)
+    assert known(reduction(b, ops.add, table, (1,))) == ("m+n+4", 10)
+    assert known(b(ops.add, shape, b.constant(np.array([0, 1, -1])))) == ("n", 5, None)
+    assert known(b(ops.subtract, shape, shape)) is None
 
 
 def test_what_is_no_size_is_not_known_and_does_not_hide_what_is() -> None:

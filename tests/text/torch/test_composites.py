@@ -73,6 +73,8 @@ CASES: dict[str, tuple[str, tuple[Any, ...], tuple[Any, ...], Callable[..., Any]
     "histogram": ("histc.default", (X,), (("bins", n(5)), ("min", f(-2)), ("max", f(2))),
                   lambda x: np.histogram(x, 5, (-2, 2))[0].astype(np.float32)),
     "quantile": ("quantile.scalar", (X,), (("q", f(0.3)), ("dim", n(1))), lambda x: np.quantile(x, 0.3, 1)),
+    "differences": ("diff.default", (X, X[:, :2]), (("n", n(2)), ("prepend", t("x1")), ("append", t("x1"))),
+                    lambda x, more: np.diff(x, 2, 1, prepend=more, append=more)),
     "trapezoid": ("trapezoid.dx", (X,), (("dx", f(0.5)),), lambda x: ((x[:, 1:] + x[:, :-1]) / 4).sum(1)),
     "least so far": ("cummin.default", (np.round(X),), (("dim", n(0)),), lambda x: (
         np.minimum.accumulate(x, 0), np.array([[max(k for k in range(i + 1) if x[k, j] == x[: i + 1, j].min()) for j in range(4)]

@@ -266,6 +266,8 @@ def _pad(c: NodeContext) -> Node:
         low[a], high[a] = pads[k], pads[len(axes) + k]
     mode = c.one_of("mode", "constant", "constant", "reflect", "edge", "wrap")
     x = c.node()
+    if not any(pads):
+        return x
     if mode == "constant":
         value = value if value is not None else c.like(number if c.dtype().is_float else 0, x)
         return c(ops.pad, x, value, edge_padding_low=tuple(low), edge_padding_high=tuple(high), interior_padding=(0,) * rank)

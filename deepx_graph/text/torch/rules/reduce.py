@@ -336,7 +336,9 @@ def _histogram(c: CallContext) -> Node:
 
 
 def _diff(c: CallContext) -> Node:
-    x, axis = c.node(), c.axis("dim", -1)
+    axis = c.axis("dim", -1)
+    parts = [c.node(k) for k in ("prepend", 0, "append") if c.has(k)]
+    x = parts[0] if len(parts) == 1 else c(ops.concatenate, *parts, dimension=axis)
     for _ in range(c.number("n", 1)):
         size = c.shape_of(x)[axis]
         x = c(ops.subtract, part_of(c, x, axis, 1, size), part_of(c, x, axis, 0, size - 1))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from deepx_graph import ops
-from deepx_graph.errors import InferError, LimitError, Source, Span, VerifyError
+from deepx_graph.errors import InferError, LimitError, ParseError, Source, Span, VerifyError
 from deepx_graph.ir import Builder, Node, Origin
 from deepx_graph.ops.known import NotKnown
 from deepx_graph.text.common.known_steps import Defers
@@ -59,6 +59,8 @@ class OnnxGraphLowering(Defers):
         """The values of the graph's outputs; what it reads is in the scope, or becomes so here."""
         whole, before = self.whole, self.scope
         for w in graph.initializers:
+            if w.name in scope.waiting:
+                whole.warn(w.at, f"the initialiser '{w.name}' is given twice: the last one is taken, as runtimes do")
             if w.name not in scope.values:
                 scope.waiting[w.name] = lambda w=w: self._weight(w)  # type: ignore[misc]
         for s in graph.sparse_initializers:
@@ -145,6 +147,9 @@ class OnnxGraphLowering(Defers):
             raise
         except InferError as e:
             raise VerifyError(e.diagnostic(self.b.origin.span, f"{_label(node)}: ")) from None
+        except (ParseError, VerifyError) as e:  # of what is around it, the name too
+            told = replace(e.diagnostics[0], message=f"{_label(node)}: {e.diagnostics[0].message}")
+            raise (ParseError if isinstance(e, ParseError) else VerifyError)(told, *e.diagnostics[1:]) from None
         finally:
             self.b.origin = before
 

@@ -77,7 +77,6 @@ def test_what_is_not_known_is_shown_and_not_run() -> None:
 
 WRONG: list[tuple[list[bytes], str]] = [
     ([node("Add", ["x", "nothing"], ["y"])], "'the Add': 'nothing' is read before anything gives it"),
-    ([node("Add", ["x", "s"], ["y"])], "'the Add': add: operand 1 is an i64"),
     ([node("MatMul", ["x", "w"], ["y"])], "'the MatMul': dot_general: "),
     ([node("Add", ["y", "x"], ["z"]), node("Add", ["z", "x"], ["y"])], "'y' is read before"),
     ([node("Neg", ["x"], ["y"]), node("Abs", ["x"], ["y"])], "'y' is given twice"),
@@ -100,7 +99,8 @@ def test_of_initialisers_of_one_name_the_last_is_taken_and_it_is_said() -> None:
     weights = [tensor(np.full((2, 3), k, np.float32), "w") for k in (1, 2)]
     data = model(graph([node("Add", ["x", "w"], ["y"])], [info("x", (2, 3))], [info("y", (2, 3))], weights))
     with pytest.warns(UserWarning, match="'w' is given twice"):
-        np.testing.assert_array_equal(run(data, X)[0], X + 2)
+        module = dx.loads(data)
+    np.testing.assert_array_equal(dx.run(module, X)[0], X + 2)
 
 
 def external(place: str, **more: str) -> bytes:

@@ -106,7 +106,8 @@ class Literal:
         if array.dtype.hasobject:
             return hashlib.blake2b(content(array)).digest()
         if self.is_splat:
-            return bits(array[(0,) * array.ndim]).tobytes()
+            element: bytes = array[(0,) * array.ndim].tobytes()
+            return element
         flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
         starts = (0,) if array.size <= 3 * SAMPLED else (0, array.size // 2, array.size - SAMPLED)
         count = array.size if array.size <= 3 * SAMPLED else SAMPLED

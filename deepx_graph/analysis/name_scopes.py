@@ -55,7 +55,8 @@ WRAPPERS = frozenset((
 NO_LEVELS = WRAPPERS | frozenset(("while", "body", "cond", "scan", "body_fun", "cond_fun", "map", "lambda"))
 """Parts of a path that say how an operation came about, not where it belongs."""
 
-_BRANCH = re.compile(r"branch_\d+_fun")
+_NO_MODULE = re.compile(r"branch_\d+_fun|[\w,.]*->[\w.]*")
+"""A branch; the subscripts of an `einsum`."""
 _METHOD = re.compile(r"\.(?:<\w+>|__call__|\w*<locals>.*)$")
 _INDEX = re.compile(r"""\[(?:'([^']*)'|"([^"]*)"|(\d+))\]|\.?([^.\[\]]+)""")
 _INDEXED = re.compile(r"""\w+(?:\[(?:'[^']*'|"[^"]*"|\d+)\]|\.\w+)+""")
@@ -114,7 +115,7 @@ def _unwrapped(part: str) -> tuple[str, frozenset[str]]:
 
 def _levels(name: str) -> list[str]:
     parts = (_METHOD.sub("", p) for p in split_path(name))
-    return [p for p in parts if p and p not in NO_LEVELS and not _BRANCH.fullmatch(p)]
+    return [p for p in parts if p and p not in NO_LEVELS and not _NO_MODULE.fullmatch(p)]
 
 
 def parameter_name(node: Node) -> str:
@@ -130,7 +131,7 @@ def parameter_path(name: str) -> Path:
     Also as HLO writes it, with every other character an underscore. The last part names the argument itself.
     """
     if "[" in name and _INDEXED.fullmatch(name):
-        found = [next(filter(None, m.groups()), "") for m in _INDEX.finditer(name)]
+        found = [next(filter(None, m.groups()), "") for m in _INDEX.finditer(name.removesuffix(".value"))]  # a variable of Flax NNX
         return tuple(found[1:]) or (name,)
     if _MANGLED.search(name):
         parts = [p.strip("_") for p in _MANGLED.split(name.rpartition(".")[0] or name)]
@@ -152,6 +153,8 @@ def dotted_path(name: str) -> Path:
 def name_scopes(function: Function) -> Mapping[Node, NameScope]:
     """The scope of every node of a function; of one whose text tells none that of its nearest user, else of its nearest operand."""
     known = {n: s for n in function.nodes if (s := _told(n)) is not None}
+    if not any(s.path for s in known.values()):
+        known |= _by_weights(function, known)
     if not known:
         return dict.fromkeys(function.nodes, ROOT)
     found = dict(known)
@@ -169,6 +172,24 @@ def name_scopes(function: Function) -> Mapping[Node, NameScope]:
         if n not in found:
             found[n] = next((found[u] for u in function.users[n]), ROOT)
     return found
+
+
+def _by_weights(function: Function, told: Mapping[Node, NameScope]) -> dict[Node, NameScope]:
+    """Scopes where only the names of weights tell modules, `p['down'][0]['conv']['kernel']`: what is computed with a weight is of
+    its module, and so is what follows, up to what is computed with the next one. Empty where weights tell fewer than two."""
+    moved = {p: path for p in function.params if (path := parameter_path(parameter_name(p))[:-1])}
+    if len(set(moved.values())) < 2:
+        return {}
+    found: dict[Node, Path] = {}
+    for n in function.nodes:
+        weights = [moved[i] for i in n.inputs if i in moved]
+        if weights and n.op.place is not None and len(weights) == len(n.inputs):
+            moved[n] = weights[-1]
+        elif weights:
+            found[n] = weights[-1]
+        elif before := [i for i in n.inputs if i in found]:
+            found[n] = found[max(before, key=lambda i: i.serial)]
+    return {n: NameScope(path, told.get(n, ROOT).phase) for n, path in found.items()}
 
 
 def _of_the_model(node: Node) -> bool:

@@ -98,3 +98,29 @@ def test_queries_ask_for_scopes() -> None:
     for query, ops in (("scope:Dense_0 op:add,multiply", ["add"]), ("scope:Net/Scale_0 op:*", ["param", "constant", "multiply"]),
                        ("scope:Net kernel", ["multiply", "add", "tanh"]), ("scope:Dense_1", [])):  # fmt: skip
         assert [n.op.name for n in parse_query(query).nodes(module)] == ops, query
+
+
+WEIGHTS = """
+func.func public @main(%x: tensor<4x4xf32> loc("x"), %u: tensor<4x4xf32> loc("p['down'][0]['fc']['kernel'].value"),
+    %c: tensor<4xf32> loc("p['down'][0]['fc']['bias'].value"), %w: tensor<4x4xf32> loc("p['out']['kernel'].value"))
+    -> tensor<4x4xf32> {
+  %s = stablehlo.negate %x : tensor<4x4xf32> loc("jit(f)/neg")
+  %0 = stablehlo.dot_general %s, %u, contracting_dims = [1] x [0] : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  %b = stablehlo.broadcast_in_dim %c, dims = [1] : (tensor<4xf32>) -> tensor<4x4xf32>
+  %1 = stablehlo.add %0, %b : tensor<4x4xf32>
+  %2 = stablehlo.tanh %1 : tensor<4x4xf32> loc("jit(f)/tanh")
+  %3 = stablehlo.dot_general %2, %w, contracting_dims = [1] x [0] : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  return %3 : tensor<4x4xf32>
+}"""
+
+
+def test_weights_tell_the_modules_where_operations_do_not() -> None:
+    entry = dx.loads(WEIGHTS, "stablehlo").entry
+    scopes = {n.op.name: str(s) for n, s in name_scopes(entry).items()}
+    assert [scopes[op] for op in ("add", "tanh", "dot_general")] == ["down/0/fc", "down/0/fc", "out"]
+    one = WEIGHTS.replace("p['out']", "p['down'][0]['fc']")
+    assert {str(s) for s in name_scopes(dx.loads(one, "stablehlo").entry).values()} == {""}, "one module is no hierarchy"
+
+
+def test_subscripts_of_a_product_are_no_module() -> None:
+    assert str(scope_of_label("jit(f)/Dec_0/bhqk,bkhd->bqhd/dot_general")) == "Dec_0"

@@ -17,7 +17,7 @@ from deepx_graph.viz.folding.operators import by_chain, by_kernel, by_operator, 
 from deepx_graph.viz.folding.parallel import by_part, open_first
 from deepx_graph.viz.folding.quotient import AFTER, FoldGroup, Quotient
 from deepx_graph.viz.folding.runs import between_joins, cut_in_runs
-from deepx_graph.viz.folding.scopes import INPUTS, by_scope, next_level
+from deepx_graph.viz.folding.scopes import INPUTS, block_name, by_scope, next_level
 from deepx_graph.viz.view.labels import short
 from deepx_graph.viz.view.model import Cluster, View
 
@@ -121,7 +121,7 @@ def _blocks(q: Quotient, sequence: list[int]) -> Iterator[FoldGroup]:
     if sum(n * period for _, n in places) < max(4, len(free) // 4):
         return
     for start, repeats in places:
-        name = contents([q.view.nodes[m] for k in free[start : start + period] for m in q.items[k].members])
+        name = block_name(q, [q.view.nodes[m] for k in free[start : start + period] for m in q.items[k].members])
         for r in range(repeats):
             block = free[start + r * period : start + (r + 1) * period]
             yield FoldGroup(block, name, q.items[block[0]].cluster, place=f"{r + 1} of {repeats:,}")

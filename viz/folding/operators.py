@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from deepx_graph.analysis.disjoint_sets import DisjointSets
 from deepx_graph.viz.folding.blocks import contents
+from deepx_graph.viz.folding.convex import convex_rows
 from deepx_graph.viz.folding.quotient import FoldGroup, Quotient
-from deepx_graph.viz.folding.scopes import convex_rows
 from deepx_graph.viz.view.model import SourceOperator, ViewNode
 
 SCAFFOLD = frozenset({"start", "param", "constant", "result"})

@@ -14,6 +14,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 from deepx_graph.analysis.name_scopes import NO_LEVELS, Path, common_prefix
 from deepx_graph.viz.folding.blocks import LISTED, contents, op_of
+from deepx_graph.viz.folding.convex import convex_rows, joined_boxes
 from deepx_graph.viz.folding.quotient import FoldGroup, Quotient
 from deepx_graph.viz.view.labels import short
 from deepx_graph.viz.view.model import Cluster, SourceOperator, ViewNode
@@ -27,11 +28,17 @@ ACTING = frozenset({"random", "effects", "linear"})
 FIXED = frozenset({"start", "if", "side", "region", "loop_begin", "loop_end", "result"})
 """Kinds that stay in sight."""
 
+MANY = {"result": "results", "proj": "values of a loop"}
+"""What many of a kind that stay in sight are together."""
+
 INPUTS = 8
 """So many parameters without a path in their name are inputs to be seen; more are weights."""
 
 LOOSE = 6
 """Of so many operations right in a scope each stays a box; more are one."""
+
+MOST = 0.8
+"""The share of a block's operations that its modules must have for it to be called after them."""
 
 ROW = 3
 """So many equal siblings are drawn as one box."""
@@ -48,7 +55,7 @@ def by_scope(q: Quotient, limit: int) -> bool:
     if not any(n.scope for n in q.view.nodes):
         return False
     scopes = {n.scope: n.scope for n in q.view.nodes}
-    _close_helpers(q)
+    _close_loops(q)
     best = _deepest(q, limit, scopes)
     if len(best) > limit and (prefixed := _by_prefix(scopes)) != scopes:
         best = min(best, _deepest(q, limit, prefixed), key=len)
@@ -57,23 +64,26 @@ def by_scope(q: Quotient, limit: int) -> bool:
     return True
 
 
-def _close_helpers(q: Quotient) -> None:
-    """One box for each loop of a helper in which no module is: how random bits are made, say."""
-    parent = {c.id: c.parent for c in q.clusters}
+def _close_loops(q: Quotient) -> None:
+    """One box for each loop in which no module is: how random bits are made, say, or the recurrence of one module of several."""
+    modules = {n.scope for n in q.view.nodes if n.kind == "op" and n.scope}
+    frames = {c.id: c for c in q.clusters}
     heads = {i.cluster: q.view.nodes[i.members[0]] for i in q.items if q.view.nodes[i.members[0]].kind == "loop_begin"}
     inside: dict[int, list[int]] = {}
     for k, item in enumerate(q.items):
-        at, outer = item.cluster, None
+        at = item.cluster
         while at is not None:
-            outer = at if at in heads and heads[at].address.rpartition("#")[0] else outer
-            at = parent[at]
-        if outer is not None:
-            inside.setdefault(outer, []).append(k)
-    parts = []
-    for frame, numbers in inside.items():
+            if at in heads:
+                inside.setdefault(at, []).append(k)
+            at = frames[at].parent
+    parts, closed = [], set[int]()
+    for frame, numbers in sorted(inside.items(), key=lambda f: -len(f[1])):  # outer ones first
         nodes = [q.view.nodes[m] for k in numbers for m in q.items[k].members]
-        if len({n.scope for n in nodes if n.kind == "op"}) <= 1:
-            parts.append(FoldGroup(numbers, _helper(heads[frame].address.rpartition("#")[0]), parent[frame]))
+        scopes = {n.scope for n in nodes if n.kind == "op"}
+        helper = heads[frame].address.rpartition("#")[0]
+        if len(scopes) <= 1 and (helper or (len(modules) > 1 and scopes <= modules)) and closed.isdisjoint(numbers):
+            parts.append(FoldGroup(numbers, _helper(helper) or frames[frame].title, frames[frame].parent))
+            closed.update(numbers)
     q.merge(parts)
 
 
@@ -226,10 +236,11 @@ class _Grouping:
             if key and key[3] and self.home[k] == k:
                 loose.setdefault(key, set()).add(self._unit(k))
         found: list[FoldGroup] = []
-        results: dict[int | None, list[int]] = {}
+        many: dict[Hashable, list[int]] = {}
         for k in keys:
-            if self.first[k].kind == "result" and self.q.items[k].title is None:
-                results.setdefault(self.q.items[k].cluster, []).append(k)
+            kind = self.first[k].kind
+            if self.q.items[k].title is None and (kind == "result" or (kind == "proj" and keys[k] is None)):
+                many.setdefault((self.q.items[k].cluster, kind, *(self.inputs[k] if kind == "proj" else ())), []).append(k)
         for k, key in keys.items():
             if key and key[3].startswith("rest") and len(loose.get(key, ())) <= LOOSE:
                 keys[k] = (*key[:3], f"rest {self._unit(self.home[k])}")
@@ -241,7 +252,8 @@ class _Grouping:
                 nodes = [self.q.view.nodes[m] for k in ops for m in self.q.items[k].members]
                 title = names[key[2]] if key[2] and not key[3] else _title(nodes)
                 found.append(FoldGroup(sorted(members, key=lambda k: self.home[k] != k), title, cluster.id if cluster else key[0]))
-        found += [FoldGroup(r, f"{len(r)} results", frame) for frame, r in results.items() if len(r) > INPUTS]
+        found += [FoldGroup(some, f"{len(some)} {MANY[self.first[some[0]].kind]}", self.q.items[some[0]].cluster)
+                  for some in many.values() if len(some) > INPUTS]
         return found
 
     def _unit(self, k: int) -> Hashable:
@@ -294,58 +306,7 @@ class _Grouping:
         boxes: dict[tuple[Key | int, int], list[int]] = {}
         for k in names:
             boxes.setdefault((names[k], level[k]), []).append(k)
-        return [(key, members) for key, members in _joined(boxes, self.inputs, names) if isinstance(key, tuple)]
-
-
-def _joined(boxes: dict[tuple[Key | int, int], list[int]], inputs: Sequence[Sequence[int]],
-            names: dict[int, Key | int]) -> list[tuple[Key | int, list[int]]]:
-    """Boxes of one name made one where no path leads from the one to the other through a third."""
-    ordered = sorted(boxes, key=lambda b: b[1])
-    number = {b: i for i, b in enumerate(ordered)}
-    of = {k: number[b] for b, members in boxes.items() for k in members}
-    after: list[set[int]] = [set() for _ in ordered]
-    before: list[set[int]] = [set() for _ in ordered]
-    for k in names:
-        for i in inputs[k]:
-            if i in of and of[i] != of[k]:
-                after[of[i]].add(of[k])
-                before[of[k]].add(of[i])
-    members = [boxes[b] for b in ordered]
-    last: dict[Key | int, int] = {}
-    alive = [True] * len(ordered)
-    for b in ordered:
-        j = number[b]
-        i = last.get(b[0], j)
-        if i != j and not _reaches(after, after[i] - {j}, j):
-            for x in after[j]:
-                before[x].discard(j)
-            for x in before[j]:
-                after[x].discard(j)
-            after[i] |= after[j] - {i}
-            before[i] |= before[j] - {i}
-            for x in after[j] - {i}:
-                before[x].add(i)
-            for x in before[j] - {i}:
-                after[x].add(i)
-            after[i].discard(j)
-            members[i] = members[i] + members[j]
-            alive[j] = False
-        else:
-            last[b[0]] = j
-    return [(b[0], members[number[b]]) for b in ordered if alive[number[b]]]
-
-
-def _reaches(after: Sequence[set[int]], starts: Iterable[int], goal: int) -> bool:
-    seen = set(starts)
-    stack = list(seen)
-    while stack:
-        k = stack.pop()
-        if k == goal:
-            return True
-        fresh = after[k] - seen
-        seen |= fresh
-        stack += fresh
-    return False
+        return [(key, members) for key, members in joined_boxes(boxes, self.inputs, names) if isinstance(key, tuple)]
 
 
 def _names(paths: Iterable[Path]) -> dict[Path, str]:
@@ -380,6 +341,17 @@ _NUMBER = re.compile(r"\d+$")
 def stem(title: str) -> str:
     """A name without the number at its end, by which siblings differ: `Blk` of `Blk_3`."""
     return _NUMBER.sub("", title).rstrip("_.-") or title
+
+
+def block_name(q: Quotient, nodes: Sequence[ViewNode]) -> str:
+    """Of operations that repeat: the modules that most of them are of, `norm + layers` of `norm_1` and `layers_1`; else what they
+    are."""
+    around = len(common_prefix([n.scope for n in q.view.nodes if n.scope]))
+    modules = [n.scope[around : around + 1] for n in nodes if n.kind == "op"]
+    names = dict.fromkeys(stem(path[0]) for path in modules if path)
+    if names and len(names) <= LISTED and sum(map(bool, modules)) > MOST * len(modules):
+        return short(" + ".join(names), 48)
+    return contents(nodes)
 
 
 def _look(q: Quotient, k: int) -> Hashable:
@@ -418,27 +390,6 @@ def _row_title(q: Quotient, row: Sequence[int]) -> str:
     """Of all but the first of a row: `Blk_1 to Blk_11`."""
     first, last = (q.items[k].title or "" for k in (row[1], row[-1]))
     return first if first == last else f"{first} to {last}"
-
-
-def convex_rows(same: Sequence[int], order: Sequence[int], inputs: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Runs of these items, which are in the order of data, that can be one box: no path leaves a run and comes back."""
-    wanted = set(same)
-    rows: list[list[int]] = [[]]
-    row: set[int] = set()
-    behind: set[int] = set()
-    """What a path leads to from the row at hand, outside of it."""
-    for k in order[order.index(same[0]) :]:
-        if k in wanted:
-            if not behind.isdisjoint(inputs[k]):
-                rows.append([])
-                row, behind = set(), set()
-            rows[-1].append(k)
-            row.add(k)
-            if k == same[-1]:
-                break
-        elif any(i in row or i in behind for i in inputs[k]):
-            behind.add(k)
-    return rows
 
 
 def _open_by_scope(q: Quotient, number: int, depth: int, scopes: Mapping[Path, Path]) -> None:

@@ -1,0 +1,80 @@
+"""Boxes that no path leaves to come back, so that a picture has no cycle between them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+def convex_rows(same: Sequence[int], order: Sequence[int], inputs: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Runs of these items, which are in the order of data, that can be one box: no path leaves a run and comes back."""
+    wanted = set(same)
+    rows: list[list[int]] = [[]]
+    row: set[int] = set()
+    behind: set[int] = set()
+    """What a path leads to from the row at hand, outside of it."""
+    for k in order[order.index(same[0]) :]:
+        if k in wanted:
+            if not behind.isdisjoint(inputs[k]):
+                rows.append([])
+                row, behind = set(), set()
+            rows[-1].append(k)
+            row.add(k)
+            if k == same[-1]:
+                break
+        elif any(i in row or i in behind for i in inputs[k]):
+            behind.add(k)
+    return rows
+
+
+def joined_boxes(boxes: dict[tuple[K, int], list[int]], inputs: Sequence[Sequence[int]],
+                 names: dict[int, K]) -> list[tuple[K, list[int]]]:
+    """Boxes of one name made one where no path leads from the one to the other through a third."""
+    ordered = sorted(boxes, key=lambda b: b[1])
+    number = {b: i for i, b in enumerate(ordered)}
+    of = {k: number[b] for b, members in boxes.items() for k in members}
+    after: list[set[int]] = [set() for _ in ordered]
+    before: list[set[int]] = [set() for _ in ordered]
+    for k in names:
+        for i in inputs[k]:
+            if i in of and of[i] != of[k]:
+                after[of[i]].add(of[k])
+                before[of[k]].add(of[i])
+    members = [boxes[b] for b in ordered]
+    last: dict[K, int] = {}
+    alive = [True] * len(ordered)
+    for b in ordered:
+        j = number[b]
+        i = last.get(b[0], j)
+        if i != j and not _reaches(after, after[i] - {j}, j):
+            for x in after[j]:
+                before[x].discard(j)
+            for x in before[j]:
+                after[x].discard(j)
+            after[i] |= after[j] - {i}
+            before[i] |= before[j] - {i}
+            for x in after[j] - {i}:
+                before[x].add(i)
+            for x in before[j] - {i}:
+                after[x].add(i)
+            after[i].discard(j)
+            members[i] = members[i] + members[j]
+            alive[j] = False
+        else:
+            last[b[0]] = j
+    return [(b[0], members[number[b]]) for b in ordered if alive[number[b]]]
+
+
+def _reaches(after: Sequence[set[int]], starts: Iterable[int], goal: int) -> bool:
+    seen = set(starts)
+    stack = list(seen)
+    while stack:
+        k = stack.pop()
+        if k == goal:
+            return True
+        fresh = after[k] - seen
+        seen |= fresh
+        stack += fresh
+    return False

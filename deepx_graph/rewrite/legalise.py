@@ -95,8 +95,8 @@ class Legaliser:
 
     def _attrs(self, node: Node) -> tuple[object, ...]:
         attrs = node.attrs
-        for k, a in enumerate(node.op.attrs):
-            if a.kind == "function" and (body := self.function(attrs[k])) is not attrs[k]:
+        for k in node.op.function_attrs:
+            if (body := self.function(attrs[k])) is not attrs[k]:
                 attrs = (*attrs[:k], body, *attrs[k + 1 :])
         return attrs
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from deepx_graph import ops
 from deepx_graph.analysis.liveness import everything
@@ -207,7 +208,7 @@ class Computations(ScopeTree):
                 continue
             found.add(node)
             stack.extend(self.needs(node))
-        for node in sorted(found, key=lambda n: n.serial):
+        for node in sorted(found, key=attrgetter("serial")):
             if is_item(node):
                 made.items.setdefault(node.inputs[0], []).append(node)
             else:

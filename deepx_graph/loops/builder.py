@@ -326,18 +326,6 @@ class LoopBuilder:
     def _shared_let(self, primitive: str, args: tuple[Scalar, ...], result: DType) -> ScalarVar:
         return self.shared((primitive, args, result), lambda: self._let(primitive, args, result))
 
-    def divided(self, primitive: str, x: Scalar, y: Scalar, at_zero: Scalar, at_minus_one: Scalar) -> Any:
-        """`quotient` or `modulo` of integers, with a result of its own for the divisors 0 and -1."""
-        dtype = x.dtype
-        assert dtype.np is not None
-        one, zero, minus_one = (ScalarConst(primitives.cast(v, dtype), dtype) for v in (1, 0, -1))
-        special = is_zero = self.apply("eq", y, zero)
-        found = at_zero
-        if dtype.kind == "int":
-            special = self.apply("or", is_zero, self.apply("eq", y, minus_one))
-            found = self.apply("where", is_zero, at_zero, at_minus_one)
-        return self.apply("where", special, found, self.apply(primitive, x, self.apply("where", special, one, y)))
-
     def _let(self, primitive: str, args: tuple[Scalar, ...], dtype: DType) -> ScalarVar:
         target = self.var(dtype)
         self.emit(Let(target, primitive, args))
@@ -479,14 +467,27 @@ def _i64(value: int) -> ScalarConst:
     return ScalarConst(primitives.cast(value, I64), I64)
 
 
+def divided(b: LoopBuilder, primitive: str, x: Scalar, y: Scalar, at_zero: Scalar, at_minus_one: Scalar) -> Any:
+    """`quotient` or `modulo` of integers, with a result of its own for the divisors 0 and -1."""
+    dtype = x.dtype
+    assert dtype.np is not None
+    one, zero, minus_one = (ScalarConst(primitives.cast(v, dtype), dtype) for v in (1, 0, -1))
+    special = is_zero = b.apply("eq", y, zero)
+    found = at_zero
+    if dtype.kind == "int":
+        special = b.apply("or", is_zero, b.apply("eq", y, minus_one))
+        found = b.apply("where", is_zero, at_zero, at_minus_one)
+    return b.apply("where", special, found, b.apply(primitive, x, b.apply("where", special, one, y)))
+
+
 def _integer_div(b: LoopBuilder, x: Scalar, y: Scalar) -> Any:
     ones = ScalarConst(primitives.evaluate("not", (primitives.cast(0, x.dtype),), x.dtype), x.dtype)
-    return b.divided("quotient", x, y, ones, b.apply("neg", x))
+    return divided(b, "quotient", x, y, ones, b.apply("neg", x))
 
 
 def _integer_floor_mod(b: LoopBuilder, x: Scalar, y: Scalar) -> Any:
     zero = ScalarConst(primitives.cast(0, x.dtype), x.dtype)
-    rest = b.divided("modulo", x, y, x, zero)
+    rest = divided(b, "modulo", x, y, x, zero)
     opposite = b.apply("ne", b.apply("lt", rest, zero), b.apply("lt", y, zero))
     return b.apply("where", b.apply("and", b.apply("ne", rest, zero), opposite), b.apply("add", rest, y), rest)
 

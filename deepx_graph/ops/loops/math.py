@@ -9,7 +9,7 @@ from typing import Any
 
 from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.loops import LazyTensor, LoopBuilder, NotExpressible, ScalarConst, call
-from deepx_graph.loops.builder import computed_dtype
+from deepx_graph.loops.builder import computed_dtype, divided
 from deepx_graph.loops.complex import Complex
 from deepx_graph.loops.complex import apply as of_complex
 from deepx_graph.loops.elements import scalars, settled, tensor_type
@@ -77,7 +77,7 @@ def remainder_element(b: LoopBuilder, node: Node, xs: Operands, at: Index) -> An
     x, y = scalars(b, xs, at)
     if xs[0].dtype.is_float:
         return b.apply("fmod", x, y)
-    return b.divided("modulo", x, y, x, _number(0, x.dtype))
+    return divided(b, "modulo", x, y, x, _number(0, x.dtype))
 
 
 def _number(value: Any, dtype: DType) -> ScalarConst:

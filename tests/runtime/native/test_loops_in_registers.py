@@ -34,7 +34,7 @@ from deepx_graph.ops import (
 )
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.runtime.compile import compile
-from deepx_graph.runtime.native.loop_program import loop_kernels, strips
+from deepx_graph.runtime.native.loop_program import loop_kernels
 from deepx_graph.runtime.native.loop_program.control import MOST_CARRIED, lower_control
 from deepx_graph.types import I32, type_of_array
 
@@ -265,8 +265,8 @@ def test_a_loop_reads_what_one_before_it_gave_beside_its_first_values() -> None:
 def test_a_loop_of_unknown_length_is_done_in_strips(start: int, strip: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Collatz: a branch decides the next value, and a value from outside how far it goes."""
     monkeypatch.setattr(loop_kernels, "STRIP", strip)
-    made, in_strips = list[Function](), strips.in_strips
-    monkeypatch.setattr(strips, "in_strips", lambda *args: made.append(in_strips(*args)) or made[-1])
+    made, in_strips = list[Function](), loop_kernels.in_strips
+    monkeypatch.setattr(loop_kernels, "in_strips", lambda *args: made.append(in_strips(*args)) or made[-1])
     b = Builder()
     x, least = b.param(0, type_of_array(np.int32(0))), b.param(1, type_of_array(np.int32(0)))
 

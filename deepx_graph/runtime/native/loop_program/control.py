@@ -8,7 +8,6 @@ this is for iterations so short that nothing else is worth its call.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from deepx_graph.analysis.trip_count import Counter, counters, trip_count
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, TUPLE, index_of
 from deepx_graph.loops.builder import LoopBuilder, new_argument, new_result, whole_program
-from deepx_graph.loops.elements import Value, has_element, settled, tensor_type, value
+from deepx_graph.loops.elements import Value, has_element, tensor_type, value
 from deepx_graph.loops.in_place import Accesses
 from deepx_graph.loops.index_sets import filled
 from deepx_graph.loops.lower import lower, write
@@ -29,22 +28,26 @@ from deepx_graph.loops.tensor import LazyTensor, in_memory
 from deepx_graph.ops.data.fusion import fused_body
 from deepx_graph.runtime.engines.numexpr_engine import alone
 from deepx_graph.runtime.engines.outline import opened
-from deepx_graph.runtime.native.loop_program.variables import ChangingMemory, Variable, in_registers
+from deepx_graph.runtime.native.loop_program.variables import (
+    SMALL,
+    CarriedValue,
+    ChangingMemory,
+    in_registers,
+    kept_in_registers,
+    scalars_of,
+)
 from deepx_graph.types import BOOL, I64, TensorType, TupleType
-
-SMALL = 9
-"""A value of at most so many elements is kept as scalars."""
-
-MOST_ELEMENTS, MOST_CARRIED = 1024, 600
-"""Of an array that is made anew in each iteration, and of one that is copied for the next."""
 
 MOST_STATEMENTS = 20_000
 """Of a program: small values are written out element by element."""
 
+MOST_ELEMENTS, MOST_CARRIED = 1024, 600
+"""Of an array that is made anew in each iteration, and of one that is copied for the next."""
+
 
 def lower_control(function: Function) -> LoopProgram:
     """The loop program of a function with loops. Raises NotExpressible where operations have no loops, for large values."""
-    return _lowering(opened(function, _small_fusion), LoopBuilder()).program()
+    return _lowering(opened(function, _small_fusion), LoopBuilder(MOST_STATEMENTS)).program()
 
 
 def write_control(b: LoopBuilder, function: Function, operands: Sequence[LazyTensor]) -> list[LazyTensor]:
@@ -136,17 +139,6 @@ class _ControlLowering:
             raise NotExpressible("a value of what is computed once, before it is there")
         return self.values[node]
 
-    def _scalars(self, tensor: LazyTensor) -> list[Any]:
-        """All elements of a small tensor."""
-        return [tensor.at(self.b, tuple(Affine((), i) for i in at)) for at in itertools.product(*map(range, tensor.shape))]
-
-    def _kept(self, tensor: LazyTensor) -> LazyTensor:
-        """A small tensor as scalars, computed here."""
-        scalars = [settled(self.b, x, tensor.dtype) for x in self._scalars(tensor)]
-        if sum(map(len, self.b._blocks)) > MOST_STATEMENTS:
-            raise NotExpressible("too many statements")
-        return in_registers(tensor.dtype, tensor.shape, scalars)
-
     def _fill(self, buffer: Buffer, tensor: LazyTensor) -> None:
         filled(self.b, tensor.shape, lambda b, at: b.store_element(buffer, tensor.dtype, at, tensor.at(b, at)))
 
@@ -207,7 +199,7 @@ class _ControlLowering:
         """The results of a fusion in memory, small ones in registers."""
         for r in body.results:
             self._require_room(tensor_type(r.type))
-        found = [self._kept(t) if math.prod(t.shape) <= SMALL else t for t in write(self.b, body, operands)]
+        found = [kept_in_registers(self.b, t) if math.prod(t.shape) <= SMALL else t for t in write(self.b, body, operands)]
         touched = frozenset(t.buffer for t in found if t.buffer is not None)
         self.memory.homes.update(dict.fromkeys(touched, self.loop))
         self._set(node, found[0] if len(found) == 1 else tuple(found), touched)
@@ -232,7 +224,7 @@ class _ControlLowering:
         kept, touched = [], set[Buffer]()
         for tensor in found if several else (found,):
             if math.prod(tensor.shape) <= SMALL:
-                kept.append(self._kept(tensor))
+                kept.append(kept_in_registers(self.b, tensor))
             else:
                 buffer = self._stored(tensor)
                 touched.add(buffer)
@@ -255,7 +247,7 @@ class _ControlLowering:
                 raise
             del self.b.scratch[scratch:]
             return False
-        found = [self._kept(out) if math.prod(out.shape) <= SMALL else out for out in outs]
+        found = [kept_in_registers(self.b, out) if math.prod(out.shape) <= SMALL else out for out in outs]
         touched = frozenset(out.buffer for out in found if out.buffer is not None)
         self._set(node, tuple(found) if isinstance(node.type, TupleType) else found[0], touched)
         return True
@@ -273,7 +265,7 @@ class _ControlLowering:
 
     # --- variables
 
-    def _give(self, control: Node, column: int, variable: Variable) -> None:
+    def _give(self, control: Node, column: int, variable: CarriedValue) -> None:
         self.columns[control, column] = variable.now(self.b)
         self.column_reads[control, column] = frozenset() if variable.buffer is None else frozenset({variable.buffer})
 
@@ -281,14 +273,14 @@ class _ControlLowering:
 
     def _if(self, step: IfStep) -> None:
         types = [tensor_type(step.branches[0].values[k].type) for k in range(len(step.columns))]
-        variables = [Variable.in_cells(self.b, t) if t.size <= SMALL else Variable(t) for t in types]
-        (selector,) = self._scalars(self._tensor(step.selector))
+        variables = [CarriedValue.in_cells(self.b, t) if t.size <= SMALL else CarriedValue(t) for t in types]
+        (selector,) = scalars_of(self.b, self._tensor(step.selector))
         self._branch(step, variables, selector, 0)
         for column, variable in zip(step.columns, variables, strict=True):
             self._give(step.node, column, variable)
         self.memory.done.add(step.node)
 
-    def _branch(self, step: IfStep, variables: Sequence[Variable], selector: Any, number: int) -> None:
+    def _branch(self, step: IfStep, variables: Sequence[CarriedValue], selector: Any, number: int) -> None:
         """The branch of a number, or one behind it."""
         if number == len(step.branches) - 1:
             self._in_branch(step, variables, number)
@@ -299,14 +291,14 @@ class _ControlLowering:
         self.b.when(taken, lambda: self._in_branch(step, variables, number),
                     lambda: self._branch(step, variables, selector, number + 1))
 
-    def _in_branch(self, step: IfStep, variables: Sequence[Variable], number: int) -> None:
+    def _in_branch(self, step: IfStep, variables: Sequence[CarriedValue], number: int) -> None:
         branch = step.branches[number]
         self.memory.branches.append((step.node, number))
         self._block(branch.block)
         found = [self._tensor(node) for node in branch.values]
         for variable, tensor, node in zip(variables, found, branch.values, strict=True):
             if variable.type.size <= SMALL:
-                variable.assign(self.b, self._scalars(tensor))
+                variable.assign(self.b, scalars_of(self.b, tensor))
             elif variable.buffer is None:
                 variable.buffer = self._ending(step.node, node) or self._stored(tensor)
             elif tensor.buffer is not variable.buffer:
@@ -322,7 +314,7 @@ class _ControlLowering:
         end, begin = step.node, step.node.inputs[0]
         self._invariant(step.renews)
         count, counting = trip_count(end), counters(end)
-        variables: dict[int, Variable] = {}
+        variables: dict[int, CarriedValue] = {}
         constant: dict[int, Node] = {}
         for k, phis, init, after in zip(step.columns, step.phis, step.inits, step.nexts, strict=True):
             tensor = self._tensor(init)
@@ -331,11 +323,11 @@ class _ControlLowering:
             elif count is not None and k in counting:
                 continue
             elif math.prod(tensor.shape) <= SMALL:
-                variables[k] = Variable.in_cells(self.b, tensor_type(init.type))
-                variables[k].assign(self.b, self._scalars(tensor))
+                variables[k] = CarriedValue.in_cells(self.b, tensor_type(init.type))
+                variables[k].assign(self.b, scalars_of(self.b, tensor))
             else:
                 buffer = self._ending(begin, init) or self._stored(tensor, is_result=self._is_result(end, k))
-                variables[k] = Variable(tensor_type(init.type), buffer=buffer)
+                variables[k] = CarriedValue(tensor_type(init.type), buffer=buffer)
         self.memory.done.add(begin)
         outer, self.loop = self.loop, end
         for v in variables.values():
@@ -385,7 +377,7 @@ class _ControlLowering:
         return self.loop is None and any(
             u.op is PROJ and index_of(u) == column and self.function.results.count(u) == 1 for u in self.function.users[end])
 
-    def _phis(self, step: LoopStep, variables: dict[int, Variable], constant: dict[int, Node], counting: dict[int, Counter],
+    def _phis(self, step: LoopStep, variables: dict[int, CarriedValue], constant: dict[int, Node], counting: dict[int, Counter],
               axis: Affine | None) -> None:
         """What the variables are in this iteration."""
         for k, phis in zip(step.columns, step.phis, strict=True):
@@ -402,17 +394,17 @@ class _ControlLowering:
             for phi in phis:
                 self._set(phi, found, reads)
 
-    def _iteration(self, step: LoopStep, variables: dict[int, Variable]) -> None:
+    def _iteration(self, step: LoopStep, variables: dict[int, CarriedValue]) -> None:
         """The body, and what the variables are next."""
         self._block(step.body)
         carried = frozenset(v.buffer for v in variables.values() if v.buffer is not None)
-        scalars, copies = list[tuple[Variable, list[Any]]](), list[tuple[Buffer, LazyTensor]]()
+        scalars, copies = list[tuple[CarriedValue, list[Any]]](), list[tuple[Buffer, LazyTensor]]()
         for k, after in zip(step.columns, step.nexts, strict=True):
             if k not in variables:
                 continue
             variable, tensor = variables[k], self._tensor(after)
             if variable.buffer is None:
-                scalars.append((variable, self._scalars(tensor)))
+                scalars.append((variable, scalars_of(self.b, tensor)))
             elif tensor.buffer is not variable.buffer:
                 self._require_carried(variable.type)
                 if not carried.isdisjoint(self.memory.reads[after]):
@@ -423,11 +415,11 @@ class _ControlLowering:
         for variable, found in scalars:
             variable.assign(self.b, found)
 
-    def _while(self, step: LoopStep, variables: dict[int, Variable], constant: dict[int, Node]) -> None:
+    def _while(self, step: LoopStep, variables: dict[int, CarriedValue], constant: dict[int, Node]) -> None:
         def test() -> Scalar:
             self._phis(step, variables, constant, {}, None)
             self._block(step.header)
-            (found,) = self._scalars(self._tensor(step.condition))
+            (found,) = scalars_of(self.b, self._tensor(step.condition))
             return found  # type: ignore[no-any-return]
 
         self.b.repeat(test, lambda: self._iteration(step, variables))

@@ -112,7 +112,7 @@ def _narrowed(iteration: Function, width: int) -> Function:
         type = TensorType(type.dtype, (width,))
         if node.op is CONSTANT:
             return Builder().splat(splat_of(node), type)
-        return Node(node.op, inputs, (node.attrs[0], type) if node.op is PARAM else node.attrs, type)
+        return Builder().param(index_of(node), type) if node.op is PARAM else Node(node.op, inputs, node.attrs, type)
 
     new = rebuild(iteration.nodes, {}, narrowed)
     return Function("iteration", tuple(new[p] for p in iteration.params), tuple(new[r] for r in iteration.results))

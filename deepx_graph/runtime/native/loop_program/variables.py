@@ -5,20 +5,25 @@ A small value is in cells, which are registers; a larger one in memory, which wh
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from deepx_graph.ir import Function, Node
+from deepx_graph.ir.structure import branches_of
 from deepx_graph.loops.builder import LoopBuilder, part_of
 from deepx_graph.loops.complex import joined, parts
-from deepx_graph.loops.elements import Value, tensor_type
+from deepx_graph.loops.elements import Value, settled, tensor_type
 from deepx_graph.loops.program import Buffer, Cell
 from deepx_graph.loops.scalar import Affine, Index
 from deepx_graph.loops.storage import wide
 from deepx_graph.loops.tensor import LazyTensor, in_memory
 from deepx_graph.types import DType, TensorType
+
+SMALL = 9
+"""A value of at most so many elements is kept as scalars."""
 
 
 def in_registers(dtype: DType, shape: tuple[int, ...], scalars: Sequence[Any]) -> LazyTensor:
@@ -41,8 +46,18 @@ def in_registers(dtype: DType, shape: tuple[int, ...], scalars: Sequence[Any]) -
     return LazyTensor(dtype, shape, read)
 
 
+def scalars_of(b: LoopBuilder, tensor: LazyTensor) -> list[Any]:
+    """All elements of a small tensor."""
+    return [tensor.at(b, tuple(Affine((), i) for i in at)) for at in itertools.product(*map(range, tensor.shape))]
+
+
+def kept_in_registers(b: LoopBuilder, tensor: LazyTensor) -> LazyTensor:
+    """A small tensor as scalars, computed here."""
+    return in_registers(tensor.dtype, tensor.shape, [settled(b, x, tensor.dtype) for x in scalars_of(b, tensor)])
+
+
 @dataclass(eq=False)
-class Variable:
+class CarriedValue:
     """What a loop carries on, or what a branch gives: cells for the scalars, or memory."""
 
     type: TensorType
@@ -50,11 +65,11 @@ class Variable:
     buffer: Buffer | None = None
 
     @staticmethod
-    def in_cells(b: LoopBuilder, type: TensorType) -> Variable:
+    def in_cells(b: LoopBuilder, type: TensorType) -> CarriedValue:
         """Cells for a small value."""
         dtype = wide(type.dtype)
         each = [part_of(dtype)] * 2 if dtype.kind == "complex" else [dtype]
-        return Variable(type, [[b.cell(d) for d in each] for _ in range(type.size)])
+        return CarriedValue(type, [[b.cell(d) for d in each] for _ in range(type.size)])
 
     def assign(self, b: LoopBuilder, scalars: Sequence[Any]) -> None:
         """Sets the cells."""
@@ -101,12 +116,6 @@ class ChangingMemory:
             if u in self.done or u not in self.live or (u is user and node is operand):
                 continue
             branch = next((k for r, k in self.branches if r is u), None)
-            if branch is None or node in values_of_branch(u, branch):
+            if branch is None or node in branches_of(u)[branch]:
                 return False
         return True
-
-
-def values_of_branch(region: Node, number: int) -> Sequence[Node]:
-    """What the branch of a number gives."""
-    width = (len(region.inputs) - 1) // region.attr("branches")
-    return region.inputs[1 + number * width : 1 + (number + 1) * width]

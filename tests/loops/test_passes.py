@@ -323,6 +323,18 @@ def test_rows_are_summed_as_they_lie() -> None:
     assert not any(isinstance(s, (Load, Store)) and s.buffer.role == "local" for s in walk(program.body))
 
 
+def test_a_nest_is_flattened_where_an_axis_is_in_subscripts_and_not_in_the_position() -> None:
+    """The element `[1 - j, j]` of a matrix of one column lies where `j` does not matter."""
+    b = LoopBuilder()
+    x, y = memory("a0", F64, (4, 1), "argument"), memory("r0", F64, (4, 1), "result")
+    with b.loops((4, 1), parallel=True) as (i, j):
+        b.store(y, [i, j], b.apply("add", b.load(x, [i, j]), b.load(x, [-j + 1, j])))
+    program = flatten_loops.flatten_loops(LoopProgram((x,), (y,), (), (), b.body))
+    assert sum(isinstance(s, For) for s in walk(program.body)) == 1
+    given = np.arange(4.0).reshape(4, 1)
+    np.testing.assert_array_equal(interpret(program, [given])[0], given + given[1])
+
+
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 6, 1001])
 def test_short_rows_that_read_the_same_elements_are_one_loop(rows: int) -> None:
     """Some rows at a time, over copies of what each of them reads."""

@@ -136,7 +136,8 @@ def flattened(loop: For, fresh: Fresh, longest: int = LONG_ROW) -> For | None:
         (copy,) = copier.statement(s)
         if isinstance(s, (Load, Store)) and isinstance(copy, (Load, Store)):
             at = position_in(s.buffer, s.index)
-            if stride := at.stride(inner.axis):
+            stride = at.stride(inner.axis)
+            if any(i.stride(inner.axis) or i.stride(loop.axis) for i in s.index):  # also where these cancel
                 rest = at - affine(inner.axis) * stride - affine(loop.axis) * (stride * m)
                 copy.index = (affine(copier.scalar(rest)) + affine(axis) * stride,)
         body.append(copy)

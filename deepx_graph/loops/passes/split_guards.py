@@ -7,7 +7,8 @@
                                         for j in 0 .. 1 and n - 1 .. n:   as before
 
 Guards beside it that depend on axes around the loop alone are then tested once, before the loop. Only the innermost parallel loop
-of a nest is cut, so the number of copies stays small.
+of a nest is cut, so the number of copies stays small. Where `index_sets` has cut the rows of a nest, and asks in each row which of
+them it is, this takes the question out of the rows between the ends: they are loops without gaps, which can be flattened.
 """
 
 from __future__ import annotations

@@ -176,20 +176,23 @@ def name_scopes(function: Function) -> Mapping[Node, NameScope]:
 
 def _by_weights(function: Function, told: Mapping[Node, NameScope]) -> dict[Node, NameScope]:
     """Scopes where only the names of weights tell modules, `p['down'][0]['conv']['kernel']`: what is computed with a weight is of
-    its module, and so is what follows, up to what is computed with the next one. Empty where weights tell fewer than two."""
+    its module, and so is what follows, up to what is computed with the next one. Empty where weights tell fewer than two modules, or
+    are only taken element by element, as by the steps of an optimiser."""
     moved = {p: path for p in function.params if (path := parameter_path(parameter_name(p))[:-1])}
     if len(set(moved.values())) < 2:
         return {}
     found: dict[Node, Path] = {}
+    is_model = False
     for n in function.nodes:
         weights = [moved[i] for i in n.inputs if i in moved]
         if weights and n.op.place is not None and len(weights) == len(n.inputs):
             moved[n] = weights[-1]
         elif weights:
             found[n] = weights[-1]
+            is_model = is_model or not n.op.elementwise
         elif before := [i for i in n.inputs if i in found]:
             found[n] = found[max(before, key=lambda i: i.serial)]
-    return {n: NameScope(path, told.get(n, ROOT).phase) for n, path in found.items()}
+    return {n: NameScope(path, told.get(n, ROOT).phase) for n, path in found.items()} if is_model else {}
 
 
 def _of_the_model(node: Node) -> bool:

@@ -176,8 +176,8 @@ def name_scopes(function: Function) -> Mapping[Node, NameScope]:
 
 def _by_weights(function: Function, told: Mapping[Node, NameScope]) -> dict[Node, NameScope]:
     """Scopes where only the names of weights tell modules, `p['down'][0]['conv']['kernel']`: what is computed with a weight is of
-    its module, and so is what follows, up to what is computed with the next one. Empty where weights tell fewer than two modules, or
-    are only taken element by element, as by the steps of an optimiser."""
+    its module, and so is what follows, up to what is computed with the next one. Empty where weights tell fewer than two modules,
+    or are only taken element by element, as by the steps of an optimiser."""
     moved = {p: path for p in function.params if (path := parameter_path(parameter_name(p))[:-1])}
     if len(set(moved.values())) < 2:
         return {}

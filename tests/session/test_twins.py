@@ -200,3 +200,14 @@ def test_values_of_programs_whose_weights_are_constants_in_one_are_compared_for_
     assert not equivalent(twin("mlp_const.mlir"), dx.loads(text.replace("stablehlo.tanh", "stablehlo.sine")))
     with pytest.raises(UsageError, match="not comparable"):
         equivalent(twin("mlp_args.mlir"), twin("conv_const.mlir"))
+
+
+@pytest.mark.parametrize("shape", ["4,4", "3,3,3", "3,3,3,3"])
+def test_inputs_of_equal_sizes_are_not_turned_without_a_reason(shape: str) -> None:
+    """An input transposed is another program, though the type is the same, unless a weight of another spelling tells otherwise."""
+    axes, type = tuple(reversed(range(shape.count(",") + 1))), f"f32[{shape}]"
+    plain = [dx.trace(lambda x: dx.xp.tanh(x), type), dx.trace(lambda weight: dx.xp.tanh(weight), type)]
+    turned = [dx.trace(lambda x: dx.xp.tanh(dx.xp.permute_dims(x, axes)), type),
+              dx.trace(lambda weight: dx.xp.tanh(dx.xp.permute_dims(weight, axes)), type)]
+    assert not any(equivalent(a, b) for a, b in zip(plain, turned, strict=True))
+    assert not equivalent(plain[0], dx.trace(lambda other: dx.xp.tanh(dx.xp.permute_dims(other, axes)), type))

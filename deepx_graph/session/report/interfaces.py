@@ -186,7 +186,8 @@ def _aligned(a: Module, b: Module, partner: Mapping[Node, Node], turns: Mapping[
 
 def _turns(partner: Mapping[Node, Node], choice: int) -> dict[Node, tuple[int, ...]]:
     """How a value of the first type is transposed to be the input that stands for it, where it is: where sizes do not tell, as all
-    others of its rank are whose names end alike (of `weight` and `kernel`, say), else in this one of the usual ways."""
+    others of its rank are whose names end alike (of `weight` and `kernel`, say), else in this one of the usual ways; but as it is
+    where it may be and is no weight of another spelling, as `x` for `x`."""
     fitting = {q: _permutations(p.type, q) for p, q in partner.items()}
     ends = {q: (role(p), role(q)) for p, q in partner.items()}
     known: dict[Hashable, set[tuple[int, ...]]] = {}
@@ -194,11 +195,19 @@ def _turns(partner: Mapping[Node, Node], choice: int) -> dict[Node, tuple[int, .
         if len(some) == 1:
             known.setdefault((*ends[q], len(some[0])), set()).update(some)
     found = {}
-    for q, some in fitting.items():
+    for first, q in partner.items():
+        some = fitting[q]
         others = known.get((*ends[q], len(some[0])), set()) if some else set()
         as_others = [p for p in some if p in others]
-        found[q] = as_others[0] if len(as_others) == 1 else some[choice] if some else ()
+        is_weight = any(role(p) or _variable(p) for p in (first, q))
+        is_open = first.type != q.type or (is_weight and _spelling(first) != _spelling(q))
+        found[q] = as_others[0] if len(as_others) == 1 else some[choice if is_open else 0] if some else ()
     return {q: p for q, p in found.items() if p != tuple(range(len(p)))}
+
+
+def _spelling(p: Node) -> str:
+    """The last part of a parameter's path, as it is written."""
+    return next(reversed(parameter_path(parameter_name(p))), "")
 
 
 def role(node: Node) -> str:

@@ -123,6 +123,23 @@ def test_a_step_beside_others_takes_longer(monkeypatch: pytest.MonkeyPatch) -> N
     assert times[1] == pytest.approx(2 * times[0])
 
 
+def test_a_product_with_an_epilogue_takes_longer_alone_where_less_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where its kernel is made while the program is brought to the engine's form."""
+    text = """func.func @main(%x: tensor<512x128xf32>, %w: tensor<128x512xf32>) -> tensor<512x512xf32> {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+    : (tensor<512x128xf32>, tensor<128x512xf32>) -> tensor<512x512xf32>
+  %1 = stablehlo.tanh %0 : tensor<512x512xf32>
+  return %1 : tensor<512x512xf32>
+}"""
+    times = []
+    for part in (1.0, 0.5):
+        device = ComputeDevice(1e9, 1e9, 1e9, alone_flops=part, alone_bandwidth=part)
+        monkeypatch.setattr(simulation, "network_here", lambda d=device: DeviceCluster(d, preset("cpu-10g").levels))
+        program = planned(dx.loads(text, "stablehlo"), 'mesh <["d"=1]>\nx: [{}, {}]\n')
+        times.append(simulate(*program, threads=1).step.seconds)
+    assert times[1] == pytest.approx(2 * times[0], rel=1e-3)
+
+
 def test_parts_that_are_left_are_read_as_written() -> None:
     text = str(DeviceCluster(ComputeDevice(4e9, 8e9, 1e9, 0.0, 0.5, 0.25), preset("cpu-10g").levels))
     device = read_cluster(text).device

@@ -9,6 +9,7 @@ that takes N times as long.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -140,10 +141,12 @@ def simulate(module: Module, plan: Plan, where: str = HERE, *, engine: str = "au
     """
     local = partition(module, plan)
     chosen = engines.get(engine, threads or threads_of(plan.mesh.count)) if where == HERE else engines.get("numpy")
-    fused = canonicalized(optimise(local.module, "default").module, chosen, apart=True)
     cluster = cluster_of(where)
-    timing = _predicted(chosen, cluster, plan.mesh.count) if where == HERE else _roofline(cluster)
-    tasks, collectives, is_known = _tasks(fused.entry, cluster, timing, overlaps=where != HERE)
+    # Kernels keep the constants that they are made with.
+    with using(busy_constants(cluster, plan.mesh.count)) if where == HERE else nullcontext():
+        fused = canonicalized(optimise(local.module, "default").module, chosen, apart=True)
+        timing = _predicted(chosen, plan.mesh.count) if where == HERE else _roofline(cluster)
+        tasks, collectives, is_known = _tasks(fused.entry, cluster, timing, overlaps=where != HERE)
     step = run_events(tasks)
     assignment: BufferAssignment = engine_plans(fused, chosen)[fused.entry_name]
     peak = assignment.peak_bytes + sum(nbytes(p.type) for p in fused.entry.params)
@@ -178,21 +181,17 @@ def _roofline(cluster: DeviceCluster) -> Timing:
     return lambda node: cluster.device.seconds(flops(node), bytes_moved(node))
 
 
-def _predicted(engine: Engine, cluster: DeviceCluster, ranks: int) -> Timing:
-    """What the engine predicts of its kernels; where it does not know, what the declaration says.
-
-    It goes by the constants that are left to so many processes beside each other. Where several share a core, each takes so many
-    times as long.
-    """
-    constants, crowd = busy_constants(cluster, ranks), max(1.0, ranks / available_cores())
+def _predicted(engine: Engine, ranks: int) -> Timing:
+    """What the engine predicts of its kernels by the constants in use; where it does not know, what the declaration says. Where
+    several processes share a core, each takes so many times as long."""
+    crowd = max(1.0, ranks / available_cores())
 
     def seconds(node: Node) -> float:
-        with using(constants):
-            engine.kernel(node)
-            forecast = engine.forecast(node) if isinstance(engine, Forecasting) else None
-            nanoseconds = None if forecast is None else forecast.nanoseconds
-            if nanoseconds is None:
-                nanoseconds = alone(node, getattr(engine, "threads", None) or 1).nanoseconds
+        engine.kernel(node)
+        forecast = engine.forecast(node) if isinstance(engine, Forecasting) else None
+        nanoseconds = None if forecast is None else forecast.nanoseconds
+        if nanoseconds is None:
+            nanoseconds = alone(node, getattr(engine, "threads", None) or 1).nanoseconds
         return (nanoseconds or 0.0) / 1e9 * crowd
 
     return seconds

@@ -21,7 +21,7 @@ from distributed.protocol import to_serialize
 from distributed.utils import sync
 
 from deepx_graph.ir.collective import Grid
-from deepx_graph.literal import Array
+from deepx_graph.literal import Array, bits
 from deepx_graph.runtime.transport.base import Meeting, ProcessTransport, apart, late
 
 HANDLER = "deepx_graph_deliver"
@@ -119,7 +119,7 @@ class DaskTransport(ProcessTransport):
     def exchanged(self, meeting: Meeting, arrays: Sequence[Array]) -> list[Sequence[Array]]:
         """As in `ProcessTransport`: each sends to each."""
         others = [d for d in meeting.group if d != self.device]
-        message = {"key": tuple(meeting.key), "digest": meeting.digest, "place": str(meeting), "arrays": _packed(arrays)}
+        message = {"key": tuple(meeting.key), "digest": meeting.digest, "place": str(meeting), "arrays": list(map(bits, arrays))}
         self._send(others, message)
         found: dict[int, Sequence[Array]] = {self.device: arrays}
         for sender in others:
@@ -134,7 +134,7 @@ class DaskTransport(ProcessTransport):
     def gather(self, arrays: Sequence[Array]) -> list[list[Array]] | None:
         """The arrays of every device, on device 0 once all have come; None elsewhere."""
         if self.device:
-            self._send([0], {"dtypes": [(a.dtype, a.shape) for a in arrays], "arrays": _packed(arrays)})
+            self._send([0], {"dtypes": [(a.dtype, a.shape) for a in arrays], "arrays": list(map(bits, arrays))})
             return None
         found = [list(arrays)]
         for sender in range(1, self.grid.count):
@@ -154,7 +154,3 @@ class DaskTransport(ProcessTransport):
             sync(self._worker.loop, all_sent)
         except (OSError, CommClosedError) as e:
             raise Interrupted(f"a worker was lost: {e}") from None
-
-
-def _packed(arrays: Sequence[Array]) -> list[Any]:
-    return [np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in arrays]

@@ -223,8 +223,6 @@ WIDE = {
     ("deepx_graph/runtime/compile.py", "__call__"): "whoever wants to know of it is told, and it is raised again",
     ("deepx_graph/runtime/interpreter.py", "step"): "`fail` tells the place, or raises again",
     ("deepx_graph/runtime/unit_code.py", "__call__"): "`fail` tells the place, or raises again",
-    ("deepx_graph/runtime/kernels/threads.py", "_serve"): "in a thread of its own: the caller raises it",
-    ("deepx_graph/runtime/kernels/threads.py", "_run"): "dismisses the workers and raises again",
     ("passes/pipeline.py", "_run"): "PassError names the pass; interrupts go on",
     ("deepx_graph/rewrite/engine.py", "_try"): "PassError names the rule; interrupts go on",
     ("deepx_graph/interop/plugins.py", "load_installed"): "a warning names the plugin; interrupts go on",

@@ -127,7 +127,6 @@ OWN_LOCKS = {
     "deepx_graph/blas.py": "it is made anew after a fork, before which it is taken",
     "deepx_graph/forking.py": "`Lock` is made of them, and cached properties have theirs renewed",
     "deepx_graph/runtime/transport/mailbox.py": "those of a Dask worker, whose processes are spawned",
-    "deepx_graph/runtime/kernels/threads.py": "those of a worker, which is forgotten with its thread",
 }
 
 

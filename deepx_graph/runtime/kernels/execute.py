@@ -54,7 +54,7 @@ def _run(code: Code, registers: Registers) -> None:
 
 
 def _code(steps: Sequence[Step], reused: Mapping[int, int]) -> Code:
-    return [(s.make(), itemgetter(*(reused.get(r, r) for r in (*s.sources, s.target)))) for s in steps if s.sources]
+    return [(s.make(), itemgetter(*(reused.get(r, r) for r in (*s.sources, s.target)))) for s in steps]
 
 
 def _bare(array: Array) -> Array:
@@ -160,7 +160,7 @@ class Kernel:
         found = [0]
         for level, steps in enumerate(self.plan.levels):
             for step in steps:
-                if step.sources and (step.reduction is not None or not step.primitive):
+                if step.reduction is not None or not step.primitive:
                     shapes = [self.extent(r, self.plan.rows if level == BLOCK else 0) for r in (*step.sources, step.target)]
                     found.append(WORD * sum(map(math.prod, shapes)))
         return max(found)
@@ -285,8 +285,6 @@ def predicted(program: KernelProgram, plan: BlockPlan, threads: int) -> cost.For
 def _step_ns(program: KernelProgram, step: Step, blocks: int) -> float:
     """All calls of one step."""
     c, registers = constants(), program.registers
-    if not step.sources:
-        return 0.0
     elements = max(registers[r].size for r in (*step.sources, step.target))
     if isinstance(step.make, Machine):
         return cost.vm_ns(c, step.make.steps, len(step.sources), elements)

@@ -202,24 +202,15 @@ class _Lowering:
                 raise Declined("no exact lowering")
             return self._step(dtype, self.registers[sources[0]].shape, sources, cast, primitive)
         if primitive == "where":
-            return self._where(sources)
+            kind = self.registers[sources[1]].dtype
+            if kind.itemsize not in lower_primitives.BITS:
+                raise Declined("no exact lowering")
+            return self._step(kind, self._joint(sources), sources, lower_primitives.where, primitive)
         lowered = lower_primitives.lower_primitive(primitive, [self.registers[s].dtype for s in sources])
         if lowered is None:
             raise Declined("no exact lowering")
         kind = BOOL if lowered.is_predicate else self.registers[sources[0]].dtype
         return self._step(kind, self._joint(sources), sources, lowered.call, primitive, lowered.in_place)
-
-    def _where(self, sources: list[int]) -> int:
-        dtype, shape = self.registers[sources[1]].dtype, self._joint(sources)
-        size = Register(dtype, shape).size
-        lowered = lower_primitives.lower_where(dtype, size)
-        if lowered is None:
-            raise Declined("no exact lowering")
-        call, needs_scratch = lowered
-        if needs_scratch:
-            mask = self.registers[sources[0]]
-            sources = [*sources, self._step(np.dtype(np.int8), mask.shape, (), _nothing, "scratch")]
-        return self._step(dtype, shape, sources, call, "where")
 
     def _reduce(self, node: Node) -> int:
         operand = node.inputs[0]
@@ -282,10 +273,6 @@ def _dtype(node: Node) -> np.dtype[Any]:
     assert isinstance(node.type, TensorType)
     assert node.type.dtype.np is not None
     return node.type.dtype.np
-
-
-def _nothing(out: Array) -> None:
-    """A scratch register is memory without a value."""
 
 
 def _evaluated(function: Callable[..., Any], attrs: tuple[Any, ...]) -> Call:

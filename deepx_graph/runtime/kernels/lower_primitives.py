@@ -110,30 +110,19 @@ def lower_cast(source: DTypeLike, target: DTypeLike) -> Call | None:
     return copy
 
 
-_BITS = {n: np.dtype(f"i{n}") for n in (1, 2, 4, 8)}
+BITS = {n: np.dtype(f"i{n}") for n in (1, 2, 4, 8)}
+"""The dtypes of elements' bits, by their bytes."""
 
 
-def _where_copied(mask: Array, x: Array, y: Array, out: Array) -> None:
-    np.copyto(out, y)
-    np.copyto(out, x, where=mask)
-
-
-def _where_masked(mask: Array, x: Array, y: Array, scratch: Array, out: Array) -> None:
-    """`y ^ ((x ^ y) & mask)` on the bits: no branch, so a random mask costs no more than a constant one."""
-    bits = _BITS[out.dtype.itemsize]
-    a, b, result = x.view(bits), y.view(bits), out.view(bits)
-    np.negative(mask.view(np.int8), scratch)
-    np.bitwise_xor(a, b, result)
-    np.bitwise_and(result, scratch, result)
+def where(mask: Array, x: Array, y: Array, out: Array) -> None:
+    """For elements of so many bytes as `BITS` has; `out` shares memory with no operand. Large arrays are done as
+    `y ^ ((x ^ y) & mask)` on the bits: no branch, so a random mask costs no more than a constant one."""
+    if out.size < MASK_ELEMENTS:
+        np.copyto(out, y)
+        np.copyto(out, x, where=mask)
+        return
+    bits = BITS[out.dtype.itemsize]
+    b, result = y.view(bits), out.view(bits)
+    np.bitwise_xor(x.view(bits), b, result)
+    np.bitwise_and(result, np.negative(mask.view(np.int8)), result)
     np.bitwise_xor(result, b, result)
-
-
-def lower_where(dtype: DTypeLike, elements: int) -> tuple[Call, bool] | None:
-    """`where(mask, x, y)` for values of a dtype, and whether it takes a scratch register before the target.
-
-    The scratch register is i8 in the mask's shape. The target must not share memory with any operand. None for dtypes
-    whose elements are not of 1, 2, 4 or 8 bytes.
-    """
-    if dtype.itemsize not in _BITS:
-        return None
-    return (_where_masked, True) if elements >= MASK_ELEMENTS else (_where_copied, False)

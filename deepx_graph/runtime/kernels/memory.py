@@ -136,8 +136,8 @@ def temporaries_in_results(program: KernelProgram, plan: BlockPlan) -> dict[int,
 
 
 def _writes_late_enough(at: Position, step: Step, read: Position | None) -> bool:
-    """Whether the step may write over a parameter last read then. A step without sources is memory without a value."""
-    return bool(step.sources) and (read is None or read < at or (read == at and step.in_place))
+    """Whether the step may write over a parameter last read then."""
+    return read is None or read < at or (read == at and step.in_place)
 
 
 def overwritten(program: KernelProgram, plan: BlockPlan, reused: Mapping[int, int]) -> tuple[frozenset[int], ...]:

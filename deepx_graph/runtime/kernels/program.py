@@ -149,7 +149,7 @@ def _split(program: KernelProgram, axis: int, rows: int) -> BlockPlan | None:
     steps: tuple[list[Step], ...] = ([], [], [])
     partial: set[int] = set()
     for step in program.steps:
-        at = max((level[s] for s in step.sources), default=level[step.target])
+        at = max(level[s] for s in step.sources)
         if varies[step.target]:
             if at == AFTER:
                 return None

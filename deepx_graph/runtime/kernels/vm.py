@@ -36,13 +36,8 @@ NONE = 255
 
 def _signature(step: Step, registers: Sequence[Register]) -> str | None:
     """The type codes of target and sources; None where the machine does not know one."""
-    codes = [CODES.get(registers[r].dtype) for r in (step.target, *_operands(step))]
+    codes = [CODES.get(registers[r].dtype) for r in (step.target, *step.sources)]
     return None if None in codes else "".join(c for c in codes if c)
-
-
-def _operands(step: Step) -> tuple[int, ...]:
-    """The sources, without the scratch register that numpy's `where` takes."""
-    return step.sources[:3]
 
 
 def _instruction(step: Step, registers: Sequence[Register]) -> tuple[bytes, int | None] | None:
@@ -71,7 +66,7 @@ class _Group:
     needs: set[int] = field(default_factory=set)
 
     def fits(self, step: Step, registers: Sequence[Register]) -> bool:
-        after = (self.needs - {step.target}) | set(_operands(step))
+        after = (self.needs - {step.target}) | set(step.sources)
         return (
             registers[step.target].shape == registers[self.steps[0].target].shape
             and len(self.steps) < costs.VM_STEPS
@@ -80,7 +75,7 @@ class _Group:
 
     def take(self, step: Step) -> None:
         self.steps.append(step)
-        self.needs = (self.needs - {step.target}) | set(_operands(step))
+        self.needs = (self.needs - {step.target}) | set(step.sources)
 
 
 def grouped(program: KernelProgram) -> KernelProgram:
@@ -167,7 +162,7 @@ def _cones(program: KernelProgram) -> list[_Group]:
                 heapq.heappush(wanted, at)
                 continue
             group.take(step)
-            for s in _operands(step):
+            for s in step.sources:
                 inner = -position[s] if s in position else None
                 if inner is not None and inner not in seen and inner not in roots:
                     seen.add(inner)
@@ -188,7 +183,7 @@ def _users(program: KernelProgram) -> dict[int, list[Step]]:
 def _machine_step(steps: Sequence[Step], inputs: Sequence[int], constants: Mapping[int, Array],
                   registers: Sequence[Register]) -> Step | None:
     """One step for a group, in order of execution; the last step's target is the result. None where registers run out."""
-    used = [c for c in dict.fromkeys(r for s in steps for r in _operands(s)) if c in constants]
+    used = [c for c in dict.fromkeys(r for s in steps for r in s.sources) if c in constants]
     number = {r: 1 + k for k, r in enumerate([*inputs, *used])}
     number[steps[-1].target] = 0
     temporaries = _number_temporaries(steps, registers, number)
@@ -204,11 +199,11 @@ def _machine_step(steps: Sequence[Step], inputs: Sequence[int], constants: Mappi
 def _number_temporaries(steps: Sequence[Step], registers: Sequence[Register], number: dict[int, int]) -> str:
     """Gives every inner register a number, reusing those whose value is spent, and returns the types of the numbers given."""
     first = max(number.values()) + 1
-    last = {s: k for k, step in enumerate(steps) for s in _operands(step)}
+    last = {s: k for k, step in enumerate(steps) for s in step.sources}
     free: dict[str, list[int]] = {}
     types = ""
     for k, step in enumerate(steps):
-        for s in dict.fromkeys(_operands(step)):
+        for s in dict.fromkeys(step.sources):
             if number[s] >= first and last[s] == k:
                 free.setdefault(CODES[registers[s].dtype], []).append(number[s])
         if step.target not in number:
@@ -226,7 +221,7 @@ def _encoded(step: Step, registers: Sequence[Register], number: Mapping[int, int
     found = _instruction(step, registers)
     assert found is not None
     name, function = found
-    operands = [number[r] for r in _operands(step)] + ([] if function is None else [function])
+    operands = [number[r] for r in step.sources] + ([] if function is None else [function])
     padded = operands + [NONE] * (2 if len(operands) <= 2 else 5)
     code = bytes((interpreter.opcodes[name], number[step.target], padded[0], padded[1]))
     if len(operands) > 2:

@@ -35,9 +35,6 @@ VM_INPUTS, VM_STEPS, VM_REGISTERS = 31, 1000, 250
 """Bounds of one machine program: numexpr fails at 64 operands, and numbers registers in a byte. (Its compiler of texts gives up
 near 500 operations; a program handed over ready-made meets no such limit.)"""
 
-VM_REPEATS = 8
-"""Machine programs have one result each; steps that several of them need are repeated, up to this many times in all."""
-
 
 def ufunc_price(steps: int, elements: int) -> float:
     """Nanoseconds for that many ufunc calls with buffers in place."""

@@ -7,7 +7,6 @@ has one set of registers, so every workspace makes its own: two threads on one o
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -82,20 +81,7 @@ def grouped(program: KernelProgram) -> KernelProgram:
     """The program with runs of steps that the machine does faster replaced by one step each; itself when it is too large."""
     if not program.steps or max(r.size for r in program.registers) > costs.VM_ELEMENTS:
         return program
-    choices = [(_price(program.steps, program), program)]
-    for groups in (_partition(program), _cones(program)):
-        steps = _replaced(program, groups)
-        choices.append((_price(steps, program), replace(program, steps=steps)))
-    return min(choices, key=lambda c: c[0])[1]
-
-
-def _price(steps: Sequence[Step], program: KernelProgram) -> float:
-    total = 0.0
-    for step in steps:
-        elements = program.registers[step.target].size
-        machine = step.make if isinstance(step.make, Machine) else None
-        total += costs.vm_price(machine.steps, len(step.sources), elements) if machine else costs.ufunc_price(1, elements)
-    return total
+    return replace(program, steps=_replaced(program, _partition(program)))
 
 
 def _replaced(program: KernelProgram, groups: Sequence[_Group]) -> tuple[Step, ...]:
@@ -133,43 +119,6 @@ def _partition(program: KernelProgram) -> list[_Group]:
         group.take(step)
         group_of[step.target] = group
     return groups
-
-
-def _cones(program: KernelProgram) -> list[_Group]:
-    """For every register wanted outside the machine, all that leads to it; what several need is in each of their groups.
-
-    Chains that share everything but their ends fall to single steps in a partition; here each end has a program of its own.
-    """
-    registers, users = program.registers, _users(program)
-    position = {s.target: k for k, s in enumerate(program.steps) if _instruction(s, registers) is not None}
-
-    def is_wanted(target: int) -> bool:
-        shape = registers[target].shape
-        return target in program.results or any(
-            u.target not in position or registers[u.target].shape != shape for u in users.get(target, ()))
-
-    wanted = [-k for t, k in position.items() if is_wanted(t)]
-    heapq.heapify(wanted)
-    roots, groups, budget = set(wanted), [], costs.VM_REPEATS * len(program.steps)
-    while wanted and budget > 0:
-        group, heap = _Group(), [heapq.heappop(wanted)]
-        seen = set(heap)
-        while heap:
-            at = heapq.heappop(heap)
-            step = program.steps[-at]
-            if group.steps and not group.fits(step, registers):
-                roots.add(at)
-                heapq.heappush(wanted, at)
-                continue
-            group.take(step)
-            for s in step.sources:
-                inner = -position[s] if s in position else None
-                if inner is not None and inner not in seen and inner not in roots:
-                    seen.add(inner)
-                    heapq.heappush(heap, inner)
-        groups.append(group)
-        budget -= len(group.steps)
-    return groups if budget > 0 else []
 
 
 def _users(program: KernelProgram) -> dict[int, list[Step]]:

@@ -20,7 +20,6 @@ from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import LEAST_BYTES, Allowance, delivered, result_memory, room
 from deepx_graph.runtime.memory.sharing import packed
 from deepx_graph.runtime.native.threads import SHARED, run_shared
-from deepx_graph.runtime.native.transpose import contiguous
 from deepx_graph.runtime.straightline import ArrayType
 
 KEPT_BYTES = LEAST_BYTES
@@ -169,7 +168,7 @@ class MachineKernel:
 
     def run(self, workspace: Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
         """Computes the results call after call; they share no memory with the arguments but where they may be written over them."""
-        arrays = [contiguous(np.asarray(args[k]), self.threads) for k in self.params]
+        arrays = [np.asarray(args[k], order="C") for k in self.params]
         workspace.fill([*arrays, *results])
         memory = workspace.memory
         for function, threads in self._steps:

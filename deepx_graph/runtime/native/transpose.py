@@ -9,18 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from deepx_graph.runtime.kernels.program import Array
-from deepx_graph.runtime.memory.pool import RESULTS
 from deepx_graph.runtime.native.gemm.microkernel import transposed
-from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.builder import BOOL, DType, IRBuilder, below, branch, least, stepped
-from deepx_graph.runtime.native.llvm.target import Target, this_machine
-from deepx_graph.runtime.native.threads import SHARED, run_shared
 
 LANES = {4: 16, 8: 8}
 """Elements of a tile's side, by their size: a cache line."""
@@ -28,45 +23,8 @@ LANES = {4: 16, 8: 8}
 PANEL = 64
 """Columns that are done for all rows before the next: their pages and lines stay at hand."""
 
-LEAST = 32768
-"""Smaller arrays are numpy's."""
-
-SHORT_ROW = 64
-"""Bytes of a row for which numpy's loop over elements takes longer than for the elements."""
-
 LEAST_SHARED, SHARES, LEAST_ROWS = 500_000, 4, 64
 """From so many elements on, an array is shared out among the threads: its matrices, or where they are few rows of these."""
-
-
-def contiguous(array: Array, threads: int = 1) -> Array:
-    """The array in C order: itself where it is, else a copy."""
-    if array.flags.c_contiguous:
-        return array
-    copy = RESULTS.empty(array.shape, array.dtype)
-    if _has_tiles(array):
-        table = np.array(copy_table(array, array.ctypes.data, copy.ctypes.data), np.int64)
-        run_shared(_copier(array.itemsize, this_machine()), table.ctypes.data, threads if array.size >= LEAST_SHARED else 1)
-    elif _has_short_rows(array):
-        row = f"V{array.shape[-1] * array.itemsize}"
-        copy.view(row)[...] = array.view(row)
-    else:
-        copy[...] = array
-    return copy
-
-
-def _has_short_rows(array: Array) -> bool:
-    """Whether neighbours along the last axis are so few that they are better copied as one element."""
-    dense = array.ndim > 0 and array.shape[-1] > 1 and array.strides[-1] == array.itemsize and not array.dtype.hasobject
-    return dense and array.size > 0 and array.shape[-1] * array.itemsize <= SHORT_ROW
-
-
-def _has_tiles(array: Array) -> bool:
-    """Whether neighbours in memory are along another axis than the last one, and both are long enough for tiles to pay."""
-    size, lanes = array.itemsize, LANES.get(array.itemsize)
-    if lanes is None or array.size < LEAST or array.shape[-1] < lanes or array.strides[-1] < 0 or array.dtype.hasobject:
-        return False
-    dense = any(s == size and n >= lanes for n, s in zip(array.shape[:-1], array.strides, strict=False))
-    return dense and not any(s % size for s in array.strides)
 
 
 def copy_table(array: Array, source: Any, target: Any) -> tuple[Any, ...] | None:
@@ -104,12 +62,6 @@ _COPY_WORDS = ("source", "target", "shares", "outer", "rows", "each", "columns",
 """The table of a copy: addresses, shares, outer axes, rows (0 for one that lies in order) and those of a share, columns, steps of a
 column in the source and of a row in the target, in elements. Then of each outer axis its size and its steps in source and target,
 in bytes."""
-
-
-@cache
-def _copier(size: int, machine: Target) -> Any:
-    """`copied`, to be called from Python; kept for each machine, that is for each width of its vectors."""
-    return SHARED(machine_code.functions(text(size), ["copied"])["copied"])
 
 
 def text(size: int) -> str:

@@ -35,7 +35,6 @@ from deepx_graph.runtime.native.machine_kernel import (
     address_of,
 )
 from deepx_graph.runtime.native.threads import pool
-from deepx_graph.runtime.native.transpose import contiguous
 from deepx_graph.runtime.native.whole_program.calls import TAG, CalledFunctions, CallLimits, planned_with_calls
 from deepx_graph.runtime.native.whole_program.emit import (
     DEPTH,
@@ -163,7 +162,7 @@ class WholeProgramKernel(MachineKernel):
         words[RESUME // 8] = 0
         if self.threads > 1 and (workers := pool()) is not None:
             workers.hire(self.threads - 1)
-        arrays = [contiguous(np.asarray(args[k]), self.threads) for k in self.params]
+        arrays = [np.asarray(args[k], order="C") for k in self.params]
         super().run(workspace, arrays, results)
         while words[RESUME // 8]:
             super().run(workspace, arrays, results)

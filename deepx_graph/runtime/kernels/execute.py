@@ -22,7 +22,7 @@ from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.lower import lower, viewed
-from deepx_graph.runtime.kernels.memory import Arena, Slots, aligned, allot, overwritten, temporaries_in_results
+from deepx_graph.runtime.kernels.memory import Arena, Slots, aligned, allot, overwritten
 from deepx_graph.runtime.kernels.program import BEFORE, BLOCK, Array, BlockPlan, Call, KernelProgram, Shape, Step, plan, wider
 from deepx_graph.runtime.kernels.reductions import with_fast_sums
 from deepx_graph.runtime.kernels.threads import TEAM
@@ -53,8 +53,8 @@ def _run(code: Code, registers: Registers) -> None:
         call(*operands(registers))
 
 
-def _code(steps: Sequence[Step], reused: Mapping[int, int]) -> Code:
-    return [(s.make(), itemgetter(*(reused.get(r, r) for r in (*s.sources, s.target)))) for s in steps]
+def _code(steps: Sequence[Step]) -> Code:
+    return [(s.make(), itemgetter(*s.sources, s.target)) for s in steps]
 
 
 def _bare(array: Array) -> Array:
@@ -66,7 +66,7 @@ class _Workspace:
     """What one thread needs for one kernel: callables, and buffers for whole-sized and for block-sized registers."""
 
     def __init__(self, kernel: Kernel) -> None:
-        self.before, self.block, self.after = (_code(steps, kernel.reused) for steps in kernel.plan.levels)
+        self.before, self.block, self.after = map(_code, kernel.plan.levels)
         self._kernel = kernel
         self._arenas = [Arena(slots, aligned if kernel.is_kept else room) for slots in kernel.slots]
         self._templates: dict[int, Registers] = {}
@@ -112,8 +112,7 @@ class Kernel:
                               leaf if leaf.views or leaf.order is not None else None) for leaf in program.leaves)
         self._results = tuple((r, program.registers[r].dtype, program.registers[r].shape, shape)
                               for r, shape in zip(program.results, program.result_shapes, strict=True))
-        self.reused = temporaries_in_results(program, plan)
-        self.in_place = overwritten(program, plan, self.reused)
+        self.in_place = overwritten(program, plan)
         self.slots = self._allot()
         self.is_kept = self.workspace_bytes <= costs.KEPT_BYTES
         self._spare: list[_Workspace] = []
@@ -173,7 +172,7 @@ class Kernel:
         slots = []
         for level, steps in enumerate(plan.levels):
             shapes = [self.extent(r, plan.rows if level == BLOCK else 0) for r in range(len(program.registers))]
-            own = plan.partial.union(program.results, self.reused)
+            own = plan.partial.union(program.results)
             slots.append(allot(steps, program.registers, shapes, own, late if level == BEFORE else ()))
         return tuple(slots)
 

@@ -9,7 +9,6 @@ Nothing is computed here, and no operation is known by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,7 @@ def lower(function: Function) -> KernelProgram:
     lowering = _Lowering(function, space)
     for node in function.nodes:
         lowering.add(node)
-    return _merged(lowering.program())
+    return lowering.program()
 
 
 class _Lowering:
@@ -292,42 +291,3 @@ def _reduced(combine: Callable[[Array, Ints], Array], axes: Ints) -> Call:
         np.copyto(out, np.asarray(combine(x, axes)).reshape(out.shape))
 
     return call
-
-
-# --- merging axes -------------------------------------------------------------------------------------------------
-
-
-def _merged(program: KernelProgram) -> KernelProgram:
-    """The program with neighbouring axes made one wherever every register, constant and reduction treats them alike."""
-    groups: list[list[int]] = []
-    reduced = [set(s.reduction.axes) for s in program.steps if s.reduction]
-    for axis in range(len(program.space)):
-        last = axis - 1
-        if groups and all((r.shape[last] == 1) == (r.shape[axis] == 1) for r in program.registers) and all(
-            (last in gone) == (axis in gone) for gone in reduced
-        ):
-            groups[-1].append(axis)
-        else:
-            groups.append([axis])
-    if len(groups) == len(program.space):
-        return program
-    return _regrouped(program, groups)
-
-
-def _regrouped(program: KernelProgram, groups: Sequence[Sequence[int]]) -> KernelProgram:
-    def shape(old: Shape) -> Shape:
-        return tuple(int(np.prod([old[k] for k in group], dtype=object)) for group in groups)
-
-    def step(old: Step) -> Step:
-        if old.reduction is None:
-            return old
-        axes = tuple(k for k, group in enumerate(groups) if group[0] in old.reduction.axes)
-        assert old.reduction.op.monoid is not None
-        call = _reduced(old.reduction.op.monoid.quickly, axes)
-        return replace(old, reduction=Reduction(old.reduction.op, axes), make=_Made(call))
-
-    registers = tuple(Register(r.dtype, shape(r.shape)) for r in program.registers)
-    constants = tuple((r, array.reshape(registers[r].shape)) for r, array in program.constants)
-    return replace(program, space=shape(program.space), registers=registers, constants=constants,
-                   steps=tuple(map(step, program.steps)))
-

@@ -1,8 +1,8 @@
 """Which buffer each temporary register of a kernel uses, and the arrays over those buffers.
 
 Registers of one level whose lifetimes do not overlap share a slot; an in-place step writes over a source that ends there. A slot is
-plain bytes; `Arena` makes the typed arrays over it once, for each height of a block. Some temporaries
-lie in the memory of a result, and some results in that of an argument: both follow from the order in which the steps run.
+plain bytes; `Arena` makes the typed arrays over it once, for each height of a block. Some results lie in the memory of an argument,
+which follows from the order in which the steps run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,61 +112,22 @@ def pages(size: int) -> Array:
     return np.ndarray(size, np.uint8, memory, start)
 
 
-Position = tuple[int, int]
-"""Level and index within it: positions compare in the order in which a block's steps run."""
-
-
-def temporaries_in_results(program: KernelProgram, plan: BlockPlan) -> dict[int, int]:
-    """For registers that live in a result's memory, the result. None keeps a result from taking a parameter's memory."""
-    maker = {s.target: (at, s) for at, s in _positions(plan).items()}
-    last, may = _last_reads(plan), overwritten(program, plan, {})
-    reused: dict[int, int] = {}
-    for result, params in zip(program.results, may, strict=True):
-        read = max((last[leaf.register] for leaf in program.leaves if leaf.param in params and leaf.register in last), default=None)
-        at, step = maker[result]
-        while step.in_place and result not in plan.partial:
-            found = next((maker[s] for s in step.sources if s in maker and s not in reused and s not in program.results
-                          and s not in plan.partial and last[s] == at and maker[s][0][0] == at[0]
-                          and _alike(program, s, result) and _writes_late_enough(*maker[s], read)), None)
-            if found is None:
-                break
-            at, step = found
-            reused[step.target] = result
-    return reused
-
-
-def _writes_late_enough(at: Position, step: Step, read: Position | None) -> bool:
-    """Whether the step may write over a parameter last read then."""
-    return read is None or read < at or (read == at and step.in_place)
-
-
-def overwritten(program: KernelProgram, plan: BlockPlan, reused: Mapping[int, int]) -> tuple[frozenset[int], ...]:
+def overwritten(program: KernelProgram, plan: BlockPlan) -> tuple[frozenset[int], ...]:
     """For each result, the parameters whose memory it may take: read at the very elements that are written, and no later."""
+    steps = [((level, k), step) for level, steps in enumerate(plan.levels) for k, step in enumerate(steps)]
+    made = {step.target: (at, step) for at, step in steps}
+    last_read = {s: at for at, step in steps for s in step.sources}
     by_param: dict[int, list[Leaf]] = {}
     for leaf in program.leaves:
         by_param.setdefault(leaf.param, []).append(leaf)
-    last, first = _last_reads(plan), {}
-    for at, step in reversed(_positions(plan).items()):
-        first[reused.get(step.target, step.target)] = (at, step)
 
     def may_take(result: int, leaf: Leaf) -> bool:
         is_plain = not leaf.views and leaf.order is None
         same = program.registers[leaf.register].shape == program.registers[result].shape
-        return is_plain and same and _writes_late_enough(*first[result], last.get(leaf.register))
+        at, step = made[result]
+        read = last_read.get(leaf.register)
+        return is_plain and same and (read is None or read < at or (read == at and step.in_place))
 
     return tuple(
         frozenset(p for p, leaves in by_param.items() if r not in plan.partial and all(may_take(r, leaf) for leaf in leaves))
         for r in program.results)
-
-
-def _positions(plan: BlockPlan) -> dict[Position, Step]:
-    return {(level, k): step for level, steps in enumerate(plan.levels) for k, step in enumerate(steps)}
-
-
-def _last_reads(plan: BlockPlan) -> dict[int, Position]:
-    return {s: at for at, step in _positions(plan).items() for s in step.sources}
-
-
-def _alike(program: KernelProgram, one: int, other: int) -> bool:
-    a, b = program.registers[one], program.registers[other]
-    return a.shape == b.shape and a.dtype == b.dtype

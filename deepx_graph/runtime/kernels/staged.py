@@ -166,7 +166,7 @@ def array_function(kernel: Kernel, params: Sequence[Node]) -> Staged:
         names[r] = f"r{r}"
         out.call(names[r], partial(np.empty, program.registers[r].shape, program.registers[r].dtype))
     for step in kernel.plan.levels[0]:
-        used = [names[kernel.reused.get(r, r)] for r in (*step.sources, step.target)]
+        used = [names[r] for r in (*step.sources, step.target)]
         out.call(None, _reduced(step, program) or step.make(), *used)
     for r, shape in zip(program.results, program.result_shapes, strict=True):
         if shape != program.registers[r].shape:

@@ -33,10 +33,10 @@ from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
 from deepx_graph.runtime.native.loop_program.kernel import build as build_loops
 from deepx_graph.runtime.native.loop_program.loop_kernels import with_loop_kernels
 from deepx_graph.runtime.native.machine_kernel import MachineKernel
-from deepx_graph.runtime.native.trampoline import EntryMemory, QuickKernel, entry
+from deepx_graph.runtime.native.trampoline import EntryMemory, entry
 from deepx_graph.runtime.native.whole_program.calls import CalledFunctions, CallLimits
 from deepx_graph.runtime.native.whole_program.kernel import build as build_whole_program
-from deepx_graph.runtime.straightline import ArrayType, form_of, one_kernel
+from deepx_graph.runtime.straightline import form_of, one_kernel
 from deepx_graph.types import TensorType
 
 Made = TypeVar("Made")
@@ -72,7 +72,6 @@ class NativeEngine(KernelEngine):
         self._called = CalledFunctions()
         self._apart: dict[Function, str] = {}
         """Why functions are not one kernel."""
-        self._quick: dict[Any, KernelFn] = {}
         self._asked: set[MachineKernel | None] = set()
         """Machine code that has been asked what it keeps."""
         self._memories: dict[MachineKernel, EntryMemory] = {}
@@ -219,15 +218,6 @@ class NativeEngine(KernelEngine):
             return None  # one numpy call: nothing to gain
         return self._kernel(node, key_of(node), lambda: alone(node))
 
-    def _kernel(self, node: Node, key: Any, function: Callable[[], Function]) -> KernelFn | None:
-        found, kernel = super()._kernel(node, key, function), self._built[key]
-        if not isinstance(kernel, MachineKernel) or kernel.has_state or not kernel.is_kept:
-            return found  # a state takes memory: that of an entry to all of a program is enough
-        single = isinstance(node.type, TensorType)
-        if (key, single) not in self._quick:
-            self._quick[key, single] = QuickKernel(self._memory(kernel), _forms(node), kernel, single=single)
-        return self._quick[key, single]
-
     # --- entries
 
     def entry(self, node: Node, params: Sequence[Node], over: Sequence[int | None]) -> EntryFn | None:
@@ -322,11 +312,6 @@ def _plain_loops(function: Function, threads: int) -> LoopKernel:
 def has_control(function: Function) -> bool:
     """Whether there is a loop or a branch."""
     return any(n.op is LOOP_END or n.op is REGION for n in function.nodes)
-
-
-def _forms(node: Node) -> list[ArrayType]:
-    """The forms of the operands that are tensors."""
-    return [form_of(i.type) for i in node.inputs if isinstance(i.type, TensorType)]
 
 
 def _is_single(node: Node) -> bool:

@@ -5,8 +5,7 @@ fields of the array object alone (exactly ndarray, dtype, shape, C-contiguous, a
 is written over) and gives None, with nothing done, for whatever is not as the frame says. So nothing is complained of from here.
 A kernel has one activation at a time: who finds it busy gets None too. Work that takes long lets other threads of Python run.
 
-Where fields lie is checked in this process first; `entry` gives None where anything is elsewhere. `quick` is a kernel as
-an engine gives it: such an entry where there is one, else the kernel's own call.
+Where fields lie is checked in this process first; `entry` gives None where anything is elsewhere.
 """
 
 from __future__ import annotations
@@ -65,17 +64,16 @@ class EntryMemory:
         return self.kernel.lasting_memory()
 
 
-def entry(shared: EntryMemory, params: Sequence[ArrayType], operands: Sequence[int], over: Sequence[int | None],
-          under: frozenset[int] = frozenset()) -> EntryFn | None:
+def entry(shared: EntryMemory, params: Sequence[ArrayType], operands: Sequence[int], over: Sequence[int | None]) -> EntryFn | None:
     """The machine function that runs a kernel for arguments of those forms, whose numbers are those of its operands. Each result is
-    a fresh array, or lies over the argument whose number `over` has; such an argument shares no memory with others, but for those
-    in `under` in the very same buffer. None where this machine cannot.
+    a fresh array, or lies over the argument whose number `over` has; such an argument shares no memory with others. None where this
+    machine cannot.
     """
     machine = _machine()
     threads = shared.kernel.team
     if machine is None or (threads > 1 and pool() is None):
         return None
-    frame = _Frame(shared, params, operands, over, under)
+    frame = _Frame(shared, params, operands, over)
     words = frame.words(pool() if threads > 1 else None, threads, machine)
     words.kept = frame
     return machine.function(words)
@@ -90,10 +88,10 @@ class _Words(np.ndarray[Any, Any]):
 class _Frame:
     """Everything that the words of a frame point to."""
 
-    def __init__(self, shared: EntryMemory, params: Sequence[ArrayType], operands: Sequence[int], over: Sequence[int | None],
-                 under: frozenset[int]) -> None:
+    def __init__(self, shared: EntryMemory, params: Sequence[ArrayType], operands: Sequence[int],
+                 over: Sequence[int | None]) -> None:
         kernel, memory = shared.kernel, shared.memory
-        self.shared, self.params, self.over, self.under = shared, params, over, under
+        self.shared, self.params, self.over = shared, params, over
         table = memory.table(kernel)
         self.kept: list[Any] = [table]
         self.arguments: list[tuple[int, int]] = []
@@ -135,7 +133,7 @@ class _Frame:
         box = np.empty((), form.dtype) if not form.shape and not alone and _has_plain_numbers(form.dtype) else None
         self.kept += (form.dtype, box)
         named = {"kind": _kind(form.dtype), "flags": _READABLE | (_WRITEABLE if alone else 0), "rank": len(form.shape),
-                 "dims": self._rows([form.shape]), "bytes": form.nbytes, "alone": alone, "under": number in self.under,
+                 "dims": self._rows([form.shape]), "bytes": form.nbytes, "alone": alone,
                  "number": 0 if box is None else id(form.dtype.type), "box": 0 if box is None else id(box)}  # fmt: skip
         return tuple(named[name] for name in PARAM)
 
@@ -233,34 +231,3 @@ def _numpy_function() -> int | None:
     table = (ctypes.c_void_p * (_NEW_ARRAY + 1)).from_address(pointer(capsule, None))
     version = ctypes.CFUNCTYPE(ctypes.c_uint)(table[_VERSION] or 0)()
     return table[_NEW_ARRAY] if version == _NUMPY_2 else None
-
-
-class QuickKernel:
-    """A kernel as an engine gives it, for arguments of those forms, which its machine code reads as they lie; other ones the kernel
-    itself takes. A `single` result is no tuple."""
-
-    def __init__(self, shared: EntryMemory, forms: Sequence[ArrayType], kernel: MachineKernel, *, single: bool) -> None:
-        self._shared, self._forms, self._kernel, self._single = shared, tuple(forms), kernel, single
-
-    @cached_property
-    def _fresh(self) -> EntryFn:
-        """The entry that takes the arguments."""
-        forms = self._forms
-        return entry(self._shared, forms, range(len(forms)), (None,) * len(self._shared.kernel.results)) or _never
-
-    @cached_property
-    def _filling(self) -> EntryFn:
-        """The entry that takes the arguments and then the arrays for the results."""
-        forms, machine = self._forms, self._shared.kernel
-        over, under = range(len(forms), len(forms) + len(machine.results)), frozenset.intersection(*machine.in_place)
-        return entry(self._shared, (*forms, *machine.results), range(len(forms)), over, under) or _never
-
-    def __call__(self, values: Sequence[Any], out: Sequence[Any] | None) -> Any:
-        found = self._fresh(*values) if out is None else self._filling(*values, *out)
-        if found is None:
-            found = tuple(self._kernel(values, out))
-        return found[0] if self._single else found
-
-
-def _never(*arrays: Any) -> None:
-    return None

@@ -26,10 +26,9 @@ FRAME = ("busy", "params", "param_count", "results", "result_count", "given", "g
 arguments, or 0 where none may be a number; whether the work is long; a chunk counter; `share`, the pool and how many workers it
 should have; the type of arrays, numpy's function that makes them, and None."""
 
-PARAM = ("kind", "flags", "rank", "dims", "bytes", "alone", "under", "number", "box")
-"""The words of a parameter: what KIND and FLAGS must be, rank and dimensions, bytes; whether it is written over, and whether it may
-be the same memory as one that is. Of one of rank 0 also the type of numpy's numbers that may stand for it, or 0, and the array
-that such a number is put into."""
+PARAM = ("kind", "flags", "rank", "dims", "bytes", "alone", "number", "box")
+"""The words of a parameter: what KIND and FLAGS must be, rank and dimensions, bytes; whether it is written over. Of one of rank 0
+also the type of numpy's numbers that may stand for it, or 0, and the array that such a number is put into."""
 
 RESULT = ("over", "maker", "dtype", "rank", "dims")
 """The words of a result: the number of the argument that it is written over, or -1; a callable that makes it, or 0; otherwise its
@@ -137,12 +136,7 @@ look:
   %is.number = icmp eq ptr %other.type, %also.number
   br i1 %is.number, label %go_on, label %compare
 compare:
-{_field("other", "data", DATA, "i64")}{_word("also", PARAM, "bytes")}{_word("also", PARAM, "under")}\
-  %is.under = icmp ne i64 %also.under, 0
-  %is.there = icmp eq i64 %other.data, %array.data
-  %on.top = and i1 %is.under, %is.there
-  br i1 %on.top, label %go_on, label %distance
-distance:
+{_field("other", "data", DATA, "i64")}{_word("also", PARAM, "bytes")}\
   %other.end = add i64 %other.data, %also.bytes
   %before = icmp ule i64 %end, %other.data
   %behind = icmp ule i64 %other.end, %array.data

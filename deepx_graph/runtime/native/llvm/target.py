@@ -11,7 +11,7 @@ import os
 import platform
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
@@ -66,6 +66,8 @@ class Target:
     def __init__(self, vector_bits: int | None = None, processor: Processor | None = None) -> None:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
+        with suppress(RuntimeError):
+            llvm.load_library_permanently("")  # this process: Python's own functions
         found = Processor.here(vector_bits) if processor is None else processor
         self.triple, self.cpu, self.features = found.triple, found.cpu, found.features
         self.register_bytes = found.vector_bits // 8

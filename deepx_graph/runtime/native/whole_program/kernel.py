@@ -111,7 +111,6 @@ class WholeProgramKernel(MachineKernel):
         self._limit = 1 << 60 if self.is_one_call else max(1, int(CALL_NANOSECONDS / self._iteration_ns))
         self._is_in_use = False
         self.is_kept = True
-        self._bytes = words_bytes(plan) + plan.nbytes
         self.constants: tuple[Array, ...] = ()
         self.own_bytes = ()
         objects = len(self.params) + len(self.results)
@@ -126,8 +125,8 @@ class WholeProgramKernel(MachineKernel):
 
     @property
     def workspace_bytes(self) -> int:
-        """The words and what they point to."""
-        return self._bytes
+        """The memory of all values; that of the words does not grow with them."""
+        return self._plan.nbytes
 
     def keep(self, allowance: Allowance) -> None:
         """Its memory was taken when it was made."""

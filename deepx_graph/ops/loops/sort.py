@@ -59,6 +59,10 @@ class Rows:
         """The i-th elements of operands."""
         return [x.at(b, self.index(i)) for x in xs]
 
+    def fetch(self, b: LoopBuilder, xs: Sequence[LazyTensor], i: Affine) -> list[Any]:
+        """The i-th elements of what is in memory and changes."""
+        return [b.fetch(x, self.index(i)) for x in xs]
+
     def write(self, b: LoopBuilder, outs: Sequence[LazyTensor], i: Affine, values: Sequence[Any]) -> None:
         """Assigns the i-th elements of results."""
         for out, value in zip(outs, values, strict=True):
@@ -95,13 +99,13 @@ def _sort_by_keys(b: LoopBuilder, keys: Sequence[Key], xs: Sequence[LazyTensor],
     """Each row along the axis, by keys."""
     shape = xs[0].shape
     n, counts = shape[axis], (*shape[:axis], *shape[axis + 1 :])
-    sides = None if n <= MOST_COUNTED else [_sides(b, x, n, counts, len(xs)) for x in xs]
+    spare = [] if n <= MOST_COUNTED else _spare(b, xs, counts, n, twice=axis < len(shape) - 1)
     with b.nest(counts) as at:
         rows = Rows(n, lambda i: [*at[:axis], i, *at[axis:]], at, counts)
-        if sides is None:
-            _count(b, rows, keys, xs, outs)
+        if spare:
+            _radix(b, rows, keys, xs, outs, spare)
         else:
-            _radix(b, rows, keys, xs, outs, sides)
+            _count(b, rows, keys, xs, outs)
 
 
 # --- keys
@@ -197,51 +201,63 @@ def digits_of(b: LoopBuilder, keys: Sequence[Key], values: Sequence[Any], most: 
     return found
 
 
-def _sides(b: LoopBuilder, x: LazyTensor, n: int, counts: tuple[int, ...], operands: int) -> LazyTensor:
-    """Memory for each row of a tensor, twice."""
-    if 2 * n * x.dtype.itemsize * operands <= MOST_LOCAL:
-        return in_memory(b.buffer(x.dtype, (*(1 for _ in counts), 2, n), "local"), x.dtype)
-    return in_memory(b.buffer(x.dtype, (*counts, 2, n)), x.dtype)
+def _spare(b: LoopBuilder, xs: Sequence[LazyTensor], counts: tuple[int, ...], n: int, *, twice: bool) -> list[list[LazyTensor]]:
+    """Memory for each row of operands, in order; once more where that is on the stack, or where it is asked for `twice`."""
+    is_local = 2 * n * sum(x.dtype.itemsize for x in xs) <= MOST_LOCAL
+    shape = (*(1 if is_local else size for size in counts), n)
+    return [[in_memory(b.buffer(x.dtype, shape, "local" if is_local else None), x.dtype) for x in xs]
+            for _ in range(2 if is_local or twice else 1)]
 
 
 def _radix(b: LoopBuilder, rows: Rows, keys: Sequence[Key], xs: Sequence[LazyTensor], outs: Sequence[LazyTensor],
-           sides: Sequence[LazyTensor]) -> None:
-    """Digit after digit, the least important first; a digit in which all elements agree is passed over."""
+           spare: Sequence[Sequence[LazyTensor]]) -> None:
+    """Digit after digit, the least important first, from one side to the other: those of `spare`, or the results and that; a digit
+    in which all elements agree is passed over."""
     n = rows.n
-    of_row = [Affine() if size == 1 else i for i, size in zip(rows.at, sides[0].shape, strict=False)]
-    digits = digits_of(b, keys, rows.read(b, xs, Affine()), 11 if n >= LONG else 8)
+    of_row = [Affine() if size == 1 else i for i, size in zip(rows.at, spare[0][0].shape, strict=False)]
+    inside = Rows(n, lambda i: [*of_row, i], rows.at, rows.counts)
+    sides = [*([(rows, outs)] if len(spare) == 1 else []), *((inside, each) for each in spare)]
+    first = rows.read(b, xs, Affine())
+    digits = digits_of(b, keys, first, 11 if n >= LONG else 8)
+    agreed = [digit.of(b, first) for digit in digits]
     counts = b.buffer(I64, (len(digits), 1 << max(d.bits for d in digits)), "local")
     with b.loops(counts.shape) as at:
         b.store(counts, at, b.const(0, I64))
     with b.loop(n) as i:
         values = rows.read(b, xs, i)
-        for x, value in zip(sides, values, strict=True):
-            b.put(x, [*of_row, Affine(), i], value)
+        sides[0][0].write(b, sides[0][1], i, values)
         for k, digit in enumerate(digits):
             _next_of(b, counts, [Affine((), k), digit.of(b, values)])
     side = b.cell(I64, b.const(0, I64))
 
-    def move(k: int, digit: Digit) -> None:
+    def is_first() -> Scalar:
+        found: Scalar = b.apply("eq", b.get(side), b.const(0, I64))
+        return found
+
+    def move(k: int, here: int) -> None:
+        (source, given), (target, made) = sides[here], sides[1 - here]
+        with b.loop(n) as i:
+            values = source.fetch(b, given, i)
+            target.write(b, made, b.index(_next_of(b, counts, [Affine((), k), digits[k].of(b, values)]), 0, n - 1), values)
+
+    def moved(k: int) -> None:
         total = b.cell(I64, b.const(0, I64))
-        with b.loop(1 << digit.bits) as bucket:
+        with b.loop(1 << digits[k].bits) as bucket:
             count, start = b.load(counts, [Affine((), k), bucket]), b.get(total)
             b.store(counts, [Affine((), k), bucket], start)
             b.set(total, b.apply("add", start, count))
-        here = b.index(b.get(side), 0, 1)
-        with b.loop(n) as i:
-            values = [b.fetch(x, [*of_row, here, i]) for x in sides]
-            to = _next_of(b, counts, [Affine((), k), digit.of(b, values)])
-            for x, value in zip(sides, values, strict=True):
-                b.put(x, [*of_row, 1 - here, b.index(to, 0, n - 1)], value)
-        b.set(side, 1 - here)
+        b.when(is_first(), lambda: move(k, 0), lambda: move(k, 1))
+        b.set(side, b.apply("sub", b.const(1, I64), b.get(side)))
 
-    for k, digit in enumerate(digits):
-        first = [b.fetch(x, [*of_row, b.index(b.get(side), 0, 1), Affine()]) for x in sides]
-        count = b.load(counts, [Affine((), k), digit.of(b, first)])
-        b.when(b.apply("lt", count, b.const(n, I64)), lambda k=k, digit=digit: move(k, digit))  # type: ignore[misc]
-    here = b.index(b.get(side), 0, 1)
-    with b.loop(n) as i:
-        rows.write(b, outs, i, [b.fetch(x, [*of_row, here, i]) for x in sides])
+    def finish(here: int) -> None:
+        source, given = sides[here]
+        if given is not outs:
+            with b.loop(n) as i:
+                rows.write(b, outs, i, source.fetch(b, given, i))
+
+    for k, bucket in enumerate(agreed):
+        b.when(b.apply("lt", b.load(counts, [Affine((), k), bucket]), b.const(n, I64)), lambda k=k: moved(k))  # type: ignore[misc]
+    b.when(is_first(), lambda: finish(0), lambda: finish(1))
 
 
 def _next_of(b: LoopBuilder, counts: Buffer, at: Index) -> Scalar:

@@ -9,8 +9,8 @@ from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.loops.interpret import interpret
 from deepx_graph.loops.lower import lower
 from deepx_graph.loops.program import Conditional, For, LoopProgram, walk
-from deepx_graph.ops import concatenate, pad, reverse
-from deepx_graph.types import F32, tensor
+from deepx_graph.ops import concatenate, multiply, pad, reverse, slice_
+from deepx_graph.types import C64, F32, tensor
 
 
 def padded(b: Builder, x: Node, low: tuple[int, ...], high: tuple[int, ...], interior: int = 0) -> Node:
@@ -20,7 +20,8 @@ def padded(b: Builder, x: Node, low: tuple[int, ...], high: tuple[int, ...], int
 
 def check(b: Builder, x: Node, result: Node, expected: np.ndarray, array: np.ndarray) -> LoopProgram:
     program = lower(Function("f", (x,), (result,)))
-    np.testing.assert_array_equal(interpret(program, [array])[0], expected)
+    found = interpret(program, [array.view("f4").reshape(*array.shape, -1) if array.dtype.kind == "c" else array])[0]
+    np.testing.assert_array_equal(found.view(array.dtype).reshape(expected.shape), expected)
     return program
 
 
@@ -59,3 +60,37 @@ def test_interior_padding_keeps_its_condition() -> None:
     expected = np.full(125, -1, "f4")
     expected[3:122:2] = array
     check(b, x, padded(b, x, (3,), (3,), 1), expected, array)
+
+
+def joined_windows(starts: list[int], axis: int, array: np.ndarray, width: int, scale: list[float] | None = None) -> LoopProgram:
+    b, n = Builder(), array.shape[1]
+    x = b.param(0, tensor(C64 if array.dtype.kind == "c" else F32, array.shape))
+    parts, expected = [], []
+    for k, start in enumerate(starts):
+        part = b(slice_, x, start_indices=(0, start), limit_indices=(array.shape[0], start + width), strides=(1, 1))
+        factor = array.dtype.type(1.0 if scale is None else scale[k])
+        parts.append(part if scale is None else b(multiply, part, b.constant(factor)))
+        expected.append(array[:, start : start + width] * factor)
+    assert max(starts) + width <= n
+    return check(b, x, b(concatenate, *parts, dimension=axis), np.concatenate(expected, axis), array)
+
+
+def conditions(program: LoopProgram) -> int:
+    return sum(isinstance(s, Conditional) for s in walk(program.body))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(("starts", "width"), [([0, 3, 6, 9], 5), ([12, 9, 6], 4), ([2, 2, 2, 2], 6), ([1, 2, 3, 4, 5, 6], 1)])
+@pytest.mark.parametrize("dtype", ["f4", "c8"])
+def test_neighbouring_windows_are_one_subscript(starts: list[int], width: int, axis: int, dtype: str) -> None:
+    array = (np.arange(60) * (1.0 if dtype == "f4" else 1 - 2j)).reshape(3, 20).astype(dtype)
+    assert not conditions(joined_windows(starts, axis, array, width))
+
+
+@pytest.mark.parametrize(("starts", "scale"), [([0, 3, 6, 10], None), ([0, 3, 6, 9], [2.0, 2.0, 2.0, 3.0]), ([0, 3, 5], None)])
+def test_windows_that_differ_by_more_than_a_step_are_chosen_among(starts: list[int], scale: list[float] | None) -> None:
+    """The last one alone out of step, or computed otherwise."""
+    array = np.arange(60, dtype="f4").reshape(3, 20)
+    joined_windows(starts, 0, array, 5, scale)
+    joined_windows(starts, 1, array, 5, scale)
+    assert not conditions(joined_windows([0, 3, 6, 9], 0, array, 5, [2.0] * 4))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
 from deepx_graph.ir import Node
 from deepx_graph.loops import Affine, LazyTensor, LoopBuilder, Scalar, call
 from deepx_graph.loops.elements import settled
+from deepx_graph.loops.program import Statement
+from deepx_graph.loops.progression import nth_of
 from deepx_graph.loops.scalar import Index, affine
 from deepx_graph.types import dilated
 
@@ -34,8 +37,11 @@ def broadcast_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: 
 
 
 def concatenate_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index) -> Any:
-    """The element of the operand in whose range the subscript lies, found by bisection."""
+    """The element of the operand in whose range the subscript lies: where these are neighbouring windows, at a subscript that
+    says which; else found by bisection."""
     axis = node.attr("dimension")
+    if (found := _window_element(b, axis, xs, at)) is not None:
+        return found
     ends = list(accumulate(x.shape[axis] for x in xs))
     parts = [(end - x.shape[axis], end, x) for end, x in zip(ends, xs, strict=True) if x.shape[axis]]
 
@@ -48,6 +54,21 @@ def concatenate_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at
         return b.choose(first, lambda: among(low, middle), lambda: among(middle, high))
 
     return among(0, len(parts)) if parts else b.const(0, xs[0].dtype)
+
+
+def _window_element(b: LoopBuilder, axis: int, xs: Sequence[LazyTensor], at: Index) -> Any | None:
+    """The element of a concatenation of windows of one size, each a step from the one before; None for other operands."""
+    size = xs[0].shape[axis]
+    if size == 0 or any(x.shape[axis] != size for x in xs):
+        return None
+    body: list[Statement] = []
+    with b.block(body):
+        number = b.quotient(at[axis], size)
+        within = [*at[:axis], at[axis] - number * size, *at[axis + 1 :]]
+        found = nth_of(b, number, [partial(x.at, b, within) for x in xs])
+    for s in body if found is not None else ():
+        b.emit(s)
+    return found
 
 
 def pad_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], at: Index) -> Any:

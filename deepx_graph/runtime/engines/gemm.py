@@ -19,7 +19,19 @@ from deepx_graph import blas
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ir.rebuild import rebuilt, with_inputs
 from deepx_graph.literal import Array
-from deepx_graph.ops import convert, convolution, dot_general, transpose
+from deepx_graph.ops import (
+    complex_,
+    concatenate,
+    convert,
+    convolution,
+    dot_general,
+    imag,
+    negate,
+    real,
+    reshape,
+    slice_,
+    transpose,
+)
 from deepx_graph.ops.contract.linear import is_copied, transposed
 from deepx_graph.ops.data.fusion import fused_body
 from deepx_graph.ops.helpers import wider
@@ -255,14 +267,18 @@ def in_order(function: Function, pays: Callable[[Node], bool]) -> Function:
 
 
 def widened(function: Function, pays: Callable[[Node], bool]) -> Function:
-    """The function with products and convolutions of narrow floats as those of f32, rounded once, and with those of integers as
-    those of floats which hold every sum exactly, where that pays; itself where there is none."""
+    """The function with products and convolutions of narrow floats as those of f32, rounded once, with those of integers as those
+    of floats which hold every sum exactly, and with products of complex numbers as those of reals, where that pays; itself where
+    there is none."""
     found = {n: wide for n in function.nodes if (wide := _wide(n)) is not None and pays(n)}
-    if not found:
+    of_reals = {n for n in function.nodes if _has_real_form(n) and pays(n)}
+    if not found and not of_reals:
         return function
     b = Builder()
 
     def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+        if node in of_reals:
+            return _of_reals(b, node, *inputs)
         wide = found.get(node)
         if wide is None:
             return with_inputs(node, inputs)
@@ -272,6 +288,37 @@ def widened(function: Function, pays: Callable[[Node], bool]) -> Function:
         return b(convert, product, dtype=node.type.dtype)
 
     return rebuilt(function, step)
+
+
+def _has_real_form(node: Node) -> bool:
+    if node.op is not dot_general or not isinstance(node.type, TensorType):
+        return False
+    return node.type.dtype.kind == "complex" and bool(node.attr("lhs_contracting_dimensions"))
+
+
+def _of_reals(b: Builder, node: Node, x: Node, y: Node) -> Node:
+    """A product of complex numbers as one of reals: [re x, im x] by [[re y, im y], [-im y, re y]], whose columns lie along a last
+    axis. It takes the same four real products of each two numbers, without a matrix more than these in memory."""
+    left, right = (node.attr(f"{side}_contracting_dimensions")[0] for side in ("lhs", "rhs"))
+    parts = b(real, y), b(imag, y)
+
+    def columns(*reals: Node) -> Node:
+        last = len(reals[0].type.shape)  # type: ignore[attr-defined]
+        single = [b(reshape, part, shape=(*part.type.shape, 1)) for part in reals]  # type: ignore[attr-defined]
+        return b(concatenate, *single, dimension=last)
+
+    turned = b(concatenate, columns(*parts), columns(b(negate, parts[1]), parts[0]), dimension=right)
+    operands = b(concatenate, b(real, x), b(imag, x), dimension=left), turned
+    assert isinstance(node.type, TensorType)
+    shape, type = node.type.shape, node.type.with_dtype(operands[0].type.dtype)  # type: ignore[attr-defined]
+    product = Node(node.op, operands, node.attrs, type.with_dims((*shape, 2)), node.origin)
+
+    def column(k: int) -> Node:
+        start = *(0,) * len(shape), k
+        part = b(slice_, product, start_indices=start, limit_indices=(*shape, k + 1), strides=(1,) * len(start))
+        return b(reshape, part, shape=shape)
+
+    return b(complex_, column(0), column(1))
 
 
 def _wide(node: Node) -> DType | None:

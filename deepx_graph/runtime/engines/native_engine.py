@@ -266,9 +266,11 @@ class NativeEngine(KernelEngine):
         return self._rounding[key]
 
 
-_MOST_WORK = {(dot_general, "float"): 1 << 12, (dot_general, "complex"): 1 << 18, (convolution, "float"): 1 << 18}
+_MOST_WORK = {(dot_general, "float"): 1 << 12, (dot_general, "complex"): 1 << 14, (convolution, "float"): 1 << 18}
 _MOST_EXACT_WORK = 1 << 30
 """Multiplications that loop programs do: of floats others are better, by dtype; BLAS is also of very large products of integers."""
+LEAST_READS = 3
+"""Complex operands whose elements are read less often are best read where they lie: as reals they would be copied."""
 MOST_TERMS = 4
 """Of a product of so few terms each element is best done where it is read, in the loops of what follows."""
 
@@ -281,7 +283,8 @@ def _is_better_elsewhere(node: Node) -> bool:
     limit = _MOST_WORK.get((node.op, type.dtype.kind), _MOST_EXACT_WORK)
     work = _work(node)
     is_short = node.op is dot_general and type.dtype.kind == "float" and work <= MOST_TERMS * type.size
-    return work > limit and not is_short
+    is_thin = type.dtype.kind == "complex" and work < LEAST_READS * max(i.type.size for i in node.inputs)  # type: ignore[attr-defined]
+    return work > limit and not is_short and not is_thin
 
 
 def _work(node: Node) -> int:

@@ -7,7 +7,8 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.ops import dot_general, transpose
-from deepx_graph.runtime.engines.gemm import batched_gemm_of, canonicalized, in_order
+from deepx_graph.ops.math.elementwise import is_complex
+from deepx_graph.runtime.engines.gemm import batched_gemm_of, canonicalized, in_order, widened
 
 PRODUCT = """
 HloModule m
@@ -96,3 +97,25 @@ def test_operands_that_are_no_matrices_are_transposed(x: str, y: str, z: str, ho
 def test_operands_that_are_matrices_stay_as_they_are() -> None:
     function = dx.loads(BATCHES % ("2,3,5", "0,2,1")).entry
     assert in_order(function, lambda node: True) is function
+
+
+@pytest.mark.parametrize("dtype", ["complex<f32>", "complex<f64>"])
+@pytest.mark.parametrize(("x", "y", "z", "how"), [
+    ("40x30", "30x20", "40x20", "contracting_dims = [1] x [0]"),
+    ("30x40", "20x30", "40x20", "contracting_dims = [0] x [1]"),
+    ("5x17x40", "40x5x16", "5x17x16", "batching_dims = [0] x [1], contracting_dims = [2] x [0]"),
+    ("6x19x2x7", "9x5x6x19", "2x7x9x5", "contracting_dims = [1, 0] x [3, 2]"),
+], ids=["plain", "transposed", "batches", "two axes of terms"])  # fmt: skip
+def test_complex_products_are_products_of_reals(x: str, y: str, z: str, how: str, dtype: str) -> None:
+    """The same numbers, in machine code alone."""
+    pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
+    a, b, c = (f"{shape}x{dtype}" for shape in (x, y, z))
+    module = dx.loads(SCATTERED % (a, b, c, how, a, b, c, c))
+    assert not is_complex(next(n for n in widened(module.entry, lambda node: True).nodes if n.op is dot_general).type)
+    rng = np.random.default_rng(1)
+    parts = [rng.standard_normal((2, *p.type.shape)) for p in module.entry.params]
+    args = [(u + 1j * v).astype("c8" if "f32" in dtype else "c16") for u, v in parts]
+    native = dx.compile(module, engine="native")
+    assert not native.python_steps
+    (wanted,), (found,) = dx.compile(module, engine="numpy")(*args), native(*args)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4 if "f32" in dtype else 1e-12, atol=1e-4 if "f32" in dtype else 1e-12)

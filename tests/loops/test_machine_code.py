@@ -16,7 +16,7 @@ from deepx_graph.loops import NotExpressible
 from deepx_graph.loops.interpret import reals
 from deepx_graph.loops.lower import lower
 from deepx_graph.loops.passes.pipeline import optimised
-from deepx_graph.ops import add, convert, exponential, maximum, multiply, negate
+from deepx_graph.ops import add, convert, divide, exponential, maximum, multiply, negate, remainder
 from deepx_graph.types import BF16, C64, DTYPES, F32, F64, I16, U16, U64, DType, TensorType, leaves, tensor, type_of_array
 from tests.support.laws import EXPRESSIBLE, SAMPLED_DTYPES, Sample, alone, constants, random_array, samples
 
@@ -179,6 +179,19 @@ def test_integers_at_their_ends(name: str, tag: str) -> None:
     ends = (info.min, info.min + 1, info.max - 1, info.max, *(v for v in (-7, -2, -1, 0, 1, 2, 3, 8) if v >= info.min))
     points = np.array(sorted(set(ends)), tag)
     x, y = (np.ascontiguousarray(a.reshape(-1)) for a in np.meshgrid(points, points))
+    assert check(op, [x, y], {})
+
+
+@pytest.mark.parametrize("op", [divide, remainder], ids=lambda op: op.name)
+@pytest.mark.parametrize("tag", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
+def test_quotients_next_to_integers_are_rounded_towards_zero(op: Op, tag: str) -> None:
+    """Multiples of divisors, and what is one below and above, of every size: where a quotient of floats would be rounded up."""
+    ends, rng = np.iinfo(tag), np.random.default_rng(3)
+    bits = rng.integers(0, ends.bits + 1, 3000)
+    y = rng.integers(ends.min, ends.max, 3000, dtype=tag, endpoint=True) >> (ends.bits - bits).clip(0, ends.bits - 1).astype(tag)
+    k = rng.integers(ends.min, ends.max, 3000, dtype=tag, endpoint=True)
+    with np.errstate(all="ignore"):
+        x = (k // np.where(y == 0, 1, y)) * y + rng.integers(-1, 2, 3000).astype(tag)
     assert check(op, [x, y], {})
 
 

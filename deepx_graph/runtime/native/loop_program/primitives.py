@@ -34,8 +34,10 @@ _LIBRARY = {"sin": 1, "cos": 1, "tan": 1, "pow": 2, "cbrt": 1, "erf": 1, "erfc":
 """Functions of the C library, and their arity."""
 _LOOSE = (("erfc", F8),)
 """Those whose form for vectors is not within our bound."""
-_SCALAR_ONLY = frozenset(("quotient", "modulo", "clz", "fmod"))
+_SCALAR_ONLY = frozenset(("clz", "fmod"))
 """Those that no machine has for vectors."""
+_DIVISIONS = frozenset(("quotient", "modulo"))
+"""Those of integers, which no machine has for vectors either: of up to 32 bits floats are divided."""
 
 
 class NoPrimitive(NotExpressible):
@@ -94,7 +96,7 @@ def array_dtype(dtype: DType) -> NumpyDType:
 
 def has_vectors(primitive: str, sources: Sequence[DType], target: DType, machine: Target) -> bool:
     """Whether the writer of a primitive also writes vectors."""
-    if "." in primitive or primitive in _SCALAR_ONLY:
+    if "." in primitive or primitive in _SCALAR_ONLY or (primitive in _DIVISIONS and sources[0].itemsize > 4):
         return False
     if primitive in _LIBRARY and sources[0].is_float:
         dtype = np_dtype(sources[0])
@@ -133,7 +135,25 @@ def _to_bf16(t: IRBuilder, v: Sequence[VectorValue]) -> VectorValue:
 def _division(kind: str, source: DType, target: DType) -> Write | None:
     if not source.is_integer:
         return None
-    return lambda t, v: t.binary(("s" if source.kind == "int" else "u") + kind, v[0], v[1])
+    sign = "s" if source.kind == "int" else "u"
+
+    def write(t: IRBuilder, v: Sequence[VectorValue]) -> VectorValue:
+        x, y = v
+        is_known = not y.text.startswith("%")  # of a number LLVM makes a product
+        if t.lanes == 1 or is_known:
+            return t.binary(sign + kind, x, y)
+        quotient = _divided_as_floats(t, sign, x, y)
+        return quotient if kind == "div" else t.binary("sub", x, t.binary("mul", quotient, y))
+
+    return write
+
+
+def _divided_as_floats(t: IRBuilder, sign: str, x: VectorValue, y: VectorValue) -> VectorValue:
+    """A quotient rounded towards zero. Where it is no integer it differs from the next by at least 1 / y, the x-th part of it, which
+    floats with more digits than x do not round away."""
+    wide = F8 if x.dtype.itemsize == 4 else F4
+    parts = [t.convert(f"{sign}itofp", each, wide) for each in (x, y)]
+    return t.convert(f"fpto{sign}i", t.binary("fdiv", *parts), x.dtype)
 
 
 def _bitcast(source: DType, target: DType) -> Write | None:

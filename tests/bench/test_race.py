@@ -20,7 +20,7 @@ from bench.race.store import stored_digests, stored_text
 
 SAMPLE = ("mlp_loss", "lstm_forward", "depthwise_convolution", "edit_distance", "heat", "max_pool", "power_iteration",
           "complex_chain", "bf16_mlp", "random_normal", "argmax_rows", "segment_sum", "lorenz", "argsort_rows",
-          "black_scholes_f64", "integer_hash")
+          "black_scholes_f64", "integer_hash", "resample_by_phases")
 """Of every kind, and of every dtype; few kernels to compile."""
 
 

@@ -180,3 +180,18 @@ def requantised_linear(x, w, scale):
     """Bytes to bytes: an integer product, scaled, rounded and clipped."""
     y = lax.dot_general(x, w, (((1,), (0,)), ((), ())), preferred_element_type=jnp.int32)
     return jnp.clip(jnp.round(y.astype(jnp.float32) * scale * 0.01), -128, 127).astype(jnp.int8)
+
+
+@program(bound=1e-3, small=case(normal(10, 10)), medium=case(normal(64, 64)))
+def tridiagonalise(a):
+    """By Householder's reflections."""
+    n = a.shape[0]
+
+    def step(k, a):
+        below = jnp.where(jnp.arange(n) > k, a[:, k], 0.0)
+        v = below.at[k + 1].add(jnp.sign(below[k + 1]) * jnp.linalg.norm(below))
+        v = v / (jnp.linalg.norm(v) + 1e-12)
+        a = a - 2 * jnp.outer(v, v @ a)
+        return a - 2 * jnp.outer(a @ v, v)
+
+    return lax.fori_loop(0, n - 2, step, a + a.T)

@@ -289,3 +289,35 @@ def focal_dice_grad(x, y):
         return focal + dice.mean()
 
     return jax.value_and_grad(loss)(x)
+
+
+@program(small=case(*(normal(6, 2, 8) for _ in range(3)), normal(6, 2)),
+         medium=case(*(normal(64, 4, 32) for _ in range(3)), normal(64, 4)))
+def delta_rule_grad(q, k, v, gate):
+    """Linear attention whose state forgets what it replaces."""
+    def loss(k, v):
+        def step(state, x):
+            q, k, v, gate = x
+            k = k / jnp.sqrt((k * k).sum(-1, keepdims=True) + 1e-6)
+            error = v - jnp.einsum("hde,hd->he", state, k)
+            state = state + jax.nn.sigmoid(gate)[:, None, None] * k[:, :, None] * error[:, None, :]
+            return state, jnp.einsum("hde,hd->he", state, q)
+
+        start = jnp.zeros((q.shape[1], q.shape[2], v.shape[2]))
+        return (lax.scan(step, start, (q, k, v, gate))[1] ** 2).mean()
+
+    return jax.grad(loss, (0, 1))(k, v)
+
+
+@program(small=case(normal(16, 8), *weights((8, 2), (2, 8, 12), (2, 12, 8))),
+         medium=case(normal(128, 64), *weights((64, 4), (4, 64, 128), (4, 128, 64))))
+def experts_choose_train(x, *w):
+    """A mixture whose experts choose their tokens."""
+    def loss(w):
+        gate, w1, w2 = w
+        share, chosen = lax.top_k(jax.nn.softmax(x @ gate, -1).T, len(x) // 4)
+        hidden = jax.nn.gelu(jnp.einsum("ecd,edf->ecf", x[chosen], w1))
+        made = jnp.einsum("ecf,efd->ecd", hidden, w2) * share[..., None]
+        return ((jnp.zeros_like(x).at[chosen].add(made) - x) ** 2).mean()
+
+    return stepped(loss, w)

@@ -150,3 +150,19 @@ def quantised_layers(x, w, v, bias):
          medium=case(integers(0, 50, 300, 200), integers(0, 50, 200, 300)))
 def integer_matmul(a, b):
     return a @ b % 97
+
+
+@program(small=case(integers(0, 1_000_000, 200)), medium=case(integers(0, 1_000_000, 20_000)))
+def fermat_test(n):
+    """Whether 2 and 3 are no witnesses that numbers below 65 000 are composite."""
+    n = (n.astype(jnp.uint32) + 3) % 65_000 | 1
+
+    def power(base):
+        def step(state):
+            found, square, rest = state
+            return jnp.where(rest & 1 > 0, found * square % n, found), square * square % n, rest >> 1
+
+        start = jnp.ones_like(n), jnp.full_like(n, base) % n, n - 1
+        return lax.while_loop(lambda state: (state[2] > 0).any(), step, start)[0]
+
+    return (power(2) == 1) & (power(3) == 1)

@@ -56,3 +56,18 @@ def inverse_permutation(p):
 @program(small=case(permuted(256), normal(256, 16)), medium=case(permuted(50_000), normal(50_000, 16)))
 def permute_rows(p, x):
     return x[p]
+
+
+@program(small=case(normal(40, 4), uniform(0, 1, 40)), medium=case(normal(300, 4), uniform(0, 1, 300)))
+def suppress_overlapping_boxes(boxes, scores):
+    order = jnp.argsort(-scores)
+    low = boxes[order, :2]
+    high = low + jnp.abs(boxes[order, 2:]) + 0.1
+    sides = jnp.maximum(jnp.minimum(high[:, None], high) - jnp.maximum(low[:, None], low), 0)
+    common, areas = sides.prod(-1), (high - low).prod(-1)
+    share = common / (areas[:, None] + areas - common)
+
+    def step(i, kept):
+        return kept & ~((share[i] > 0.4) & (jnp.arange(len(kept)) > i) & kept[i])
+
+    return order, lax.fori_loop(0, len(scores), step, jnp.ones(len(scores), bool))

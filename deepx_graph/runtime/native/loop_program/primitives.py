@@ -149,8 +149,8 @@ def _division(kind: str, source: DType, target: DType) -> Write | None:
 
 
 def _divided_as_floats(t: IRBuilder, sign: str, x: VectorValue, y: VectorValue) -> VectorValue:
-    """A quotient rounded towards zero. Where it is no integer it differs from the next by at least 1 / y, the x-th part of it, which
-    floats with more digits than x do not round away."""
+    """A quotient rounded towards zero. Where it is no integer it differs from the next by at least 1 / y, the x-th part of it, so
+    that floats with more digits than x has do not round that away."""
     wide = F8 if x.dtype.itemsize == 4 else F4
     parts = [t.convert(f"{sign}itofp", each, wide) for each in (x, y)]
     return t.convert(f"fpto{sign}i", t.binary("fdiv", *parts), x.dtype)

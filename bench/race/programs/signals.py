@@ -1,0 +1,62 @@
+"""Signals: frames, changes of rate, envelopes, spectra of arrays of sensors."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bench.race.program import case, jnp, lax, normal, program, uniform
+
+
+def frames(x, size, step):
+    """Overlapping windows, as programs without gathers write them."""
+    count = (x.shape[-1] - size) // step + 1
+    return jnp.stack([x[..., k * step : k * step + size] for k in range(count)], -2)
+
+
+@program(small=case(normal(2, 640), size=64), medium=case(normal(16, 16384), size=512))
+def spectrogram(x, size):
+    windowed = frames(x, size, size // 2) * jnp.hanning(size)
+    return 10 * jnp.log10(jnp.abs(jnp.fft.rfft(windowed)) ** 2 + 1e-8)
+
+
+@program(small=case(normal(2, 96)), medium=case(normal(4, 2048)))
+def resample_by_phases(x):
+    """Three samples for two."""
+    taps = jnp.sinc((jnp.arange(48) - 23.5) / 3) * jnp.hamming(48)
+    spread = jnp.zeros((*x.shape, 3)).at[..., 0].set(x).reshape(x.shape[0], -1)
+    last = spread.shape[-1] - 48
+    return (jnp.stack([spread[:, k : k + last] for k in range(48)], -1) @ taps)[:, ::2]
+
+
+@program(small=case(normal(2, 240)), medium=case(normal(8, 3840)))
+def hilbert_envelope(x):
+    n = x.shape[-1]
+    gain = np.zeros(n, np.float32)
+    gain[[0, n // 2]], gain[1 : n // 2] = 1, 2
+    return jnp.abs(jnp.fft.ifft(jnp.fft.fft(x) * gain))
+
+
+@program(bound=1e-3, small=case(normal(2, 12, 24), steps=3), medium=case(normal(2, 64, 128), steps=20))
+def subspace_spectrum(x, steps):
+    """Of what sensors in a row receive: how little of each direction lies in the largest subspace."""
+    received = x[0] + 1j * x[1]
+    sensors = received.shape[0]
+    covariance = received @ received.conj().T / received.shape[1]
+
+    def step(_, basis):
+        basis = covariance @ basis
+        return basis / jnp.linalg.norm(basis, axis=0)
+
+    basis = lax.fori_loop(0, steps, step, jnp.eye(sensors, 2, dtype=jnp.complex64))
+    directions = jnp.exp(1j * jnp.pi * jnp.arange(sensors)[:, None] * jnp.linspace(-1, 1, 2 * sensors + 1))
+    return 1 / (jnp.abs(basis.conj().T @ directions) ** 2).sum(0)
+
+
+@program(small=case(uniform(-1, 1, 16, 16), steps=3), medium=case(uniform(-1, 1, 128, 128), steps=30))
+def edge_preserving_diffusion(x, steps):
+    def step(x, _):
+        wide = jnp.pad(x, 1, mode="edge")
+        slopes = [wide[:-2, 1:-1] - x, wide[2:, 1:-1] - x, wide[1:-1, :-2] - x, wide[1:-1, 2:] - x]
+        return x + 0.2 * sum(jnp.exp(-((s / 0.5) ** 2)) * s for s in slopes), None
+
+    return lax.scan(step, x, None, length=steps)[0]

@@ -7,13 +7,13 @@ which a text was read is kept. Nodes never change; equality is identity. There a
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
-from deepx_graph.errors import Diagnostic, Span, printable
+from deepx_graph.errors import Diagnostic, Span, printable, slot_setters
 from deepx_graph.ir.op import Op
 from deepx_graph.ir.provided import provided
 from deepx_graph.types import Type
@@ -71,12 +71,7 @@ class Origin:
         return Origin(self.name or other.name, (self.spans + new)[:MAX_SPANS], self.rewrites, self.notes)
 
 
-def _setters(cls: type) -> tuple[Callable[[Any, Any], None], ...]:
-    """What stores each slot of a frozen class: half the time of `object.__setattr__`, which looks for the slot each time."""
-    return tuple(getattr(cls, name).__set__ for name in cls.__dataclass_fields__)  # type: ignore[attr-defined]
-
-
-_ORIGIN = _setters(Origin)
+_ORIGIN = slot_setters(Origin)
 
 NOWHERE = Origin()
 
@@ -190,7 +185,7 @@ class Node:
         return f"<{self.op.name} {self.name or '#' + str(self.serial)}: {self.type}>"
 
 
-_NODE = _setters(Node)
+_NODE = slot_setters(Node)
 
 
 def _operated(name: str, *operands: object) -> Node:

@@ -7,8 +7,8 @@ lowering's business.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from deepx_graph.errors import Diagnostic, ParseError, Source, Span, an, suggest
@@ -42,7 +42,8 @@ class HloInstruction:
     is_root: bool
     start: int
     end: int
-    operand_types: list[Type | None] = field(default_factory=list)
+    operand_types: Sequence[Type | None] = ()
+    """As the text states them; empty where it states none."""
     shape: str = ""
     """The shape as it stands, where its layout is not the row-major one."""
     literals: list[Literal] | None = None
@@ -97,6 +98,7 @@ class HloProgram:
 
 _COLLECTIVES = frozenset(f"{row.hlo}{suffix}" for suffix in ("", "-start") for row in COLLECTIVES)
 _ALWAYS = frozenset({"infeed", "outfeed", "send", "send-done", "recv", "recv-done", "after-all", "rng-get-and-update-state"})
+PREDECESSORS = "control-predecessors"
 _RUNS = ("calls", "condition", "body", "true_computation", "false_computation", "branch_computations")
 
 
@@ -167,7 +169,7 @@ def _alike(a: Type, b: Type) -> bool:
 
 def check_instruction(program: HloProgram, i: HloInstruction, by_name: ByName) -> None:
     """Raises ParseError where an attribute of the instruction refers to nothing or to the wrong thing."""
-    if "control-predecessors" in i.attributes:
+    if PREDECESSORS in i.attributes:
         _predecessors(program, i, by_name)
     check = _CHECKS.get(i.opcode)
     if check is not None:
@@ -175,7 +177,7 @@ def check_instruction(program: HloProgram, i: HloInstruction, by_name: ByName) -
 
 
 def _predecessors(program: HloProgram, i: HloInstruction, by_name: ByName) -> None:
-    raw = i.attributes["control-predecessors"]
+    raw = i.attributes[PREDECESSORS]
     for name in parse_names(raw.text):
         if name not in by_name:
             raise program.error(f"no instruction '{name}' in this computation", raw, hint=suggest(name, by_name))

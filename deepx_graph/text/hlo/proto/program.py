@@ -172,7 +172,7 @@ class _Reader:
         operands = [Raw(_named(names, k, "instruction"), i.at) for k in i.operands]
         return HloInstruction(names[i.id], type, i.opcode, Raw(payload, i.at), operands,
                               {name: Raw(text, i.at) for name, text in told.items() if text}, is_root, i.at, i.at + 1,
-                              [None] * len(operands), "" if is_plain(shape) else shape, literals)
+                              (), "" if is_plain(shape) else shape, literals)
 
 
 def _named(names: dict[int, str], number: int, what: str) -> str:

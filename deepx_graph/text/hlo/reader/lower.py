@@ -20,6 +20,7 @@ from deepx_graph.text.hlo.proto.level import text_kind
 from deepx_graph.text.hlo.reader.context import InstructionContext
 from deepx_graph.text.hlo.reader.rules import RULES, OpcodeRule, opaque
 from deepx_graph.text.hlo.syntax import (
+    PREDECESSORS,
     Computation,
     HloInstruction,
     HloProgram,
@@ -165,7 +166,11 @@ class HloLowering(DialectLowering):
         for i in c.instructions:
             check_instruction(self.program, i, by_name)
             if i.name not in values:
-                self._visit(i, values, by_name)
+                operands = _at_hand(i, values)
+                if operands is None:
+                    self._visit(i, values, by_name)
+                else:
+                    values[i.name] = self._lower(i, operands)
             elif i.opcode == "parameter":
                 self._check_attributes(i, RULES["parameter"])
         self.b.origin, self.shapes = outer, around
@@ -186,15 +191,15 @@ class HloLowering(DialectLowering):
             if i.name in values:
                 stack.pop()
                 continue
-            missing = [o for o in _before(i) if o.text not in values]
-            if not missing:
-                values[i.name] = self._lower(i, [values[o.text] for o in i.operands])
+            operands = _at_hand(i, values)
+            if operands is not None:
+                values[i.name] = self._lower(i, operands)
                 stack.pop()
                 continue
             if i.name in open_:
                 raise self.program.error("the instruction depends on itself", i)
             open_.add(i.name)
-            for o in missing:
+            for o in [o for o in _before(i) if o.text not in values]:
                 if o.text not in by_name:
                     raise self.program.error(f"no instruction '{o.text}' in this computation", o, hint=suggest(o.text, by_name))
                 stack.append(by_name[o.text])
@@ -206,7 +211,8 @@ class HloLowering(DialectLowering):
         if rule is None:
             at = Raw(i.opcode, max(i.start, self.program.source.text.find(i.opcode, i.start)))
             raise self.program.error(f"unknown operation '{i.opcode}'", at, hint=suggest(i.opcode, RULES))
-        self._check_operand_types(i, operands)
+        if i.operand_types:
+            self._check_operand_types(i, operands)
         form = _form(i, operands) if rule.is_row else None
         if form is not None and (made := self._made.get(form)) is not None:
             op, attrs, type = made
@@ -242,10 +248,10 @@ class HloLowering(DialectLowering):
 
     def origin(self, i: HloInstruction) -> Origin:
         """The instruction's name and place, and what its text says beside what it computes."""
-        notes = [(name, raw.text) for name, raw in i.attributes.items() if name in KEPT]
+        notes = tuple([(name, raw.text) for name, raw in i.attributes.items() if name in KEPT]) if i.attributes else ()
         if i.shape:
-            notes.append(("layout", i.shape))
-        return Origin(i.name, (self.program.place(i),), (), tuple(notes))
+            notes += (("layout", i.shape),)
+        return Origin(i.name, (self.program.place(i),), (), notes)
 
     def _check_attributes(self, i: HloInstruction, rule: OpcodeRule) -> None:
         for name, raw in i.attributes.items():
@@ -299,5 +305,15 @@ def _form(i: HloInstruction, operands: Sequence[Node]) -> Form:
 
 def _before(i: HloInstruction) -> list[Raw]:
     """The instructions that come before one: its operands, and those that it names as predecessors."""
-    raw = i.attributes.get("control-predecessors") if i.attributes else None
+    raw = i.attributes.get(PREDECESSORS)
     return i.operands if raw is None else [*i.operands, *(Raw(name, raw.start) for name in parse_names(raw.text))]
+
+
+def _at_hand(i: HloInstruction, values: dict[str, Node]) -> list[Node] | None:
+    """The operands of an instruction; None where something that comes before it stands further down."""
+    if PREDECESSORS in i.attributes and any(o.text not in values for o in _before(i)):
+        return None
+    try:
+        return [values[o.text] for o in i.operands]
+    except KeyError:
+        return None

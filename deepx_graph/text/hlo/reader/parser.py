@@ -22,7 +22,9 @@ _ROW = re.compile(r"[ \t]*(\d{1,9})[ \t]+([^\n]+)\n?")
 _COMPUTATION = re.compile(rf"(ENTRY\s+)?%?({NAME})\s*")
 _INSTRUCTION = re.compile(rf"(ROOT\s+)?%?({NAME})\s*=\s*")
 _PLAIN_INSTRUCTION = re.compile(
-    rf"(ROOT\s+)?%?({NAME})\s*=\s*([a-z]\w*)\[([\d,]*)\](\{{[\d,]*\}})?\s+([a-z][\w\-]*)\(((?:%?{NAME}(?:,\s*%?{NAME})*)?)\)")
+    rf"\s*()(ROOT\s+)?%?({NAME})\s*=\s*([a-z]\w*)\[([\d,]*)\](\{{[\d,]*\}})?\s+([a-z][\w\-]*)"
+    rf"\(((?:%?{NAME}(?:,\s*%?{NAME})*)?)\)")
+"""An array type and operands that are names (a number that is not negative looks like one); the empty group is where it begins."""
 _NAME_OF_OPERAND = re.compile(rf"%?({NAME})")
 _OPCODE = re.compile(r"([a-z][\w\-]*)\s*\(")
 _PLAIN = re.compile(r"[^()\"{}/]*")
@@ -125,10 +127,15 @@ class HloParser(TextCursor):
 
     def instructions(self) -> list[HloInstruction]:
         found: list[HloInstruction] = []
-        while not self.accept("}"):
-            if self.at >= len(self.text):
+        while True:
+            if plain := _PLAIN_INSTRUCTION.match(self.text, self.at):
+                found.append(self.plain(plain))
+            elif self.accept("}"):
+                break
+            elif self.at >= len(self.text):
                 self.fail("the text ends inside a computation", len(self.text) - 1, expected="'}'")
-            found.append(self.instruction())
+            else:
+                found.append(self.instruction())
             self.left -= 1
             if self.left < 0:
                 raise LimitError(Diagnostic("the module has too many instructions", Span(self.source, self.at, self.at + 1),
@@ -139,9 +146,6 @@ class HloParser(TextCursor):
 
     def instruction(self) -> HloInstruction:
         start = self.at
-        plain = _PLAIN_INSTRUCTION.match(self.text, start)
-        if plain and plain[6] not in OPERANDLESS:
-            return self.plain(plain, start)
         match = self.match(_INSTRUCTION)
         if not match:
             self.fail("expected an instruction", expected="[ROOT] name = shape opcode(operands)")
@@ -159,19 +163,21 @@ class HloParser(TextCursor):
         return HloInstruction(match[2], type, opcode[1], payload, operands, attributes, bool(match[1]), start, self.at,
                               operand_types, "" if is_plain(shape) else shape)
 
-    def plain(self, match: re.Match[str], start: int) -> HloInstruction:
+    def plain(self, match: re.Match[str]) -> HloInstruction:
         """An instruction with an array type and operands that are names alone, up to its attributes: one match."""
-        root, name, shape, dims, layout, opcode, payload = match.groups()
-        at = match.start(7)
+        _, root, name, shape, dims, layout, opcode, payload = match.groups()
+        at = match.start(8)
         self.at = match.end()
+        stated = "" if layout is None else self.text[match.start(4) : match.end(6)]
+        plain = is_plain(stated)
         try:
-            type = array_type(shape, dims)
+            type = array_type(shape, dims) if plain else parse_shape(stated, 0)[0]
         except ShapeError as e:
-            self.fail(e.message, match.start(3), expected=e.expected)
-        operands = [Raw(o[1], at + o.start(1)) for o in _NAME_OF_OPERAND.finditer(payload)]
-        stated = "" if layout is None else self.text[match.start(3) : match.end(5)]
-        return HloInstruction(name, type, opcode, Raw(payload, at), operands, self.attributes(), root is not None, start, self.at,
-                              [None] * len(operands), "" if is_plain(stated) else stated)
+            self.fail(e.message, match.start(4), expected=e.expected)
+        named = () if opcode in OPERANDLESS else _NAME_OF_OPERAND.finditer(payload)
+        operands = [Raw(o[1], at + o.start(1)) for o in named]
+        return HloInstruction(name, type, opcode, Raw(payload, at), operands, self.attributes(), root is not None, match.start(1),
+                              self.at, shape="" if plain else stated)
 
     def parenthesised(self) -> Raw:
         """The text up to the parenthesis that closes; the opening one is already read."""
@@ -217,7 +223,7 @@ class HloParser(TextCursor):
                 return self.operands_with_shapes(payload)
             found.append(Raw(match[1], payload.start + match.start(1)))
             at = match.end()
-        return found, [None] * len(found)
+        return found, []
 
     def operands_with_shapes(self, payload: Raw) -> tuple[list[Raw], list[Type | None]]:
         """Operands as `shape %name`, with comments between."""
@@ -247,17 +253,18 @@ class HloParser(TextCursor):
 
     def attributes(self) -> dict[str, Raw]:
         found: dict[str, Raw] = {}
-        while match := _ATTRIBUTE.match(self.text, self.at):
-            name, text = match.groups()
+        text = self.text
+        while match := _ATTRIBUTE.match(text, self.at):
+            name, value = match.groups()
             start = self.at = match.end()
-            if text is None:
+            if value is None:
                 self.value()
-                text = self.text[start : self.at]
+                value = text[start : self.at]
             else:
-                start -= len(text)
+                start -= len(value)
             if name in found:
                 self.fail(f"the attribute '{name}' stands twice", match.start(1), match.end(1))
-            found[name] = Raw(text, start)
+            found[name] = Raw(value, start)
         return found
 
     def value(self) -> None:

@@ -114,7 +114,10 @@ def _operation(op: Op, operands: tuple[Matcher, ...], attrs: list[tuple[int, Any
         for at, value in attrs:
             if node.attrs[at] != value:
                 return False
-        return all(matches(i, env) for matches, i in zip(operands, node.inputs, strict=True))
+        for matches, i in zip(operands, node.inputs, strict=True):  # noqa: SIM110  # a third of the time that `all` takes
+            if not matches(i, env):
+                return False
+        return True
 
     return match
 

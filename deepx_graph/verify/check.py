@@ -42,8 +42,7 @@ def verify(module: Module) -> None:
         if depth > MAX_BODY_DEPTH:
             problems.append(Diagnostic(f"functions are nested deeper than {MAX_BODY_DEPTH}", function.span))
             continue
-        _check_function(module, function, problems.append)
-        work += [(body, depth + 1) for node in function.nodes if node.op.function_attrs for body in _bodies(node)]
+        work += [(body, depth + 1) for body in _check_function(module, function, problems.append)]
     if problems:
         raise VerifyError(*problems)
 
@@ -74,13 +73,23 @@ def _check_names(module: Module, report: Report) -> None:
             report(Diagnostic(f"two data types or constructors are named '{name}'"))
 
 
-def _check_function(module: Module, function: Function, report: Report) -> None:
+def _check_function(module: Module, function: Function, report: Report) -> list[Function]:
+    """Reports what is wrong with the function; gives the functions in its nodes' attributes."""
     _check_params(function, report)
-    sound = True
+    own = set(function.params)
+    bodies: list[Function] = []
+    sound, holds_state = True, False
     for node in function.nodes:
-        if node.op.in_module is not None:
-            for wrong in node.op.in_module(module, node):
+        op = node.op
+        if op is PARAM and node not in own:
+            report(problem(node, f"is used in '{function.name}' and is none of its parameters",
+                            hint="a function is closed: pass the value as an argument"))
+        if op.in_module is not None:
+            for wrong in op.in_module(module, node):
                 report(wrong)
+        if op.function_attrs:
+            bodies += _bodies(node)
+        holds_state = holds_state or node.type.holds_state
         if node.sound:
             continue
         fault = _own_problem(node)
@@ -91,8 +100,9 @@ def _check_function(module: Module, function: Function, report: Report) -> None:
             object.__setattr__(node, "sound", True)
     if sound:  # the other checks rely on operands being where the op has them
         LoopDependences(function, report).check()
-        if any(n.type.holds_state for n in function.nodes):
+        if holds_state:
             Threads(function, report).check()
+    return bodies
 
 
 def _check_params(function: Function, report: Report) -> None:
@@ -102,10 +112,6 @@ def _check_params(function: Function, report: Report) -> None:
     for k, p in enumerate(function.params):
         if p.op is not PARAM or p.attrs[:1] != (k,):
             report(problem(p, f"stands as parameter {k} of '{function.name}'", expected=f"param with index {k}"))
-    for node in function.nodes:
-        if node.op is PARAM and node not in own:
-            report(problem(node, f"is used in '{function.name}' and is none of its parameters",
-                            hint="a function is closed: pass the value as an argument"))
     if len(function.result_names) not in (0, len(function.results)):
         report(Diagnostic(f"function '{function.name}' has {len(function.results)} results and "
                           f"{len(function.result_names)} names for them", function.span))
@@ -116,12 +122,13 @@ def _check_params(function: Function, report: Report) -> None:
 
 def _own_problem(node: Node) -> Diagnostic | None:
     """The fault of a node, found from its declaration and inputs alone."""
-    serial = node.serial
-    for i in node.inputs:
+    op, attrs, inputs, serial = node.op, node.attrs, node.inputs, node.serial
+    is_plain = op is not PHI and op is not CONSTANT and op is not LOOP_END
+    for i in inputs:
         if i.serial >= serial:
             return problem(node, "is older than one of its inputs")
-    op, attrs = node.op, node.attrs
-    types, kinds = tuple([i.type for i in node.inputs]), tuple(map(type, attrs)) if attrs else ()
+        is_plain = is_plain and i.op is not LOOP_BEGIN
+    types, kinds = tuple([i.type for i in inputs]), tuple(map(type, attrs)) if attrs else ()
     check = _check_signature.__wrapped__ if op is CONSTANT else _check_signature  # a constant is as large as its value
     try:
         try:
@@ -130,7 +137,7 @@ def _own_problem(node: Node) -> Diagnostic | None:
             _check_signature.__wrapped__(op, types, attrs, kinds, node.type)
     except InferError as e:
         return problem(node, e.message, e.expected, e.hint)
-    return _structural_problem(node)
+    return None if is_plain else _structural_problem(node)
 
 
 @lru_cache(maxsize=4096)

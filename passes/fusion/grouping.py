@@ -178,9 +178,8 @@ class Grouping:
         if kind in (Kind.CONSTANT, Kind.PARAMETER, Kind.VIEW):
             return
         links = self.links.of(node) if kind is None else tuple(map(self.links.link, node.inputs))
-        roots = self.roots[node] = tuple(
-            dict.fromkeys(k.root for k in links if k.root.op is not PARAM and k.root.op is not CONSTANT)
-        )
+        found = [k.root for k in links if k.root.op is not PARAM and k.root.op is not CONSTANT]
+        roots = self.roots[node] = tuple(found if len(found) < 2 else dict.fromkeys(found))
         for root in roots:
             self.users.setdefault(root, []).append(node)
         if kind is None:
@@ -253,7 +252,9 @@ class Grouping:
 
     def _assign(self, node: Node) -> None:
         makers = [r for r in self.roots[node] if r in self.group_of]
-        for maker in sorted(makers, key=lambda r: -self.order.position[self.group_of[r]]):
+        if len(makers) > 1:
+            makers.sort(key=lambda r: -self.order.position[self.group_of[r]])
+        for maker in makers:
             reason = self.join(maker, node)
             if reason is not None and self._copy(maker, node):
                 reason = None

@@ -153,8 +153,9 @@ class Links:
 
     def link(self, operand: Node) -> Link:
         """How `operand` is read."""
-        if operand in self._known:
-            return self._known[operand]
+        known = self._known.get(operand)
+        if known is not None:
+            return known
         chain: list[Node] = []
         node = operand
         while node not in self._known and is_adapter(node):
@@ -171,7 +172,7 @@ class Links:
         """The links of a member's operands; a reduction's initial value, a constant, is left out."""
         found = self._of.get(node)
         if found is None:
-            found = self._of[node] = tuple(map(self.link, node.inputs if reduced_axes(node) is None else node.inputs[:1]))
+            found = self._of[node] = tuple([self.link(i) for i in (node.inputs if reduced_axes(node) is None else node.inputs[:1])])
         return found
 
 

@@ -186,8 +186,7 @@ def scalar_operand(b: Builder, node: Node) -> Node | None:
     if not dims_of(node):
         return None
     scalars = [None if is_scalar(i) else as_scalar(b, i) for i in node.inputs]
-    full = any(s is None and dims_of(i) == dims_of(node) for s, i in zip(scalars, node.inputs, strict=True))
-    if not full or not any(scalars):
+    if not any(scalars) or not any(s is None and dims_of(i) == dims_of(node) for s, i in zip(scalars, node.inputs, strict=True)):
         return None
     return b.make(node.op, tuple([s or i for s, i in zip(scalars, node.inputs, strict=True)]), node.attrs, node.type)
 

@@ -68,6 +68,8 @@ class Notes:
 
     def of(self, origin: Origin, known: Container[str]) -> str:
         """`, sharding=..., metadata={...}`; `known` are the instructions that stand before it."""
+        if not origin.notes:
+            return self.place(origin)
         found = "".join([f", {name}={text}" for name, text in origin.notes if _holds(name, text, known)])
         return found + self.place(origin)
 

@@ -134,6 +134,7 @@ def array_type(dtype: str, dims: str) -> Type:
 
 
 _DTYPE_WORDS: dict[DType, str] = {dtype: word for word, dtype in HLO_DTYPES.items()}
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.\-]")
 _RESERVED = frozenset((
     *HLO_DTYPES, "s1", "u1", "token", "opaque", "opaque_type", "true", "false", "nan", "inf",
@@ -149,6 +150,8 @@ class NoWord(ValueError):
 
 def word(name: str) -> str:
     """`name` with illegal characters as underscores."""
+    if _WORD.fullmatch(name):
+        return name
     found = _ILLEGAL.sub("_", name)
     return found if found and (found[0].isalpha() or found[0] == "_") else "_" + found
 

@@ -299,7 +299,7 @@ class OperationRow:
 
     def hlo_text(self, w: ComputationWriter, node: Node) -> str:
         """The attributes in HLO."""
-        return present(*(f.write_hlo(w, node) for f in self.fields))
+        return present(*[f.write_hlo(w, node) for f in self.fields]) if self.fields else ""
 
     def form(self, node: Node) -> GenericForm:
         """What MLIR writes."""

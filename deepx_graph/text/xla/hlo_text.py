@@ -117,4 +117,4 @@ def groups_text(groups: Sequence[Sequence[int]]) -> str:
 
 def present(*parts: str) -> str:
     """The parts that are not empty, with commas between."""
-    return ", ".join(p for p in parts if p)
+    return ", ".join(filter(None, parts))

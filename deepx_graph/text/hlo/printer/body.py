@@ -186,19 +186,18 @@ class ComputationWriter:
 
     def run(self, scope: ClosedComputation) -> None:
         """The instructions of the scope's nodes, after the parameters. Raises VerifyError."""
-        emitters = self.printer.emitters
+        emitters, values, items = self.printer.emitters, self.values, scope.items
         for node in scope.members:
-            if node in self.values or node.op is PARAM or is_loop_variable(node):
+            if node not in values and node.op is not PARAM and not is_loop_variable(node):
+                self._node = node
+                emit = emitters.get(node.op)
+                if emit is None:
+                    raise self.fail(node, f"HLO has no operation for '{node.op.name}'")
+                name = emit(self, node)
+                if name is not None:
+                    values[node] = name
+            if node in items:
                 self._items(node, scope)
-                continue
-            self._node = node
-            emit = emitters.get(node.op)
-            if emit is None:
-                raise self.fail(node, f"HLO has no operation for '{node.op.name}'")
-            name = emit(self, node)
-            if name is not None:
-                self.values[node] = name
-            self._items(node, scope)
 
     def _items(self, node: Node, scope: ClosedComputation) -> None:
         known: dict[int, str] = {}

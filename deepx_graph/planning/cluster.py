@@ -42,7 +42,8 @@ class ComputeDevice:
 
     Parts of both rates, above 0 and at most 1, are usually left: `alone_flops` and `alone_bandwidth` to a device that computes
     alone, as a machine does other work, too; `busy_flops` and `busy_bandwidth` to each while all devices of its machine compute, as
-    those that share a core or a memory slow each other down.
+    those that share a core or a memory slow each other down. A program that meets other devices is called for `step` seconds
+    beside its kernels and exchanges.
     """
 
     flops: float
@@ -53,6 +54,7 @@ class ComputeDevice:
     busy_bandwidth: float = 1.0
     alone_flops: float = 1.0
     alone_bandwidth: float = 1.0
+    step: float = 0.0
 
     def seconds(self, operations: float, nbytes: float) -> float:
         """The least time of a kernel that all devices run at once: the roofline (Williams et al.) after its start."""
@@ -219,7 +221,7 @@ def _points(values: Mapping[str, float]) -> Points:
 
 
 def _positive(device: ComputeDevice) -> ComputeDevice:
-    if min(device.flops, device.bandwidth, device.memory) <= 0 or device.launch < 0:
+    if min(device.flops, device.bandwidth, device.memory) <= 0 or min(device.launch, device.step) < 0:
         raise UsageError("what a device has is more than nothing")
     if not all(0 < getattr(device, name) <= 1 for name in PARTS):
         raise UsageError(f"{', '.join(PARTS)} are parts: above 0, at most 1")

@@ -12,6 +12,7 @@ from deepx_graph.errors import ParseError
 from deepx_graph.planning.cluster import PARTS, ComputeDevice, DeviceCluster, preset, read_cluster
 from deepx_graph.runtime.cost.file import using
 from deepx_graph.runtime.cost.model import SHIPPED, product
+from deepx_graph.runtime.engines import has_native
 from deepx_graph.session.cluster import calibration, simulation
 from deepx_graph.session.cluster.simulation import simulate
 from deepx_graph.session.sharded import planned
@@ -89,12 +90,12 @@ def test_measurements_are_kept_beside_the_constants(run: Run, tmp_path: Path, mo
     assert run("calibrate", "--network", "--show", "--json").json["path"] is None
     points = [(size, size * 1e-9) for size in (1 << 10, 1 << 20)]
     seconds = {kind: {"2": points} for kind in ("all_reduce", "all_gather", "collective_permute")}
-    parts = {"busy_flops": 0.5, "busy_bandwidth": 0.25, "alone_flops": 0.75, "alone_bandwidth": 0.875}
+    parts = {"busy_flops": 0.5, "busy_bandwidth": 0.25, "alone_flops": 0.75, "alone_bandwidth": 0.875, "step": 1e-4}
     monkeypatch.setattr(calibration, "_measurements", lambda ranks: calibration.RankMeasurements(seconds, parts))
     assert run("calibrate", "--network").code == 0
     assert calibration.network_here().collective("all_reduce", ((0, 1),), 1 << 20) == (pytest.approx(1048e-6, rel=1e-3), "measured")
     device = calibration.network_here().device
-    assert {name: getattr(device, name) for name in PARTS} == parts
+    assert {name: getattr(device, name) for name in (*PARTS, calibration.STEP)} == parts
     assert "removed" in run("calibrate", "--network", "--reset").err
     assert calibration.network_in_use().path is None
 
@@ -154,3 +155,20 @@ def test_a_larger_cluster_is_not_a_faster_one() -> None:
     for name in ("a100", "h100", "tpu-v4", "tpu-v5e", "cpu-10g"):
         times = [preset(name).collective("all_reduce", (tuple(range(n)),), 1e8)[0] for n in (2, 8, 64, 512, 4096)]
         assert times == sorted(times), name
+
+
+def test_a_step_that_meets_others_is_called_and_calls_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What calls cost is part of a step on two devices, and of none where all is one kernel."""
+    program = dx.loads(MLP, "stablehlo")
+    found: dict[tuple[str, float, float], float] = {}
+    for step, call in ((0.0, 1.0), (1e-3, 1.0), (0.0, 1e6)):
+        device = ComputeDevice(1e9, 1e9, 1e9, step=step)
+        monkeypatch.setattr(simulation, "network_here", lambda d=device: DeviceCluster(d, preset("cpu-10g").levels))
+        for devices in ("1", "2"):
+            with using(replace(SHIPPED, native_call_ns=call, product_call_ns=call, eval_call_ns=call)):
+                module, plan = planned(program, None if devices == "2" else 'mesh <["data"=1]>\nx: [{}, {}]\n')
+                found[devices, step, call] = simulate(module, plan, threads=1).step.seconds
+    assert found["2", 1e-3, 1.0] == pytest.approx(found["2", 0.0, 1.0] + 1e-3)
+    assert found["2", 0.0, 1e6] > found["2", 0.0, 1.0] + 1e-3
+    assert found["1", 1e-3, 1.0] == found["1", 0.0, 1.0]
+    assert not has_native() or found["1", 0.0, 1e6] == pytest.approx(found["1", 0.0, 1.0], rel=0.01)

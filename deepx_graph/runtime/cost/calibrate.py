@@ -31,8 +31,9 @@ from deepx_graph.runtime.kernels.threads import TEAM
 from deepx_graph.runtime.kernels.vm import grouped
 from deepx_graph.types import F32, tensor
 
-SMALL, FITTING = 16, 4096
-"""Elements that cost nothing beside their call, and elements whose arrays fit a core's own cache."""
+SMALL, FITTING, STREAMED = 16, 4096, 16384
+"""Elements that cost nothing beside their call, elements whose arrays fit a core's own cache, and so many that the call does not
+count beside them."""
 
 ROUNDS, BATCH_SECONDS = 60, 0.002
 
@@ -175,10 +176,10 @@ def _native() -> dict[str, float]:
         kernel = build(_chain(_arithmetic(count), 2, size), threads)
         return _call(kernel, 2, size)
 
-    call = timed(4, SMALL)
-    short, long = timed(4, FITTING), timed(44, FITTING)
-    op = (long - short) / 40 / FITTING
-    return {"native_call_ns": call, "native_op_ns": op, "native_element_ns": (short - call) / FITTING - 4 * op,
+    few, some = 4, 20  # operations that a core does beside those of the next elements: of longer chains it measures the latency
+    call, short, long = timed(few, SMALL), timed(few, STREAMED), timed(some, STREAMED)
+    op = (long - short) / (some - few) / STREAMED
+    return {"native_call_ns": call, "native_op_ns": op, "native_element_ns": (short - call) / STREAMED - few * op,
             "native_share_ns": _shared(timed)}
 
 

@@ -122,6 +122,8 @@ class Forecast:
     operations: int
     bound: str = ""
     """`calls`, `memory` or `arithmetic`: the largest part of the time."""
+    calls: float = 0.0
+    """The nanoseconds of these that are calls: where machine code calls the kernel, it takes as good as none."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ class ForecastParts:
 
     def forecast(self, nbytes: int, operations: int) -> Forecast:
         """The prediction of a kernel of so many bytes and operations."""
-        return Forecast(self.nanoseconds, nbytes, operations, self.bound)
+        return Forecast(self.nanoseconds, nbytes, operations, self.bound, self.calls)
 
 
 def lane_price(primitive: str, itemsize: int) -> float:

@@ -57,6 +57,9 @@ SERIES_ROUNDS = 11
 
 PAUSE_SECONDS = 1e-3
 
+STEP = "step"
+"""The field of a device that is what calling a program costs."""
+
 SUFFIX = ".network"
 MAX_BYTES = 1 << 16
 
@@ -90,7 +93,7 @@ def network_in_use() -> NetworkCalibration:
     try:
         if path is not None and path.stat().st_size <= MAX_BYTES:
             stored = read_cluster(path.read_text(encoding="utf-8"), str(path))
-            device = _device({name: getattr(stored.device, name) for name in PARTS})
+            device = _device({name: getattr(stored.device, name) for name in (*PARTS, STEP)})
             return NetworkCalibration(DeviceCluster(device, stored.levels), path)
     except (OSError, UnicodeDecodeError, UsageError):
         pass
@@ -98,7 +101,7 @@ def network_in_use() -> NetworkCalibration:
 
 
 def _device(parts: Mapping[str, float]) -> ComputeDevice:
-    """One process, by the constants in use; the network file adds which parts of its rates are left to it."""
+    """One process, by the constants in use; the network file adds which parts of its rates are left to it, and its step."""
     c = cost_file.constants()
     memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     return ComputeDevice(c.product_gflops * 1e9, c.memory_gbs * 1e9, memory, c.native_call_ns * 1e-9, **parts)
@@ -128,7 +131,8 @@ def forget_network() -> Path | None:
 
 @dataclass(frozen=True)
 class RankMeasurements:
-    """What processes measured: seconds by bytes, by kind of collective and number of devices; and the parts of a device's rates."""
+    """What processes measured: seconds by bytes, by kind of collective and number of devices; the parts of a device's rates, and
+    its step."""
 
     seconds: dict[str, dict[str, list[tuple[int, float]]]]
     parts: Mapping[str, float]
@@ -190,9 +194,9 @@ def _nothing(size: int) -> Module:
     return Module((b.function("main", [("x", tensor(F32, (size,)))], lambda x: [b(ops.negate, x)]),))
 
 
-def _curves(transport: MpiTransport) -> Iterator[tuple[str, int, int, float]]:
+def _curves(transport: MpiTransport, call: float) -> Iterator[tuple[str, int, int, float]]:
+    """Seconds of collectives beside those of a call, by kind, devices and bytes."""
     ranks = transport.grid.count
-    call = _timed(transport, _nothing(1), 1)
     for count in (c for c in (2, 4, 8, 16, 32, 64) if ranks % c == 0):
         for kind in COLLECTIVES:
             if kind == PERMUTE and count > 2:
@@ -202,7 +206,7 @@ def _curves(transport: MpiTransport) -> Iterator[tuple[str, int, int, float]]:
 
 
 def _timed(transport: MpiTransport, module: Module, size: int) -> float:
-    """Seconds of a call: the least over rounds of what the slowest process took."""
+    """Seconds of a call: what the slowest process takes, the median over rounds, as a step has them as they come."""
     f, x = compile(module, engine="numpy", transport=transport), np.ones(size, np.float32)
     f(x)
     found: list[float] = []
@@ -211,7 +215,7 @@ def _timed(transport: MpiTransport, module: Module, size: int) -> float:
         start = time.perf_counter()
         f(x)
         found.append(max(transport.comm.allgather(time.perf_counter() - start)))
-    return min(found)
+    return statistics.median(found)
 
 
 class _Crowd:
@@ -264,14 +268,16 @@ def main() -> None:
     arithmetic, memory = _Crowd(transport, lambda: [run() for run in products]), _Crowd(transport, lambda: np.add(a, b, out=out))
     found: dict[str, dict[int, list[tuple[int, float]]]] = {}
     with limited(1):
-        for kind, count, nbytes, seconds in _curves(transport):
+        call = _timed(transport, _nothing(1), 1)
+        for kind, count, nbytes, seconds in _curves(transport, call):
             found.setdefault(kind, {}).setdefault(count, []).append((nbytes, seconds))
             if nbytes in (SIZES[0], SIZES[-1]):
                 arithmetic.measure()
                 memory.measure()
     if transport.device == 0:
         flops, bandwidth = arithmetic.parts(), memory.parts()
-        parts = {"alone_flops": flops[0], "busy_flops": flops[1], "alone_bandwidth": bandwidth[0], "busy_bandwidth": bandwidth[1]}
+        parts = {"alone_flops": flops[0], "busy_flops": flops[1], "alone_bandwidth": bandwidth[0], "busy_bandwidth": bandwidth[1],
+                 STEP: call}
         print(json.dumps({"seconds": found, "parts": parts}))
 
 

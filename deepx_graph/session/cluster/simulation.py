@@ -27,7 +27,7 @@ from deepx_graph.runtime.cost.counts import alone
 from deepx_graph.runtime.cost.file import constants as constants_in_use
 from deepx_graph.runtime.cost.file import using
 from deepx_graph.runtime.cost.model import Constants, crowded
-from deepx_graph.runtime.engines.base import Engine, Forecasting, canonicalized
+from deepx_graph.runtime.engines.base import Engine, Forecasting, WritesLoops, canonicalized
 from deepx_graph.runtime.memory.assignment import BufferAssignment
 from deepx_graph.runtime.program import engine_plans
 from deepx_graph.session.cluster.calibration import network_here
@@ -145,8 +145,11 @@ def simulate(module: Module, plan: Plan, where: str = HERE, *, engine: str = "au
     # Kernels keep the constants that they are made with.
     with using(busy_constants(cluster, plan.mesh.count)) if where == HERE else nullcontext():
         fused = canonicalized(optimise(local.module, "default").module, chosen, apart=True)
-        timing = _predicted(chosen, plan.mesh.count) if where == HERE else _roofline(cluster)
+        meets = any(n.op.exchange for n in fused.entry.nodes)
+        timing = _predicted(chosen, plan.mesh.count, meets) if where == HERE else _roofline(cluster)
         tasks, collectives, is_known = _tasks(fused.entry, cluster, timing, overlaps=where != HERE)
+    if where == HERE and plan.mesh.count > 1 and cluster.device.step:
+        tasks.append(SimTask("call", ((0, COMPUTE),), cluster.device.step, (len(tasks) - 1,) if tasks else ()))
     step = run_events(tasks)
     assignment: BufferAssignment = engine_plans(fused, chosen)[fused.entry_name]
     peak = assignment.peak_bytes + sum(nbytes(p.type) for p in fused.entry.params)
@@ -181,17 +184,21 @@ def _roofline(cluster: DeviceCluster) -> Timing:
     return lambda node: cluster.device.seconds(flops(node), bytes_moved(node))
 
 
-def _predicted(engine: Engine, ranks: int) -> Timing:
+def _predicted(engine: Engine, ranks: int, meets: bool) -> Timing:
     """What the engine predicts of its kernels by the constants in use; where it does not know, what the declaration says. Where
-    several processes share a core, each takes so many times as long."""
+    several processes share a core, each takes so many times as long. Python calls the kernels of a program that meets others, and
+    of any other such as are no machine code."""
     crowd = max(1.0, ranks / available_cores())
+    is_one_kernel = not meets and isinstance(engine, WritesLoops)
 
     def seconds(node: Node) -> float:
         engine.kernel(node)
         forecast = engine.forecast(node) if isinstance(engine, Forecasting) else None
         nanoseconds = None if forecast is None else forecast.nanoseconds
-        if nanoseconds is None:
+        if forecast is None or nanoseconds is None:
             nanoseconds = alone(node, getattr(engine, "threads", None) or 1).nanoseconds
+        elif is_one_kernel:
+            nanoseconds -= forecast.calls
         return (nanoseconds or 0.0) / 1e9 * crowd
 
     return seconds

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from deepx_graph.ir import Node
+from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.gemm.microkernel import registers, transposed
@@ -457,7 +458,7 @@ class SmallGemm(MachineKernel):
 
     def predicted(self) -> ForecastParts:
         """How long a call takes by the cost model."""
-        return ForecastParts(0.0, self.nanoseconds / self.threads)
+        return ForecastParts(constants().native_call_ns, self.nanoseconds / self.threads)
 
     def scratch(self, loose: Mapping[int, int]) -> int:
         """The product before it is copied to where it goes, and operands that may not lie in order."""

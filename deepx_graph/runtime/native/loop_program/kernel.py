@@ -97,7 +97,8 @@ class LoopKernel(MachineKernel):
     def predicted(self) -> ForecastParts:
         """How long a call takes by the cost model."""
         threads = self.threads if any(s.chunks for s in self.shares) else 1
-        return ForecastParts(0.0, self.nanoseconds / threads, cost.memory_ns(constants(), self.moved_bytes, threads))
+        c = constants()
+        return ForecastParts(c.native_call_ns, self.nanoseconds / threads, cost.memory_ns(c, self.moved_bytes, threads))
 
 
 def _spans(buffers: Sequence[Buffer], shares: Sequence[CodePart]) -> tuple[tuple[int, int], ...]:

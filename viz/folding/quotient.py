@@ -99,8 +99,8 @@ class Quotient:
             merged = [self.items[k] for k in numbers]
             for k in numbers:
                 items[k] = None
-            members = tuple(m for i in merged for m in i.members)
-            token = ("group", len(members), hash(tuple(i.token for i in merged)))
+            members = tuple([m for i in merged for m in i.members])
+            token = ("group", len(members), hash(tuple([i.token for i in merged])))
             items[numbers[0]] = FoldItem(members, cluster, token, all(i.elementwise for i in merged), bool(one), title,
                                         tuple(m for k in one for m in self.items[k].members), times, place)  # fmt: skip
         self.items = [i for i in items if i is not None]
@@ -148,9 +148,12 @@ class Quotient:
         owner = self._owners()
         inputs: list[list[int]] = [[] for _ in self.items]
         outputs: list[list[int]] = [[] for _ in self.items]
-        for s, t in {(a, b): None for s, t in self.flow if (a := owner[s]) != (b := owner[t])}:
-            inputs[t].append(s)
-            outputs[s].append(t)
+        count = len(self.items)
+        for pair in dict.fromkeys([owner[s] * count + owner[t] for s, t in self.flow]):  # numbers: quicker than pairs of them
+            s, t = divmod(pair, count)
+            if s != t:
+                inputs[t].append(s)
+                outputs[s].append(t)
         return inputs, outputs
 
     def order(self, inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]) -> list[int]:
@@ -269,7 +272,7 @@ class Quotient:
 
     def _node(self, id: int, item: FoldItem) -> ViewNode:
         members = [self.view.nodes[m] for m in item.members]
-        ids = tuple(i for m in members for i in (m.members or (m.id,)))
+        ids = tuple([i for m in members for i in (m.members or (m.id,))])
         if item.title is None:
             return members[0]._replace(id=id, cluster=item.cluster, members=ids)
         family = _family(members)

@@ -202,7 +202,7 @@ class _Grouping:
             node = self.first[k]
             follows = node.kind in FOLLOWERS and (node.kind != "param" or node.weight or not few)
             derived = inputs and node.kind == "op" and node.family not in ACTING and node.id not in self.q.view.fed and \
-                all(i in steady for i in self.inputs[k])
+                steady.issuperset(self.inputs[k])
             if self.q.items[k].title is None and (follows or derived):
                 given.add(k)
                 if node.kind in ("param", "constant", "op"):
@@ -215,21 +215,30 @@ class _Grouping:
         return home
 
     def key(self, k: int, depth: int) -> Key | None:
-        """What items must share to be of one box; None for one that stands for itself."""
-        node = self.first[self.home[k]]
-        item = self.q.items[self.home[k]]
-        if self.fixed[self.home[k]]:
+        """What items must share to be of one box with this one, which follows none; None for one that stands for itself."""
+        if self.fixed[k]:
             return None
+        node, item, operator = self.first[k], self.q.items[k], self.operator[k]
         path = self.scopes[node.scope] if item.title is None else self._common(item.members)
-        operator = self.operator[self.home[k]]
         if operator is not None and len(path) < depth:
             return item.cluster, node.backward, path, f"operator {operator.start}"
         whole = len(path) >= depth or (path and path not in self.around)
-        return (item.cluster, node.backward, path[:depth], "" if whole else "rest")
+        return item.cluster, node.backward, path[:depth], "" if whole else "rest"
+
+    def _keys(self, numbers: Iterable[int], depth: int) -> dict[int, Key | None]:
+        """The key of each item: that of the one that it follows into its box."""
+        found: dict[int, Key | None] = {}
+        of: dict[int, Key | None] = {}
+        for k in numbers:
+            home = self.home[k]
+            if home not in of:
+                of[home] = self.key(home, depth)
+            found[k] = of[home]
+        return found
 
     def parts(self, numbers: Iterable[int], depth: int, cluster: Cluster | None = None) -> list[FoldGroup]:
         """The boxes of these items at a depth, convex, in the order of data; few operations right in a scope stay apart."""
-        keys = {k: self.key(k, depth) for k in numbers}
+        keys = self._keys(numbers, depth)
         self._draw_in(keys)
         loose: dict[Key, set[Hashable]] = {}
         for k, key in keys.items():
@@ -239,7 +248,7 @@ class _Grouping:
         many: dict[Hashable, list[int]] = {}
         for k in keys:
             kind = self.first[k].kind
-            if self.q.items[k].title is None and (kind == "result" or (kind == "proj" and keys[k] is None)):
+            if kind in MANY and self.q.items[k].title is None and (kind == "result" or keys[k] is None):
                 many.setdefault((self.q.items[k].cluster, kind, *(self.inputs[k] if kind == "proj" else ())), []).append(k)
         for k, key in keys.items():
             if key and key[3].startswith("rest") and len(loose.get(key, ())) <= LOOSE:
@@ -247,11 +256,12 @@ class _Grouping:
         boxes = self._convex(keys)
         names = _names({key[2] for key, _ in boxes})
         for key, members in boxes:
-            ops = [k for k in members if self.home[k] == k]
             if len(members) > 1:
-                nodes = [self.q.view.nodes[m] for k in ops for m in self.q.items[k].members]
-                title = names[key[2]] if key[2] and not key[3] else _title(nodes)
-                found.append(FoldGroup(sorted(members, key=lambda k: self.home[k] != k), title, cluster.id if cluster else key[0]))
+                ops = [k for k in members if self.home[k] == k]
+                title = names[key[2]] if key[2] and not key[3] else \
+                    _title([self.q.view.nodes[m] for k in ops for m in self.q.items[k].members])
+                follow = [k for k in members if self.home[k] != k]
+                found.append(FoldGroup(ops + follow, title, cluster.id if cluster else key[0]))
         found += [FoldGroup(some, f"{len(some)} {MANY[self.first[some[0]].kind]}", self.q.items[some[0]].cluster)
                   for some in many.values() if len(some) > INPUTS]
         return found
@@ -264,13 +274,13 @@ class _Grouping:
     def _draw_in(self, keys: dict[int, Key | None]) -> None:
         """What lies right in a scope, comes from one box in it and feeds nothing else goes into that box: a sum between two parts
         of it, which else would be two boxes."""
-        def loose(k: int) -> bool:
-            return bool((key := keys.get(k)) and key[3])
-
+        loose = {k for k, key in keys.items() if key and key[3]}
+        if not loose:
+            return
         feeds: dict[int, Key | None] = {}
         for k in reversed(self.order):
-            if loose(k):
-                users = {feeds.get(u) if loose(u) else keys.get(u) for u in self.outputs[k]}
+            if k in loose:
+                users = {feeds.get(u) if u in loose else keys.get(u) for u in self.outputs[k]}
                 feeds[k] = users.pop() if len(users) == 1 else None
         moved = set()
         for k in self.order:
@@ -288,25 +298,28 @@ class _Grouping:
         The level of an item is how often a path to it changes the key: between boxes of one key and level it only grows, so there
         is no cycle. What follows another goes to the level of that, unless a box below takes it too.
         """
-        names: dict[int, Key | int] = {k: key if key is not None else k for k, key in keys.items()}
+        code: dict[Key, int] = {}
+        names = {k: ~k if key is None else code.setdefault(key, len(code)) for k, key in keys.items()}
         level: dict[int, int] = {}
         for k in self.order:
             if k in names:
                 own, at = names[k], 0
                 for i in self.inputs[k]:
                     if i in names:
-                        at = max(at, level[i] + (names[i] != own))
+                        below = level[i] + (names[i] != own)
+                        if below > at:
+                            at = below
                 level[k] = at
         for k in reversed(self.order):
-            lifted = level.get(self.home[k], 0)
-            if k in names and self.home[k] != k and all(
-                level[u] >= lifted + (names[u] != names[k]) for u in self.outputs[k] if u in names
-            ):
-                level[k] = lifted
-        boxes: dict[tuple[Key | int, int], list[int]] = {}
-        for k in names:
-            boxes.setdefault((names[k], level[k]), []).append(k)
-        return [(key, members) for key, members in joined_boxes(boxes, self.inputs, names) if isinstance(key, tuple)]
+            if self.home[k] != k and k in names:
+                lifted = level.get(self.home[k], 0)
+                if all(level[u] >= lifted + (names[u] != names[k]) for u in self.outputs[k] if u in names):
+                    level[k] = lifted
+        boxes: dict[tuple[int, int], list[int]] = {}
+        for k, name in names.items():
+            boxes.setdefault((name, level[k]), []).append(k)
+        told = list(code)
+        return [(told[name], members) for name, members in joined_boxes(boxes, self.inputs, names) if name >= 0]
 
 
 def _names(paths: Iterable[Path]) -> dict[Path, str]:
@@ -357,8 +370,8 @@ def block_name(q: Quotient, nodes: Sequence[ViewNode]) -> str:
 def _look(q: Quotient, k: int) -> Hashable:
     """What equal siblings have in common."""
     item = q.items[k]
-    nodes = (q.view.nodes[m] for m in item.members)
-    ops = Counter((op_of(n), n.shape) for n in nodes if n.kind not in FOLLOWERS)
+    nodes = [q.view.nodes[m] for m in item.members]
+    ops = Counter([(op_of(n), n.shape) for n in nodes if n.kind not in FOLLOWERS])
     return item.cluster, stem(item.title or ""), frozenset(ops.items())
 
 

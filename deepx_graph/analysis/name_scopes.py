@@ -215,10 +215,16 @@ def _told(node: Node) -> NameScope | None:
     for label in _labels(node):
         if node.op is CONSTANT and "/" not in label:  # a weight is named after where it is kept
             continue
-        scope = scope_of_label(label) if "/" in label else NameScope(dotted_path(label)[:-1])
-        if scope != ROOT or "/" in label:
+        scope = scope_of_label(label) if "/" in label else _scope_at(dotted_path(label)[:-1])
+        if scope.path or "/" in label:
             return NameScope(scope.path, "backward") if made_by_grad else scope
     return None
+
+
+@lru_cache(maxsize=65536)
+def _scope_at(path: Path) -> NameScope:
+    """The scope of a path: one object for all that is in it, which compares quickly."""
+    return NameScope(path)
 
 
 def _labels(node: Node) -> Iterable[str]:
@@ -241,7 +247,7 @@ def common_scope(scopes: Iterable[NameScope | None]) -> NameScope | None:
 
 def within(outer: NameScope, inner: NameScope) -> NameScope:
     """The scope `inner` of a function's node where the function is called in `outer`; names that start there again are joined."""
-    if outer == ROOT:
+    if outer is ROOT or outer == ROOT:
         return inner
     path = inner.path if inner.inside(outer.path) else outer.path + inner.path
     return NameScope(path, inner.phase or outer.phase)

@@ -36,6 +36,8 @@ SORTS = 8
 
 def by_part(q: Quotient, limit: int) -> bool:
     """One box for all parts alike among what lies in no module, and for each stage of them; False where there are none."""
+    if all(n.scope for n in q.view.nodes if n.kind == "op"):
+        return False
     flow = _Flow(q)
     sorts = _alike(flow, _components(flow))
     held = sum(flow.first[k].kind == "op" for parts in sorts for part in parts for k in part)

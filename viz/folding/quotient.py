@@ -264,7 +264,7 @@ class Quotient:
         found = []
         for k, (n, item) in enumerate(zip(nodes, self.items, strict=True)):
             shapes = leaving.get(k, set())
-            if len(shapes) == 1 and not any(part in n.title for m in item.members for part in self.view.nodes[m].scope):
+            if len(shapes) == 1 and not any(part in n.title for scope in {self.view.nodes[m].scope for m in item.members} for part in scope):
                 size, _, listed = n.subtitle.partition("\n")
                 n = n._replace(subtitle=f"{size}, gives {shapes.pop()}\n{listed}".strip())
             found.append(n)
@@ -280,8 +280,8 @@ class Quotient:
         where = f"lines {min(lines)} to {max(lines)}\n" if lines else ""
         return ViewNode(
             id, "group", item.label, summary(members, item.title), family, cluster=item.cluster,
-            tooltip=_tooltip(members, where) if any(m.tooltip for m in members) else "", line=min(lines, default=0),
-            size=sum(m.size for m in members), members=ids, change="changed" if any(m.change for m in members) else "",
+            tooltip=_tooltip(members, where) if any([m.tooltip for m in members]) else "", line=min(lines, default=0),
+            size=sum([m.size for m in members]), members=ids, change="changed" if any([m.change for m in members]) else "",
         )  # fmt: skip
 
 
@@ -331,22 +331,23 @@ def summary(members: Sequence[ViewNode], title: str) -> str:
     read = {(m.scope, m.operator): m for m in last}
     told = {} if [m.operator.kind for m in read.values() if m.operator is not None] == [title] else read
     sorts = [(m.operator.kind, m.family) for m in told.values() if m.operator is not None]
-    sorts += [(op_of(m), m.family) for m in acting if (m.scope, m.operator) not in told]
-    counts, families = Counter(name for name, _ in sorts), dict(sorts)
+    sorts += [(op_of(m), m.family) for m in acting if not told or (m.scope, m.operator) not in told]
+    counts, families = Counter([name for name, _ in sorts]), dict(sorts)
     common = sorted(counts.items(), key=lambda c: (telling(families[c[0]]), -c[1]))[:ENGLISH_LIST]
     listed = ", ".join(f"{n} {short(name, 20)}" for name, n in common)
     parameters = sum(m.size for m in members if m.kind == "param")
     listed += ", …" if len(counts) > len(common) else ""
     taken = f", {counted(parameters, 'parameter')}" if parameters else ""
-    return f"{sum(m.size for m in members):,} nodes{taken}\n{listed}".strip()
+    return f"{sum([m.size for m in members]):,} nodes{taken}\n{listed}".strip()
 
 
 def _single(k: int, n: ViewNode) -> FoldItem:
-    look = n.title if n.kind in ("op", "constant", "fusion", "group") else ""
-    if n.kind == "call":
+    kind = n.kind
+    look = n.title if kind in ("op", "constant", "fusion", "group") else ""
+    if kind == "call":
         look = n.title.rstrip("0123456789").rstrip("._")  # compilers number the copies of a helper
-    elementwise = n.family in ("elementwise", "bits", "complex")
-    return FoldItem((k,), n.cluster, (n.kind, look, n.shape, n.change), elementwise and n.kind == "op", n.kind in STRUCTURAL_KINDS)
+    elementwise = kind == "op" and n.family in ("elementwise", "bits", "complex")
+    return FoldItem((k,), n.cluster, (kind, look, n.shape, n.change), elementwise, kind in STRUCTURAL_KINDS)
 
 
 def _many(edges: Sequence[ViewEdge]) -> str:

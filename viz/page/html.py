@@ -91,7 +91,7 @@ def _hash(text: str) -> str:
 def _packed(data: object) -> str:
     """JSON, compressed: letters and digits, which can neither end a script element nor be read as markup."""
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
-    return base64.b64encode(gzip.compress(text.encode("ascii"), 6, mtime=0)).decode("ascii")
+    return base64.b64encode(gzip.compress(text.encode("ascii"), 5, mtime=0)).decode("ascii")
 
 
 def _graph(graph: PageGraph) -> dict[str, Any]:

@@ -166,12 +166,13 @@ class _Painter:
     def _add(self, node: Node, kind: NodeKind, title: str, below: str, cluster: int, address: str, extra: str = "") -> int:
         scope = self.scope(node) if node in self.scopes else ROOT
         operator = self.operators[node] if node in self.operators else _operator(node)
+        span = node.span
         return self.canvas.node(
             kind, title, below, cluster=cluster, family=family_of(node.op), shape=type_text(node.type),
             tooltip=tooltip(node, address, extra) if self.choice.tooltips else "", name=node.name, address=address,
             scope=scope.path, op=node.op.name,
             weight=node.op is PARAM and node in self.weights, operator=operator,
-            line=node.span.line if node.span else 0, backward=is_backward(node) or scope.phase == "backward",
+            line=span.line if span else 0, backward=is_backward(node) or scope.phase == "backward",
         )  # fmt: skip
 
     def _source(self, node: Node) -> int:
@@ -190,10 +191,13 @@ class _Painter:
         """An edge for an operand, labelled with its type; nothing for a number, which stands in the box."""
         if self._number(source) is None:
             kind = kind or ("effect" if is_state(source.type) else "data")
-            self.canvas.edge(self._source(source), target, kind, f"{label} {type_text(source.type)}".strip())
+            text = type_text(source.type)
+            self.canvas.edge(self._source(source), target, kind, f"{label} {text}".strip() if label else text)
 
     def _seen(self, node: Node) -> Node:
         """The value that a parameter of an open call stands for; any other node itself."""
+        if not self.bound:
+            return node
         painter = self
         while node in painter.bound and painter.caller:
             node, painter = painter.bound[node], painter.caller[0]

@@ -114,8 +114,11 @@ def operand_text(inputs: Sequence[Node]) -> str:
 
 def op_title(node: Node, inputs: Sequence[Node]) -> str:
     """The op's name, with what its body reduces by, and the numbers among its operands, as seen where the node is drawn."""
-    reducers = [value.reducer for attr, value in zip(node.op.attrs, node.attrs, strict=True) if attr.kind == "function"]
-    return short(" ".join([node.op.name, *(r.name for r in reducers if r is not None)]) + operand_text(inputs))
+    title = node.op.name
+    for attr, value in zip(node.op.attrs, node.attrs, strict=True):
+        if attr.kind == "function" and value.reducer is not None:
+            title += f" {value.reducer.name}"
+    return short(title + operand_text(inputs))
 
 
 def side_name(branch: int, branches: int, is_bool: bool) -> str:
@@ -162,7 +165,7 @@ def _value(value: Any) -> str:
 
 def subtitle(node: Node) -> str:
     """The node's name and attributes, in lines that fit a box."""
-    lines = attr_texts(node)
+    lines = attr_texts(node) if node.attrs else []
     if sum(map(len, lines)) + 2 * len(lines) - 2 <= TITLE:
         lines = [", ".join(lines)] if lines else []
     else:

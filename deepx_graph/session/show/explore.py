@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from deepx_graph.cycles import no_collection
@@ -21,6 +21,7 @@ from deepx_graph.session.session import Session
 from deepx_graph.session.show.inspect import declaration
 from deepx_graph.session.show.views import PLUGIN_VIEWS
 from deepx_graph.session.timeline import op_changes
+from deepx_graph.types import Type
 from deepx_graph.viz.draw import Drawing, view_of
 from deepx_graph.viz.folding.fold import bound
 from deepx_graph.viz.page.folds import folds_of
@@ -117,7 +118,7 @@ class PageProgram:
         outer, inside = key
         body = outer.attr("body") if inside >= 0 else function
         node = body.nodes[inside] if inside >= 0 else outer
-        found: dict[str, Any] = {"op": node.op.name, "type": (shown(str(node.type)),)}
+        found: dict[str, Any] = {"op": node.op.name, "type": (_type_text(node.type),)}
         if self.diffs:
             found["diff"], found["how"] = (*map(shown, self.diffs.get(outer, ("same", ""))),)
         if inside < 0 and PLUGIN_VIEWS and len(self.view.nodes) <= VIEWED:
@@ -127,9 +128,9 @@ class PageProgram:
     def lines(self) -> dict[int, str]:
         """The lines of the source that boxes come from."""
         found: dict[int, str] = {}
-        for _, (node, _) in self.nodes.values():
-            for span in node.origin.spans:
-                line = span.line
+        for id, (_, (node, inside)) in self.nodes.items():
+            for k, span in enumerate(node.origin.spans):
+                line = self.view.nodes[id].line if k == 0 and inside < 0 else span.line
                 if line not in found:
                     start, end = span.source.line_bounds(line)
                     found[line] = span.source.text[start : min(end, start + LINE)].strip()
@@ -144,6 +145,11 @@ class PageProgram:
                 seen.add(node.op.name)
                 lines = [[shown(e.label), shown(e.text)] for e in declaration(node)]
                 yield node.op.name, [["operation", lines]] if lines else []
+
+
+@lru_cache(maxsize=4096)
+def _type_text(type: Type) -> str:
+    return shown(str(type))
 
 
 def node_of_box(module: Module, box: ViewNode) -> tuple[Function, Key]:

@@ -32,6 +32,7 @@ from deepx_graph.cli.options import (
     add_running,
 )
 from deepx_graph.cli.output import say
+from deepx_graph.cycles import rare_collection
 from deepx_graph.errors import INTERNAL, DeepxGraphError
 from deepx_graph.interop import load_plugins
 from deepx_graph.runtime.native import vectors
@@ -195,7 +196,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _terminate)
     atexit.register(gc.freeze)  # at the end of the process no cycle is looked for in a program that ends with it
     try:
-        return _main(argv)
+        with rare_collection():
+            return _main(argv)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 

@@ -76,6 +76,7 @@ def add_draw(parser: argparse.ArgumentParser) -> None:
                         help="who lays out an SVG: deepx_graph (layered, the default) or Graphviz")
 
 
+@no_collection()  # a fifth of the time of a large page
 def run_draw(args: Arguments) -> int:
     if not args.output and not args.open:
         raise UsageError(Diagnostic("no file to draw to", expected="-o NAME.svg, .html, .png or .dot; or --open"))
@@ -89,8 +90,7 @@ def run_draw(args: Arguments) -> int:
     if not is_page and (len(args.files) > 1 or args.timeline):
         raise UsageError(Diagnostic("several programs and --timeline need a page", expected="-o NAME.html",
                                     hint="deepx-graph diff A B -o NAME.svg draws two as one picture"))  # fmt: skip
-    with no_collection():  # a fifth of the time of a large page
-        drawn = _page(args) if is_page else _picture(args)
+    drawn = _page(args) if is_page else _picture(args)
     emit(drawn.data, args.output)
     if args.json:
         facts = {"file": args.output, "form": args.form or args.output.rpartition(".")[2].lower(), "bytes": len(drawn.data),

@@ -18,8 +18,8 @@ from deepx_graph.progress import stage
 from deepx_graph.session.agreement import Comparison, compared_runs
 from deepx_graph.session.programs import loads
 from deepx_graph.text import ReadOptions
-from deepx_graph.text.onnx.keep import nodes_within
 from deepx_graph.text.onnx.merge import merged
+from deepx_graph.text.onnx.nested import nodes_within
 from deepx_graph.text.onnx.printer import files
 from deepx_graph.text.onnx.printer.model import model_of, original
 from deepx_graph.text.onnx.schema import ModelProto

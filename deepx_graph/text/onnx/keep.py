@@ -2,13 +2,14 @@
 
 The lowering of a model, with equal nodes built once, numbers its values by what they mean. An operator is kept unless that tells
 better: where its results are values that there are already (it computes again what another one does, or changes nothing), where
-they are known and take no more room than what they are made of, or where it is a call or a branch whose own operators are kept.
+they are known and take no more room than what they are made of, or where it is a call or a branch whose own operators are kept;
+a loop is kept unless one operator does what it does.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,9 @@ from deepx_graph.literal import Literal
 from deepx_graph.ops.known import KnownValues
 from deepx_graph.ops.known_sizes import known_array
 from deepx_graph.text.common.protobuf_writer import encode
+from deepx_graph.text.onnx.nested import nodes_within
 from deepx_graph.text.onnx.printer.values import tensor_of
-from deepx_graph.text.onnx.schema import SCHEMA, AttributeProto, GraphProto, NodeProto
+from deepx_graph.text.onnx.schema import SCHEMA, GraphProto, NodeProto
 from deepx_graph.text.onnx.scope import domain_of
 from deepx_graph.types import Dims, TensorType, TupleType, Type, is_static, nbytes
 
@@ -64,7 +66,8 @@ class KeptOperators:
                lowering: Callable[[Mapping[str, int | None]], Any], since: int) -> None:
         """Keeps an operator that was lowered; `since` is how many had been kept before those within it."""
         again = all(self.find(r) is not None and not self._grows(r) for r in results)
-        if again and self.count - since <= sum(1 for _ in nodes_within([node])):
+        most = 1 if node.op_type == "Loop" else sum(1 for _ in nodes_within([node]))
+        if again and self.count - since <= most:
             return
         if self._fold(node, origin, inputs, results):
             return
@@ -162,39 +165,3 @@ SHAPES: dict[str, Callable[[Dims, Dims], list[int] | None]] = {"Reshape": reshap
 
 def _type_of(value: Value) -> Type:
     return value.type if isinstance(value, Node) else TupleType(tuple(_type_of(v) for v in value or ()))
-
-
-def nodes_within(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """The nodes, and those of graphs within them."""
-    stack = list(nodes)
-    while stack:
-        node = stack.pop()
-        yield node
-        stack += [n for graph in graphs_of(node) for n in graph.nodes]
-
-
-def graphs_of(node: NodeProto) -> Iterator[GraphProto]:
-    """The graphs that are attributes of a node."""
-    for a in node.attributes:
-        if a.graph is not None:
-            yield a.graph
-        yield from a.graphs
-
-
-def resolved(node: NodeProto, bound: Mapping[str, AttributeProto] | None) -> NodeProto:
-    """The node with the attributes of the function around it put in, in graphs within it too."""
-    if bound is None:
-        return node
-    attributes = []
-    for a in node.attributes:
-        if a.reference:
-            if a.reference in bound:
-                attributes.append(replace(bound[a.reference], name=a.name))
-            continue
-        graph = None if a.graph is None else _resolved_graph(a.graph, bound)
-        attributes.append(replace(a, graph=graph, graphs=[_resolved_graph(g, bound) for g in a.graphs]))
-    return replace(node, attributes=attributes)
-
-
-def _resolved_graph(graph: GraphProto, bound: Mapping[str, AttributeProto]) -> GraphProto:
-    return replace(graph, nodes=[resolved(n, bound) for n in graph.nodes])

@@ -22,7 +22,8 @@ from deepx_graph.text.common.protobuf_writer import encode
 from deepx_graph.text.common.stand_ins import types_by_stand_ins
 from deepx_graph.text.common.steps import Unsupported
 from deepx_graph.text.onnx.context import NodeContext, Value, rule_since
-from deepx_graph.text.onnx.keep import KeptOperators, resolved
+from deepx_graph.text.onnx.keep import KeptOperators
+from deepx_graph.text.onnx.nested import resolved
 from deepx_graph.text.onnx.rules import RULES
 from deepx_graph.text.onnx.schema import (
     SCHEMA,

@@ -17,13 +17,15 @@ MERGES: dict[str, tuple[Merge, ...]] = {
     "BatchNormalization": (linear.batch_norm,), "Add": (values.neutral, linear.added),
     "Sub": (values.neutral, linear.into_conv), "Mul": (values.neutral, linear.into_conv),
     "Div": (values.neutral, linear.into_conv), "Pow": (values.neutral,), "Conv": (linear.padded,),
-    "Gemm": (linear.transposed_factor,), **dict.fromkeys(shapes.VIEWS, (shapes.view,)), "Transpose": (shapes.transposed,),
-    "Concat": (shapes.concatenated,), **dict.fromkeys(("RNN", "GRU", "LSTM"), (values.without_states,)),
+    "Gemm": (linear.of_zeros, linear.transposed_factor), **dict.fromkeys(shapes.VIEWS, (shapes.view,)),
+    "Transpose": (shapes.transposed,),
+    "Concat": (shapes.concatenated,), "ConcatFromSequence": (shapes.concatenated_items,), "SequenceAt": (shapes.item,),
+    **dict.fromkeys(("RNN", "GRU", "LSTM"), (values.without_states,)),
 }  # fmt: skip
 """What is tried for each operator, in order."""
 
 for _name in ELEMENTWISE:
-    MERGES[_name] = (*MERGES.get(_name, ()), shapes.turned_later)
+    MERGES[_name] = (*MERGES.get(_name, ()), shapes.spread_by_itself, shapes.turned_later)
 
 
 def merged(module: Module) -> Module:

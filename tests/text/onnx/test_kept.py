@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from deepx_graph.session import programs
 from deepx_graph.session.shrink import shrink
 from deepx_graph.text import ReadOptions
 from deepx_graph.text.onnx.merge import merged
+from deepx_graph.text.onnx.nested import nodes_within
 from deepx_graph.text.onnx.printer.model import original
 from deepx_graph.text.onnx.schema import ModelProto
 from tests.support.mindir_messages import field, many
@@ -174,6 +176,38 @@ def test_a_graph_within_reads_the_names_of_now() -> None:
     made = kept(data)
     assert operators(made) == ["Relu", "Loop"]
     np.testing.assert_array_equal(run(made, X, np.array(3))[0], 4 * X)
+
+
+def test_a_graph_within_is_made_lean() -> None:
+    """Constants are the model's, copies go, and nothing is computed twice: nor again what a graph around it computes."""
+    then = graph([node("Mul", ["s", "k"], ["inner"]), node("Neg", ["inner"], ["t"])], [], [info("t", X.shape)])
+    other = graph([node("Constant", [], ["k2"], value=np.full(4, 2.0, np.float32)), node("Add", ["s", "k2"], ["e"])], [],
+                  [info("e", X.shape)])
+    body = graph([node("Constant", [], ["k"], value=np.full(4, 2.0, np.float32)), node("Identity", ["go"], ["keep"]),
+                  node("Identity", ["s"], ["t0"]), node("Mul", ["t0", "k"], ["a"]), node("Mul", ["s", "k"], ["b"]),
+                  node("Equal", ["i", "n"], ["c"]), node("If", ["c"], ["d"], then_branch=then, else_branch=other),
+                  node("Add", ["a", "b"], ["ab"]), node("Add", ["ab", "d"], ["out"])],
+                 [info("i", (), INT64), info("go", (), BOOL), info("s", X.shape)], [info("keep", (), BOOL), info("out", X.shape)])
+    nodes = [node("Loop", ["n", "", "x"], ["y"], body=body)]
+    data = model(graph(nodes, [info("x", X.shape), info("n", (), INT64)], [info("y", X.shape)]))
+    found = messages(kept(data)).graph
+    assert found is not None
+    assert Counter(n.op_type for n in nodes_within(found.nodes)) == {
+        "Loop": 1, "Identity": 1, "Mul": 1, "Equal": 1, "If": 1, "Neg": 1, "Add": 3}
+    for n in (1, 3):
+        np.testing.assert_array_equal(run(kept(data), X, np.array(n))[0], run(data, X, np.array(n))[0])
+
+
+def test_a_loop_is_not_unrolled() -> None:
+    body = graph([node("Identity", ["go"], ["keep"]), node("SequenceInsert", ["s", "x"], ["out"])],
+                 [info("i", (), INT64), info("go", (), BOOL), info("s", X.shape)], [info("keep", (), BOOL), info("out", X.shape)])
+    nodes = [node("SequenceEmpty", [], ["s0"]), node("Loop", ["n", "", "s0"], ["q"], body=body),
+             node("ConcatFromSequence", ["q"], ["y"], axis=0)]
+    for n, left in ((1, []), (2, ["Loop", "ConcatFromSequence"])):
+        steps = tensor(np.array(n, np.int64), "n")
+        data = model(graph(nodes, [info("x", X.shape)], [info("y", (2 * n, *X.shape[1:]))], [steps]))
+        assert [o for o in operators(kept(data)) if o not in ("SequenceEmpty", "Identity")] == left
+        np.testing.assert_array_equal(run(kept(data), X)[0], np.concatenate([X] * n))
 
 
 def test_an_operator_that_nobody_knows_is_kept() -> None:

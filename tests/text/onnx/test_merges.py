@@ -106,6 +106,27 @@ CASES: dict[str, tuple[list[bytes], list[bytes], list[str], tuple[Any, ...]]] = 
         [node("Transpose", ["x"], ["a"], perm=[0, 2, 1]), node("Relu", ["a"], ["b"]), node("Add", ["a", "b"], ["c"]),
          node("Where", ["odd", "c", "a"], ["y"])],
         [tensor(np.arange(12).reshape(4, 3) % 2 == 1, "odd")], ["Add", "Relu", "Transpose", "Where"], (2, 4, 3)),
+    "a sequence put together item by item": (
+        [node("SequenceEmpty", [], ["s0"]), node("Relu", ["x"], ["r"]), node("SequenceInsert", ["s0", "x"], ["s1"]),
+         node("SequenceInsert", ["s1", "r", "first"], ["s2"]), node("SequenceAt", ["s2", "back"], ["a"]),
+         node("ConcatFromSequence", ["s2"], ["b"], axis=1), node("Concat", ["a", "b"], ["y"], axis=1)],
+        [tensor(np.array(v, np.int64), n) for n, v in (("first", -1), ("back", -2))], ["Concat", "Relu"], (2, 9, 4)),
+    "slices taken out of a sequence": (
+        [node("SplitToSequence", ["x"], ["s"], axis=1, keepdims=0), node("SequenceAt", ["s", "one"], ["a"]),
+         node("SequenceAt", ["s", "back"], ["b"]), node("Sub", ["a", "b"], ["y"])],
+        [tensor(np.array(v, np.int64), n) for n, v in (("one", 1), ("back", -1))], ["Gather", "Gather", "Sub"], (2, 4)),
+    "a step from a state of zeros": (
+        [node("Reshape", ["x", "rows"], ["r"]), node("Gemm", ["h", "w", "b"], ["a"]), node("Gemm", ["r", "w", "b"], ["g"]),
+         node("Sub", ["a", "g"], ["s"]), node("Max", ["s", "h"], ["y"])],
+        [*floats(h=np.zeros((6, 4)), w=np.diag([1, 2, 3, 4]), b=[1, 2, 3, 4]), *ints(rows=[6, 4])],
+        ["Gemm", "Max", "Reshape", "Sub"], (6, 4)),
+    "what spreads by itself": (
+        [node("Relu", ["x"], ["r"]), node("Shape", ["r"], ["wide"]), node("Expand", ["row", "wide"], ["a"]),
+         node("Sub", ["a", "x"], ["b"]), node("Mul", ["b", "r"], ["y"])],
+        floats(row=[[1, 2, 3, 4]]), ["Mul", "Relu", "Sub"], X.shape),
+    "what nothing else spreads": (
+        [node("Expand", ["row", "wide"], ["a"]), node("ReduceMax", ["x"], ["most"]), node("Sub", ["a", "most"], ["y"])],
+        [*floats(row=np.arange(40)[None]), *ints(wide=[3, 40])], ["Expand", "ReduceMax", "Sub"], (3, 40)),
     "padding that says that it is constant": (
         [node("Pad", ["x", "p", ""], ["a"], mode="constant"), node("Conv", ["a", "k"], ["y"])],
         [*ints(p=[0, 0, 2, 0, 0, 0]), tensor(R.standard_normal((2, 3, 3)).astype(np.float32), "k")], ["Conv"], (2, 2, 4)),

@@ -9,7 +9,7 @@ from deepx_graph.ir.structure import CONSTANT, value_of
 from deepx_graph.literal import Array
 from deepx_graph.text.onnx.merges.operator import KeptOperator, Uses, literal
 from deepx_graph.text.onnx.schema import AttributeProto
-from deepx_graph.types import as_tensor
+from deepx_graph.types import as_tensor, is_static
 
 FEW = 8
 """Numbers that take no more room than an operation."""
@@ -108,6 +108,17 @@ def transposed_factor(u: Uses, product: KeptOperator) -> Node | None:
             flag = AttributeProto(name, 2, i=1 - product.number(name))
             return product.again(operands, {**{n: a for n, a in product.attributes.items() if n != name}, name: flag})
     return None
+
+
+def of_zeros(_u: Uses, product: KeptOperator) -> Node | None:
+    """Gemm(0, w, c) = Expand(c), as is the first step of a recurrence from a state of zeros."""
+    x, w, shape = product.constant(0), product.constant(1), as_tensor(product.node.type).dims
+    c = product.operands[2] if len(product.operands) > 2 else None
+    beta = product.attributes.get("beta")
+    if x is None or w is None or c is None or shape is None or x.any() or not np.isfinite(w).all() or (
+            beta is not None and beta.f != 1) or not is_static(product.node.type):
+        return None
+    return product.again([c, literal(np.asarray(shape, np.int64))], {}, "Expand")
 
 
 def added(u: Uses, outer: KeptOperator) -> Node | None:

@@ -1,4 +1,4 @@
-"""Operators in a row that only arrange elements are one: reshapings, transpositions, concatenations."""
+"""Operators in a row that only arrange elements are one: reshapings, transpositions, concatenations, also by way of sequences."""
 
 from __future__ import annotations
 
@@ -90,6 +90,20 @@ def turned_later(u: Uses, outer: KeptOperator) -> Node | None:
     return Node(made.op, made.inputs, made.attrs, type, outer.node.origin)
 
 
+def spread_by_itself(u: Uses, outer: KeptOperator) -> Node | None:
+    """f(Expand(x), y) = f(x, y) for an elementwise operator, where y has the shape of the result."""
+    if len(outer.operands) != 2 or outer.lowering.opsets.get("", 1) < 7:
+        return None
+    for k in (0, 1):
+        wide, other = u.single(outer.operands[k], "Expand"), outer.operands[1 - k]
+        if wide is None or other is None or as_tensor(other.type).dims != as_tensor(outer.node.type).dims or (
+                as_tensor(other.type).dims is None):
+            continue
+        x = wide.operands[0]
+        return outer.again([x, other] if k == 0 else [other, x])
+    return None
+
+
 def _spread(dims: Dims | None, wide: Dims) -> bool:
     """Whether a tensor of as many axes is made so wide by repeating."""
     return dims is not None and len(dims) == len(wide) and all(d in (1, w) for d, w in zip(dims, wide, strict=True))
@@ -132,3 +146,43 @@ def _joined(parts: Sequence[Node]) -> list[Node]:
         else:
             made.append(p)
     return made
+
+
+# --- sequences ------------------------------------------------------------------------------------------------------
+
+
+def _items(node: Node | None) -> list[Node] | None:
+    """The items of a sequence that is put together item by item."""
+    kept = operator(node)
+    if kept is None or kept.name not in ("SequenceEmpty", "SequenceConstruct", "SequenceInsert"):
+        return None
+    if kept.name != "SequenceInsert":
+        return [x for x in kept.operands if x is not None]
+    items, (_, x, *at) = _items(kept.operands[0]), kept.operands
+    if items is None or x is None or (at and at[0] is not None and at[0].op is not CONSTANT):
+        return None
+    place = int(value_of(at[0]).array) if at and at[0] is not None else len(items)
+    items.insert(place, x)  # of those below 0, as the standard has it
+    return items
+
+
+def concatenated_items(_u: Uses, outer: KeptOperator) -> Node | None:
+    """ConcatFromSequence(SequenceInsert(..., x)) = Concat(..., x)."""
+    items = _items(outer.operands[0])
+    if not items or outer.number("new_axis"):
+        return None
+    return outer.again(items, {"axis": outer.attributes["axis"]}, "Concat") if len(items) > 1 else items[0]
+
+
+def item(_u: Uses, outer: KeptOperator) -> Node | None:
+    """SequenceAt(SequenceConstruct(..., x), -1) = x, and SequenceAt(SplitToSequence(x, keepdims=0), k) = Gather(x, k)."""
+    sequence, place = outer.operands[:2]
+    if place is None or place.op is not CONSTANT:
+        return None
+    items, k = _items(sequence), int(value_of(place).array)
+    if items is not None:
+        return items[k] if -len(items) <= k < len(items) else None
+    split = operator(sequence)
+    if split is None or split.name != "SplitToSequence" or len(split.operands) > 1 or split.number("keepdims", 1):
+        return None
+    return outer.again([split.operands[0], place], {n: a for n, a in split.attributes.items() if n == "axis"}, "Gather")

@@ -14,7 +14,7 @@ import numpy as np
 from deepx_graph.errors import Source, UsageError
 from deepx_graph.files import replacing, write_pieces
 from deepx_graph.text.common.protobuf_writer import Chunks, encode
-from deepx_graph.text.onnx.keep import graphs_of
+from deepx_graph.text.onnx.nested import graphs_of
 from deepx_graph.text.onnx.schema import (
     SCHEMA,
     Bytes,

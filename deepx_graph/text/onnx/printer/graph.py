@@ -25,12 +25,13 @@ from deepx_graph.ir.structure import (
 from deepx_graph.literal import Literal
 from deepx_graph.ops.data.deferred import deferred
 from deepx_graph.text.common.regions import TextRegions
-from deepx_graph.text.onnx.keep import graphs_of, nodes_within, resolved
 from deepx_graph.text.onnx.lower import DeferredNode
+from deepx_graph.text.onnx.nested import LeanGraphs, graphs_of, nodes_within, resolved
 from deepx_graph.text.onnx.printer.compose import ComposedOperator
 from deepx_graph.text.onnx.printer.values import tensor_of, type_of
 from deepx_graph.text.onnx.printer.versions import upgraded
 from deepx_graph.text.onnx.schema import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto
+from deepx_graph.text.onnx.values import literal
 from deepx_graph.types import BOOL, I64, Dim, Dims, DType, as_tensor, scalar
 
 Info = Callable[[Node, str, bool], ValueInfoProto]
@@ -258,7 +259,7 @@ class GraphWriter:
         if any(isinstance(t, tuple) for t in template.values()):
             raise InferError("a sequence that is known item by item has no name in ONNX")
         names = {n: "" if t is None else self.use(node.inputs[t]) for n, t in template.items()}
-        message = _renamed(resolved(lowering.node, lowering.bound), names)
+        message = LeanGraphs(lambda tensor: self._lifted(tensor, lowering)).node(resolved(lowering.node, lowering.bound), names)
         message = upgraded(message, lowering.opsets.get("", self.version), self.version, lambda v: self.constant(Literal(v)))
         count = len(lowering.node.outputs)
         users = {index_of(u): u for u in self.function.users.get(node, ()) if u.op is PROJ} if count > 1 else {0: node}
@@ -273,6 +274,11 @@ class GraphWriter:
         self.titles.add(message.name)
         self.nodes.append(replace(message, name=title, outputs=outputs[: len(message.outputs)]))
 
+    def _lifted(self, tensor: TensorProto, lowering: DeferredNode) -> str:
+        """The name of an initialiser of the whole graph with the value of a constant of a graph within it."""
+        whole = lowering.whole
+        return self.constant(literal(tensor, whole.source, whole.options.max_file_bytes), tensor.name)
+
 
 def _needed(nodes: Sequence[NodeProto], results: Sequence[str]) -> list[NodeProto]:
     """The nodes without those that nothing reads: an operation may have taken in its operands."""
@@ -283,22 +289,6 @@ def _needed(nodes: Sequence[NodeProto], results: Sequence[str]) -> list[NodeProt
             read.update(name for n in nodes_within([node]) for name in n.inputs)
             read.update(o.name for n in nodes_within([node]) for g in graphs_of(n) for o in g.outputs)
     return found[::-1]
-
-
-def _renamed(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
-    """The node, and what is within it, reading by other names."""
-    if all(names.get(n, n) == n for n in names):
-        return node
-    attributes = [a if a.graph is None else replace(a, graph=_renamed_graph(a.graph, names)) for a in node.attributes]
-    return replace(node, inputs=[names.get(n, n) for n in node.inputs], attributes=attributes)
-
-
-def _renamed_graph(graph: GraphProto, names: Mapping[str, str]) -> GraphProto:
-    own = {i.name for i in graph.inputs} | {w.name for w in graph.initializers} | {o for n in graph.nodes for o in n.outputs}
-    seen = {k: v for k, v in names.items() if k not in own}
-    again = {o.name: seen[o.name] for o in graph.outputs if seen.get(o.name, o.name) != o.name}
-    return replace(graph, nodes=[_renamed(n, seen) for n in graph.nodes],
-                   outputs=[replace(o, name=again.get(o.name, o.name)) for o in graph.outputs])
 
 
 # --- branches and loops, whose graphs see the values around them -----------------------------------------------------

@@ -17,8 +17,8 @@ from deepx_graph.ops.data.deferred import deferred
 from deepx_graph.rewrite.legalise import legalise
 from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.common.protobuf_writer import Chunks, encode
-from deepx_graph.text.onnx.keep import nodes_within
 from deepx_graph.text.onnx.messages import FORMS, model_in
+from deepx_graph.text.onnx.nested import nodes_within
 from deepx_graph.text.onnx.printer.compose import composed
 from deepx_graph.text.onnx.printer.graph import GraphWriter, write_branch, write_loop
 from deepx_graph.text.onnx.printer.ops import SAY, TARGET

@@ -17,6 +17,13 @@ from deepx_graph.errors import Diagnostic, LimitError, ParseError, Source, Span
 T = TypeVar("T")
 
 
+def deeper(depth: int, most: int, what: str = "graphs") -> int:
+    """The depth of nesting one level further in. Raises LimitError beyond `most`."""
+    if depth >= most:
+        raise LimitError(f"{what} nest more than {most} deep")
+    return depth + 1
+
+
 class Cursor(ABC):
     """A position `at` in a text, and a depth of nesting, which `max_depth` bounds."""
 

@@ -15,6 +15,7 @@ from deepx_graph import ops
 from deepx_graph.errors import InferError, LimitError, ParseError, Source, Span, VerifyError
 from deepx_graph.ir import Builder, Node, Origin
 from deepx_graph.ops.known import NotKnown
+from deepx_graph.text.common.cursor import deeper
 from deepx_graph.text.common.known_steps import Defers
 from deepx_graph.text.common.modules import place_in_model
 from deepx_graph.text.common.protobuf import Decoder
@@ -88,9 +89,7 @@ class OnnxGraphLowering(Defers):
 
     @contextmanager
     def _deeper(self) -> Iterator[None]:
-        if self.depth >= self.whole.options.max_depth:
-            raise LimitError(f"graphs and functions nest more than {self.whole.options.max_depth} deep")
-        self.depth += 1
+        self.depth = deeper(self.depth, self.whole.options.max_depth, "graphs and functions")
         try:
             yield
         finally:

@@ -12,6 +12,7 @@ from deepx_graph import ops
 from deepx_graph.errors import InferError, LimitError, VerifyError
 from deepx_graph.ir import Builder, Node, Origin
 from deepx_graph.ops.known import NotKnown
+from deepx_graph.text.common.cursor import deeper
 from deepx_graph.text.common.known_steps import Defers
 from deepx_graph.text.common.steps import Unsupported
 from deepx_graph.text.torch.aliases import Aliases, written_back
@@ -79,9 +80,7 @@ class CallLowering(Defers):
         names = names_in(nested.graph.inputs)
         if len(names) != len(args):
             raise InferError(f"the graph '{nested.name}' has {len(names)} inputs", expected=str(len(args)))
-        if self.depth >= self.whole.options.max_depth:
-            raise LimitError(f"graphs nest more than {self.whole.options.max_depth} deep")
-        inner = CallLowering(self.whole, self.b, self.known, False, self.depth + 1)
+        inner = CallLowering(self.whole, self.b, self.known, False, deeper(self.depth, self.whole.options.max_depth))
         inner.values = dict(zip((n.text for n in names), args, strict=True))
         found = inner.run(nested.graph)
         if inner.aliases.written & set(inner.values.keys() & {n.text for n in names}):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deepx_graph.errors import InferError, LimitError
+from deepx_graph.text.common.cursor import deeper
 from deepx_graph.text.torch.tensors import (
     TensorMeta,
     dtype_of,
@@ -184,9 +185,7 @@ class ArgumentReader:
         return _named(found) if kind == "as_tensor" else None
 
     def _nested(self, told: dict[str, Any]) -> NestedGraph:
-        if self.depth >= self.max_depth:
-            raise LimitError(f"graphs nest more than {self.max_depth} deep")
-        self.depth += 1
+        self.depth = deeper(self.depth, self.max_depth)
         try:
             return NestedGraph(text(told.get("name"), "the name of a graph"), self.graph(told.get("graph")))
         finally:

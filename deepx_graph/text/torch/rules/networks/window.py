@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -41,76 +42,39 @@ def over_batch(c: CallContext, x: Node, rank: int, build: Callable[[Node], Any])
 # --- convolution ----------------------------------------------------------------------------------------------------
 
 
-def convolution(
-    c: CallContext,
-    x: Node,
-    w: Node,
-    bias: Node | None,
-    n: int,
-    *,
-    stride: Sizes,
-    low: Sizes,
-    high: Sizes,
-    dilation: Sizes,
-    groups: int,
-) -> Node:
-    """A convolution whose operands have batch, channels, space."""
-    layouts = (f"NC{SPATIAL[n]}", f"OI{SPATIAL[n]}", f"NC{SPATIAL[n]}")
-    made = convolved(
-        c,
-        x,
-        w,
-        layouts,
-        SPATIAL[n],
-        c.dtype_of(x),
-        window_strides=stride,
-        padding_low=low,
-        padding_high=high,
-        rhs_dilation=dilation,
-        feature_group_count=groups,
-    )
-    return biased(c, made, bias)
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution of either kind but for what it is applied to, which has batch, channels, space; numbers for each axis of space."""
 
+    c: CallContext
+    w: Node
+    bias: Node | None
+    n: int
+    stride: Sizes
+    dilation: Sizes
+    groups: int
 
-def biased(c: CallContext, x: Node, bias: Node | None) -> Node:
-    return x if bias is None else c(ops.add, x, c.along(bias, c.dims_of(x), (1,)))
+    def forward(self, x: Node, low: Sizes, high: Sizes) -> Node:
+        """Of a kernel with outputs, inputs, space."""
+        return self._made(x, self.w, window_strides=self.stride, padding_low=low, padding_high=high)
 
+    def transposed(self, x: Node, padding: Sizes, extra: Sizes) -> Node:
+        """Of a kernel with inputs, outputs, space: the inputs are dilated, and the kernel is turned."""
+        c, n, groups, kernel = self.c, self.n, self.groups, self.c.shape_of(self.w)
+        inner = kernel[0] // groups
+        split = c.shaped(self.w, (groups, inner, *kernel[1:]))
+        w = c.shaped(c.transposed(split, (0, 2, 1, *range(3, n + 3))), (groups * kernel[1], inner, *kernel[2:]))
+        reach = [(k - 1) * d for k, d in zip(kernel[2:], self.dilation, strict=True)]
+        low = tuple(r - p for r, p in zip(reach, padding, strict=True))
+        high = tuple(r - p + e for r, p, e in zip(reach, padding, extra, strict=True))
+        return self._made(x, w, window_reversal=(1,) * n, lhs_dilation=self.stride, padding_low=low, padding_high=high)
 
-def transposed_convolution(
-    c: CallContext,
-    x: Node,
-    w: Node,
-    bias: Node | None,
-    n: int,
-    *,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    groups: int,
-    extra: Sizes,
-) -> Node:
-    """Of a kernel with inputs, outputs, space: the inputs are dilated, and the kernel is turned."""
-    kernel = c.shape_of(w)
-    inner = kernel[0] // groups
-    split = c.shaped(w, (groups, inner, *kernel[1:]))
-    w = c.shaped(c.transposed(split, (0, 2, 1, *range(3, n + 3))), (groups * kernel[1], inner, *kernel[2:]))
-    reach = [(k - 1) * d for k, d in zip(kernel[2:], dilation, strict=True)]
-    layouts = (f"NC{SPATIAL[n]}", f"OI{SPATIAL[n]}", f"NC{SPATIAL[n]}")
-    made = convolved(
-        c,
-        x,
-        w,
-        layouts,
-        SPATIAL[n],
-        c.dtype_of(x),
-        window_reversal=(1,) * n,
-        lhs_dilation=stride,
-        rhs_dilation=dilation,
-        feature_group_count=groups,
-        padding_low=tuple(r - p for r, p in zip(reach, padding, strict=True)),
-        padding_high=tuple(r - p + e for r, p, e in zip(reach, padding, extra, strict=True)),
-    )
-    return biased(c, made, bias)
+    def _made(self, x: Node, w: Node, **windows: Sizes) -> Node:
+        c, space = self.c, SPATIAL[self.n]
+        layouts = (f"NC{space}", f"OI{space}", f"NC{space}")
+        made = convolved(c, x, w, layouts, space, c.dtype_of(x), rhs_dilation=self.dilation,
+                         feature_group_count=self.groups, **windows)
+        return made if self.bias is None else c(ops.add, made, c.along(self.bias, c.dims_of(made), (1,)))
 
 
 def _general(c: CallContext) -> Node:
@@ -118,20 +82,17 @@ def _general(c: CallContext) -> Node:
     return convolution_of(c, c.node(0), c.node(1), c.optional(2))
 
 
-def convolution_of(c: CallContext, x: Node, w: Node, bias: Node | None, n: int | None = None) -> Node:
+def convolution_of(c: CallContext, x: Node, w: Node, bias: Node | None, n: int | None = None, transposed: bool = False) -> Node:
     """By the arguments of the call."""
     n = len(c.dims_of(w)) - 2 if n is None else n
     stride, dilation = (spread_to(c.ints(name, (1,)), n, name) for name in ("stride", "dilation"))
-    groups = c.number("groups", 1)
+    made = Convolution(c, w, bias, n, stride, dilation, c.number("groups", 1))
 
     def build(x: Node) -> Node:
-        if c.flag("transposed"):
+        if transposed or c.flag("transposed"):
             padding, extra = (spread_to(c.ints(name, (0,)), n, name) for name in ("padding", "output_padding"))
-            return transposed_convolution(
-                c, x, w, bias, n, stride=stride, padding=padding, dilation=dilation, groups=groups, extra=extra
-            )
-        low, high = _padding(c, n, c.shape_of(w)[2:], dilation)
-        return convolution(c, x, w, bias, n, stride=stride, low=low, high=high, dilation=dilation, groups=groups)
+            return made.transposed(x, padding, extra)
+        return made.forward(x, *_padding(c, n, c.shape_of(w)[2:], dilation))
 
     return over_batch(c, x, n + 2, build)  # type: ignore[no-any-return]
 
@@ -148,25 +109,8 @@ def _padding(c: CallContext, n: int, kernel: Sizes, dilation: Sizes) -> tuple[Si
     return tuple(t // 2 for t in whole), tuple(t - t // 2 for t in whole)
 
 
-def _conv(n: int) -> Rule:
-    return lambda c: convolution_of(c, c.node(0), c.node(1), c.optional("bias"), n)
-
-
-def _conv_transpose(n: int) -> Rule:
-    def build(c: CallContext) -> Node:
-        x, w, bias = c.node(0), c.node(1), c.optional("bias")
-        stride, dilation = (spread_to(c.ints(name, (1,)), n, name) for name in ("stride", "dilation"))
-        padding, extra = (spread_to(c.ints(name, (0,)), n, name) for name in ("padding", "output_padding"))
-        groups = c.number("groups", 1)
-
-        def batch(x: Node) -> Node:
-            return transposed_convolution(
-                c, x, w, bias, n, stride=stride, padding=padding, dilation=dilation, groups=groups, extra=extra
-            )
-
-        return over_batch(c, x, n + 2, batch)  # type: ignore[no-any-return]
-
-    return build
+def _conv(n: int, transposed: bool = False) -> Rule:
+    return lambda c: convolution_of(c, c.node(0), c.node(1), c.optional("bias"), n, transposed)
 
 
 # --- pooling --------------------------------------------------------------------------------------------------------
@@ -365,7 +309,7 @@ def _channel_shuffle(c: CallContext) -> Node:
 
 WINDOW: Rules = {
     "convolution": _general, "_convolution": _general, **{f"conv{n}d": _conv(n) for n in SPATIAL},
-    **{f"conv_transpose{n}d": _conv_transpose(n) for n in SPATIAL}, **{f"max_pool{n}d": _max_pool(n, False) for n in SPATIAL},
+    **{f"conv_transpose{n}d": _conv(n, True) for n in SPATIAL}, **{f"max_pool{n}d": _max_pool(n, False) for n in SPATIAL},
     **{f"max_pool{n}d_with_indices": _max_pool(n, True) for n in SPATIAL}, **{f"avg_pool{n}d": _average_pool(n) for n in SPATIAL},
     **{f"adaptive_avg_pool{n}d": _adaptive(n, False) for n in SPATIAL},
     **{f"_adaptive_avg_pool{n}d": _adaptive(n, False) for n in SPATIAL},

@@ -44,7 +44,7 @@ def over_batch(c: CallContext, x: Node, rank: int, build: Callable[[Node], Any])
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution of either kind but for what it is applied to, which has batch, channels, space; numbers for each axis of space."""
+    """A convolution of either kind without what it is applied to, of batch, channels, space; a number for each axis of space."""
 
     c: CallContext
     w: Node

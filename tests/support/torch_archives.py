@@ -175,7 +175,7 @@ def pickled(value: object) -> bytes:
 
 
 def saved(weights: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
-    """An archive of torch.save that holds a dict of tensors."""
+    """An archive of torch.save that holds a dict of tensors; one alone where its name is empty."""
     rows: dict[str, Any] = {}
     files = {}
     for k, (name, value) in enumerate(weights.items()):
@@ -186,4 +186,4 @@ def saved(weights: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
             (storage, 0, value.shape, strides, False, _Call(_Global("collections", "OrderedDict"), ())),
         )
         files[f"archive/data/{k}"] = value.tobytes()
-    return zipped({"archive/data.pkl": pickled(rows), **files})
+    return zipped({"archive/data.pkl": pickled(rows if set(rows) != {""} else rows[""]), **files})

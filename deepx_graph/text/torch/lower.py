@@ -97,6 +97,9 @@ class ProgramLowering:
             b.origin = before
             weights.append((binding, made))
             lowering.values[binding.value.text] = made
+        for constant in self.program.constants:
+            b.origin = Origin(constant, b.origin.spans)
+            lowering.values[constant] = b.literal(self.stored[constant])
         for token in (i.value for i in bindings if i.kind == "token"):
             if isinstance(token, Name):
                 lowering.values[token.text] = b.splat(0, tensor(F32, (0,)))

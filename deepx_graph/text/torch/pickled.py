@@ -38,7 +38,7 @@ class _Global:
 
 
 def tensors_in(data: bytes, name: str) -> dict[str, PickledTensor]:
-    """The tensors of a pickled dict by key. Raises ParseError for anything else."""
+    """The tensors of a pickled dict by key, or one tensor by the name given. Raises ParseError for anything else."""
     try:
         found = _Machine().run(data)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError) as e:
@@ -50,6 +50,8 @@ def tensors_in(data: bytes, name: str) -> dict[str, PickledTensor]:
                 "torch.export.save(torch.export.load('FILE'), 'NEW.pt2')\"",
             ),
         ) from None
+    if isinstance(found, PickledTensor):
+        return {name: found}
     if not isinstance(found, dict) or not all(isinstance(k, str) for k in found):
         raise ParseError(Diagnostic(f"'{name}' is no dict of tensors", expected="names and tensors"))
     return {k: v for k, v in found.items() if isinstance(v, PickledTensor)}

@@ -38,7 +38,9 @@ def _first(archive: Archive, options: ReadOptions) -> ProgramLowering:
     told = program(_json(archive, FIRST), options.max_nodes, options.max_depth)
     for file in SAVED:
         if file in archive:
-            stored.add_saved(file)
+            stored.add_saved(file, archive[file])
+    for name, encoded in told.constants.items():
+        stored.add_encoded(name, encoded)
     return ProgramLowering(archive.name, told, stored, options)
 
 

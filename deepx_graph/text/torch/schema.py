@@ -9,7 +9,7 @@ major versions is told apart by the fields themselves. Problems are raised as In
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from deepx_graph.errors import InferError, LimitError
@@ -110,6 +110,8 @@ class ExportedProgram:
     outputs: tuple[Binding, ...]
     out_spec: str = ""
     torch: str = ""
+    constants: Mapping[str, str] = field(default_factory=dict)
+    """Of version 1: files of `torch.save` in base 64, by the names that stand for what is in them."""
 
 
 def names_in(value: Value) -> list[Name]:
@@ -182,7 +184,9 @@ class ArgumentReader:
 
     def _optional(self, told: Any) -> Value:
         kind, found = union(told, "an optional tensor")
-        return _named(found) if kind == "as_tensor" else None
+        if kind != "as_tensor":
+            return None
+        return Name(found) if isinstance(found, str) else _named(found)  # version 1 has the bare name
 
     def _nested(self, told: dict[str, Any]) -> NestedGraph:
         self.depth = deeper(self.depth, self.max_depth)
@@ -237,7 +241,9 @@ def program(told: Any, max_nodes: int, max_depth: int) -> ExportedProgram:
     graph = ArgumentReader(max_nodes, max_depth).graph(module.get("graph"))
     signature = table(module.get("signature"), "the signature")
     inputs, outputs = _bindings(signature) if "input_specs" in signature else _first_bindings(signature, graph)
-    return ExportedProgram(graph, inputs, outputs, _out_spec(module), str(fields.get("torch_version") or ""))
+    constants = table(table(module.get("graph"), "the graph").get("constants") or {}, "constants")
+    return ExportedProgram(graph, inputs, outputs, _out_spec(module), str(fields.get("torch_version") or ""),
+                           {k: text(v, f"the constant '{k:.60}'") for k, v in constants.items()})
 
 
 def _out_spec(module: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ Archives of torch 2.8 and later have every storage as a file of its own and a ta
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Callable
 from typing import Any
@@ -75,9 +76,16 @@ class StoredTensors:
 
         return read
 
-    def add_saved(self, file: str) -> None:
-        """The tensors of an archive of `torch.save` that is a file of this one."""
-        data = self.archive[file]
+    def add_encoded(self, name: str, encoded: str) -> None:
+        """A tensor as `torch.save` writes it, in base 64. Raises ParseError."""
+        try:
+            data = base64.b64decode(encoded, validate=True)
+        except ValueError:
+            raise ParseError(Diagnostic(f"{self.archive.name}: the constant '{name:.60}' is not in base 64")) from None
+        self.add_saved(name, memoryview(data))
+
+    def add_saved(self, file: str, data: memoryview) -> None:
+        """The tensors of an archive of `torch.save`; one alone has the name of the file."""
         if not len(data):
             return
         inner = Archive(data, f"{self.archive.name}: {file}", self.max_bytes)

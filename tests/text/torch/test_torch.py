@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -51,6 +52,21 @@ def test_versions_of_the_schema_and_both_layouts(version: int) -> None:
     for data in (archive(linear(version), weights), old_archive(linear(version), weights), archive(linear(version), weights, True)):
         assert looks_like_program(data)
         np.testing.assert_allclose(run(data, X)[0], X @ W.T, rtol=1e-6)
+
+
+def test_constants_and_optional_tensors_of_the_first_version() -> None:
+    """As torch 2.1 wrote them: a tensor in base 64 that is no input, and bare names in a list of what may be left out."""
+    places = [{"as_tensor": None, "as_none": []}, {"as_tensor": "at", "as_none": None}]
+    nodes = [call("aten.mul.Tensor", "m", ("self", t("x")), ("other", t("_tensor_constant0"))),
+             call("aten.index.Tensor", "y", ("self", t("m")), ("indices", {"as_optional_tensors": places}))]
+    tensors = {"x": meta("float32", [2, 4]), "at": meta("int64", [3]), "m": meta("float32", [2, 4]), "y": meta("float32", [2, 3])}
+    told = program(nodes, tensors, ["x", "at"], ["y"], version=1)
+    told["graph_module"]["graph"]["constants"] = {"_tensor_constant0": base64.b64encode(saved({"": W[0]})).decode()}
+    at = np.array([3, 0, 3])
+    np.testing.assert_array_equal(run(old_archive(told, {}), X, at)[0], (X * W[0])[:, at])
+    told["graph_module"]["graph"]["constants"] = {"_tensor_constant0": "%"}
+    with pytest.raises(dx.ParseError, match="the constant '_tensor_constant0' is not in base 64"):
+        run(old_archive(told, {}), X, at)
 
 
 def test_weights_may_be_inputs_and_keep_their_names() -> None:

@@ -174,8 +174,11 @@ def pickled(value: object) -> bytes:
     return out.getvalue()
 
 
-def saved(weights: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
-    """An archive of torch.save that holds a dict of tensors; one alone where its name is empty."""
+def saved(weights: Mapping[str, np.ndarray[Any, Any]], parameters: bool = False) -> bytes:
+    """An archive of torch.save that holds a dict of tensors, or of parameters with what torch 2.7 notes on them.
+
+    One alone where its name is empty.
+    """
     rows: dict[str, Any] = {}
     files = {}
     for k, (name, value) in enumerate(weights.items()):
@@ -185,5 +188,8 @@ def saved(weights: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
             _Global("torch._utils", "_rebuild_tensor_v2"),
             (storage, 0, value.shape, strides, False, _Call(_Global("collections", "OrderedDict"), ())),
         )
+        if parameters:
+            noted = (rows[name], True, _Call(_Global("collections", "OrderedDict"), ()), {"_dynamo_static_input_type": "unguarded"})
+            rows[name] = _Call(_Global("torch._utils", "_rebuild_parameter_with_state"), noted)
         files[f"archive/data/{k}"] = value.tobytes()
     return zipped({"archive/data.pkl": pickled(rows if set(rows) != {""} else rows[""]), **files})

@@ -127,7 +127,8 @@ def _tensor(storage: Any, offset: Any, sizes: Any, strides: Any, *_: Any) -> Pic
 
 
 CALLS: dict[str, Callable[..., Any]] = {
-    "torch._utils _rebuild_tensor_v2": _tensor, "torch._utils _rebuild_parameter": lambda tensor, *_: tensor,
+    "torch._utils _rebuild_tensor_v2": _tensor,
+    **dict.fromkeys(("torch._utils _rebuild_parameter", "torch._utils _rebuild_parameter_with_state"), lambda tensor, *_: tensor),
     "collections OrderedDict": lambda *items: dict(items[0]) if items else {},
 }  # fmt: skip
 """What the calls of such a pickle give."""

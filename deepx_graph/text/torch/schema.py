@@ -209,7 +209,8 @@ class ArgumentReader:
             arguments = []
             for row in (table(r, "an argument") for r in rows(fields.get("inputs"), "the arguments")):
                 name = text(row.get("name", ""), "the name of an argument")
-                arguments.append((name, row.get("kind") == 2, self.value(row.get("arg"))))
+                by_name = row["kind"] == 2 if "kind" in row else name in BY_NAME
+                arguments.append((name, by_name, self.value(row.get("arg"))))
             outputs = tuple(self.value(o) for o in rows(fields.get("outputs"), "the results"))
         except InferError as e:
             raise InferError(f"{target:.60}: {e.message}", expected=e.expected, hint=e.hint) from None
@@ -254,6 +255,9 @@ def _out_spec(module: dict[str, Any]) -> str:
     found = spec.get("out_spec") if isinstance(spec, dict) else None
     return found if isinstance(found, str) else ""
 
+
+BY_NAME = frozenset(("dtype", "layout", "device", "pin_memory", "memory_format", "generator"))
+"""Arguments that are never found by their number, of files that do not say which are given by name (torch 2.7 and earlier)."""
 
 _TARGETS = ("parameter_name", "buffer_name", "tensor_constant_name", "custom_obj_name", "user_input_name", "name")
 

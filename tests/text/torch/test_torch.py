@@ -69,6 +69,16 @@ def test_constants_and_optional_tensors_of_the_first_version() -> None:
         run(old_archive(told, {}), X, at)
 
 
+def test_what_is_given_by_name_is_no_operand_by_number() -> None:
+    """Files of torch 2.7 and earlier do not say which arguments are given by name; the step is left out here."""
+    node = call("aten.arange.start_step", "y", ("start", {"as_int": 1}), ("end", {"as_int": 5}), dtype={"as_scalar_type": 5},
+                layout={"as_layout": 7}, device={"as_device": {"type": "cpu"}}, pin_memory={"as_bool": False})
+    for row in node["inputs"]:
+        del row["kind"]
+    told = program([node], {"x": meta("float32", [2, 4]), "y": meta("int64", [4])}, ["x"], ["y"], version=5)
+    np.testing.assert_array_equal(run(old_archive(told, {}), X)[0], [1, 2, 3, 4])
+
+
 def test_weights_may_be_inputs_and_keep_their_names() -> None:
     module = dx.loads(archive(linear(), {"lin.weight": W}), weights="inputs")
     assert [p.name for p in module.entry.params] == ["x", "lin.weight"]
@@ -232,9 +242,10 @@ class _Harm:
 
 
 def test_a_pickle_is_read_and_not_run() -> None:
-    with zipfile.ZipFile(io.BytesIO(saved({"a": W}))) as file:
-        found = tensors_in(file.read("archive/data.pkl"), "a.pt")
-    assert (found["a"].sizes, found["a"].strides, found["a"].dtype) == ((3, 4), (4, 1), 7)
+    for parameters in (False, True):
+        with zipfile.ZipFile(io.BytesIO(saved({"a": W}, parameters))) as file:
+            found = tensors_in(file.read("archive/data.pkl"), "a.pt")
+        assert (found["a"].sizes, found["a"].strides, found["a"].dtype) == ((3, 4), (4, 1), 7)
     harm = pickle.dumps({"a": _Harm()}, 2)
     for data in (harm, pickle.dumps({"a": _Harm()}), pickled({1: 2}), b"", b"\x80", b".", b"(" * 10_000 + b".", pickled([1])):
         with pytest.raises(DeepxGraphError):

@@ -9,16 +9,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from deepx_graph.ir import Function, Node, Op
 from deepx_graph.ir.factor_rule import FactorRule, Reading, result_shapes
 from deepx_graph.ir.structure import PROJ, index_of
 from deepx_graph.sharding.halo import halo_cost
-from deepx_graph.sharding.mesh import Axes, Mesh, count_of, fills, local_shape
+from deepx_graph.sharding.mesh import Mesh, count_of, fills, local_shape
 from deepx_graph.sharding.propagate import Atoms, assemble, project
 from deepx_graph.sharding.reshard import MESSAGE, TensorLayout, reshard_path
 from deepx_graph.sharding.rules import makes_constants, partitioning_of
-from deepx_graph.types import TupleType, as_tensor
+from deepx_graph.types import TensorType, TupleType, as_tensor
+
+if TYPE_CHECKING:
+    from deepx_graph.sharding.copies import Copies
 
 MOST_CHOICES = 512
 """So many ways to split one node are compared."""
@@ -30,8 +34,10 @@ FactorAxes = Mapping[int, Atoms]
 class Splits:
     """The ways to split the nodes of a function whose values lie on the mesh as `layouts` says."""
 
-    def __init__(self, function: Function, layouts: Mapping[Node, TensorLayout], mesh: Mesh) -> None:
+    def __init__(self, function: Function, layouts: Mapping[Node, TensorLayout], mesh: Mesh, copies: Copies,
+                 asked: Mapping[Node, Sequence[TensorLayout]]) -> None:
         self.function, self.layouts, self.mesh = function, layouts, mesh
+        self.copies, self.asked = copies, asked
 
     def chosen(self, node: Node, rule: FactorRule) -> FactorAxes:
         """The axes of each factor that make operands and results cheapest to bring where they belong.
@@ -68,11 +74,12 @@ class Splits:
 
     def _wishes(self, node: Node, rule: FactorRule) -> dict[int, list[Atoms]]:
         """For each factor that can be split the axes that its tensors have there, or have on a factor that has to be whole."""
-        layouts = [*(((),) * len(mapped) if makes_constants(i) else self.layouts[i].dims
-                     for i, mapped in zip(node.inputs, rule.operands, strict=True)), *self.result_layouts(node)]
+        layouts = [*((mapped, layout.dims) for i, mapped in zip(node.inputs, rule.operands, strict=True) if not makes_constants(i)
+                     for layout in (self.layouts[i], *self.copies.layouts(i))),
+                   *((mapped, layout.dims) for k, mapped in enumerate(rule.results) for layout in self.needed(node, k))]
         found: dict[int, list[Atoms]] = {}
         displaced: list[Atoms] = []
-        for mapped, dims in zip(rule.tensors, layouts, strict=True):
+        for mapped, dims in layouts:
             for f, wanted in project(mapped, dims, rule.sizes).items():
                 axes = possible_axes(node, rule, f, wanted)
                 if axes:
@@ -87,24 +94,26 @@ class Splits:
                             _add(found.setdefault(f, []), axes)
         return found
 
-    def result_layouts(self, node: Node) -> list[tuple[Axes, ...]]:
-        """How the plan has each result of a node; whole where nothing uses it."""
-        if not isinstance(node.type, TupleType):
-            return [self.layouts[node].dims]
-        found: list[tuple[Axes, ...]] = [((),) * len(shape) for shape in result_shapes(node)]
-        for u in self.function.users[node]:
-            if u.op is PROJ:
-                found[index_of(u)] = self.layouts[u].dims
-        return found
+    def needed(self, node: Node, k: int) -> list[TensorLayout]:
+        """How result k of a node is to lie: in the plan, where it has users, and as the function gives it."""
+        value = node
+        if isinstance(node.type, TupleType):
+            value = next((u for u in self.function.users[node] if u.op is PROJ and index_of(u) == k), node)
+            if value is node:
+                return []
+        asked = self.asked.get(value, ())
+        return [*([self.layouts[value]] if self.function.users[value] or not asked else []), *asked]
 
     def cost(self, node: Node, rule: FactorRule, axes: FactorAxes) -> float:
         """What resharding costs around a node that is split so; then how little of it one device computes."""
         total = 0.0
+        moved: set[tuple[Node, TensorLayout]] = set()
         for i, mapped in zip(node.inputs, rule.operands, strict=True):
             type = as_tensor(i.type)
             wanted = layout_of(mapped, axes, rule.sizes)
-            if not makes_constants(i):
-                total += reshard_path(type.shape, type.dtype.itemsize, self.layouts[i], wanted).cost
+            if (i, wanted) not in moved:
+                moved.add((i, wanted))
+                total += self.copies.cost(i, wanted)
             for dim, f in _permuted(rule, mapped, axes):
                 shape = tuple(type.shape[k] if k == dim else n for k, n in enumerate(local_shape(type.shape, wanted.dims)))
                 reading = reading_of(node, rule, f)
@@ -112,11 +121,19 @@ class Splits:
                 total += halo_cost(shape, type.dtype.itemsize, dim, result_size(node, rule, f), axes[f], reading)
         partial = partial_axes(rule, axes)
         types = node.type.items if isinstance(node.type, TupleType) else (node.type,)
-        for item, mapped, dims in zip(types, rule.results, self.result_layouts(node), strict=True):
-            type = as_tensor(item)
+        for k, (item, mapped) in enumerate(zip(types, rule.results, strict=True)):
             made = TensorLayout(layout_of(mapped, axes, rule.sizes).dims, partial)
-            total += reshard_path(type.shape, type.dtype.itemsize, made, TensorLayout(dims)).cost
+            total += _spread(as_tensor(item), made, self.needed(node, k))
         return total + 1.0 / math.prod(a.size for found in axes.values() for a in found)
+
+
+def _spread(type: TensorType, made: TensorLayout, needed: Sequence[TensorLayout]) -> float:
+    """What it costs to have a value that is made in a layout in others, too, each from what is nearest of those before."""
+    total, there = 0.0, [made]
+    for layout in needed:
+        total += min(reshard_path(type.shape, type.dtype.itemsize, at, layout).cost for at in there)
+        there.append(layout)
+    return total
 
 
 def _add(found: list[Atoms], axes: Atoms) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -29,12 +29,13 @@ class Mover:
         self.met.append(self.b(op, x, **attrs))
         return self.met[-1]
 
-    def along(self, x: Node, shape: Sequence[int], before: TensorLayout, path: Path, combiner: Op | None = None) -> Node:
-        """The value, of that shape as a whole, after all moves of a path."""
+    def along(self, x: Node, shape: Sequence[int], before: TensorLayout, path: Path,
+              combiner: Op | None = None) -> Iterator[tuple[TensorLayout, Node]]:
+        """The value, of that shape as a whole, after each move of a path, with how it lies then."""
         for move, after in path.moves:
             x = self._move(x, shape, move, before, after, combiner)
             before = after
-        return x
+            yield after, x
 
     def _move(self, x: Node, shape: Sequence[int], move: ReshardMove, before: TensorLayout, after: TensorLayout,
               combiner: Op | None) -> Node:

@@ -10,8 +10,9 @@ result depends on it. The module made has one function; its parameters and resul
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Builder, Module, Node
@@ -23,15 +24,14 @@ from deepx_graph.sharding.choice import (
     FactorAxes,
     Splits,
     combiner_of,
-    expressible,
     halos,
     layout_of,
     neutral_of,
     partial_axes,
-    possible_axes,
     reading_of,
     result_size,
 )
+from deepx_graph.sharding.copies import Copies, MoveWay, RemakeWay
 from deepx_graph.sharding.halo import best_halo, exchanged
 from deepx_graph.sharding.mesh import TensorSharding, count_of, local_shape, merged, split
 from deepx_graph.sharding.moves import Mover
@@ -39,13 +39,10 @@ from deepx_graph.sharding.pieces import Partitioned
 from deepx_graph.sharding.plan import Plan
 from deepx_graph.sharding.propagate import Atoms, project
 from deepx_graph.sharding.reasons import CollectiveCause, MeetingReason, of_operand
-from deepx_graph.sharding.reshard import Path, TensorLayout, reshard_path
+from deepx_graph.sharding.reshard import TensorLayout, reshard_path
 from deepx_graph.sharding.rules import factor_rule, makes_constants, partitioning_of
 from deepx_graph.sharding.values import CARRIERS
 from deepx_graph.types import TensorType, TupleType, Type, as_tensor, is_state
-
-REMADE = 4
-"""So many operations one after the other are computed again rather than exchanged."""
 
 
 def partition(module: Module, plan: Plan) -> Partitioned:
@@ -62,11 +59,15 @@ class _Partitioner:
         self.function = plan.function
         self.b = Builder(intern=True)
         self.mover = Mover(self.b, plan.mesh)
-        self.made: dict[Node, Node] = {}
+        self.copies = Copies(self._is_fixed)
+        self.items: dict[Node, list[TensorLayout]] = {}
         self.constants: dict[tuple[Node, TensorLayout], Node] = {}
         self.meetings: dict[Node, CollectiveCause] = {}
         self.layouts = {n: self._planned(n, plan.values.get(n)) for n in self.function.nodes}
-        self.splits = Splits(self.function, self.layouts, plan.mesh)
+        self.asked: dict[Node, list[TensorLayout]] = {}
+        for k, node in enumerate(self.function.results):
+            self.asked.setdefault(node, []).append(self._asked_layout(k, node))
+        self.splits = Splits(self.function, self.layouts, plan.mesh, self.copies, self.asked)
         self.by_hand = {n: said for n in self.function.nodes if (said := manual.shardings_of(n, self.mesh)) is not None}
         self.by_device: dict[Node, list[Node]] = {}
         self.apart = self._apart()
@@ -94,17 +95,19 @@ class _Partitioner:
             if node in self.by_hand:
                 self.by_device[node] = self._by_hand(node)
                 continue
-            self.made[node] = self._local(node)
+            self._make(node)
+            for layout in self.asked.get(node, ()):
+                self._as_asked(node, layout)
         results, shardings, shapes = [], [], []
         for k, node in enumerate(self.function.results):
             if is_state(node.type):
                 continue
-            layout = self._planned(node, self.plan.results[k]) if k in self.plan.results else self.layouts[node]
-            results.append(self._moved(node, layout, None, MeetingReason.RESULT))
+            layout = self._asked_layout(k, node)
+            results.append(self._as_asked(node, layout))
             shardings.append(_sharding(layout))
             shapes.append(as_tensor(node.type).shape)
         given = [p for p in self.function.params if not is_state(p.type)]
-        params = tuple(self.made[p] for p in given)
+        params = tuple(self._as_planned(p) for p in given)
         names = tuple(self.function.result_name(k) for k in range(len(results)))
         function = self.function.with_(params=params, results=tuple(results), result_names=names, result_notes=(), attributes=())
         return Partitioned(self.module.with_functions([function]), self.mesh, tuple(_sharding(self.layouts[p]) for p in given),
@@ -122,23 +125,38 @@ class _Partitioner:
 
     # --- one node
 
-    def _local(self, node: Node) -> Node:
-        if (made := manual.result_of(node)) is not None and made[0] in self.by_hand:
-            (_, after), shape = self.by_hand[made[0]], as_tensor(node.type).shape
-            before = self._planned(node, after[made[1]])
-            part, met = self.by_device[made[0]][made[1]], len(self.mover.met)
-            moved = self.mover.along(part, shape, before, self._path(node, before, self.layouts[node]))
-            self._remember(met, CollectiveCause(moved, self._asked(node), node, None, before, self.layouts[node]))
-            return moved
+    def _make(self, node: Node) -> None:
+        """The first copy of a value, as the node that computes it is split."""
+        if makes_constants(node):
+            return
+        if (by_hand := manual.result_of(node)) is not None and by_hand[0] in self.by_hand:
+            (source, k), (_, after) = by_hand, self.by_hand[by_hand[0]]
+            self._add(node, self._planned(node, after[k]), self.by_device[source][k])
+            return
         self._check(node)
         if node.op is PARAM:
-            return self.b.param(index_of(node), self._type(node.type, self.layouts[node]), node.name)
-        if node.op in CARRIERS:
-            return self._carried(node)
-        if makes_constants(node):
-            return self._constant(node, self.layouts[node])
-        rule = factor_rule(node)
-        return self._whole(node) if rule is None else self._split(node, rule)
+            layout = self.layouts[node]
+            self.copies.add(node, layout, self.b.param(index_of(node), self._type(node.type, layout), node.name))
+        elif node.op is PROJ and node.inputs[0] in self.items:
+            source, k = node.inputs[0], index_of(node)
+            self._add(node, self.items[source][k], self.b.proj(self._as_planned(source), k))
+        elif node.op in CARRIERS:
+            self.copies.add(node, self.layouts[node], self._carried(node))
+        else:
+            rule = factor_rule(node)
+            made, layouts = self._whole(node) if rule is None else self._split(node, rule)
+            if isinstance(node.type, TupleType):
+                self.items[node] = layouts
+                self.copies.add(node, self.layouts[node], made)
+            else:
+                self._add(node, layouts[0], made)
+
+    def _add(self, node: Node, layout: TensorLayout, made: Node) -> None:
+        """A copy of a value as it is made; as the program states that it lies, where it does."""
+        self.copies.add(node, layout, made)
+        if node in self.plan.given and layout != self.layouts[node]:
+            self._as_planned(node)
+            self.copies.only(node, self.layouts[node])
 
     def _constant(self, node: Node, after: TensorLayout) -> Node:
         """A part of what is the same on all devices, made where it is needed."""
@@ -153,45 +171,39 @@ class _Partitioner:
         if rule is not None and how is not None and how.placed is not None and any(after.dims):
             return self._part(node, rule, project(rule.results[0], after.dims, rule.sizes), [])
         whole = self.b(node.op, **node.named_attrs)
-        return self.mover.along(whole, type.shape, _unsplit(node), self._path(node, _unsplit(node), after))
+        path = reshard_path(type.shape, type.dtype.itemsize, _unsplit(node), after)
+        return [whole, *(made for _, made in self.mover.along(whole, type.shape, _unsplit(node), path))][-1]
 
     def _by_hand(self, node: Node) -> list[Node]:
         """The results on this device of what a program does by hand."""
         before, _ = self.by_hand[node]
         operands = manual.operands_of(node, before)
-        parts = [self._moved(x, self._planned(x, s), node, MeetingReason.CONSTRAINT) for x, s in zip(operands, before, strict=True)]
+        parts = [self._moved(x, self._planned(x, s), node, lambda _: MeetingReason.CONSTRAINT)
+                 for x, s in zip(operands, before, strict=True)]
         return manual.on_this_device(self.b, self.module, node, parts)
-
-    @staticmethod
-    def _path(node: Node, before: TensorLayout, after: TensorLayout) -> Path:
-        type = as_tensor(node.type)
-        return reshard_path(type.shape, type.dtype.itemsize, before, after)
 
     def _type(self, type: Type, layout: TensorLayout) -> Type:
         return type.with_dims(local_shape(type.shape, layout.dims)) if isinstance(type, TensorType) else type
 
     def _carried(self, node: Node) -> Node:
         """What only passes values on: in the plan they lie as what they come from."""
-        inputs = [self.made[i] for i in node.inputs]
-        if node.op is PROJ and self.made[node.inputs[0]].op is not node.inputs[0].op:
-            return self.b.proj(inputs[0], index_of(node))
+        inputs = [self._as_planned(i) for i in node.inputs]
         attrs = {"loop": fresh_loop()} if node.op is LOOP_BEGIN else node.named_attrs
         return self.b(node.op, *inputs, **attrs)
 
-    def _whole(self, node: Node) -> Node:
-        """The node as it stands, on whole tensors, in every device."""
-        inputs = [self._moved(i, _unsplit(i), node, MeetingReason.WHOLE) for i in node.inputs]
-        made = self.b(node.op, *inputs, **node.named_attrs)
-        return self._as_planned(node, made, list(map(_whole, result_shapes(node))))
+    def _whole(self, node: Node) -> tuple[Node, list[TensorLayout]]:
+        """The node as it stands, on whole tensors, in every device; how its results lie."""
+        inputs = [self._moved(i, _unsplit(i), node, lambda _: MeetingReason.WHOLE) for i in node.inputs]
+        return self.b(node.op, *inputs, **node.named_attrs), list(map(_whole, result_shapes(node)))
 
-    def _split(self, node: Node, rule: FactorRule) -> Node:
+    def _split(self, node: Node, rule: FactorRule) -> tuple[Node, list[TensorLayout]]:
+        """The node on parts of its operands; how its results lie."""
         axes = self.splits.chosen(node, rule)
-        wanted = [layout_of(mapped, axes, rule.sizes) for mapped in rule.operands]
-        inputs = [self._moved(i, layout, node, of_operand(node, rule, k, self.layouts[i], axes))
-                  for k, (i, layout) in enumerate(zip(node.inputs, wanted, strict=True))]
-        after = [layout_of(mapped, axes, rule.sizes) for mapped in rule.results]
-        partial = partial_axes(rule, axes)
-        return self._as_planned(node, self._part(node, rule, axes, inputs), [TensorLayout(a.dims, partial) for a in after])
+        inputs = [self._moved(i, layout_of(mapped, axes, rule.sizes), node, partial(of_operand, node, rule, k, axes))
+                  for k, (i, mapped) in enumerate(zip(node.inputs, rule.operands, strict=True))]
+        sums = partial_axes(rule, axes)
+        after = [TensorLayout(layout_of(mapped, axes, rule.sizes).dims, sums) for mapped in rule.results]
+        return self._part(node, rule, axes, inputs), after
 
     def _part(self, node: Node, rule: FactorRule, axes: FactorAxes, inputs: list[Node]) -> Node:
         """What the node gives on one device for its parts of the operands."""
@@ -240,30 +252,25 @@ class _Partitioner:
     def _fill(self, node: Node, reading: Reading, x: Node) -> Node | None:
         if reading.fill is None:
             return None
-        return self.b.like(0, x) if reading.fill == ZERO else self.made[node.inputs[reading.fill]]
+        return self.b.like(0, x) if reading.fill == ZERO else self._as_planned(node.inputs[reading.fill])
 
     def _position(self, size: int, axes: Atoms) -> Position:
         local = -(-size // count_of(axes))
         parts = [self.mesh.index(d, axes) for d in range(self.mesh.count)]
         return Position(self.mover.here([p * local for p in parts]), local, self.mover.here(parts))
 
-    def _as_planned(self, node: Node, made: Node, layouts: Sequence[TensorLayout]) -> Node:
-        """The results of a node, which lie as `layouts` says, in the layout that the plan has for them."""
-        if not isinstance(node.type, TupleType):
-            return self._moved_result(node, made, as_tensor(node.type).shape, layouts[0], self.layouts[node])
-        items = list(self.b.items(made))
-        shapes = result_shapes(node)
-        for k, dims in enumerate(self.splits.result_layouts(node)):
-            items[k] = self._moved_result(node, items[k], shapes[k], layouts[k], TensorLayout(dims))
-        return self.b.pack(*items)
+    # --- copies
 
-    def _moved_result(self, node: Node, made: Node, shape: tuple[int, ...], before: TensorLayout, after: TensorLayout) -> Node:
-        combiner = combiner_of(node) if before.partial else None
-        itemsize, met = as_tensor(made.type).dtype.itemsize, len(self.mover.met)
-        moved = self.mover.along(made, shape, before, reshard_path(shape, itemsize, before, after), combiner)
-        reason = MeetingReason.REDUCTION if before.partial else self._asked(node)
-        self._remember(met, CollectiveCause(moved, reason, node, node, before, after))
-        return moved
+    def _asked_layout(self, k: int, node: Node) -> TensorLayout:
+        """How result k of the function, which is that node, is to lie."""
+        return self._planned(node, self.plan.results[k]) if k in self.plan.results else self.layouts[node]
+
+    def _as_asked(self, node: Node, layout: TensorLayout) -> Node:
+        return self._moved(node, layout, None, lambda _: MeetingReason.RESULT)
+
+    def _as_planned(self, node: Node) -> Node:
+        """A value in the layout that the plan has for it."""
+        return self._moved(node, self.layouts[node], node, lambda _: self._asked(node))
 
     def _asked(self, node: Node) -> MeetingReason:
         """Why a value lies in another way than it is made."""
@@ -277,38 +284,43 @@ class _Partitioner:
         for collective in self.mover.met[met:]:
             self.meetings.setdefault(collective, replace(meeting, collective=collective))
 
-    def _moved(self, node: Node, after: TensorLayout, at: Node | None, reason: MeetingReason) -> Node:
-        """A value of the program in another layout than the plan has for it."""
+    def _moved(self, node: Node, after: TensorLayout, at: Node | None, reason: Callable[[TensorLayout], MeetingReason]) -> Node:
+        """A value of the program in a layout; `reason` says why a node needs it so that is at hand in another one."""
         if makes_constants(node):
             return self._constant(node, after)
-        x, before = self.made[node], self.layouts[node]
-        if before == after or not isinstance(node.type, TensorType):
-            return x
-        path, met = self._path(node, before, after), len(self.mover.met)
-        if not path.is_free and (again := self._again(node, after)) is not None:
-            rule, axes, operands = again
-            inputs = [self._moved(i, o, node, reason) for i, o in zip(node.inputs, operands, strict=True)]
-            return self._part(node, rule, axes, inputs)
-        moved = self.mover.along(x, node.type.shape, before, path)
-        self._remember(met, CollectiveCause(moved, reason, node, at, before, after))
+        if (made := self.copies.of(node, after)) is not None:
+            return made
+        way = self.copies.way(node, after)
+        if isinstance(way, RemakeWay):
+            why = reason(self.layouts[node])
+            inputs = [self._moved(i, o, node, lambda _: why) for i, o in zip(node.inputs, way.operands, strict=True)]
+            made = self._part(node, way.rule, way.axes, inputs)
+            self.copies.add(node, after, made)
+            return made
+        return self._along(node, way, after, at, reason)
+
+    def _along(self, node: Node, way: MoveWay, after: TensorLayout, at: Node | None,
+               reason: Callable[[TensorLayout], MeetingReason]) -> Node:
+        """A value moved; where it lies on the way it is at hand for others, too."""
+        before, met = way.before, len(self.mover.met)
+        x = moved = self.copies.of(node, before)
+        assert x is not None and moved is not None
+        maker = node.inputs[0] if node.op is PROJ else node
+        combiner = combiner_of(maker) if before.partial else None
+        for layout, moved in self.mover.along(x, as_tensor(node.type).shape, before, way.path, combiner):
+            self.copies.add(node, layout, moved)
+        if before.partial:
+            why, at = MeetingReason.REDUCTION, node
+        elif after == self.layouts[node]:
+            why, at = self._asked(node), node
+        else:
+            why = reason(before)
+        self._remember(met, CollectiveCause(moved, why, node, at, before, after))
         return moved
 
-    def _again(self, node: Node, after: TensorLayout,
-               depth: int = REMADE) -> tuple[FactorRule, FactorAxes, list[TensorLayout]] | None:
-        """How a value is computed again in another layout, where its operands need no exchange for that; None where they do."""
-        rule = factor_rule(node)
-        if depth == 0 or rule is None or node.op in CARRIERS or node in self.by_device or manual.result_of(node) is not None:
-            return None
-        axes = project(rule.results[0], after.dims, rule.sizes)
-        if isinstance(node.type, TupleType) or expressible(rule, axes) != axes or not all(
-                rule.splits_freely(f) and possible_axes(node, rule, f, a) == a for f, a in axes.items() if a):
-            return None
-        operands = [layout_of(mapped, axes, rule.sizes) for mapped in rule.operands]
-        if rule.reduction or layout_of(rule.results[0], axes, rule.sizes) != after or not all(
-                makes_constants(i) or self.layouts[i] == o or self._path(i, self.layouts[i], o).is_free
-                or self._again(i, o, depth - 1) is not None for i, o in zip(node.inputs, operands, strict=True)):
-            return None
-        return rule, axes, operands
+    def _is_fixed(self, node: Node) -> bool:
+        """Whether a value is not computed again."""
+        return node.op in CARRIERS or node in self.by_device or manual.result_of(node) is not None
 
 
 def _unsplit(node: Node) -> TensorLayout:

@@ -52,10 +52,8 @@ class CollectiveCause:
         return tuple(dict.fromkeys(a for a in every if a in changed))
 
 
-def of_operand(node: Node, rule: FactorRule | None, operand: int, before: TensorLayout, axes: FactorAxes) -> MeetingReason:
+def of_operand(node: Node, rule: FactorRule, operand: int, axes: FactorAxes, before: TensorLayout) -> MeetingReason:
     """Why an operand is not used as it lies by a node whose factors are split along `axes`."""
-    if rule is None:
-        return MeetingReason.WHOLE
     used = {a for split in axes.values() for a in split}
     found = [_lost(node, rule, f, split, axes, used) for f, split in _split(rule, operand, before)]
     known = [r for r in found if r is not None]

@@ -34,6 +34,7 @@ MODULES = {
     "jvp": "autodiff.jvp",
     "legalise": "scalar.simplify",
     "shard": "shard",
+    "delay-collectives": "delay_collectives",
 }
 """The module of each pass by the pass's name, in the order in which tables show them."""
 

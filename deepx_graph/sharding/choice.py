@@ -75,7 +75,7 @@ class Splits:
     def _wishes(self, node: Node, rule: FactorRule) -> dict[int, list[Atoms]]:
         """For each factor that can be split the axes that its tensors have there, or have on a factor that has to be whole."""
         layouts = [*((mapped, layout.dims) for i, mapped in zip(node.inputs, rule.operands, strict=True) if not makes_constants(i)
-                     for layout in (self.layouts[i], *self.copies.layouts(i))),
+                     for layout in dict.fromkeys((self.layouts[i], *self.copies.layouts(i)))),
                    *((mapped, layout.dims) for k, mapped in enumerate(rule.results) for layout in self.needed(node, k))]
         found: dict[int, list[Atoms]] = {}
         displaced: list[Atoms] = []
@@ -191,7 +191,8 @@ def possible_axes(node: Node, rule: FactorRule, factor: int, axes: Atoms) -> Ato
     """The leading axes along which a factor of the node can be split; none where it has to be whole."""
     how = partitioning_of(node)
     is_empty = 0 in (rule.sizes[factor], *map(math.prod, result_shapes(node)))
-    if (how is None or is_empty or factor in rule.replicated | rule.whole
+    is_left_out = factor not in rule.reduction and any(_dimension(mapped, factor) is None for mapped in rule.results)
+    if (how is None or is_empty or is_left_out or factor in rule.replicated | rule.whole
             or (factor in rule.reduction and combiner_of(node) is None)
             or (factor in rule.positional and how.placed is None)
             or (factor in rule.permuted and reading_of(node, rule, factor) is None)):

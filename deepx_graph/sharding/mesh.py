@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from deepx_graph.errors import UsageError, suggest
+from deepx_graph.types import prime_factors
 
 MOST_DEVICES = 4096
 """The most devices of a mesh."""
@@ -86,12 +87,10 @@ class Mesh:
         yield from inside
 
     def _all_atoms(self, name: str) -> Iterator[AxisRef]:
-        rest, pre, p = self.axis(name).size, 1, 2
-        while rest > 1:
-            while rest % p:
-                p += 1
+        pre = 1
+        for p in prime_factors(self.axis(name).size):
             yield AxisRef(name, pre, p)
-            rest, pre = rest // p, pre * p
+            pre *= p
 
     def shown(self, a: AxisRef) -> str:
         """The axis as texts write it: whole ones by name alone."""

@@ -76,6 +76,7 @@ from deepx_graph.types.symbols import (
     merge_dims,
     merge_types,
     mul_dims,
+    prime_factors,
     resolve,
     resolve_type,
     same_dim,
@@ -87,6 +88,6 @@ __all__ = [
     "STATE", "STRING", "TAPE", "U2", "U4", "U8", "U16", "U32", "U64", "DType", "DataType", "Dim", "Dims", "FunctionType", "Kind",
     "RefType", "Sizes", "StateType", "TapeType", "TensorType", "TupleType", "Type", "VarType", "add_dims", "as_tensor",
     "bind_sizes", "call_dim", "compatible", "dilated", "dim_value", "dtype_named", "dtype_names", "dtype_of", "is_state",
-    "is_static", "leaves", "merge_dims", "merge_types", "mul_dims", "names_tensor", "nbytes", "resolve", "resolve_type", "same_dim",
-    "scalar", "tensor", "tensor_named", "type_of_array",
+    "is_static", "leaves", "merge_dims", "merge_types", "mul_dims", "names_tensor", "nbytes", "prime_factors", "resolve",
+    "resolve_type", "same_dim", "scalar", "tensor", "tensor_named", "type_of_array",
 ]  # fmt: skip

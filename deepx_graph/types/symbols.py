@@ -113,6 +113,17 @@ def dilated(size: int, by: int) -> int:
     return (size - 1) * by + 1 if size else 0
 
 
+def prime_factors(n: int) -> list[int]:
+    """The prime factors of a size, in ascending order."""
+    found, p = [], 2
+    while n > 1:
+        while n % p == 0:
+            found.append(p)
+            n //= p
+        p += 1
+    return found
+
+
 FUNCTIONS: dict[str, tuple[int, Callable[..., int]]] = {"window": (6, windows_along), "div": (2, lambda a, b: a // b)}
 """What an expression may call: how many arguments, and the size that it is."""
 

@@ -21,7 +21,7 @@ from deepx_graph.loops.builder import part_of
 from deepx_graph.loops.complex import Complex, whole
 from deepx_graph.loops.scalar import NotExpressible
 from deepx_graph.loops.tensor import in_memory
-from deepx_graph.types import DType
+from deepx_graph.types import DType, prime_factors
 
 LARGEST_PRIME = 13
 """Lengths with a larger prime factor are left to the library."""
@@ -61,7 +61,7 @@ def fft_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequen
 
 def _check(kind: str, lengths: Sequence[int]) -> None:
     for n in lengths:
-        if n == 0 or n > LONGEST or max(_primes(n), default=1) > LARGEST_PRIME:
+        if n == 0 or n > LONGEST or max(prime_factors(n), default=1) > LARGEST_PRIME:
             raise NotExpressible(f"Fourier transforms of {n} points")
     if kind in ("RFFT", "IRFFT") and lengths[-1] % 2:
         raise NotExpressible("real Fourier transforms of an odd number of points")
@@ -165,23 +165,12 @@ def _between(b: LoopBuilder, part: DType, n: int, width: int) -> tuple[Source, T
 
 def _radices(n: int) -> list[int]:
     """Few steps: eights first, which fill a vector, then what is left of twos, then the other primes."""
-    found = [p for p in _primes(n) if p > 2]
+    found = [p for p in prime_factors(n) if p > 2]
     twos = n.bit_length() - 1 if not found else (n // math.prod(found)).bit_length() - 1
     eights, left = divmod(twos, 3)
     if left == 1 and eights:
         return [8] * (eights - 1) + [4, 4] + found
     return [8] * eights + ([1 << left] if left or n == 1 else []) + found
-
-
-def _primes(n: int) -> list[int]:
-    """The prime factors of a number, in order."""
-    found, p = [], 2
-    while n > 1:
-        while n % p == 0:
-            found.append(p)
-            n //= p
-        p += 1
-    return found
 
 
 @dataclass(frozen=True)
@@ -212,7 +201,7 @@ def _butterfly(b: LoopBuilder, xs: Sequence[Complex], sign: int) -> list[Complex
     n = len(xs)
     if n == 1:
         return list(xs)
-    p = _primes(n)[0]
+    p = prime_factors(n)[0]
     if p == n:
         return _prime(b, xs, sign)
     parts = [_butterfly(b, xs[j::p], sign) for j in range(p)]

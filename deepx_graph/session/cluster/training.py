@@ -16,6 +16,7 @@ import numpy as np
 
 from deepx_graph.errors import UsageError
 from deepx_graph.ir import Module
+from deepx_graph.passes.delay_collectives import DelayCollectives
 from deepx_graph.progress import stage
 from deepx_graph.runtime.compile import Compiled, compile
 from deepx_graph.runtime.transport.base import Transport
@@ -25,7 +26,6 @@ from deepx_graph.session.cluster.segments import segments
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.pieces import Partitioned
 from deepx_graph.sharding.plan import Plan
-from deepx_graph.sharding.waiting import waiting_late
 
 Parts = list[list[Any]]
 """Values on the devices that run here: a row for each."""
@@ -104,7 +104,7 @@ def run_here(program: Partitioned | TrainingProgram, devices: Sequence[int], tra
 def compile_part(local: Partitioned, transport: Transport | None, options: dict[str, Any]) -> Compiled:
     """The program of one device, for all devices of its mesh, or for the one of a transport."""
     prepare = options.get("prepare")
-    options = {**options, "prepare": lambda m: waiting_late(prepare(m) if prepare else m)}
+    options = {**options, "prepare": lambda m: DelayCollectives().run(prepare(m) if prepare else m)}
     return compile(local.module, partitions=1 if transport else local.mesh.count, transport=transport, **options)
 
 

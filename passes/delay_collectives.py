@@ -1,4 +1,4 @@
-"""Where devices wait for one another: as late as the users of what they exchange allow.
+"""`delay-collectives`: collectives as late as the users of what they exchange allow.
 
 A device that is at a collective first waits for the others, and none is ever there at the same time. Collectives that follow each
 other directly wait once: after the gradients of all layers rather than after each. Nothing overlaps with an exchange where programs
@@ -7,13 +7,22 @@ wait in each, so nothing is lost.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.rebuild import copied, rebuild, replaced
+from deepx_graph.rewrite.base import Pass
 
 
-def waiting_late(module: Module) -> Module:
-    """The program in another order: whatever needs no collective stands before it."""
-    return module.with_functions([_late(f) for f in module.functions])
+@dataclass(frozen=True)
+class DelayCollectives(Pass):
+    """Puts whatever needs no collective before it, so that devices wait for each other less often."""
+
+    name: ClassVar[str] = "delay-collectives"
+
+    def run(self, module: Module) -> Module:
+        return module.with_functions([_late(f) for f in module.functions])
 
 
 def _late(function: Function) -> Function:

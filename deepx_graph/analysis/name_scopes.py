@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -84,13 +84,13 @@ def scope_of_label(label: str) -> NameScope:
     parts = split_path(label)
     levels: list[str] = []
     phase: Phase = ""
-    for part in parts[:-1]:
+    for k, part in enumerate(parts):
         named, wrapped = _unwrapped(part)
         if "transpose" in wrapped:
             phase = "backward"
         elif "jvp" in wrapped and not phase:
             phase = "forward"
-        if not {"jit", "pjit"} & wrapped:
+        if k < len(parts) - 1 and not {"jit", "pjit"} & wrapped:
             for level in _levels(named):
                 if levels and _again(levels[-1], level):
                     levels.pop()
@@ -175,24 +175,66 @@ def name_scopes(function: Function) -> Mapping[Node, NameScope]:
 
 
 def _by_weights(function: Function, told: Mapping[Node, NameScope]) -> dict[Node, NameScope]:
-    """Scopes where only the names of weights tell modules, `p['down'][0]['conv']['kernel']`: what is computed with a weight is of
-    its module, and so is what follows, up to what is computed with the next one. Empty where weights tell fewer than two modules,
-    or are only taken element by element, as by the steps of an optimiser."""
+    """Scopes where only the names of weights tell modules, `p['down'][0]['conv']['kernel']`. Empty where weights tell fewer than two
+    modules, or are only taken element by element, as by the steps of an optimiser.
+
+    What is computed with a weight is of its module, and so is what follows, up to what is computed with the next one; but what only
+    leads to where a weight is taken element by element is of that module already, as the statistics of a normalisation. In the
+    backward part what takes a value of the forward part is of the module that took it there.
+    """
     moved = {p: path for p in function.params if (path := parameter_path(parameter_name(p))[:-1])}
     if len(set(moved.values())) < 2:
         return {}
     found: dict[Node, Path] = {}
-    is_model = False
-    for n in function.nodes:
-        weights = [moved[i] for i in n.inputs if i in moved]
-        if weights and n.op.place is not None and len(weights) == len(n.inputs):
-            moved[n] = weights[-1]
-        elif weights:
-            found[n] = weights[-1]
-            is_model = is_model or not n.op.elementwise
-        elif before := [i for i in n.inputs if i in found]:
-            found[n] = found[max(before, key=lambda i: i.serial)]
+    own: set[Node] = set()
+    backward = {n for n in function.nodes if told.get(n, ROOT).phase == "backward"}
+    forward = [n for n in function.nodes if n not in backward]
+    taken: dict[Node, Path] = {}
+    for nodes in (forward, [n for n in function.nodes if n in backward]):
+        for n in nodes:
+            weights = [moved[i] for i in n.inputs if i in moved]
+            if weights and n.op.place is not None and len(weights) == len(n.inputs):
+                moved[n] = weights[-1]
+            elif weights:
+                found[n] = weights[-1]
+                own.add(n)
+            elif before := [i for i in n.inputs if i in found]:
+                source = max(before, key=lambda i: (i not in backward, i.serial))
+                found[n] = taken.get(source, found[source])
+        if nodes is forward:
+            _lead_up(function, forward, found, own)
+            taken = _taken_by(forward, found)
+    is_model = any(not n.op.elementwise for n in own)
     return {n: NameScope(path, told.get(n, ROOT).phase) for n, path in found.items()} if is_model else {}
+
+
+def _lead_up(function: Function, forward: Sequence[Node], found: dict[Node, Path], own: Collection[Node]) -> None:
+    """Gives what only leads to operations that take a weight element by element to the module of that weight, and with it what is
+    computed for the backward part alone."""
+    inside = set(forward)
+    leading = {n for n in own if n.op.elementwise}
+    kept: set[Node] = set()
+    for n in reversed(forward):
+        users = [u for u in function.users[n] if u in inside and u not in kept]
+        if n in found and n not in own:
+            if function.users[n] and not users:
+                kept.add(n)
+            elif users and leading.issuperset(users) and len({found[u] for u in users}) == 1:
+                found[n] = found[users[0]]
+                leading.add(n)
+    for n in forward:
+        if n in kept:
+            found[n] = found[max((i for i in n.inputs if i in found), key=lambda i: i.serial)]
+
+
+def _taken_by(forward: Sequence[Node], found: Mapping[Node, Path]) -> dict[Node, Path]:
+    """For each value its own module where that takes it, too, else the last that does."""
+    taken: dict[Node, Path] = {}
+    for n in forward:
+        for i in n.inputs if n in found else ():
+            if i in found and taken.get(i) != found[i]:
+                taken[i] = found[n]
+    return taken
 
 
 def _of_the_model(node: Node) -> bool:

@@ -203,15 +203,22 @@ def _has_few(plan: ConvolutionPlan, wanted: int) -> bool:
 
 
 def parted(plan: P, steps: float, copying: float) -> P:
-    """The plan with about as many parts: such as let two workers end together. Both copy each block if it is in parts."""
-    blocks, wanted = plan.shares // plan.parts, plan.parts
+    """The plan with about as many parts: such as let two workers end together. Each copies half of the blocks, and one of them that
+    the other has, too, where their number is odd."""
+    wanted = plan.parts
 
-    def span(parts: int) -> float:
-        larger = ceil_div(blocks * parts, 2) * ceil_div(plan.panels, parts) / (blocks * plan.panels)
-        return larger * (steps - copying) + (copying if parts > 1 else larger * copying)
+    def worse(parts: int) -> tuple[float, int]:
+        return span(replace(plan, parts=parts), steps, copying), abs(parts - wanted)
 
     least, most = max(1, min(wanted, plan.most_parts) * 2 // 3), min(plan.most_parts, max(2, wanted * 3 // 2))
-    return replace(plan, parts=min(range(least, most + 1), key=lambda p: (span(p), abs(p - wanted))))
+    return replace(plan, parts=min(range(least, most + 1), key=worse))
+
+
+def span(plan: ConvolutionPlan, steps: float, copying: float) -> float:
+    """How long two workers take for so much work, of which so much is copying."""
+    blocks = plan.shares // plan.parts
+    larger = ceil_div(plan.shares, 2) * ceil_div(plan.panels, plan.parts) / (blocks * plan.panels)
+    return larger * (steps - copying) + ceil_div(blocks, 2) / blocks * copying
 
 
 def _most_blocks(plan: ConvolutionPlan, axis: int) -> int:

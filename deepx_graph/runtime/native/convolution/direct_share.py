@@ -49,9 +49,9 @@ class DirectShareCode(ShareCode):
     def _panels(self, t: IRBuilder, part: tuple[str, str], counts: Sequence[str], at: tuple[str, str, str],
                 finish: Callable[[str, str], None]) -> None:
         plan, p, (group, w, y) = self.plan, self.problem, at
-        w = moved(t, w, self.dtype.itemsize, ((group, self.tiles.weights.group),))
+        w, w_step = moved(t, w, self.dtype.itemsize, ((group, self.tiles.weights.group),)), self.tiles.weights.panel
         table, sums = (self._scratch(t, start) for start in (offsets_start(plan), sums_start(plan)))
-        pointers = "%scratch", w, y, table, sums, w
+        pointers = "%scratch", w, y, table, sums, moved(t, w, self.dtype.itemsize, (("1", w_step),))
         windows = counts[0]
         for count in counts[1:] if self.method.lanes is not Lanes.WINDOWS else ():
             windows = t.let(f"mul i64 {windows}, {count}")
@@ -60,7 +60,7 @@ class DirectShareCode(ShareCode):
         edge = "@edge" if plan.features % plan.panel else "@tile"
 
         def panel(k: str) -> None:
-            own = self._moved(t, pointers, k, (x_step, self.tiles.weights.panel, plan.panel * y_step, 0, 0, 0))
+            own = self._moved(t, pointers, k, (x_step, w_step, plan.panel * y_step, 0, 0, w_step))
             last = t.let(f"icmp eq i64 {k}, {plan.panels - 1}")
 
             def walk(name: str, at: TilePointers, count: str) -> None:

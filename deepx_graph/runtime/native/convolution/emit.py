@@ -26,14 +26,17 @@ from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, least
 EPILOGUE, EPILOGUE_TABLE = range(3, 5)
 """The slots of the table behind X, W and Y: the function of the epilogue and its own table."""
 
+COUNT_BITS = 31
+"""Bits of the counter for the shares taken from one side: more than there can be results."""
+
 
 def module_text(code: ShareCode) -> str:
     """The IR of a whole convolution."""
     tiles = code.tiles
     plan = tiles.plan
     packing = WeightPacking(plan, tiles.declarations)
-    functions = [*tiles.functions("tile", plan.panel), *code.functions(), _work("work", "share", code.plan.shares),
-                 packing.share(), _work("pack", "packed", pack_shares(plan))]
+    functions = [*tiles.functions("tile", plan.panel), *code.functions(), work_text("work", "share", code.plan.shares),
+                 packing.share(), work_text("pack", "packed", pack_shares(plan))]
     if rest := plan.features % plan.panel:
         functions += tiles.functions("edge", rest)
     if plan.stores_transposed or packing.is_transposed:
@@ -42,18 +45,33 @@ def module_text(code: ShareCode) -> str:
     return "\n".join([*functions, *tiles.declarations, ""])
 
 
-def _work(name: str, share: str, shares: int) -> str:
-    """What each thread runs. `%block`: the number of the block of input that is in its scratch memory."""
+def work_text(name: str, share: str, shares: int) -> str:
+    """What each thread runs. `%block`: the number of the block of input that is in its scratch memory.
+
+    Threads take shares from the first on and from the last on in turn, so that two have blocks of their own to copy. The counter
+    has the numbers taken from either side, and of threads that came, whose last bit counts.
+    """
+    side = COUNT_BITS
     return f"""define void @{name}(ptr %table, ptr %counter, ptr %scratch) nounwind {{
 entry:
   %block = alloca i64
   store i64 -1, ptr %block
+  %came = atomicrmw add ptr %counter, i64 {1 << 2 * side} monotonic
+  %bit = and i64 %came, {1 << 2 * side}
+  %forward = icmp eq i64 %bit, 0
+  %one = select i1 %forward, i64 1, i64 {1 << side}
   br label %next
 next:
-  %share = atomicrmw add ptr %counter, i64 1 monotonic
-  %some = icmp slt i64 %share, {shares}
+  %taken = atomicrmw add ptr %counter, i64 %one monotonic
+  %first = and i64 %taken, {(1 << side) - 1}
+  %others = lshr i64 %taken, {side}
+  %last = and i64 %others, {(1 << side) - 1}
+  %all = add i64 %first, %last
+  %some = icmp ult i64 %all, {shares}
   br i1 %some, label %take, label %done
 take:
+  %back = sub i64 {shares - 1}, %last
+  %share = select i1 %forward, i64 %first, i64 %back
   call void @{share}(ptr %table, i64 %share, ptr %scratch, ptr %block)
   br label %next
 done:

@@ -8,19 +8,25 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from deepx_graph.runtime.native.convolution.pack import weights_of
-from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, Lanes, lane_step, phase_columns, scratch_steps
+from deepx_graph.runtime.native.convolution.pack import packed_size, weights_of
+from deepx_graph.runtime.native.convolution.plan import (
+    CACHE_BYTES,
+    ConvolutionPlan,
+    Lanes,
+    ceil_div,
+    lane_step,
+    phase_columns,
+    scratch_steps,
+)
 from deepx_graph.runtime.native.gemm import microkernel
 from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, scalar_type
 
 X, W, Y, AT, SUMS, NEXT = range(6)
-"""Scratch memory, weights, output, the table of windows, the sums of parts, and weights to fetch for the next part."""
-
-CACHE_LINE = 64
+"""Scratch memory, weights, output, the table of windows, the sums of parts, and weights to fetch for the next part or panel."""
 
 TilePointers = tuple[str, ...]
 
@@ -89,14 +95,11 @@ class TileCode:
         lanes, tile = min(plan.span, plan.in_lanes) if in_windows else features, Tile(len(rows), self.method.tile.vectors)
         kept = [[t.address("%sums", str(r * plan.span + v * width), self.dtype) for v in range(tile.vectors)]
                 for r in range(tile.rows)]
-        if not stores:
-            self._fetch(t)
         if sums:
             x = TileOperand(tuple(r.x for r in rows), 0 if in_outputs else width, in_outputs)
             w = TileOperand(tuple(r.w for r in rows), 0 if in_windows else width, in_windows)
-            loops = self.loops
-            found = microkernel.accumulate(t, self.dtype, tile, (x, w), (t.address("%x", str(loops.start), self.dtype), "%w"),
-                                           loops.inner, loops.steps)
+            pointers = t.address("%x", str(self.loops.start), self.dtype), "%w", *(["%next"] if self.ahead else [])
+            found = microkernel.accumulate(t, self.dtype, tile, (x, w), pointers, self._inner(), self.loops.steps)
         else:
             found = [[t.load(at, self.dtype, None) for at in row] for row in kept]
         if stores:
@@ -108,21 +111,31 @@ class TileCode:
         head = f"define internal void @{name}({params}, i64 %count) nounwind \"stackrealign\" {{"
         return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
 
-    @cached_property
+    @property
     def fetched(self) -> int:
-        """Elements of the next part's weights that each tile fetches, so that all of them do."""
-        loops = self.loops
-        if loops.split is None:
-            return 0
-        line = CACHE_LINE // self.dtype.itemsize
-        part = -(-int(loops.split.count) // loops.parts) * int(loops.split.steps[W])
-        return -(-part // (line * math.prod(self.plan.tiles))) * line
+        """Elements of weights for the next part or panel that each tile fetches, so that all of them do."""
+        return self.ahead[0] if self.ahead else 0
 
-    def _fetch(self, t: IRBuilder) -> None:
-        """Fetches weights into the second-level cache."""
-        t.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        for k in range(0, self.fetched, CACHE_LINE // self.dtype.itemsize):
-            t.line(f"call void @llvm.prefetch.p0(ptr {t.address('%next', str(k), self.dtype)}, i32 0, i32 2, i32 1)")
+    @cached_property
+    def ahead(self) -> list[int]:
+        """How far a tile and, outermost first, each loop of its sum move on in weights that are fetched. Empty where weights
+        stay in a cache or are read once."""
+        loops, tiles = self.loops, math.prod(self.plan.tiles)
+        if tiles == 1 or packed_size(self.plan) * self.dtype.itemsize <= CACHE_BYTES:
+            return []
+        counts = [int(loop.count) for loop in loops.inner[loops.split is not None :]]
+        if loops.split is not None:
+            counts.insert(0, ceil_div(int(loops.split.count), loops.parts))
+        found = [ceil_div(len(loops.steps) * self.plan.panel, tiles)]
+        for count in reversed(counts):
+            found.insert(0, found[0] * count)
+        return found
+
+    def _inner(self) -> Sequence[PointerLoop]:
+        """The loops of a tile's sums, each with the steps of all pointers."""
+        if not self.ahead:
+            return self.loops.inner
+        return [replace(loop, steps=(*loop.steps, str(step))) for loop, step in zip(self.loops.inner, self.ahead[1:], strict=True)]
 
     def _features_and_windows(self, features: int) -> list[TileRow]:
         """The rows of a tile with windows in the lanes: those of each feature, one below another."""

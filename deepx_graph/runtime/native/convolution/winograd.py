@@ -9,7 +9,6 @@ Networks, CVPR 2016.)
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -133,22 +132,24 @@ def plan(direct: ConvolutionPlan, registers: int) -> ConvolutionPlan:
     is_square = len(axes) == 2 and all(a.window == TAPS and a.stride == a.dilation == 1 for a in axes)
     if direct.problem.dtype != F4 or not is_square or axes[-1].y != 1:
         return direct
-    found = [(price(p), k, p) for k, p in enumerate(plans(direct.problem, direct.width, registers))]
-    steps, _, best = min(found, default=(math.inf, 0, direct))
-    return best if steps < LEAST_GAIN * choice.price(direct) else direct
+    found = [(choice.span(p, price(p), filling(p)), k, p) for k, p in enumerate(plans(direct.problem, direct.width, registers))]
+    _, _, best = min(found, default=(0, 0, None))
+    return best if best is not None and price(best) < LEAST_GAIN * choice.price(direct) else direct
 
 
 def plans(problem: Problem, width: int, registers: int) -> Iterator[WinogradPlan]:
-    """The ways whose sums have room in registers, with blocks that have room in a cache; each with as many parts as are good."""
+    """The ways whose sums have room in registers, with the largest blocks that have room in a cache, and with an even number of
+    them; each with as many parts as are good."""
     rows = ceil_div(problem.axes[0].count, RESULTS)
     for vectors in (1, 2, 3):
         most = (registers - choice.BESIDE) // vectors
         for outputs in range(ceil_div(most, 2), most + 1):
             method = Method(Lanes.WINDOWS, Tile(outputs, vectors), outputs)
-            for blocks in sorted({ceil_div(rows, length) for length in range(1, rows + 1)}):
-                whole = WinogradPlan(problem, width, method, (blocks, 1), 1)
-                if whole.sums_start <= INPUT_BYTES:
-                    yield _parted(whole)
+            counts = sorted({ceil_div(rows, length) for length in range(1, rows + 1)})
+            found = (WinogradPlan(problem, width, method, (blocks, 1), 1) for blocks in counts)
+            for whole in (p for p in found if p.sums_start <= INPUT_BYTES):
+                yield _parted(whole)
+                if whole.blocks[0] % 2 == 0:
                     break
 
 
@@ -156,18 +157,28 @@ def _parted(whole: WinogradPlan) -> WinogradPlan:
     """The plan with as many parts of the features as leave room for sums in a cache and are enough for workers."""
     steps, sums = price(whole), whole.thread_bytes - whole.sums_start
     parts = max(ceil_div(sums, SUMS_BYTES), ceil_div(choice.shares_for(steps), whole.shares))
-    return choice.parted(replace(whole, parts=min(whole.most_parts, parts)), steps, 0)
+    return choice.parted(replace(whole, parts=min(whole.most_parts, parts)), steps, filling(whole))
 
 
 def price(plan: WinogradPlan) -> float:
     """What the whole convolution costs, in vector products."""
     p, tile = plan.problem, plan.method.tile
-    lengths = [(length, n) for length, n in choice.block_lengths(plan.tile_counts[0], plan.blocks[0])]
-    vectors = [(length * plan.row_vectors, n) for length, n in lengths]
-    groups = sum(n * ceil_div(count, tile.vectors) for count, n in vectors)
+    lengths = choice.block_lengths(plan.tile_counts[0], plan.blocks[0])
+    groups = sum(n * ceil_div(length * plan.row_vectors, tile.vectors) for length, n in lengths)
     sums = tile.rows * tile.vectors
     step = max(sums, choice.LOAD_STEPS * (tile.rows + tile.vectors), choice.LEAST_STEPS) + 1
     products = POINTS * plan.panels * groups * (p.inputs * step + 16 + choice.STORE_STEPS * sums)
-    transforms = sum(n * count for count, n in vectors) * (p.inputs * INPUT_STEPS + p.outputs * RESULT_STEPS)
+    results = _vectors(plan) * p.outputs * RESULT_STEPS
     weights = plan.blocks[0] * POINTS * p.outputs * p.inputs / plan.width * WEIGHT_STEPS
-    return p.images * p.groups * (products + transforms + weights) + choice.copying(plan.copy)
+    return p.images * p.groups * (products + results + weights) + filling(plan)
+
+
+def filling(plan: WinogradPlan) -> float:
+    """What copying and transforming the input of all blocks costs."""
+    p = plan.problem
+    return p.images * p.groups * _vectors(plan) * p.inputs * INPUT_STEPS + choice.copying(plan.copy)
+
+
+def _vectors(plan: WinogradPlan) -> int:
+    """Vectors of tiles of an image."""
+    return plan.tile_counts[0] * plan.row_vectors

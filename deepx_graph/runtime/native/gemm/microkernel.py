@@ -57,7 +57,7 @@ class PointerLoop:
     """A loop that runs `count` times, at least once; the pointers move on by `steps` elements an iteration. All are IR operands."""
 
     count: str
-    steps: tuple[str, str]
+    steps: tuple[str, ...]
 
 
 def registers(register_bytes: int, triple: str) -> int:
@@ -65,9 +65,10 @@ def registers(register_bytes: int, triple: str) -> int:
     return 32 if register_bytes == 64 or triple.startswith(("aarch64", "arm64")) else 16
 
 
-def accumulate(t: IRBuilder, dtype: DType, tile: Tile, operands: tuple[TileOperand, TileOperand], pointers: tuple[str, str],
+def accumulate(t: IRBuilder, dtype: DType, tile: Tile, operands: tuple[TileOperand, TileOperand], pointers: tuple[str, ...],
                loops: Sequence[PointerLoop], steps: Sequence[tuple[int, int]], starts: Tiles | None = None) -> Tiles:
     """The sums over all loops, outermost first, of the products at `steps`: offsets in elements that are written out one by one.
+    A third pointer, which moves like those of the operands, is at memory that is fetched meanwhile into the second-level cache.
 
     They start from zero, or from `starts`. No element may be read by two steps: LLVM keeps it in a register from one to the
     other, and spills sums for that. A loop around one step is as fast: it is the sums that take the time.
@@ -77,28 +78,30 @@ def accumulate(t: IRBuilder, dtype: DType, tile: Tile, operands: tuple[TileOpera
     return _nested(t, dtype, operands, pointers, loops, steps, sums)
 
 
-def _nested(t: IRBuilder, dtype: DType, operands: tuple[TileOperand, TileOperand], pointers: tuple[str, str],
-            loops: Sequence[PointerLoop],
-            steps: Sequence[tuple[int, int]], sums: Tiles) -> Tiles:
+def _nested(t: IRBuilder, dtype: DType, operands: tuple[TileOperand, TileOperand], pointers: tuple[str, ...],
+            loops: Sequence[PointerLoop], steps: Sequence[tuple[int, int]], sums: Tiles) -> Tiles:
     if not loops:
+        for ahead in pointers[2:]:
+            t.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+            t.line(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 2, i32 1)")
         for step in steps:
             sums = _products(t, dtype, operands, pointers, step, sums)
         return sums
     loop, *inner = loops
 
-    def body(inside: tuple[str, str], carried: Tiles) -> Tiles:
+    def body(inside: tuple[str, ...], carried: Tiles) -> Tiles:
         return _nested(t, dtype, operands, inside, inner, steps, carried)
 
     return body(pointers, sums) if loop.count == "1" else _repeated(t, dtype, loop, pointers, sums, body)
 
 
-def _repeated(t: IRBuilder, dtype: DType, loop: PointerLoop, pointers: tuple[str, str], sums: Tiles,
-              body: Callable[[tuple[str, str], Tiles], Tiles]) -> Tiles:
+def _repeated(t: IRBuilder, dtype: DType, loop: PointerLoop, pointers: tuple[str, ...], sums: Tiles,
+              body: Callable[[tuple[str, ...], Tiles], Tiles]) -> Tiles:
     before, head, after = t.block, t.name("sum"), t.name("summed")
     t.line(f"br label %{head}")
     t.start(head)
     index, next_index = "%" + t.name("i"), "%" + t.name("n")
-    inside = ("%" + t.name("p"), "%" + t.name("p"))
+    inside = tuple("%" + t.name("p") for _ in pointers)
     carried = [[VectorValue("%" + t.name("a"), dtype) for _ in row] for row in sums]
     position = len(t.lines)
     made = body(inside, carried)
@@ -116,9 +119,8 @@ def _repeated(t: IRBuilder, dtype: DType, loop: PointerLoop, pointers: tuple[str
     return made
 
 
-def _products(t: IRBuilder, dtype: DType, operands: tuple[TileOperand, TileOperand], pointers: tuple[str, str],
-              step: tuple[int, int],
-              sums: Tiles) -> Tiles:
+def _products(t: IRBuilder, dtype: DType, operands: tuple[TileOperand, TileOperand], pointers: tuple[str, ...],
+              step: tuple[int, int], sums: Tiles) -> Tiles:
     """One product added to each sum; what several positions share is loaded once.
 
     The elements of the operand that has fewer stay in registers, from one element of the other to the next.

@@ -761,8 +761,8 @@ def draw(module: Module, path: str | os.PathLike[str] | None = None, *, format: 
     """A picture of the module, written to `path` when given: DOT, SVG, PNG or HTML by `format`, or by the suffix of `path`.
 
     Of `options`, `function` draws one function, `around` (a name of the source, or an address such as `#17`) with `depth` only what
-    lies near a node, `keep` only the nodes of these addresses. Above `max_nodes` boxes the picture is folded (by default to 40
-    where there are more than 100); `collapse` draws a fused kernel as one box, `sideways` from left to right. `theme` is `light` or
+    lies near a node, `keep` only the nodes of these addresses. Above `max_nodes` boxes (by default 40) the picture is folded to so
+    many; `collapse` draws a fused kernel as one box, `sideways` from left to right. `theme` is `light` or
     `dark`, for a page also `auto`; `title` and `legend` stand above the graph; `overlay` colours by `bytes`, `moved` or `flops`.
 
     Raises UsageError for an unknown format, theme, function or node, and for PNG without a layout engine; LayoutError when a PNG is

@@ -16,7 +16,7 @@ from deepx_graph.errors import UsageError, printable, suggest
 from deepx_graph.files import write_file
 from deepx_graph.ir import Module
 from deepx_graph.progress import stage
-from deepx_graph.viz.folding.fold import bound, fold, inline_hubs
+from deepx_graph.viz.folding.fold import OVERVIEW, fold, inline_hubs
 from deepx_graph.viz.page.folds import folds_of
 from deepx_graph.viz.page.html import PageGraph, page
 from deepx_graph.viz.picture import graphviz, svg
@@ -67,7 +67,7 @@ def draw(
     """Draws a module, or one `function` of it, to `path` when given; its suffix is the format unless `format` says otherwise.
 
     `keep` draws only the nodes of these addresses (`#17`), `around` (a name of the source, or an address) and `depth` only what
-    lies near a node; a picture of more than `max_nodes` boxes is folded (by default one of more than 100 to 40; a page has finer
+    lies near a node; a picture of more than `max_nodes` boxes is folded (by default to 40; a page has finer
     levels too); `collapse` draws a fused kernel as one box; `sideways` draws from left to right;
     `layout="graphviz"` has Graphviz lay out an SVG, as it does every PNG. `change` is applied to the view before it is folded, and
     `overlay` asked what to lay over it (a page has overlays of its own).
@@ -145,7 +145,7 @@ def _writer(format: str) -> Writer:
 
 def _folded(view: View, look: Look) -> tuple[View, Painted | None]:
     """The picture of a view, and the colours of what is laid over it."""
-    folded = inline_hubs(fold(view, bound(view, look.max_nodes)))
+    folded = inline_hubs(fold(view, look.max_nodes or OVERVIEW))
     if look.overlay is None:
         return folded, None
     painted = look.overlay.over(folded, theme_named(look.theme))

@@ -175,8 +175,8 @@ def name_scopes(function: Function) -> Mapping[Node, NameScope]:
 
 
 def _by_weights(function: Function, told: Mapping[Node, NameScope]) -> dict[Node, NameScope]:
-    """Scopes where only the names of weights tell modules, `p['down'][0]['conv']['kernel']`. Empty where weights tell fewer than two
-    modules, or are only taken element by element, as by the steps of an optimiser.
+    """Scopes where only the names of weights tell modules, `p['down'][0]['conv']['kernel']`. Empty where weights tell fewer than
+    two modules, or are only taken element by element, as by the steps of an optimiser.
 
     What is computed with a weight is of its module, and so is what follows, up to what is computed with the next one; but what only
     leads to where a weight is taken element by element is of that module already, as the statistics of a normalisation. In the

@@ -53,7 +53,7 @@ def add_draw(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--around", metavar="NODE", help="only what is near a node: its name, or #number")
     parser.add_argument("--depth", type=natural, default=2, metavar="N", help="how near: steps along edges (default 2)")
     parser.add_argument("--max-visible", type=count, metavar="N",
-                        help="fold above so many boxes (default: 40 where there are more than 100)")
+                        help="fold above so many boxes (default: 40)")
     parser.add_argument("--sideways", action="store_true", help="draw from left to right")
     parser.add_argument("--open", action="store_true", help="show the picture in a browser; without -o a temporary page")
     parser.add_argument("--theme", choices=("light", "dark"), help="default: light; an HTML page follows the reader's system")

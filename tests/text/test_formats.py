@@ -118,3 +118,10 @@ def test_one_long_line_is_an_error_of_reasonable_size() -> None:
     with pytest.raises(ParseError) as caught:
         read(Source("f", "(" * 2_000_000), "sea")
     assert len(str(caught.value)) < 1000
+
+
+def test_what_a_text_is_written_in_is_found_in_time_of_its_length() -> None:
+    """Comments that hold the sign of a comment may be cut in as many ways as there are signs: 2 to the power of 4,000."""
+    for sign in ("#", "//", ";"):
+        with pytest.raises(ParseError):
+            detect(f"{sign}a {sign}b {sign}c {sign}d {sign}e\n" * 1000 + "what is this?", "a.txt")

@@ -10,11 +10,11 @@ import deepx_graph as dx
 from bench.gpt import gpt
 from deepx_graph.errors import Place, Source, Span
 from deepx_graph.ir import Builder, Node, Origin
-from deepx_graph.ops import add, exponential, negate, tanh
+from deepx_graph.ops import add, exponential, multiply, negate, tanh
 from deepx_graph.types import F32
 from deepx_graph.viz import View, build_view, fold
 from deepx_graph.viz.folding.blocks import best_period, runs
-from deepx_graph.viz.folding.fold import bound, inline_hubs
+from deepx_graph.viz.folding.fold import OVERVIEW, inline_hubs
 from tests.support import viz_modules as programs
 from tests.support.viz_shapes import SHAPES, has_cycle
 
@@ -157,7 +157,7 @@ def operators(kinds: list[str], nodes: int = 3) -> dx.Module:
 def test_what_an_operator_was_read_as_is_one_box_of_its_name() -> None:
     kinds = [f"Op{k}" for k in range(30)]
     view = build_view(operators(kinds))
-    folded = fold(view, bound(view, None))
+    folded = fold(view, OVERVIEW)
     assert [n.title for n in folded.nodes if n.kind == "group"] == kinds
     assert all(len(n.members) == 3 for n in folded.nodes if n.kind == "group")
 
@@ -248,3 +248,24 @@ def test_the_results_of_two_functions_are_two_boxes() -> None:
     folded = fold(build_view(dx.Module(tuple(twice))), 30)
     assert [n.title for n in folded.nodes if n.title.endswith("results")] == ["30 results"] * 2
     assert len({n.cluster for n in folded.nodes if n.title.endswith("results")}) == 2
+
+
+def test_a_small_program_without_names_is_not_one_box() -> None:
+    """Two equal halves that feed each other: a block that repeats holds nearly all, cones show how values meet."""
+    b = Builder()
+
+    def body(x: Node) -> list[Node]:
+        y = x
+        for _ in range(2):
+            pull = b(tanh, b(negate, b(multiply, b(add, x, y), x)))
+            for _ in range(6):
+                pull = b(multiply, b(tanh, pull), b(negate, y))
+            y = b(add, y, b(multiply, pull, x))
+            x = b(add, x, y)
+        return [x, y]
+
+    view = build_view(programs.module(b.function("main", [("x", programs.MATRIX)], body)))
+    assert OVERVIEW < len(view.nodes) <= 100
+    folded = fold(view, OVERVIEW)
+    assert len(folded.nodes) <= OVERVIEW
+    assert max(len(n.members) for n in folded.nodes) <= len(view.nodes) // 2

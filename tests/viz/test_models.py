@@ -16,7 +16,7 @@ from deepx_graph.ir import Module
 from deepx_graph.viz import View, fold
 from deepx_graph.viz.draw import view_of
 from deepx_graph.viz.folding.blocks import WORDS, op_of
-from deepx_graph.viz.folding.fold import OVERVIEW, bound
+from deepx_graph.viz.folding.fold import OVERVIEW
 from deepx_graph.viz.folding.parallel import UPDATE
 from deepx_graph.viz.page.folds import folds_of
 from deepx_graph.viz.view.model import ViewNode
@@ -59,7 +59,7 @@ def sources(node: ViewNode) -> list[str]:
 def test_the_first_picture_reads_like_the_network(name: str) -> None:
     module = dx.loads(MODELS.read(name))
     view = first_view(module)
-    folded = fold(view, bound(view, None))
+    folded = fold(view, OVERVIEW)
     check(view, folded)
     boxes = [n for n in folded.nodes if n.kind == "group"]
     told = [n for n in boxes if any(n.title.startswith(part) for m in n.members for part in sources(view.nodes[m]))]
@@ -70,7 +70,7 @@ def test_the_first_picture_reads_like_the_network(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_an_optimised_model_keeps_its_shape(name: str) -> None:
     view = first_view(dx.optimize(dx.loads(MODELS.read(name))))
-    check(view, fold(view, bound(view, None)))
+    check(view, fold(view, OVERVIEW))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -83,13 +83,13 @@ def test_every_level_of_the_page_can_be_read(name: str) -> None:
 def test_blocks_are_told_by_name_whatever_the_exporter() -> None:
     for name, block in {"jax/gpt12.mlir": "Blk_", "torch/transformer12.onnx": "layers."}.items():
         view = first_view(dx.loads(MODELS.read(name)))
-        folded = fold(view, bound(view, None))
+        folded = fold(view, OVERVIEW)
         assert any(n.title.startswith(block) for n in folded.nodes) or any(c.title.startswith(block) for c in folded.clusters), name
 
 
 def test_stages_that_are_called_alike_are_told_apart_by_what_they_give() -> None:
     view = first_view(dx.loads(MODELS.read("torch/resnet18_nameless.onnx")))
-    convolutions = [n.subtitle.split("\n")[0] for n in fold(view, bound(view, None)).nodes if n.title == "Conv"]
+    convolutions = [n.subtitle.split("\n")[0] for n in fold(view, OVERVIEW).nodes if n.title == "Conv"]
     assert len(convolutions) > 3
     assert {c.partition("gives ")[2] for c in convolutions} == {"f32[1,8,16,16]", "f32[1,8,8,8]", "f32[1,16,4,4]"}
 
@@ -122,9 +122,9 @@ def test_rows_of_blocks_called_alike_are_told_apart_by_what_they_give() -> None:
 def test_boxes_count_the_operators_of_the_source() -> None:
     """Torch exports each of these modules as these operators; what a reader made of them is many more nodes."""
     view = first_view(dx.loads(MODELS.read("torch/resnet18.onnx")))
-    said = {b.title: b.subtitle.partition("\n")[2] for b in fold(view, bound(view, None)).nodes if b.kind == "group"}
+    said = {b.title: b.subtitle.partition("\n")[2] for b in fold(view, OVERVIEW).nodes if b.kind == "group"}
     assert (said["layer1.0/bn1"], said["avgpool"], said["fc"]) == ("1 Conv", "1 ReduceMean", "1 Gemm, 1 Reshape")
     view = first_view(dx.loads(MODELS.read("torch/lstm.onnx")))
-    said = {b.title: b.subtitle.partition("\n")[2] for b in fold(view, bound(view, None)).nodes if b.kind == "group"}
+    said = {b.title: b.subtitle.partition("\n")[2] for b in fold(view, OVERVIEW).nodes if b.kind == "group"}
     assert said["embed"] == "1 Gather"
     assert "dot_general" in said["LSTM"]  # called as the one operator that it is, it tells what that was read as

@@ -8,35 +8,24 @@ always holds, no path leaves a box and comes back, and what was done is said in 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby, pairwise
 
-from deepx_graph.viz.folding.blocks import best_period, contents
+from deepx_graph.viz.folding.blocks import QUIET, best_period, contents
 from deepx_graph.viz.folding.operators import by_chain, by_kernel, by_operator, with_loops
 from deepx_graph.viz.folding.parallel import by_part, open_first
 from deepx_graph.viz.folding.quotient import AFTER, FoldGroup, Quotient
 from deepx_graph.viz.folding.runs import between_joins, cut_in_runs
-from deepx_graph.viz.folding.scopes import INPUTS, block_name, by_scope, next_level
+from deepx_graph.viz.folding.scopes import INPUTS, MANY, ROW, block_name, by_scope, next_level
 from deepx_graph.viz.view.labels import short
 from deepx_graph.viz.view.model import Cluster, View
 
 MAX_NODES = 500
 """Up to here a layout engine is quick and a picture still readable, to one who looks for something in it."""
 
-WHOLE = 100
-"""Up to so many boxes a picture of which no names tell the modules is drawn whole unless told otherwise."""
-
 OVERVIEW = 40
 """The boxes of a first picture: as many as a reader takes in."""
-
-
-def bound(view: View, max_nodes: int | None) -> int:
-    """The most boxes to draw a view with: what is asked for, else all of a small one, an overview of a larger one or of a model."""
-    if max_nodes is not None:
-        return max_nodes
-    told = any(n.scope or (n.operator and n.operator.kind) for n in view.nodes)
-    return WHOLE if len(view.nodes) <= WHOLE and not told else OVERVIEW
 
 
 ROUNDS = 6
@@ -77,6 +66,45 @@ def open_scope(view: View, max_nodes: int) -> View | None:
     return q.to_view() if len(q) > 1 else None
 
 
+def _cones(q: Quotient, limit: int) -> bool:
+    """What one operation alone takes, with it: first constants and what only moves elements, then what is computed element by
+    element, then all (fanout-free cones). False, and nothing done, above the limit."""
+    trial = q.copy()
+    for heaviest in range(3):
+        if len(trial) > limit:
+            _with_users(trial, heaviest)
+            _weights(trial, limit)
+    if len(trial) > limit:
+        return False
+    q.items, q.clusters = trial.items, trial.clusters
+    return True
+
+
+def _with_users(q: Quotient, heaviest: int) -> None:
+    """Each item that is as light as that, and has one user, with the user."""
+    inputs, outputs = q.neighbours()
+    home = list(range(len(q)))
+    for k in reversed(q.order(inputs, outputs)):
+        node, item = q.outer(k), q.items[k]
+        users = {home[u] for u in outputs[k]}
+        moves = node.kind == "constant" or (node.kind == "op" and node.family in QUIET)
+        weight = 0 if moves and item.title is None else 1 if moves or item.elementwise else 2 if node.kind == "op" else 3
+        if len(users) == 1 and weight <= heaviest:
+            (user,) = users
+            if q.items[user].cluster == item.cluster and not q.items[user].structural:
+                home[k] = user
+    inside: dict[int, list[int]] = {}
+    for k, user in enumerate(home):
+        if user != k:
+            inside.setdefault(user, []).append(k)
+    q.merge(q.joined(user, some, _called(q, [user, *some] if heaviest else [user])) for user, some in inside.items())
+
+
+def _called(q: Quotient, numbers: Iterable[int]) -> str:
+    """What items are called by what they hold."""
+    return contents([q.view.nodes[m] for k in numbers for m in q.items[k].members])
+
+
 def _condense(q: Quotient) -> None:
     q.condense(lambda members: contents([q.view.nodes[m] for m in members]))
 
@@ -84,14 +112,17 @@ def _condense(q: Quotient) -> None:
 def _repeats(q: Quotient, limit: int) -> bool:
     """One box for every repeat of a block, with what only it takes; then one box for a row of equal blocks.
 
-    Where too much is left, one box for what lies between two joins instead.
+    Where too much is left, one box for what lies between two joins instead; where one box holds most of the program, small cones.
     """
-    before = q.copy()
+    before, plain = q.copy(), q.copy()
     found = _repeated(q, limit)
     if len(q) > limit and between_joins(before, limit):
         q.items, q.clusters = before.items, before.clusters
         q.merge(_rows(q, limit))
         found = True
+    most = max((len(i.members) for i in q.items if i.times < ROW), default=0)
+    if len(q) <= limit and 2 * most > len(q.view.nodes) and _cones(plain, limit):
+        q.items, q.clusters = plain.items, plain.clusters
     return found
 
 
@@ -191,12 +222,17 @@ def _runs_of(row: list[int], name: str, cluster: int | None, most: int) -> Itera
 
 
 def _weights(q: Quotient, limit: int) -> bool:
-    """Many parameters, and the constants beside them, each with the first that takes it; many results as one box."""
+    """Many parameters, the constants beside them and many loop variables, each with the first that takes it; many results, and many
+    values of one loop, as one box."""
     outer = [q.outer(k) for k in range(len(q))]
     params = sum(n.kind == "param" for n in outer)
-    given = [kind for kind, some in (("param", params), ("constant", params + sum(n.kind == "constant" for n in outer)))
-             if some > INPUTS]  # fmt: skip
-    results = [k for k, n in enumerate(outer) if n.kind == "result"]
+    given = [kind for kind, some in (("param", params), ("constant", params + sum(n.kind == "constant" for n in outer)),
+                                     ("phi", sum(n.kind == "phi" for n in outer))) if some > INPUTS]  # fmt: skip
+    leaving: dict[Hashable, list[int]] = {}
+    for k, n in enumerate(outer):
+        if n.kind in MANY and q.items[k].title is None:
+            loop = q.neighbours()[0][k] if n.kind == "proj" else ()
+            leaving.setdefault((n.kind, q.items[k].cluster, *loop), []).append(k)
     groups: dict[int, list[int]] = {}
     if given:
         inputs, outputs = q.neighbours()
@@ -209,7 +245,8 @@ def _weights(q: Quotient, limit: int) -> bool:
     nodes = q.view.nodes
     q.merge([
         *(q.joined(user, given, contents([nodes[m] for m in q.items[user].members])) for user, given in groups.items()),
-        *([FoldGroup(results, f"{len(results):,} results", q.items[results[0]].cluster)] if INPUTS < len(results) < len(q) else []),
+        *(FoldGroup(some, f"{len(some):,} {MANY[outer[some[0]].kind]}", q.items[some[0]].cluster)
+          for some in leaving.values() if INPUTS < len(some) < len(q)),
     ])  # fmt: skip
     return bool(groups)
 

@@ -103,8 +103,17 @@ def _deepest(q: Quotient, limit: int, scopes: Mapping[Path, Path]) -> Quotient:
         if rows and len(trial) >= ENOUGH:
             break
     if best is not None and len(best) > limit:
+        if shallow and len(called := _uses(q, limit, grouping, shallow)) <= limit:
+            return called
         _fold_series(best, limit, shallow + 1, scopes)
     return best or q
+
+
+def _uses(q: Quotient, limit: int, grouping: _Grouping, depth: int) -> Quotient:
+    """One box for each use of the one module that there is, where a program uses it several times: the steps of a solver."""
+    trial = q.copy()
+    trial.merge(grouping.parts(range(len(q)), depth))
+    return trial if sum(i.title is not None for i in trial.items) >= ENOUGH else q
 
 
 def _fold_series(q: Quotient, limit: int, depth: int, scopes: Mapping[Path, Path]) -> None:
@@ -323,14 +332,17 @@ class _Grouping:
 
 
 def _names(paths: Iterable[Path]) -> dict[Path, str]:
-    """The last part of each path, or as many of the last as tell it from the others: `encoder/layers.0`."""
+    """The last part of each path, or as many of the last as tell it from the others, `encoder/layers.0`, down to one that is no
+    number."""
     alike: dict[str, list[Path]] = {}
     for path in filter(None, paths):
         alike.setdefault(path[-1], []).append(path)
     found: dict[Path, str] = {}
     for same in alike.values():
         count = next(k for k in range(1, max(map(len, same)) + 1) if len({p[-k:] for p in same}) == len(same))
-        found |= {p: "/".join(p[-count:]) for p in same}
+        for path in same:
+            named = next((k for k in range(count, len(path)) if not path[-k].isdigit()), len(path))
+            found[path] = "/".join(path[-named:])
     return found
 
 

@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from deepx_graph.viz.folding.fold import OVERVIEW, WHOLE, bound, fold, open_scope
+from deepx_graph.viz.folding.fold import OVERVIEW, fold, open_scope
 from deepx_graph.viz.view.model import View, ViewEdge, renumbered, used_clusters
 
 WORK = 12
 """Boxes are folded, the outer ones first, until all that was folded is so many times the view; any further in are only listed."""
 
-LARGE = 20_000
-"""Of a view of more nodes than this, boxes of up to `WHOLE` nodes are not folded: half of the time would go to them."""
+LARGE, SMALL = 20_000, 100
+"""Of a view of more than `LARGE` nodes, boxes of up to `SMALL` nodes are not folded: half of the time would go to them."""
 
 Members = tuple[int, ...]
 
@@ -39,7 +39,7 @@ class Folds:
 def folds_of(view: View, max_nodes: int | None = None) -> Folds:
     """The foldings of a view; the first has at most `max_nodes` boxes, by default as many as a picture has."""
     view = renumbered(view)
-    found = Folds(view, [fold(view, bound(view, max_nodes))])
+    found = Folds(view, [fold(view, max_nodes or OVERVIEW)])
     parts = _Subviews(view)
     left = WORK * len(view.nodes)
     for folded in found.folded:  # grows as boxes are found in it: breadth first
@@ -73,7 +73,7 @@ class _Subviews:
 
     def fold(self, members: Members) -> View | None:
         """What a box holds, in more than one box: the scopes in it, else what folding makes of it; None for few nodes."""
-        few = len(members) <= (OVERVIEW if len(self.view.nodes) <= LARGE else WHOLE)
+        few = len(members) <= (OVERVIEW if len(self.view.nodes) <= LARGE else SMALL)
         if few and len({self.view.nodes[m].scope for m in members}) < 2:
             return None
         part = self.part(members)

@@ -23,7 +23,6 @@ from deepx_graph.session.show.views import PLUGIN_VIEWS
 from deepx_graph.session.timeline import op_changes
 from deepx_graph.types import Type
 from deepx_graph.viz.draw import Drawing, view_of
-from deepx_graph.viz.folding.fold import bound
 from deepx_graph.viz.page.folds import folds_of
 from deepx_graph.viz.page.html import PageGraph, Pairs, page
 from deepx_graph.viz.picture.svg import shown
@@ -216,9 +215,8 @@ def _page(programs: list[PageProgram], choice: PageOptions, title: str, *, timel
     graphs: list[PageGraph] = []
     notes: list[str] = []
     operations: dict[str, Any] = {}
-    boxes = min(bound(p.view, choice.max_nodes) for p in programs)  # what is compared opens alike
     for p in programs:
-        folds = folds_of(p.view, boxes)
+        folds = folds_of(p.view, choice.max_nodes)
         note = _stage_note(programs, len(graphs)) if timeline else ""
         graphs.append(PageGraph(p.title, folds, p.details(), p.lines(), note))
         operations.update(p.operations())

@@ -12,7 +12,7 @@ __all__ = ["detect", "read", "write"]
 
 _SIGNS = re.compile(r"^\s*def @\w|^\s*(?:extern )?type [A-Za-z_]\w*(?:\[[^\]]*\])?\s*\{"
                     r"|\bTensor\[\(|\bfree_var %|/\* ty=", re.MULTILINE)
-_VERSION = re.compile(r'(?:\s|//[^\n]*|/\*.*?\*/)*#\[version = "0\.0\.\d+"\]', re.DOTALL)
+_VERSION = re.compile(r'(?:\s|//[^\n]*+|/\*.*?\*/)*+#\[version = "0\.0\.\d+"\]', re.DOTALL)
 _EXPRESSION = re.compile(r"\s*(?:let %\w+(?:\s*:[^=]+)?\s*=|%\d+ = [\w.]+\(|fn\s*(?:\[\w+\])?\s*\(%)")
 
 

@@ -11,7 +11,7 @@ _STRINGS = (0, 1, 3, 5, 6)
 
 DELIMITED = 3
 
-_TEXT = re.compile(r"(?:\s|#[^\n]*)*(?:(hlo_module|hlo)\s*:?\s*[{<]|(name)\s*:\s*\"[^\"\n]*\"\s*entry_computation_name\s*:)")
+_TEXT = re.compile(r"(?:\s|#[^\n]*+)*+(?:(hlo_module|hlo)\s*:?\s*[{<]|(name)\s*:\s*\"[^\"\n]*\"\s*entry_computation_name\s*:)")
 
 
 def text_kind(text: str) -> str | None:

@@ -276,7 +276,8 @@ def open_source(path: str | Path, options: ReadOptions | None = None) -> Source:
     except OSError as e:
         if is_interrupt(e):
             raise
-        raise UsageError(f"cannot read '{path}': {e.strerror or e}") from None
+        folder = "a folder that XLA dumped is shown by: deepx-graph stages FOLDER" if isinstance(e, IsADirectoryError) else None
+        raise UsageError(Diagnostic(f"cannot read '{path}': {e.strerror or e}", hint=folder)) from None
     except ValueError as e:  # a zero byte in the name
         raise UsageError(f"cannot read {str(path)!r}: {e}") from None
 

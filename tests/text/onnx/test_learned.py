@@ -36,6 +36,35 @@ def test_rows_are_divided_by_their_norm(kind: str) -> None:
     np.testing.assert_allclose(found, x / np.where(norm == 0, 1, norm), rtol=1e-6)
 
 
+def ints(name: str, values: Any) -> bytes:
+    return field(1, name) + many(8, values) + field(20, 7)
+
+
+def test_categories_are_spread_over_columns() -> None:
+    wanted = [[[0, 0, 1], [0, 0, 0]], [[1, 0, 0], [0, 1, 0]]]
+    numbers = of_rows("OneHotEncoder", [("y", ("n", 3, 3))], ints("cats_int64s", [3, -2, 0]))
+    (found,) = run(numbers, np.array([[0.5, 7, 3], [3, -2, 0]], np.float32))
+    np.testing.assert_array_equal(found, [[[0, 0, 1], [0, 0, 0], [1, 0, 0]], [[1, 0, 0], [0, 1, 0], [0, 0, 1]]])
+    made = node("OneHotEncoder", ["x"], ["y"], "ai.onnx.ml") + field(5, texts("cats_strings", ["c", "b", "a"]))
+    words = model(graph([made], [info("x", (2, 2), 8)], [info("y", (2, 2, 3))])) + field(8, field(1, "ai.onnx.ml") + field(2, 3))
+    np.testing.assert_array_equal(run(words, np.array([["a", "z"], ["c", "b"]], object))[0], wanted)
+
+
+@pytest.mark.parametrize("gone", [np.nan, 0.0])
+def test_what_is_missing_becomes_a_number_of_its_column(gone: float) -> None:
+    made = of_rows("Imputer", [("y", ("n", 3))], reals("imputed_value_floats", [7, 8, 9]), replaced_value_float=float(gone))
+    wanted = np.where(np.isnan(X) if gone != gone else X == 0, np.float32([7, 8, 9]), X)
+    np.testing.assert_array_equal(run(made, X)[0], wanted)
+
+
+def test_columns_of_operands_stand_beside_each_other() -> None:
+    made = node("FeatureVectorizer", ["x", "i"], ["y"], "ai.onnx.ml", inputdimensions=[3, 1])
+    data = model(graph([made], [info("x", ("n", 3)), info("i", ("n", 1), INT64)], [info("y", ("n", 4))]))
+    data += field(8, field(1, "ai.onnx.ml") + field(2, 3))
+    column = np.arange(4)[:, None]
+    np.testing.assert_array_equal(run(data, X, column)[0], np.concatenate([X, column.astype(np.float32)], 1))
+
+
 @pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC"])
 def test_a_linear_classifier_gives_labels_and_scores(transform: str) -> None:
     weights, offsets = np.array([[1, 2, 3], [-1, 0, 2]]), np.array([0.25, -0.5])

@@ -12,6 +12,7 @@ from deepx_graph.ir import Node
 from deepx_graph.literal import Array, Literal
 from deepx_graph.ops.tensor.strings import CASES, texts
 from deepx_graph.text.common.elements import part_of
+from deepx_graph.text.common.steps import Unsupported
 from deepx_graph.text.onnx.context import NodeContext, Rules
 from deepx_graph.types import F32, I64, STRING
 
@@ -88,6 +89,17 @@ def _label_encoder(c: NodeContext) -> Node:
     table = c.b.literal(Literal(np.concatenate([values, _default(c, values)])))
     missing = c(ops.compare, where, c.like(0, where), direction="LT")
     return c(ops.torch_index_select, table, c(ops.select, missing, c.like(len(keys), where), where), dim=0)
+
+
+def _one_hot(c: NodeContext) -> Node:
+    """A new last axis with a 1 at the place of each category; all zeros for what is none."""
+    x = c.node()
+    strings = c.dtype_of(x) is STRING
+    keys = table_of(c.texts("cats_strings")).array if strings else np.asarray(c.ints("cats_int64s"), np.int64)
+    if not c.flag("zeros", True):
+        raise Unsupported("what is none of the categories is an error")
+    where = c.add_axes(_place(c, x if strings else c.cast(x, I64), keys), (len(c.dims_of(x)),))
+    return c.cast(c.each(ops.compare, where, c.constant(np.arange(keys.size), I64), direction="EQ"), F32)
 
 
 def _place(c: NodeContext, x: Node, keys: Array) -> Node:
@@ -167,4 +179,4 @@ STRINGS: Rules = {
     "TfIdfVectorizer": _n_grams,
 }  # fmt: skip
 
-LABELS: Rules = {"LabelEncoder": _label_encoder}
+LABELS: Rules = {"LabelEncoder": _label_encoder, "OneHotEncoder": _one_hot}

@@ -37,6 +37,21 @@ def _scaler(c: NodeContext) -> Node:
     return c.each(ops.multiply, c.each(ops.subtract, x, offset), scale)
 
 
+def _imputer(c: NodeContext) -> Node:
+    """Numbers of each column in the place of those that say that there is none."""
+    x = c.node()
+    kind = "floats" if c.dtype().is_float else "int64s"
+    given = c.reals("imputed_value_floats") if kind == "floats" else c.ints("imputed_value_int64s")
+    gone = c.real("replaced_value_float", 0.0) if kind == "floats" else c.number("replaced_value_int64", 0)
+    missing = c(ops.compare, x, x, direction="NE") if gone != gone else c(ops.compare, x, c.like(gone, x), direction="EQ")
+    return c(ops.select, missing, c.broadcast_to(c.constant(np.asarray(given), c.dtype()), c.dims_of(x)), x)
+
+
+def _vectorizer(c: NodeContext) -> Node:
+    """Columns of all operands beside each other."""
+    return c(ops.concatenate, *(c.cast(x, F32) for x in c.nodes()), dimension=1)
+
+
 def _linear(c: NodeContext) -> Node:
     targets = c.number("targets", 1)
     weights = np.asarray(c.reals("coefficients"))
@@ -219,5 +234,5 @@ def _coupled(c: NodeContext, scores: Node, pairs: Sequence[tuple[int, int]], k: 
 LEARNED: Rules = {
     "ArrayFeatureExtractor": _features, "Binarizer": _binarizer, "Scaler": _scaler, "LinearRegressor": _linear,
     "Normalizer": _normalizer, "LinearClassifier": _classifier, "SVMRegressor": _machine, "SVMClassifier": _machines,
-    "ZipMap": _columns,
+    "ZipMap": _columns, "Imputer": _imputer, "FeatureVectorizer": _vectorizer,
 }  # fmt: skip

@@ -152,12 +152,30 @@ func.func public @main(%x: tensor<50xf32>) -> tensor<50xf32> {
     def rounded(value):
         return value.astype(BF16.np).astype("f8")
 
+    def root_mean_square(change):
+        return np.sqrt((change**2).mean()) / scale
+
     a = np.sin(x.astype("f8"))
-    signs = np.sign(fine - np.exp(a) * x)
     by_name = {n.node.name: n.stored for n in report.nodes}
-    assert by_name["a"] == pytest.approx(abs((signs * np.exp(a) * x * (rounded(a) - a)).mean()) / scale, rel=0.02)
+    assert by_name["a"] == pytest.approx(root_mean_square(np.exp(a) * x * (rounded(a) - a)), rel=0.4)
     b = np.exp(a)
-    assert by_name["b"] == pytest.approx(abs((signs * x * (rounded(b) - b)).mean()) / scale, rel=0.02)
+    assert by_name["b"] == pytest.approx(root_mean_square(x * (rounded(b) - b)), rel=0.4)
+
+
+def test_storing_a_value_is_told_where_its_errors_are_of_both_signs():
+    """Two elements go the same way off, one up and one down, and the outputs' own errors have one sign."""
+    text = """
+func.func public @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+  %k = stablehlo.constant dense<1.0> : tensor<2xf32>
+  %a = stablehlo.multiply %x, %k : tensor<2xf32>
+  %b = stablehlo.exponential %a : tensor<2xf32>
+  return %b : tensor<2xf32>
+}
+"""
+    x = np.array([1 + 2**-10, 1 - 2**-10], "f4")
+    report = explain_rounding(dx.loads(text), {"x": x}, format=BF16)
+    (stored,) = [n.stored for n in report.nodes if n.node.name == "a"]
+    assert stored == pytest.approx(2**-10, rel=0.4)
 
 
 def test_comparisons_that_double_precision_decides_otherwise_are_named():

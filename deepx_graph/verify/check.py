@@ -129,8 +129,7 @@ def _own_problem(node: Node) -> Diagnostic | None:
             return problem(node, "is older than one of its inputs")
         is_plain = is_plain and i.op is not LOOP_BEGIN
     types, kinds = tuple([i.type for i in inputs]), tuple(map(type, attrs)) if attrs else ()
-    is_large = op is CONSTANT or op.function_attrs  # as its value or body, which are to be no keys
-    check = _check_signature.__wrapped__ if is_large else _check_signature
+    check = _check_signature.__wrapped__ if op is CONSTANT else _check_signature  # a constant is as large as its value
     try:
         try:
             check(op, types, attrs, kinds, node.type)

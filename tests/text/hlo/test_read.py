@@ -75,6 +75,8 @@ START = "HloModule m\nENTRY e {\n x = f32[2] parameter(0)\n"
         (START + " ROOT y = f32[2] ad(x, x)\n}", 4, 18, "unknown operation 'ad'", ParseError),
         (START + " ROOT y = f32[2] add(x, z)\n}", 4, 25, "no instruction 'z'", ParseError),
         ("HloModule m\nENTRY e {\n x = f23[2] parameter(0)\n}", 3, 6, "unknown element type 'f23'", ParseError),
+        ("HloModule m\nENTRY e {\n x = f32[2]{1} parameter(0)\n}", 3, 6, "does not name its dimensions", ParseError),
+        (START + " ROOT y = f32[2]{1,0} add(x, x)\n}", 4, 11, "does not name its dimensions", ParseError),
         ("HloModule m\nENTRY e {\n x = f32[2] constant({1, 2, 3})\n}", 3, 22, "braces do not have the shape", ParseError),
         (START + " ROOT y = f32[3] negate(x)\n}", 4, 2, "text says f32[3]", VerifyError),
         ("HloModule m\nENTRY e {\n x = f32[2] iota(), iota_dimension=0", 3, 36, "text ends inside", ParseError),

@@ -18,6 +18,7 @@ from deepx_graph.runtime.native.convolution.plan import (
     IMAGES,
     ConvolutionPlan,
     Lanes,
+    ceil_div,
 )
 from deepx_graph.runtime.native.convolution.tile import TileCode, W, X, Y, moved
 from deepx_graph.runtime.native.gemm.microkernel import iteration_text
@@ -26,8 +27,9 @@ from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, least
 EPILOGUE, EPILOGUE_TABLE = range(3, 5)
 """The slots of the table behind X, W and Y: the function of the epilogue and its own table."""
 
-COUNT_BITS = 31
-"""Bits of the counter for the shares taken from one side: more than there can be results."""
+CHUNKS, COUNT_BITS = 64, 16
+"""About so many chunks of shares, as threads wait for one another's access to their counter; fewer than twice as many, so that the
+number taken from one side has room in so many bits."""
 
 
 def module_text(code: ShareCode) -> str:
@@ -48,10 +50,11 @@ def module_text(code: ShareCode) -> str:
 def work_text(name: str, share: str, shares: int) -> str:
     """What each thread runs. `%block`: the number of the block of input that is in its scratch memory.
 
-    Threads take shares from the first on and from the last on in turn, so that two have blocks of their own to copy. The counter
-    has the numbers taken from either side, and of threads that came, whose last bit counts.
+    Threads take chunks of shares from the first on and from the last on in turn, so that two have blocks of their own to copy. The
+    counter has the numbers of chunks taken from either side, and of threads that came, whose last bit counts.
     """
-    side = COUNT_BITS
+    side, chunk = COUNT_BITS, max(1, shares // CHUNKS)
+    chunks = ceil_div(shares, chunk)
     return f"""define void @{name}(ptr %table, ptr %counter, ptr %scratch) nounwind {{
 entry:
   %block = alloca i64
@@ -67,13 +70,22 @@ next:
   %others = lshr i64 %taken, {side}
   %last = and i64 %others, {(1 << side) - 1}
   %all = add i64 %first, %last
-  %some = icmp ult i64 %all, {shares}
+  %some = icmp ult i64 %all, {chunks}
   br i1 %some, label %take, label %done
 take:
-  %back = sub i64 {shares - 1}, %last
-  %share = select i1 %forward, i64 %first, i64 %back
+  %back = sub i64 {chunks - 1}, %last
+  %number = select i1 %forward, i64 %first, i64 %back
+  %low = mul i64 %number, {chunk}
+  %up = add i64 %low, {chunk}
+  %over = icmp sgt i64 %up, {shares}
+  %high = select i1 %over, i64 {shares}, i64 %up
+  br label %each
+each:
+  %share = phi i64 [ %low, %take ], [ %share1, %each ]
   call void @{share}(ptr %table, i64 %share, ptr %scratch, ptr %block)
-  br label %next
+  %share1 = add i64 %share, 1
+  %more = icmp slt i64 %share1, %high
+  br i1 %more, label %each, label %next
 done:
   ret void
 }}"""

@@ -352,19 +352,24 @@ class Packing:
         t.vector_loop("0", count, 2, True, (), body, ())
 
     def _copy_chosen(self, source: str, target: str, count: str, step: int) -> str:
-        """Copies whole vectors of them, each chosen from so many as are read; tells how many elements there are in these."""
+        """Copies vectors of them, each chosen from so many as are read, where there are more than a vector has; tells how many
+        elements there are in these."""
         t, wide = self.t, self.plan.width * step
-        kind, chosen = f"<{wide} x {memory_type(self.dtype)}>", ", ".join(f"i32 {k}" for k in range(0, wide, step))
-        some = t.let(f"sdiv i64 {t.let(f'sub i64 {count}, 1')}, {t.lanes}")  # behind the last one there may be no memory to read
-        whole = greatest(t, t.let(f"mul i64 {some}, {t.lanes}"), "0")
+        kind = f"<{wide} x {memory_type(self.dtype)}>"
 
-        def vector(i: str) -> None:
-            read = t.let(f"load {kind}, ptr {self._at(source, i, step)}, align {self.dtype.itemsize}")
+        def vector(i: str, before: int) -> None:
+            """From the i-th on, read from so many elements before it: behind the last one there may be no memory to read."""
+            chosen = ", ".join(f"i32 {k}" for k in range(before, wide, step))
+            at = t.address(self._at(source, i, step), str(-before), self.dtype)
+            read = t.let(f"load {kind}, ptr {at}, align {self.dtype.itemsize}")
             value = t.value(f"shufflevector {kind} {read}, {kind} poison, <{t.lanes} x i32> <{chosen}>", self.dtype)
             t.store(value, self._at(target, i, 1), None)
 
-        t.rows("0", whole, vector, t.lanes)
-        return whole
+        last = t.let(f"sub i64 {count}, {t.lanes}")
+        t.rows("0", last, lambda i: vector(i, 0), t.lanes)
+        are = t.let(f"icmp sgt i64 {last}, 0")
+        branch(t, are, lambda: vector(last, step - 1))
+        return t.let(f"select i1 {are}, i64 {count}, i64 0")
 
     def _zeros(self, target: str, count: str) -> None:
         t, zero = self.t, self.t.splat(0, self.dtype)

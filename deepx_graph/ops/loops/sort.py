@@ -217,9 +217,7 @@ def _radix(b: LoopBuilder, rows: Rows, keys: Sequence[Key], xs: Sequence[LazyTen
     of_row = [Affine() if size == 1 else i for i, size in zip(rows.at, spare[0][0].shape, strict=False)]
     inside = Rows(n, lambda i: [*of_row, i], rows.at, rows.counts)
     sides = [*([(rows, outs)] if len(spare) == 1 else []), *((inside, each) for each in spare)]
-    first = rows.read(b, xs, Affine())
-    digits = digits_of(b, keys, first, 11 if n >= LONG else 8)
-    agreed = [digit.of(b, first) for digit in digits]
+    digits = digits_of(b, keys, [b.const(0, x.dtype) for x in xs], 11 if n >= LONG else 8)
     counts = b.buffer(I64, (len(digits), 1 << max(d.bits for d in digits)), "local")
     with b.loops(counts.shape) as at:
         b.store(counts, at, b.const(0, I64))
@@ -228,6 +226,8 @@ def _radix(b: LoopBuilder, rows: Rows, keys: Sequence[Key], xs: Sequence[LazyTen
         sides[0][0].write(b, sides[0][1], i, values)
         for k, digit in enumerate(digits):
             _next_of(b, counts, [Affine((), k), digit.of(b, values)])
+    first = sides[0][0].fetch(b, sides[0][1], Affine())
+    agreed = [digit.of(b, first) for digit in digits]
     side = b.cell(I64, b.const(0, I64))
 
     def is_first() -> Scalar:

@@ -22,28 +22,31 @@ LEAST_COLUMNS = 4
 
 
 def cholesky_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:
-    """The upper factor row by row, each less multiples of those before it; NaN where a pivot is not positive. Of small matrices
-    whole rows are computed, so that they stay in registers: what is left of the diagonal meets nothing that is kept."""
+    """The upper factor row by row, each less multiples of those before it; NaN where a pivot is not positive. Of small matrices,
+    which are factored on the stack, whole rows are computed, so that they stay in registers: what is left of the diagonal meets
+    nothing that is kept."""
     (a,), (out,), lower = xs, outs, node.attr("lower")
     *batch, n, _ = a.shape
-    dtype, jam = wide(a.dtype), 2 * JAM if n > LARGEST_WHOLE else 1
-    factor = in_memory(b.buffer(dtype, a.shape), dtype)
+    is_whole, dtype = n <= LARGEST_WHOLE, wide(a.dtype)
+    jam = 1 if is_whole else 2 * JAM
+    factor = in_memory(b.buffer(dtype, (*(1 for _ in batch), n, n), "local") if is_whole else b.buffer(dtype, a.shape), dtype)
     with b.nest(batch) as at:
+        here = [Affine() if is_whole else i for i in at]
         failed = b.cell(BOOL, FALSE)
         row = RowFold(b, [dtype], n, lambda totals, xs: [b.apply("sub", totals[0], xs[0])])
         with b.loop(n) as i:
-            first = i if n > LARGEST_WHOLE else Affine()
+            first = Affine() if is_whole else i
             with b.loop(n, first) as j:
                 row.put(j, [_conjugate(b, a.at(b, (*at, j, i))) if lower else a.at(b, (*at, i, j))])
             jammed = b.quotient(i, jam) if jam > 1 else Affine()
             for low, high, each in ((Affine(), jammed, jam), (jammed * jam, i, 1)):
                 with b.loop(high, low) as step:
                     above = [step * each + k for k in range(each)]
-                    multiples = [_conjugate(b, b.fetch(factor, (*at, k, i))) for k in above]
+                    multiples = [_conjugate(b, b.fetch(factor, (*here, k, i))) for k in above]
                     with b.loop(n, first) as j:
                         total: Sequence[Any] = row.at(j)
                         for multiple, k in zip(multiples, above, strict=True):
-                            total = row.combine(total, [b.apply("mul", multiple, b.fetch(factor, (*at, k, j)))])
+                            total = row.combine(total, [b.apply("mul", multiple, b.fetch(factor, (*here, k, j)))])
                         row.put(j, total)
             pivot = row.at(i)[0]
             pivot = pivot.real if isinstance(pivot, Complex) else pivot
@@ -51,12 +54,12 @@ def cholesky_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: S
             b.set(failed, b.apply("or", b.get(failed), b.apply("not", positive)))
             root = b.converted(b.apply("sqrt", pivot), dtype)
             with b.loop(n, first) as j:
-                b.put(factor, (*at, i, j), b.apply("div", row.at(j)[0], root))
-            b.put(factor, (*at, i, i), root)
+                b.put(factor, (*here, i, j), b.apply("div", row.at(j)[0], root))
+            b.put(factor, (*here, i, i), root)
         none, zero = b.const(float("nan"), a.dtype), b.const(0, a.dtype)
         with b.loop(n) as i, b.loop(n) as j:
             upper, column = (j, i) if lower else (i, j)
-            found = b.choose(b.less(upper, column + 1), lambda: b.fetch(factor, (*at, upper, column)), lambda: zero)
+            found = b.choose(b.less(upper, column + 1), lambda: b.fetch(factor, (*here, upper, column)), lambda: zero)
             found = _conjugate(b, found) if lower else found
             b.put(out, (*at, i, j), b.apply("where", b.get(failed), none, found))
 

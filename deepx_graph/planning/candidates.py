@@ -15,9 +15,13 @@ from deepx_graph.analysis.work import bytes_moved, flops
 from deepx_graph.ir import Node
 from deepx_graph.ir.factor_rule import FactorRule, result_shapes
 from deepx_graph.planning.cluster import DeviceCluster
-from deepx_graph.sharding.choice import (
+from deepx_graph.sharding.halo import best_halo
+from deepx_graph.sharding.mesh import Axes, Mesh, count_of, fills, local_shape
+from deepx_graph.sharding.reshard import PERMUTE, SLICE, TensorLayout, reshard_path
+from deepx_graph.sharding.rules import (
     FactorAxes,
     expressible,
+    factor_rule,
     halos,
     layout_of,
     partial_axes,
@@ -25,10 +29,6 @@ from deepx_graph.sharding.choice import (
     reading_of,
     result_size,
 )
-from deepx_graph.sharding.halo import best_halo
-from deepx_graph.sharding.mesh import Axes, Mesh, count_of, fills, local_shape
-from deepx_graph.sharding.reshard import PERMUTE, SLICE, TensorLayout, reshard_path
-from deepx_graph.sharding.rules import factor_rule
 from deepx_graph.types import TensorType, TupleType, as_tensor
 
 MOST_CANDIDATES = 24

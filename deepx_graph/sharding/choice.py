@@ -9,26 +9,30 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from deepx_graph.ir import Function, Node, Op
-from deepx_graph.ir.factor_rule import FactorRule, Reading, result_shapes
+from deepx_graph.ir import Function, Node
+from deepx_graph.ir.factor_rule import FactorRule
 from deepx_graph.ir.structure import PROJ, index_of
+from deepx_graph.sharding.copies import Copies
 from deepx_graph.sharding.halo import halo_cost
-from deepx_graph.sharding.mesh import Mesh, count_of, fills, local_shape
-from deepx_graph.sharding.propagate import Atoms, assemble, project
+from deepx_graph.sharding.mesh import Axes, Mesh, fills, local_shape
 from deepx_graph.sharding.reshard import MESSAGE, TensorLayout, reshard_path
-from deepx_graph.sharding.rules import makes_constants, partitioning_of
+from deepx_graph.sharding.rules import (
+    FactorAxes,
+    expressible,
+    layout_of,
+    makes_constants,
+    partial_axes,
+    permuted_dims,
+    possible_axes,
+    project,
+    reading_of,
+    result_size,
+)
 from deepx_graph.types import TensorType, TupleType, as_tensor
-
-if TYPE_CHECKING:
-    from deepx_graph.sharding.copies import Copies
 
 MOST_CHOICES = 512
 """So many ways to split one node are compared."""
-
-FactorAxes = Mapping[int, Atoms]
-"""The axes along which each factor is split."""
 
 
 class Splits:
@@ -51,7 +55,7 @@ class Splits:
             best = other if found < cost else best
         return best
 
-    def _cheapest(self, node: Node, rule: FactorRule, wishes: Mapping[int, list[Atoms]]) -> tuple[FactorAxes, float]:
+    def _cheapest(self, node: Node, rule: FactorRule, wishes: Mapping[int, list[Axes]]) -> tuple[FactorAxes, float]:
         best: FactorAxes = {}
         cost = math.inf
         for axes in _assignments(rule, wishes):
@@ -60,7 +64,7 @@ class Splits:
                 best, cost = axes, found
         return best, cost
 
-    def _add_reductions(self, node: Node, rule: FactorRule, wishes: dict[int, list[Atoms]]) -> bool:
+    def _add_reductions(self, node: Node, rule: FactorRule, wishes: dict[int, list[Axes]]) -> bool:
         """Adds to the wishes of each reduction factor every axis of the mesh, and all together that no tensor has; whether any."""
         named = {a for found in wishes.values() for axes in found for a in axes}
         each = [self.mesh.atoms([self.mesh.axis(name)]) for name, _ in self.mesh.axes]
@@ -72,13 +76,13 @@ class Splits:
                     _add(wishes.setdefault(f, []), axes)
         return sum(map(len, wishes.values())) > before
 
-    def _wishes(self, node: Node, rule: FactorRule) -> dict[int, list[Atoms]]:
+    def _wishes(self, node: Node, rule: FactorRule) -> dict[int, list[Axes]]:
         """For each factor that can be split the axes that its tensors have there, or have on a factor that has to be whole."""
         layouts = [*((mapped, layout.dims) for i, mapped in zip(node.inputs, rule.operands, strict=True) if not makes_constants(i)
                      for layout in dict.fromkeys((self.layouts[i], *self.copies.layouts(i)))),
                    *((mapped, layout.dims) for k, mapped in enumerate(rule.results) for layout in self.needed(node, k))]
-        found: dict[int, list[Atoms]] = {}
-        displaced: list[Atoms] = []
+        found: dict[int, list[Axes]] = {}
+        displaced: list[Axes] = []
         for mapped, dims in layouts:
             for f, wanted in project(mapped, dims, rule.sizes).items():
                 axes = possible_axes(node, rule, f, wanted)
@@ -114,7 +118,7 @@ class Splits:
             if (i, wanted) not in moved:
                 moved.add((i, wanted))
                 total += self.copies.cost(i, wanted)
-            for dim, f in _permuted(rule, mapped, axes):
+            for dim, f in permuted_dims(rule, mapped, axes):
                 shape = tuple(type.shape[k] if k == dim else n for k, n in enumerate(local_shape(type.shape, wanted.dims)))
                 reading = reading_of(node, rule, f)
                 assert reading is not None
@@ -136,107 +140,18 @@ def _spread(type: TensorType, made: TensorLayout, needed: Sequence[TensorLayout]
     return total
 
 
-def _add(found: list[Atoms], axes: Atoms) -> None:
+def _add(found: list[Axes], axes: Axes) -> None:
     if axes not in found:
         found.append(axes)
-
-
-def _permuted(rule: FactorRule, mapped: Sequence[Sequence[int]], axes: FactorAxes) -> Iterator[tuple[int, int]]:
-    """The dimensions of an operand that are split along a permuted factor, with that."""
-    for dim, factors in enumerate(mapped):
-        for f in factors:
-            if f in rule.permuted and axes.get(f):
-                yield dim, f
-
-
-def halos(rule: FactorRule, axes: FactorAxes) -> Iterator[tuple[int, int, int]]:
-    """Operand, dimension and factor of what is read across the borders of parts."""
-    for k, mapped in enumerate(rule.operands):
-        for dim, f in _permuted(rule, mapped, axes):
-            yield k, dim, f
-
-
-def partial_axes(rule: FactorRule, axes: FactorAxes) -> Atoms:
-    """The axes over which the results of a node that is split so are still to be combined."""
-    return tuple(a for f in sorted(rule.reduction) for a in axes.get(f, ()))
-
-
-# --- what can be split --------------------------------------------------------------------------------------------
-
-
-def combiner_of(node: Node) -> Op | None:
-    """The op that combines partial results of the node; None where they cannot be."""
-    how = partitioning_of(node)
-    return how.combiner(node) if how and how.combiner else None
-
-
-def reading_of(node: Node, rule: FactorRule, factor: int) -> Reading | None:
-    """What is read along a permuted factor; None where it has to be whole."""
-    how, dim = partitioning_of(node), _dimension(rule.results[0], factor)
-    return None if how is None or how.reading is None or dim is None else how.reading(node, dim)
-
-
-def result_size(node: Node, rule: FactorRule, factor: int) -> int:
-    """The size of the dimension of the result that a permuted factor is."""
-    dim = _dimension(rule.results[0], factor)
-    assert dim is not None
-    return result_shapes(node)[0][dim]
-
-
-def _dimension(mapped: Sequence[Sequence[int]], factor: int) -> int | None:
-    return next((d for d, factors in enumerate(mapped) if factor in factors), None)
-
-
-def possible_axes(node: Node, rule: FactorRule, factor: int, axes: Atoms) -> Atoms:
-    """The leading axes along which a factor of the node can be split; none where it has to be whole."""
-    how = partitioning_of(node)
-    is_empty = 0 in (rule.sizes[factor], *map(math.prod, result_shapes(node)))
-    is_left_out = factor not in rule.reduction and any(_dimension(mapped, factor) is None for mapped in rule.results)
-    if (how is None or is_empty or is_left_out or factor in rule.replicated | rule.whole
-            or (factor in rule.reduction and combiner_of(node) is None)
-            or (factor in rule.positional and how.placed is None)
-            or (factor in rule.permuted and reading_of(node, rule, factor) is None)):
-        return ()
-    return axes if _may_be_padded(node, rule, factor) else _even(rule.sizes[factor], axes)
-
-
-def _may_be_padded(node: Node, rule: FactorRule, factor: int) -> bool:
-    """Whether parts may be rounded up: the factor is a whole dimension wherever it is, and in a reduction can be masked."""
-    shapes = [*(as_tensor(i.type).shape for i in node.inputs), *result_shapes(node)]
-    for k, (mapped, shape) in enumerate(zip(rule.tensors, shapes, strict=True)):
-        dim = _dimension(mapped, factor)
-        if dim is None:
-            continue
-        if len(mapped[dim]) > 1 or shape[dim] == 0 or (shape[dim] != rule.sizes[factor] and factor not in rule.permuted):
-            return False
-        if factor in rule.reduction and k < len(rule.operands) and neutral_of(node, k) is None:
-            return False
-    return True
-
-
-def neutral_of(node: Node, operand: int) -> object:
-    """What an operand has beyond its end on a reduction factor; None where nothing changes nothing."""
-    how = partitioning_of(node)
-    return how.neutral(node, operand) if how and how.neutral else None
-
-
-def _even(size: int, atoms: Atoms) -> Atoms:
-    """The leading axes that split a size evenly."""
-    count = 1
-    for k, a in enumerate(atoms):
-        count *= a.size
-        if size % count or size == 0:
-            return atoms[:k]
-    return atoms
 
 
 # --- assignments --------------------------------------------------------------------------------------------------
 
 
-def _assignments(rule: FactorRule, wishes: Mapping[int, list[Atoms]]) -> Iterator[dict[int, Atoms]]:
+def _assignments(rule: FactorRule, wishes: Mapping[int, list[Axes]]) -> Iterator[dict[int, Axes]]:
     """Each factor along one of its wishes or not split, no axis twice; all that a dimension can say, once each."""
-    seen: set[tuple[tuple[int, Atoms], ...]] = set()
-    options: list[list[Atoms]] = [[*wishes[f], ()] for f in wishes]
+    seen: set[tuple[tuple[int, Axes], ...]] = set()
+    options: list[list[Axes]] = [[*wishes[f], ()] for f in wishes]
     for chosen in itertools.islice(itertools.product(*options), MOST_CHOICES):
         atoms = [a for axes in chosen for a in axes]
         if len(set(atoms)) < len(atoms):
@@ -246,21 +161,3 @@ def _assignments(rule: FactorRule, wishes: Mapping[int, list[Atoms]]) -> Iterato
         if key not in seen:
             seen.add(key)
             yield axes
-
-
-def expressible(rule: FactorRule, axes: dict[int, Atoms]) -> dict[int, Atoms]:
-    """Without the axes of minor factors of dimensions whose major ones are not split to the end."""
-    found = dict(axes)
-    for mapped in rule.tensors:
-        for factors in mapped:
-            is_full = True
-            for f in factors:
-                if not is_full:
-                    found[f] = ()
-                is_full = is_full and count_of(found.get(f, ())) == rule.sizes[f]
-    return found if found == axes else expressible(rule, found)
-
-
-def layout_of(mapped: Sequence[Sequence[int]], axes: FactorAxes, sizes: Sequence[int]) -> TensorLayout:
-    """How a tensor lies whose factors are split so."""
-    return TensorLayout(tuple(assemble(factors, axes, sizes) for factors in mapped))

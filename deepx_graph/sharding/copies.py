@@ -12,10 +12,8 @@ from dataclasses import dataclass
 
 from deepx_graph.ir import Node
 from deepx_graph.ir.factor_rule import FactorRule
-from deepx_graph.sharding.choice import FactorAxes, expressible, layout_of, possible_axes
-from deepx_graph.sharding.propagate import project
 from deepx_graph.sharding.reshard import Path, TensorLayout, reshard_path
-from deepx_graph.sharding.rules import factor_rule, makes_constants
+from deepx_graph.sharding.rules import FactorAxes, expressible, factor_rule, layout_of, makes_constants, possible_axes, project
 from deepx_graph.types import TensorType, as_tensor
 
 REMADE = 4

@@ -20,27 +20,29 @@ from deepx_graph.ir.builder import fresh_loop
 from deepx_graph.ir.factor_rule import ZERO, FactorRule, Position, Reading, result_shapes
 from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, LOOP_BEGIN, PARAM, PARTIAL, PROJ, index_of, value_of
 from deepx_graph.sharding import manual
-from deepx_graph.sharding.choice import (
-    FactorAxes,
-    Splits,
-    combiner_of,
-    halos,
-    layout_of,
-    neutral_of,
-    partial_axes,
-    reading_of,
-    result_size,
-)
+from deepx_graph.sharding.choice import Splits
 from deepx_graph.sharding.copies import Copies, MoveWay, RemakeWay
 from deepx_graph.sharding.halo import best_halo, exchanged
-from deepx_graph.sharding.mesh import TensorSharding, count_of, local_shape, merged, split
+from deepx_graph.sharding.mesh import Axes, TensorSharding, count_of, local_shape, merged, split
 from deepx_graph.sharding.moves import Mover
 from deepx_graph.sharding.pieces import Partitioned
 from deepx_graph.sharding.plan import Plan
-from deepx_graph.sharding.propagate import Atoms, project
 from deepx_graph.sharding.reasons import CollectiveCause, MeetingReason, of_operand
 from deepx_graph.sharding.reshard import TensorLayout, reshard_path
-from deepx_graph.sharding.rules import factor_rule, makes_constants, partitioning_of
+from deepx_graph.sharding.rules import (
+    FactorAxes,
+    combiner_of,
+    factor_rule,
+    halos,
+    layout_of,
+    makes_constants,
+    neutral_of,
+    partial_axes,
+    partitioning_of,
+    project,
+    reading_of,
+    result_size,
+)
 from deepx_graph.sharding.values import CARRIERS
 from deepx_graph.types import TensorType, TupleType, Type, as_tensor, is_state
 
@@ -254,7 +256,7 @@ class _Partitioner:
             return None
         return self.b.like(0, x) if reading.fill == ZERO else self._as_planned(node.inputs[reading.fill])
 
-    def _position(self, size: int, axes: Atoms) -> Position:
+    def _position(self, size: int, axes: Axes) -> Position:
         local = -(-size // count_of(axes))
         parts = [self.mesh.index(d, axes) for d in range(self.mesh.count)]
         return Position(self.mover.here([p * local for p in parts]), local, self.mover.here(parts))

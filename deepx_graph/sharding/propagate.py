@@ -21,15 +21,12 @@ from dataclasses import dataclass, field
 from deepx_graph.ir import Node
 from deepx_graph.ir.factor_rule import FactorRule, Mapped, letter, result_shapes
 from deepx_graph.ir.structure import PARAM, index_of
-from deepx_graph.sharding.mesh import AxisRef, DimSharding, TensorSharding, merged
+from deepx_graph.sharding.mesh import Axes, AxisRef, DimSharding, TensorSharding, merged
 from deepx_graph.sharding.plan import AxisOrigin, Plan
 from deepx_graph.sharding.priorities import SCHEDULE, Direction, RuledNode
-from deepx_graph.sharding.rules import factor_rule, makes_constants
+from deepx_graph.sharding.rules import assemble, factor_rule, makes_constants, project
 from deepx_graph.sharding.values import CARRIERS, DataFlow, Value
 from deepx_graph.types import TensorType
-
-Atoms = tuple[AxisRef, ...]
-"""Axes as their prime factors."""
 
 
 def propagate(plan: Plan) -> Plan:
@@ -42,9 +39,9 @@ class _Tensor:
     """The sharding, as it grows, of what must lie alike: a class of values, a result of the function, one use of a constant."""
 
     node: Node
-    dims: list[Atoms]
+    dims: list[Axes]
     is_open: list[bool]
-    pending: dict[int, tuple[int, Atoms]] = field(default_factory=dict)
+    pending: dict[int, tuple[int, Axes]] = field(default_factory=dict)
     """Dimensions whose user sharding waits for its priority."""
     taboo: frozenset[AxisRef] = frozenset()
     """Axes that may split none of its dimensions."""
@@ -62,45 +59,12 @@ class _Tensor:
 class Projection:
     """The axes of the factors of one tensor, the major ones first."""
 
-    factors: dict[int, Atoms]
+    factors: dict[int, Axes]
     used: frozenset[AxisRef]
 
     def others(self, factor: int) -> frozenset[AxisRef]:
         """The axes that split anything but the factor."""
         return self.used - frozenset(self.factors.get(factor, ()))
-
-
-def project(mapped: Mapped, dims: Sequence[Atoms], sizes: Sequence[int]) -> dict[int, Atoms]:
-    """The axes of each factor of a tensor. A major factor must be split to the end before a minor one is."""
-    found: dict[int, Atoms] = {}
-    for factors, atoms in zip(mapped, dims, strict=True):
-        rest = list(atoms)
-        for k, f in enumerate(factors):
-            taken: list[AxisRef] = []
-            left = sizes[f]
-            while rest and (k == len(factors) - 1 or (left > 1 and left % rest[0].size == 0)):
-                left //= rest[0].size
-                taken.append(rest.pop(0))
-            found[f] = tuple(taken)
-            if left > 1 and k < len(factors) - 1:
-                found |= dict.fromkeys(factors[k + 1:], ())
-                break
-    return found
-
-
-def assemble(factors: Sequence[int], axes: Mapping[int, Atoms], sizes: Sequence[int]) -> Atoms:
-    """The axes of a dimension whose factors are split so, up to the first that is not split to the end, the last one as it is."""
-    found: list[AxisRef] = []
-    for k, f in enumerate(factors):
-        left = sizes[f]
-        for a in axes.get(f, ()):
-            if k < len(factors) - 1 and (left == 0 or left % a.size):
-                return tuple(found)
-            found.append(a)
-            left //= a.size
-        if left != 1:
-            break
-    return tuple(found)
 
 
 class _Propagation:
@@ -211,9 +175,9 @@ def _source(node: Node) -> str:
     return f"input: {index_of(node)}" if node.op is PARAM else f"constraint: {node.name or node.op.name}"
 
 
-def _agreed(factor: int, seen: Sequence[Projection]) -> Atoms:
+def _agreed(factor: int, seen: Sequence[Projection]) -> Axes:
     """The longest axes of the factor that all its tensors agree on."""
-    axes: Atoms = ()
+    axes: Axes = ()
     can_expand = True
     for p in seen:
         mine = p.factors.get(factor)
@@ -227,11 +191,11 @@ def _agreed(factor: int, seen: Sequence[Projection]) -> Atoms:
     return axes
 
 
-def _shared(a: Atoms, b: Atoms) -> int:
+def _shared(a: Axes, b: Axes) -> int:
     return next((k for k, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-def _before(axes: Atoms, forbidden: frozenset[AxisRef]) -> Atoms:
+def _before(axes: Axes, forbidden: frozenset[AxisRef]) -> Axes:
     """The axes up to the first forbidden one."""
     return axes[: next((k for k, a in enumerate(axes) if a in forbidden), len(axes))]
 
@@ -256,7 +220,7 @@ class _Step:
         if direction & Direction.BACKWARD:
             yield from range(count)
 
-    def agreed(self, factor: int, seen: Sequence[Projection | None], direction: Direction) -> Atoms:
+    def agreed(self, factor: int, seen: Sequence[Projection | None], direction: Direction) -> Axes:
         """The longest axes of the factor that all tensors agree on; in one direction, those that they come from have."""
         axes = _agreed(factor, [p for p in seen if p])
         if direction == Direction.BOTH:
@@ -265,7 +229,7 @@ class _Step:
         source = seen[:count] if direction == Direction.FORWARD else seen[count:]
         return axes[: max((_shared(axes, p.factors[factor]) for p in source if p and factor in p.factors), default=0)]
 
-    def through_results(self, k: int, factor: int, axes: Atoms, seen: Sequence[Projection | None]) -> Atoms:
+    def through_results(self, k: int, factor: int, axes: Axes, seen: Sequence[Projection | None]) -> Axes:
         """What of the axes an operand may have: they go from operand to operand through results, where these have the factor."""
         count = len(self.rule.operands)
         found = [_shared(axes, p.factors[factor]) for p in seen[count:] if p and factor in p.factors]
@@ -281,7 +245,7 @@ class _Step:
                         weight[f] = max(weight[f], t.size)
         return sorted((f for f, w in weight.items() if w >= 0 and f not in self.rule.blocked), key=lambda f: (-weight[f], f))
 
-    def extend(self, k: int, factor: int, axes: Atoms, seen: Sequence[Projection | None]) -> bool:
+    def extend(self, k: int, factor: int, axes: Axes, seen: Sequence[Projection | None]) -> bool:
         """Writes the axes of a factor to the dimension of a tensor; whether that is open and can say it."""
         mapped, t, p = self.rule.tensors[k], self.tensors[k], seen[k]
         assert t is not None and p is not None
@@ -298,7 +262,7 @@ class _Step:
         t.reason = t.reason or f"from {node.op.name} {node.name}".rstrip()
         return True
 
-    def _remember(self, k: int, factor: int, added: Atoms, seen: Sequence[Projection | None]) -> None:
+    def _remember(self, k: int, factor: int, added: Axes, seen: Sequence[Projection | None]) -> None:
         """Where axes came from: another tensor of the node that has them on the factor."""
         mine = self.tensors[k]
         assert mine is not None

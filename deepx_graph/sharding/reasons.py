@@ -8,9 +8,9 @@ from enum import Enum
 
 from deepx_graph.ir import Node
 from deepx_graph.ir.factor_rule import FactorRule
-from deepx_graph.sharding.choice import FactorAxes, possible_axes
 from deepx_graph.sharding.mesh import Axes, AxisRef
 from deepx_graph.sharding.reshard import TensorLayout
+from deepx_graph.sharding.rules import FactorAxes, possible_axes
 
 
 class MeetingReason(Enum):

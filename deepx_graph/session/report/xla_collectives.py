@@ -18,10 +18,9 @@ from deepx_graph.session.dumps import DumpedModule, dumped_modules
 from deepx_graph.session.programs import load
 from deepx_graph.session.report.collectives import CollectiveRow
 from deepx_graph.sharding.notation import read_tiles
-from deepx_graph.sharding.propagate import project
 from deepx_graph.sharding.reasons import MeetingReason, of_operand
 from deepx_graph.sharding.reshard import PERMUTE, REDUCE, SCATTER, TensorLayout
-from deepx_graph.sharding.rules import factor_rule
+from deepx_graph.sharding.rules import factor_rule, project
 from deepx_graph.text import ReadOptions
 from deepx_graph.types import TensorType, TupleType, nbytes
 
@@ -135,7 +134,7 @@ def _of_operands(source: Node, rule: FactorRule) -> MeetingReason:
         layout = _layout(i)
         if layout is None or not any(layout.dims):
             continue
-        reason = of_operand(source, rule, k, layout, axes)
+        reason = of_operand(source, rule, k, axes, layout)
         if reason is not MeetingReason.RESULT:
             return reason
     return MeetingReason.RESULT

@@ -113,12 +113,12 @@ class Position:
 class Partitioning:
     """How an operation is split over devices: its rule, and its attributes on the part of one device where they state sizes.
 
-    `rule(node)` is asked of nodes whose sizes are known. `attrs(node, operands, results)` gives the attribute values for the local
-    shapes of operands and results; without it they are the node's own. `combiner(node)` is the op that combines the partial
-    results of a split reduction factor, or None where they cannot be combined; without it none can.
+    `rule(node)` is asked of nodes whose sizes are known; None where one is computed whole. `attrs(node, operands, results)` gives
+    the attribute values for the local shapes of operands and results; without it they are the node's own. `combiner(node)` is the
+    op that combines the partial results of a split reduction factor, or None where they cannot be combined; without it none can.
     """
 
-    rule: Callable[[Node], FactorRule]
+    rule: Callable[[Node], FactorRule | None]
     attrs: Callable[[Node, Sequence[tuple[int, ...]], Sequence[tuple[int, ...]]], tuple[Any, ...]] | None = None
     combiner: Callable[[Node], Op | None] | None = None
     neutral: Callable[[Node, int], Any] | None = None

@@ -83,7 +83,7 @@ class Copies:
     def _again(self, node: Node, after: TensorLayout, depth: int) -> RemakeWay | None:
         """How a value is computed again in another layout; None where it cannot be."""
         rule = factor_rule(node)
-        if rule is None or rule.reduction or not isinstance(node.type, TensorType) or self._is_fixed(node):
+        if rule is None or rule.reduction or not node.op.total or not isinstance(node.type, TensorType) or self._is_fixed(node):
             return None
         axes = project(rule.results[0], after.dims, rule.sizes)
         if expressible(rule, axes) != axes or layout_of(rule.results[0], axes, rule.sizes) != after or not all(

@@ -28,8 +28,9 @@ Positions = Mapping[int, Position]
 
 def rule_of(node: Node) -> FactorRule:
     """The rule of an operation that declares one."""
-    assert node.op.sharding is not None
-    return node.op.sharding.rule(node)
+    rule = node.op.sharding.rule(node) if node.op.sharding is not None else None
+    assert rule is not None
+    return rule
 
 
 def _made(b: Builder, node: Node, operands: Sequence[Node], attrs: Sequence[Any]) -> Node:

@@ -14,6 +14,7 @@ import numpy as np
 from deepx_graph.errors import DeepxGraphError, InferError, RunError, UsageError, an, is_interrupt, suggest
 from deepx_graph.ir import Attr, Op, Operand, Result, one_of
 from deepx_graph.ir.constraint import STATE_VALUE, TUPLE_VALUE
+from deepx_graph.ops.factors.stated import STATED
 from deepx_graph.ops.helpers import loops_in
 from deepx_graph.ops.host import lapack
 from deepx_graph.types import F64, I32, STATE, TensorType, TupleType, Type, leaves, tensor, type_of_array
@@ -166,7 +167,7 @@ custom_call: Op = Op(
     "custom_call", "What a registered function of the host gives for the operands.", operands=(_INPUTS,), attrs=_ATTRS,
     results=(Result("results", variadic=True),), infer=_pure_type, eval=_pure, loops=loops_in("lapack", "custom_call_loops"),
     foldable=False, total=False, ready=lambda world, target, *_: complaint(target), source="StableHLO custom_call",
-    samples=lambda rng: [_factored(rng)],
+    samples=lambda rng: [_factored(rng)], sharding=STATED,
 )  # fmt: skip
 custom_effect: Op = Op(
     "custom_effect", "A custom call that acts on the outside world, in the order of the state.",

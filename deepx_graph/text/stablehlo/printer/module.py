@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 
 from deepx_graph.errors import Diagnostic, VerifyError
-from deepx_graph.ir import Function, Module
+from deepx_graph.ir import Function, Module, Node
+from deepx_graph.ir.node import Notes
 from deepx_graph.rewrite.legalise import ConversionTarget, Legaliser
 from deepx_graph.text.stablehlo.literals import type_text
 from deepx_graph.text.stablehlo.notes import LINE, LocationTable, notes_text
@@ -56,12 +57,18 @@ def _module_head(module: Module) -> str:
 
 def _head(w: MlirWriter, function: Function, symbol: str, public: bool) -> str:
     try:
-        results = ", ".join(type_text(r.type) for r in w.given(w.function.results))
+        said = dict(enumerate(w.function.result_notes))
+        results = ", ".join(_result(r, said.get(k, ())) for k, r in enumerate(w.function.results) if r in w.given((r,)))
     except NoText as e:
         w.problems.append(e.diagnostic(function.span))
         results = ""
     vjp = f" attributes {{{VJP} = @{w.symbols[function.vjp]}}}" if function.vjp is not None and function.vjp in w.symbols else ""
     return f"  func.func {'' if public else 'private '}@{symbol}({w.declared()}) -> ({results}){vjp} {{"
+
+
+def _result(result: Node, notes: Notes) -> str:
+    said = notes_text(notes)
+    return type_text(result.type) + (f" {{{said}}}" if said else "")
 
 
 def _symbols(module: Module) -> dict[str, str]:

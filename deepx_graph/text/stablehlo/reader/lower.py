@@ -25,6 +25,7 @@ from deepx_graph.errors import (
 )
 from deepx_graph.ir import Function, Module, Node, Origin
 from deepx_graph.ir.node import Notes
+from deepx_graph.ir.stated_rule import RULE
 from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.sharding.mesh import Mesh, TensorSharding
 from deepx_graph.sharding.notation import read_fitting, read_mesh
@@ -35,7 +36,7 @@ from deepx_graph.text.stablehlo.reader.context import OperationContext
 from deepx_graph.text.stablehlo.reader.dynamic import named_dims
 from deepx_graph.text.stablehlo.reader.effects import Effects, without_tokens
 from deepx_graph.text.stablehlo.reader.rules import RULES
-from deepx_graph.text.stablehlo.reader.shardy_checks import RULE, BlockNames, check_stated_rule
+from deepx_graph.text.stablehlo.reader.shardy_checks import BlockNames, check_stated_rule
 from deepx_graph.text.stablehlo.syntax import VJP, Noted, Operation, ParsedProgram, RegionBlock
 from deepx_graph.text.xla.lowering import MALFORMED, MAX_NESTING, DialectLowering
 from deepx_graph.types import STATE, FunctionType, Type, compatible

@@ -7,22 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deepx_graph.ir import Node
+from deepx_graph.ir.stated_rule import check_rule, read_rule
 from deepx_graph.sharding.annotations import stated_sharding
 from deepx_graph.sharding.manual import ROLE
 from deepx_graph.sharding.mesh import Mesh, TensorSharding, split
 from deepx_graph.sharding.notation import read_sharding
 from deepx_graph.sharding.stated.moves import MAY_START, StatedMove, check_kept
-from deepx_graph.sharding.stated.rules import check_rule, read_rule
 from deepx_graph.text.stablehlo.reader.context import OperationContext
 from deepx_graph.text.stablehlo.syntax import Operation, RegionBlock
 from deepx_graph.types import ANY, as_tensor, tensor
 
 if TYPE_CHECKING:
     from deepx_graph.text.stablehlo.reader.lower import MlirLowering
-
-RULE = "sdy.sharding_rule"
-"""The attribute of an operation with its rule."""
-
 
 def check_stated_rule(lowering: MlirLowering, op: Operation, text: str) -> None:
     """The rule that an operation states is one, and fits its types."""

@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from deepx_graph.ir.factor_rule import FactorRule, Factors, Mapped, letter
 from deepx_graph.types import TensorType, Type
 
+RULE = "sdy.sharding_rule"
+"""The note of a node with the rule that a text states of it."""
+
 _RULE = re.compile(r"#sdy\.op_sharding_rule<\s*\((.*?)\)\s*->\s*\((.*?)\)\s*(?:\{(.*?)\})?\s*(.*)>", re.DOTALL)
 _TENSOR = re.compile(r"\[([^\[\]]*)\]")
 _FACTOR = re.compile(r"z_([1-9]\d{0,5})|([i-z])")

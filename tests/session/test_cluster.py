@@ -228,6 +228,7 @@ def test_the_command_and_python_run_on_dask(run: Run, tmp_path: Path, client) ->
     (tmp_path / "m.plan").write_text(PLAN % (2, 1))
     np.savez(tmp_path / "in.npz", **{p.name: a for p, a in zip(module.entry.params, arrays, strict=True)})
     place = f"dask:{client.scheduler.address}"
+    client.wait_for_workers(2)
     done = run("run", str(tmp_path / "m.mlir"), "--plan", str(tmp_path / "m.plan"), "--inputs", str(tmp_path / "in.npz"),
                "--engine", "numpy", "--on", place, "-o", str(tmp_path / "out.npz"))
     assert done.code == 0, done.err

@@ -153,7 +153,7 @@ class _Candidates:
         if not node.inputs and node not in self.results:
             return readers
         written = any(r is not None and self._reads_what_is_written(node, r) for r in readers)
-        if node.op is scatter or _reads_each_once(node) or written:
+        if _is_stored(node) or written:
             return frozenset({node})
         if node.op.view and node.op is not PROJ and node not in self.roots and (node.op is reshape or node not in self.given):
             return frozenset({node}) if None in readers and self._is_part_of_made(node) else readers
@@ -172,14 +172,16 @@ class _Candidates:
                 and made not in self.results and _size(node) < _size(made))
 
     def _reads_what_is_written(self, node: Node, root: Node) -> bool:
-        """Whether a node is made of the array that a scatter may write over, which it could not if both were one kernel."""
+        """Whether a node is made of the array that a scatter may write over, which it could not if both were one kernel. What of it
+        is put in memory is there before."""
         if root.op is not scatter:
             return False
         if root not in self.above:
             found, stack = set[Node](), [root.inputs[0]]
             while stack:
                 for user in self.function.users[stack.pop()]:
-                    if user is not root and user not in found:
+                    is_read_there = user.op.view or (user in self.fitting and not _is_stored(user))
+                    if user is not root and user not in found and is_read_there:
                         found.add(user)
                         stack.append(user)
             self.above[root] = found
@@ -218,6 +220,11 @@ def _is_computed_where_read(body: Function) -> bool:
 def _reads_each_once(node: Node) -> bool:
     """Whether the node's loops read each element of its operands once, and are no vectors if these take work."""
     return node.op is sort or (node.op is reduce and isinstance(node.type, TupleType))
+
+
+def _is_stored(node: Node) -> bool:
+    """Whether the value of a node is put in memory whoever reads it."""
+    return node.op is scatter or _reads_each_once(node)
 
 
 def _has_own_element(node: Node) -> bool:

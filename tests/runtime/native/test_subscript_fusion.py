@@ -230,3 +230,31 @@ def test_of_a_value_of_which_a_part_is_read_only_that_is_computed() -> None:
     rng = np.random.default_rng(0)
     x, y, w = (rng.standard_normal(s).astype(np.float32) for s in ((2000, 1), (1, 2000), (500, 40)))
     np.testing.assert_allclose(compiled(x, y, w)[0], (x * y)[:40, ::4] @ w, rtol=1e-4, atol=1e-4)
+
+
+def test_a_scatter_takes_in_what_is_made_of_its_array_by_way_of_memory() -> None:
+    """Fields that are updated in turns, each by slopes of the other: two kernels."""
+    update = """  %%%s = "stablehlo.scatter"(%%%s, %%at, %%%s) <{scatter_dimension_numbers = #stablehlo.scatter<
+    update_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 0>}> ({
+  ^bb0(%%u: tensor<f32>, %%v: tensor<f32>):
+    %%w = stablehlo.add %%u, %%v : tensor<f32>
+    stablehlo.return %%w : tensor<f32>
+  }) : (tensor<500xf32>, tensor<1xi32>, tensor<499xf32>) -> tensor<500xf32>"""
+
+    def slope(name: str, x: str) -> str:
+        return f"""  %{name}a = stablehlo.slice %{x} [1:500] : (tensor<500xf32>) -> tensor<499xf32>
+  %{name}b = stablehlo.slice %{x} [0:499] : (tensor<500xf32>) -> tensor<499xf32>
+  %{name} = stablehlo.subtract %{name}a, %{name}b : tensor<499xf32>"""
+
+    text = function_text("%e: tensor<500xf32>, %h: tensor<500xf32>", "\n".join([
+        "  %at = stablehlo.constant dense<1> : tensor<1xi32>", slope("d", "e"), update % ("h1", "h", "d"),
+        slope("c", "h1"), update % ("e1", "e", "c"), "  return %h1, %e1 : tensor<500xf32>, tensor<500xf32>"]),
+        "(tensor<500xf32>, tensor<500xf32>)")  # fmt: skip
+    assert nodes_run(text) == ["fusion: machine code of loops"] * 2
+    e, h = np.random.default_rng(0).standard_normal((2, 500)).astype(np.float32)
+    h1 = h.copy()
+    h1[1:] += np.diff(e)
+    e1 = e.copy()
+    e1[1:] += np.diff(h1)
+    for found, wanted in zip(dx.compile(dx.loads(text), engine="native")(e, h), (h1, e1), strict=True):
+        np.testing.assert_array_equal(found, wanted)

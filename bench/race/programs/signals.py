@@ -13,7 +13,7 @@ def frames(x, size, step):
     return jnp.stack([x[..., k * step : k * step + size] for k in range(count)], -2)
 
 
-@program(small=case(normal(2, 640), size=64), medium=case(normal(16, 16384), size=512))
+@program(bound=1e-3, small=case(normal(2, 640), size=64), medium=case(normal(16, 16384), size=512))
 def spectrogram(x, size):
     windowed = frames(x, size, size // 2) * jnp.hanning(size)
     return 10 * jnp.log10(jnp.abs(jnp.fft.rfft(windowed)) ** 2 + 1e-8)

@@ -307,8 +307,8 @@ def _of_reals(b: Builder, node: Node, x: Node, y: Node) -> Node:
         single = [b(reshape, part, shape=(*part.type.shape, 1)) for part in reals]  # type: ignore[attr-defined]
         return b(concatenate, *single, dimension=last)
 
-    times_i = b(concatenate, columns(*parts), columns(b(negate, parts[1]), parts[0]), dimension=right)
-    operands = b(concatenate, b(real, x), b(imag, x), dimension=left), times_i
+    rhs = b(concatenate, columns(*parts), columns(b(negate, parts[1]), parts[0]), dimension=right)
+    operands = b(concatenate, b(real, x), b(imag, x), dimension=left), rhs
     assert isinstance(node.type, TensorType)
     shape, type = node.type.shape, node.type.with_dtype(operands[0].type.dtype)  # type: ignore[attr-defined]
     product = Node(node.op, operands, node.attrs, type.with_dims((*shape, 2)), node.origin)

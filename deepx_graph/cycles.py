@@ -1,4 +1,4 @@
-"""Python's search for reference cycles, paused or made rare: graphs have none, and every round of the search looks at their nodes."""
+"""Python's search for reference cycles, paused or made rare: graphs have none, and every round of it looks at all their nodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEW = 100_000
 
 @contextmanager
 def rare_collection() -> Iterator[None]:
-    """Has the search look at new objects when there are `NEW` of them: a tenth of the time of many commands goes to it otherwise."""
+    """Makes rounds of the search rare, to which otherwise a tenth of the time of many commands goes."""
     thresholds = gc.get_threshold()
     gc.set_threshold(NEW, *thresholds[1:])
     try:

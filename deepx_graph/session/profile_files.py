@@ -3,8 +3,9 @@
 Read are traces in the Trace Event Format of Chrome, which onnxruntime, XLA (`jax.profiler.trace`) and PyTorch
 (`export_chrome_trace`) write, also compressed, and our own. Their events are found in the program by name: of onnxruntime by the
 name of the ONNX node, of XLA by the instruction of the compiled HLO, of PyTorch by its modules (`with_stack=True,
-with_modules=True`), matched with the name scopes in order, or by annotations (`record_function`) called like a scope. Written are
-the same format (Perfetto and chrome://tracing show it) and the node data of Model Explorer.
+with_modules=True`), matched with the name scopes in order, by annotations (`record_function`) called like a scope, or by its
+operators, of each sort in order. Written are the same format (Perfetto and chrome://tracing show it) and the node data of Model
+Explorer.
 """
 
 from __future__ import annotations
@@ -57,11 +58,13 @@ class Events:
 
 @dataclass(frozen=True)
 class ForeignProfile:
-    """What a runtime measured: events of kernels by name, and of modules by path, in the order of their first times."""
+    """What a runtime measured: events of kernels by name, of modules by path, in the order of their first times, and of operators
+    that no other called by their sort."""
 
     runtime: str
     kernels: Mapping[str, Events]
     modules: Mapping[Names, Events]
+    operators: Mapping[str, Events] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -144,11 +147,11 @@ def read_profile(path: str | Path) -> ForeignProfile:
                 found.setdefault(name, Events(name)).durations.append(float(e["dur"]))
         if found:
             return ForeignProfile(runtime, found, {})
-    modules = _modules(events)
-    if modules:
-        return ForeignProfile("PyTorch", {}, modules)
+    modules, operators = _modules(events), _operators(events)
+    if modules or operators:
+        return ForeignProfile("PyTorch", {}, modules, operators)
     raise UsageError(Diagnostic(f"no kernels are named in the profile {printable(str(path))}", expected="a trace of onnxruntime, "
-                                "XLA (jax.profiler.trace), PyTorch (with_stack=True, with_modules=True) or deepx_graph"))
+                                "XLA (jax.profiler.trace), PyTorch (torch.profiler) or deepx_graph"))
 
 
 def _trace(path: str | Path) -> list[Any]:
@@ -211,14 +214,37 @@ def _modules(events: Iterable[Mapping[str, Any]]) -> dict[Names, Events]:
     return found
 
 
+OPERATOR = "aten::"
+
+
+def _operators(events: Iterable[Mapping[str, Any]]) -> dict[str, Events]:
+    """The operators of PyTorch that no other operator on their thread called, in the order of time: `aten::conv2d`."""
+    found: dict[str, Events] = {}
+    ends: dict[Any, float] = defaultdict(float)
+    named = [e for e in events if _is_time(e.get("ts")) and e.get("cat") == "cpu_op"]
+    for e in sorted(named, key=lambda e: (e["ts"], -e["dur"])):
+        thread, name = str(e.get("tid")), _text(e.get("name"))
+        if e["ts"] >= ends[thread]:
+            ends[thread] = e["ts"] + e["dur"]
+            if name.startswith(OPERATOR):
+                kind = name.removeprefix(OPERATOR).removesuffix("_")  # relu_ is relu in place
+                found.setdefault(kind, Events(name)).durations.append(float(e["dur"]))
+    return found
+
+
 # --- finding the events in a program -----------------------------------------------------------------------------------
 
 
 def laid_over(profile: ForeignProfile, module: Module) -> Overlay:
     """The profile over the entry of a module: each event at the node of most work among those that it stands for."""
-    function = module.entry
+    ways = [way for way, events in ((_by_name, profile.kernels), (_by_scope, profile.modules), (_by_operator, profile.operators))
+            if events]  # fmt: skip
+    return max((_placed(profile, module.entry, *way(profile, module.entry)) for way in ways), key=lambda o: o.matched)
+
+
+def _placed(profile: ForeignProfile, function: Function, events: Sequence[Events], nodes: Sequence[list[Node]]) -> Overlay:
+    """Events, and the nodes that each stands for, as what was measured of a function."""
     scopes = name_scopes(function)
-    events, nodes = _by_name(profile, function) if profile.kernels else _by_scope(profile, function)
     counts = [len(e.durations) for e in events if e.durations]
     runs = reduce(math.gcd, counts) if counts else 1
     seconds = [t * max(1, len(e.durations) // runs) / 1e6 for e, t in zip(events, _own_times(profile, events), strict=True)]
@@ -329,6 +355,28 @@ def _by_scope(profile: ForeignProfile, function: Function) -> tuple[list[Events]
             found[module.path] = tree.nodes
             stack.append((module, tree))
     return list(profile.modules.values()), [found.get(path, []) for path in profile.modules]
+
+
+def _by_operator(profile: ForeignProfile, function: Function) -> tuple[list[Events], list[list[Node]]]:
+    """The nodes of each operator of the source, of each sort in order: the third `conv2d` of a run is the third in the text.
+
+    Events of a sort are found where there are so many in each run.
+    """
+    read: dict[str, dict[int, list[Node]]] = defaultdict(dict)
+    for n in function.nodes:
+        place = n.span.place if n.span is not None else None
+        if n.span is not None and place is not None and place.kind:
+            read[place.kind].setdefault(n.span.start, []).append(n)
+    events: list[Events] = []
+    nodes: list[list[Node]] = []
+    for kind, e in profile.operators.items():
+        places = [read[kind][start] for start in sorted(read[kind])] if kind in read else []
+        if not places or len(e.durations) % len(places):
+            places = [[]]
+        for k, there in enumerate(places):
+            events.append(Events(e.name, e.durations[k :: len(places)]))
+            nodes.append(there)
+    return events, nodes
 
 
 def _with_modules(modules: Sequence[_Tree], scopes: Sequence[_Tree]) -> list[tuple[_Tree, _Tree]]:

@@ -105,6 +105,22 @@ def test_pytorch_where_a_module_was_folded_away(tmp_path: Path) -> None:
                       "Net_0/Block_0/Tanh_0": "Net/second/inner"}  # fmt: skip
 
 
+def test_pytorch_by_the_operators_that_no_other_called_each_sort_in_order(tmp_path: Path) -> None:
+    """As of an exported program, whose modules are gone: the second `tanh` of each run is the second in the text."""
+    lines = [f'  t{k} = f32[4] {op}({before}), metadata={{op_type="{op}"}}\n'
+             for k, (op, before) in enumerate((("tanh", "x"), ("exponential", "t0"), ("tanh", "t1"), ("negate", "t2")))]
+    text = f"HloModule m\nENTRY e {{\n  x = f32[4] parameter(0)\n{''.join(lines)}  ROOT r = f32[4] abs(t3)\n}}\n"
+    events = [event("nn.Module: GraphModule_0", 90.0, 1000.0 * run) for run in range(3)]
+    for run in range(3):
+        for k, (kind, dur) in enumerate((("tanh", 20.0), ("exponential_", 9.0), ("tanh", 30.0), ("erf", 4.0))):
+            at = 1000.0 * run + 40.0 * k
+            events += [event(f"aten::{kind}", dur, at, cat="cpu_op"), event("aten::tanh", dur / 2, at + 1, cat="cpu_op")]
+    found = overlay(tmp_path, events[3:], text)
+    told = {(r.name, r.node and r.node.name): round(r.seconds * 1e6) for r in found.rows}
+    assert told == {("aten::tanh", "t0"): 20, ("aten::tanh", "t2"): 30, ("aten::exponential_", "t1"): 9, ("aten::erf", None): 4}
+    assert found.runs == 3 and overlay(tmp_path, events, text).matched == found.matched == pytest.approx(59 / 63)
+
+
 def test_a_loop_counts_as_often_as_it_runs(tmp_path: Path) -> None:
     found = overlay(tmp_path, [event("k", 1.0, args={"hlo_op": name}) for name in ("n", "n", *["t"] * 8)], COMPILED)
     assert {r.name: (r.calls, r.seconds) for r in found.rows} == {"n": (1, 1e-6), "t": (4, 4e-6)}

@@ -264,7 +264,8 @@ class Quotient:
         found = []
         for k, (n, item) in enumerate(zip(nodes, self.items, strict=True)):
             shapes = leaving.get(k, set())
-            if len(shapes) == 1 and not any(part in n.title for scope in {self.view.nodes[m].scope for m in item.members} for part in scope):
+            scopes = {self.view.nodes[m].scope for m in item.members} if len(shapes) == 1 else ()
+            if len(shapes) == 1 and not any(part in n.title for scope in scopes for part in scope):
                 size, _, listed = n.subtitle.partition("\n")
                 n = n._replace(subtitle=f"{size}, gives {shapes.pop()}\n{listed}".strip())
             found.append(n)
@@ -280,8 +281,8 @@ class Quotient:
         where = f"lines {min(lines)} to {max(lines)}\n" if lines else ""
         return ViewNode(
             id, "group", item.label, summary(members, item.title), family, cluster=item.cluster,
-            tooltip=_tooltip(members, where) if any([m.tooltip for m in members]) else "", line=min(lines, default=0),
-            size=sum([m.size for m in members]), members=ids, change="changed" if any([m.change for m in members]) else "",
+            tooltip=_tooltip(members, where) if any(m.tooltip for m in members) else "", line=min(lines, default=0),
+            size=sum([m.size for m in members]), members=ids, change="changed" if any(m.change for m in members) else "",
         )  # fmt: skip
 
 

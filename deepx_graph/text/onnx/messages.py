@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from deepx_graph.errors import Source
 from deepx_graph.text.common.options import ReadOptions
 from deepx_graph.text.common.protobuf import Decoder, Field
@@ -27,14 +29,16 @@ def beginning_in(source: Source, operators: int) -> bytes | None:
     decoder = Decoder(source, SCHEMA, ReadOptions())
     data, model = decoder.wire.data, list(decoder.wire.fields(0, len(decoder.wire.data)))
     graph = next((f for f in model if f.number == _number(ModelProto, "graph")), None)
-    fields = list(decoder.wire.fields(graph.start, graph.end)) if graph is not None else []
-    of_nodes = [f for f in fields if f.number == _number(GraphProto, "nodes")]
+    fields: dict[int, list[Field]] = defaultdict(list)
+    for f in decoder.wire.fields(graph.start, graph.end) if graph is not None else ():
+        fields[f.number].append(f)
+    of_nodes = fields[_number(GraphProto, "nodes")]
     if len(of_nodes) <= operators:
         return None
     nodes = [decoder.message(NodeProto, f.start, f.end, f.at, 1) for f in of_nodes[:operators]]
     reads = {name.encode() for node in nodes for name in node.inputs}
-    weights = [f for f in fields if f.number == _number(GraphProto, "initializers") and _name(decoder, f) in reads]
-    inputs = [f for f in fields if f.number == _number(GraphProto, "inputs")]
+    weights = [f for f in fields[_number(GraphProto, "initializers")] if _name(decoder, f) in reads]
+    inputs = fields[_number(GraphProto, "inputs")]
     result = b"".join(delimited(_number(ValueInfoProto, "name"), [nodes[-1].outputs[0].encode()]))
     kept = [data[f.at : f.end] for f in (*of_nodes[:operators], *weights, *inputs)]
     whole = b"".join([*kept, *delimited(_number(GraphProto, "outputs"), [result])])

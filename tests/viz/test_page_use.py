@@ -318,6 +318,8 @@ def test_at_twice_the_size_nothing_is_out_of_reach(browser: Browser, large: Path
             rectangle = f"document.querySelector('{part}').getBoundingClientRect()"
             x, y, w, h = browser.run(f"(r => [r.x, r.y, r.width, r.height])({rectangle})")
             assert x >= 0 and y >= 0 and x + w <= 641 and y + h <= 421 and h > 20, part
+        bottom, top = (f"document.querySelector('{part}').getBoundingClientRect()" for part in ("#panes svg", "aside"))
+        assert browser.run(f"{bottom}.bottom <= {top}.top + 1"), "the picture ends where the inspector begins"
         browser.run("new Promise(requestAnimationFrame)")
         visible = "(b => { const s = panes[0].space(), v = panes[0].view; "\
                   "return b.y * v.k + v.y >= 0 && (b.y + b.h) * v.k + v.y <= s.height; })"

@@ -77,7 +77,6 @@ def draw(
     """
     _writer(format or _suffix(path))
     theme_named(theme)
-    stage("draw")
     view = view_of(module, function, keep, around, depth, collapse=collapse, title=_title(module) if title is None else title)
     if not 0 <= timeout < 1e9:
         raise UsageError(f"a timeout of {timeout} seconds")
@@ -92,6 +91,7 @@ def draw(
 def view_of(module: Module, function: str | None, keep: frozenset[str] | None, around: str | None, depth: int, *, collapse: bool,
             title: str, tooltips: bool = True) -> View:
     """The view of what `draw` is asked for, before anything is folded."""
+    stage("draw")
     view = build_view(module, None if function is None else [function], collapse=collapse, open_calls=keep is None, title=title,
                       tooltips=tooltips)
     if keep is not None:

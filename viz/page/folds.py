@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from deepx_graph.progress import stage
 from deepx_graph.viz.folding.fold import OVERVIEW, fold, open_scope
 from deepx_graph.viz.view.model import View, ViewEdge, renumbered, used_clusters
 
@@ -38,6 +39,7 @@ class Folds:
 
 def folds_of(view: View, max_nodes: int | None = None) -> Folds:
     """The foldings of a view; the first has at most `max_nodes` boxes, by default as many as a picture has."""
+    stage("fold")
     view = renumbered(view)
     found = Folds(view, [fold(view, max_nodes or OVERVIEW)])
     parts = _Subviews(view)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from deepx_graph.errors import printable
+from deepx_graph.progress import stage
 from deepx_graph.viz.page.folds import Folds
 from deepx_graph.viz.picture.dot import LEGEND
 from deepx_graph.viz.picture.overlay import MEASURES
@@ -62,6 +63,7 @@ def page(graphs: Sequence[PageGraph], title: str = "", *, theme: str = "auto", p
     each operation, `overlay` what it is coloured by as it opens. Raises UsageError for an unknown theme."""
     if theme != "auto":
         theme_named(theme)
+    stage("write")
     data = {
         "title": shown(title), "timeline": timeline, "graphs": [_graph(g) for g in graphs], "operations": operations or {},
         "kinds": dict(LEGEND), "measures": [[name, m.about, m.unit] for name, m in MEASURES.items()], "overlay": overlay,

@@ -255,7 +255,8 @@ class _Painter:
             self.at[node] = self.parts[whole][index]
             return
         title = f"exit {index}" if whole.op is LOOP_END else f"item {index}"
-        id = self._box(node, "proj", short(node.name) or title, title if node.name else "")
+        name = "" if node.name.isdigit() else node.name  # a number of the text says nothing
+        id = self._box(node, "proj", short(name) or title, title if name else "")
         self.canvas.edge(self._source(whole), id, "effect" if is_state(node.type) else "data", type_text(node.type))
 
     def _result(self, k: int, node: Node) -> None:

@@ -19,6 +19,9 @@ from deepx_graph.types import TensorType, TupleType, Type
 NEWEST = 28
 """The newest version of the operator set that the rules know."""
 
+FACTORS = ("Mul", "Div")
+"""Operators that take an element as a factor of others."""
+
 
 class OnnxLowering:
     """One model being lowered. Raises VerifyError or ParseError at the node that is wrong."""
@@ -77,7 +80,8 @@ class OnnxLowering:
     def _params(self, b: Builder, lowering: OnnxGraphLowering) -> list[Node]:
         """The inputs of the graph, without those that are initialised; and these where weights are inputs.
 
-        Integers and scalars stay constants: sizes, axes, bounds and factors, of which the program is made.
+        Integers and scalars stay constants: sizes, axes, bounds and factors, of which the program is made. So does a single
+        element that only multiplies or divides, as exporters write factors.
         """
         weights = {w.name: w for w in self.graph.initializers}
         params: list[Node] = []
@@ -88,9 +92,12 @@ class OnnxLowering:
             params.append(b.param(len(params), self.type_of(info), info.name))
             lowering.scope.define(info.name, None if self.options.lengths.get(info.name, 0) < 0 else params[-1])
         if self.options.weights == "inputs":
+            others = {name for n in self.graph.nodes if n.op_type not in FACTORS for name in n.inputs}
+            factors = {name for n in self.graph.nodes if n.op_type in FACTORS for name in n.inputs} - others
             for w in weights.values():
                 value = literal(w, self.source, self.options.max_file_bytes)
-                if isinstance(value.type, TensorType) and (value.type.dtype.is_integer or value.type.dims == ()):
+                if isinstance(value.type, TensorType) and (value.type.dtype.is_integer or value.type.dims == ()
+                                                           or (value.type.dims == (1,) and w.name in factors)):
                     continue
                 b.origin = Origin("", (self.span(w.at),))
                 params.append(b.param(len(params), value.type, w.name))

@@ -167,3 +167,12 @@ for model, ours, theirs in json.load(open(sys.argv[1])):
     if printer.to_text(parser.parse_model(open(ours).read())) != text:
         print(ours)
 """
+
+
+def test_a_single_element_that_is_a_factor_is_no_weight() -> None:
+    """Exporters write the scale of attention as a vector of one element; the bias of a layer of one output is one, too."""
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[N,1] x) => (float[N,1] y) <float[1] half = {0.5}, float[1] bias = {2.0}, float[1] both = {3.0}>
+{ a = Mul(x, half)  b = Add(a, bias)  c = Div(b, both)  y = Sub(c, both) }"""
+    module = dx.loads(text, weights="inputs")
+    assert [p.name for p in module.entry.params] == ["x", "bias", "both"]

@@ -61,6 +61,7 @@ _METHOD = re.compile(r"\.(?:<\w+>|__call__|\w*<locals>.*)$")
 _INDEX = re.compile(r"""\[(?:'([^']*)'|"([^"]*)"|(\d+))\]|\.?([^.\[\]]+)""")
 _INDEXED = re.compile(r"""\w+(?:\[(?:'[^']*'|"[^"]*"|\d+)\]|\.\w+)+""")
 _MANGLED = re.compile(r"_{4,}")
+_MANGLED_ONCE = re.compile(r"[A-Za-z]\w*?__(\w+?)__(?:\.\d+)?")
 
 
 def split_path(label: str) -> list[str]:
@@ -131,11 +132,13 @@ def parameter_path(name: str) -> Path:
     Also as HLO writes it, with every other character an underscore. The last part names the argument itself.
     """
     if "[" in name and _INDEXED.fullmatch(name):
-        found = [next(filter(None, m.groups()), "") for m in _INDEX.finditer(name.removesuffix(".value"))]  # a variable of Flax NNX
-        return tuple(found[1:]) or (name,)
+        parts = [next(filter(None, m.groups()), "") for m in _INDEX.finditer(name.removesuffix(".value"))]  # a variable of Flax NNX
+        return tuple(parts[1:]) or (name,)
     if _MANGLED.search(name):
         parts = [p.strip("_") for p in _MANGLED.split(name.rpartition(".")[0] or name)]
         return tuple(p for p in parts[0].split("__")[1:] + parts[1:] if p)
+    if found := _MANGLED_ONCE.fullmatch(name):  # `p['bias']`
+        return (found[1],)
     path = [p for p in re.split(r"[./]", name) if p]
     while len(path) > 1 and path[-1].isdigit():  # `input.1` is the first of its name
         path.pop()

@@ -211,3 +211,36 @@ def test_inputs_of_equal_sizes_are_not_turned_without_a_reason(shape: str) -> No
               dx.trace(lambda weight: dx.xp.tanh(dx.xp.permute_dims(weight, axes)), type)]
     assert not any(equivalent(a, b) for a, b in zip(plain, turned, strict=True))
     assert not equivalent(plain[0], dx.trace(lambda other: dx.xp.tanh(dx.xp.permute_dims(other, axes)), type))
+
+
+def block(body: str) -> Module:
+    """A product, with what a line of text makes of it, `%0`, and its bias, `%c`; the result is `%r`."""
+    return dx.loads(f"""
+    func.func @main(%x: tensor<3x4xf32>, %w: tensor<4x6xf32> loc("fc.kernel"), %b: tensor<6xf32> loc("fc.bias"))
+        -> tensor<3x6xf32> {{
+      %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<3x4xf32>, tensor<4x6xf32>) -> tensor<3x6xf32>
+      %c = stablehlo.broadcast_in_dim %b, dims = [1] : (tensor<6xf32>) -> tensor<3x6xf32>
+      {body}
+      return %r : tensor<3x6xf32>
+    }}""", "stablehlo")
+
+
+ONCE = "%r = stablehlo.add %0, %c : tensor<3x6xf32>"
+TWICE = "%1 = stablehlo.add %0, %c : tensor<3x6xf32>\n%r = stablehlo.add %1, %c : tensor<3x6xf32>"
+NARROW = "%1 = stablehlo.add %0, %c : tensor<3x6xf32>\n%2 = stablehlo.convert %1 : (tensor<3x6xf32>) -> tensor<3x6xbf16>\n" \
+         "%r = stablehlo.convert %2 : (tensor<3x6xbf16>) -> tensor<3x6xf32>"
+
+
+@pytest.mark.parametrize("other", [TWICE, NARROW], ids=["a bias added twice", "narrower numbers"])
+def test_what_is_in_no_weight_is_not_the_same(other: str) -> None:
+    assert compare_meaning(block(ONCE), block(ONCE)).verdict is Sameness.EXACT
+    assert compare_meaning(block(ONCE), block(other)).verdict is Sameness.UNKNOWN
+
+
+def test_integers_of_another_width_are_matched() -> None:
+    """JAX counts tokens in 32 bits, PyTorch in 64; programs of other operations are as different as before."""
+    first = dx.trace(lambda table, at: dx.xp.tanh(dx.xp.take(table, at, axis=0)), "f32[7,3]", "i64[5]")
+    second = dx.trace(lambda table, at: dx.xp.tanh(dx.xp.take(table, at, axis=0)), "f32[7,3]", "i32[5]")
+    other = dx.trace(lambda table, at: dx.xp.sin(dx.xp.take(table, at, axis=0)), "f32[7,3]", "i32[5]")
+    assert compare_meaning(first, second).verdict in SAME
+    assert compare_meaning(first, other).verdict is Sameness.UNKNOWN

@@ -34,7 +34,7 @@ def named(box: ViewNode, members: list[ViewNode]) -> bool:
     """Whether a box is called by scopes, functions or operations of what is in it."""
     words = {part for n in members for part in n.scope} | {op_of(n) for n in members} | {w.word for w in WORDS}
     words |= {n.operator.kind for n in members if n.operator}
-    words |= {"parameters", "variables", "constants", "fusion", "results", UPDATE}
+    words |= {"parameters", "variables", "constants", "values", "fusion", "results", UPDATE}
     words |= {re.sub(r"[._]?\d+$", "", n.address.rpartition("#")[0]).lstrip("_") for n in members}
     said = re.split(r" \+ | to | ×| \(|, |: |^[\d,]+ ", box.title)
     return any(w and (w == s or s.startswith(w) or w.endswith(s)) for w in words for s in said if s)

@@ -110,7 +110,10 @@ def _deepest(q: Quotient, limit: int, scopes: Mapping[Path, Path]) -> Quotient:
 
 
 def _uses(q: Quotient, limit: int, grouping: _Grouping, depth: int) -> Quotient:
-    """One box for each use of the one module that there is, where a program uses it several times: the steps of a solver."""
+    """One box for each use of the one module that there is, where a program has it in loops alone: the steps of a solver."""
+    loops = {c.id for c in q.clusters if c.kind == "loop"}
+    if any(q.outer(k).scope and q.outer(k).kind == "op" and item.cluster not in loops for k, item in enumerate(q.items)):
+        return q
     trial = q.copy()
     trial.merge(grouping.parts(range(len(q)), depth))
     return trial if sum(i.title is not None for i in trial.items) >= ENOUGH else q

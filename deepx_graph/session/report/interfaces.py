@@ -18,7 +18,7 @@ from deepx_graph.analysis.name_scopes import parameter_name, parameter_path
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ir.rebuild import inlined, rebuild, replaced, with_results
 from deepx_graph.ir.structure import CONSTANT, PARAM
-from deepx_graph.ops import reshape, transpose
+from deepx_graph.ops import add, convert, reshape, transpose
 from deepx_graph.session.programs import optimise
 from deepx_graph.types import TensorType, Type, as_tensor
 
@@ -120,11 +120,13 @@ def _is_weight(constant: Node, sizes: Collection[Hashable]) -> bool:
 
 
 def _from_weights(f: Function, weights: Sequence[Node]) -> dict[Node, frozenset[Node]]:
-    """What is computed from weights alone, and from which."""
+    """What is computed from weights alone, and from which; but a weight added to itself prepares none, it is added twice."""
     found = {w: frozenset((w,)) for w in weights}
     for n in f.nodes:
         given = frozenset[Node]().union(*(found.get(i, frozenset()) for i in n.inputs))
-        if given and n.op.total and isinstance(n.type, TensorType) and all(i in found or i.op is CONSTANT for i in n.inputs):
+        twice = n.op is add and len(set(n.inputs)) < len(n.inputs)
+        if given and not twice and n.op.total and isinstance(n.type, TensorType) and \
+                all(i in found or i.op is CONSTANT for i in n.inputs):
             found[n] = given
     return found
 
@@ -159,7 +161,7 @@ def _results_turned(a: Module, b: Module) -> Module:
     results = []
     for r, s in zip(f.results, g.results, strict=True):
         permutation = _permutation(s.type, r) if r.type != s.type else ()
-        results.append(_transposed(fresh, s, permutation) if permutation else s)
+        results.append(_as(fresh, s, r, permutation) if permutation else s)
     return b.with_functions(with_results(g, tuple(results)) if h is g else h for h in b.functions)
 
 
@@ -167,19 +169,20 @@ def _results_turned(a: Module, b: Module) -> Module:
 
 
 def _aligned(a: Module, b: Module, partner: Mapping[Node, Node], turns: Mapping[Node, tuple[int, ...]]) -> Module:
-    """`b` with the parameters of its entry in the order of those of `a`'s that they stand for, and of their types, turned so; with
-    those that `a` does not use, without those that `b` does not use."""
+    """`b` with the parameters of its entry in the order of those of `a`'s that they stand for, and of their types, turned so, and
+    integers of their width (JAX counts in 32 bits what PyTorch does in 64); with those that `a` does not use, without those that
+    `b` does not use."""
     f, g = a.entry, b.entry
     known, used_by_f, used_by_g = set(partner.values()), _used(f), _used(g)
     rest = (q for q in g.params if q not in known and q in used_by_g)
     given_to_f = [partner.get(p) or (next(rest, None) if p in used_by_f else p) for p in f.params]
     params = [q for q in given_to_f if q is not None] + list(rest)
-    if params == list(g.params) and not turns:
+    if params == list(g.params) and not turns and all(p.type == q.type for p, q in partner.items()):
         return b
     fresh = Builder()
     types = {q: p.type for p, q in partner.items()}
     made = {q: fresh.param(k, types.get(q, q.type), q.name) for k, q in enumerate(params)}
-    given = [_transposed(fresh, made[q], turns[q]) if q in turns else made.get(q, q) for q in g.params]
+    given = [_as(fresh, made[q], q, turns.get(q, ())) if q in made else q for q in g.params]
     moved = g.with_(params=tuple(made.values()), results=tuple(inlined(g, given)))
     return b.with_functions(moved if h is g else h for h in b.functions)
 
@@ -265,8 +268,13 @@ def _same_role(p: Node) -> Hashable:
 
 
 def same_size(p: Node) -> Hashable:
-    """The element type and the sizes in any order."""
-    return (p.type.dtype, *sorted(map(str, p.type.dims))) if isinstance(p.type, TensorType) and p.type.dims else p.type
+    """The element type, that of integers of any width, and the sizes in any order."""
+    return (_sort(p.type), *sorted(map(str, p.type.dims))) if isinstance(p.type, TensorType) and p.type.dims else p.type
+
+
+def _sort(type: TensorType) -> Hashable:
+    """The element type; of integers only that they are signed ones."""
+    return type.dtype.kind if type.dtype.kind == "int" else type.dtype
 
 
 def _first_uses(f: Function) -> dict[Node, int]:
@@ -297,7 +305,7 @@ def _permutation(type: Type, node: Node) -> tuple[int, ...]:
 
 def _permutations(type: Type, node: Node) -> tuple[tuple[int, ...], ...]:
     """All ways to transpose a value of a type to what a node is, of the usual ones where sizes do not tell; the identity first."""
-    if not (isinstance(type, TensorType) and isinstance(node.type, TensorType) and type.dtype is node.type.dtype):
+    if not (isinstance(type, TensorType) and isinstance(node.type, TensorType) and _sort(type) == _sort(node.type)):
         return ()
     have, want = type.dims or (), node.type.dims or ()
     if len(have) != len(want) or sorted(map(str, have)) != sorted(map(str, want)):
@@ -326,5 +334,8 @@ def _path(node: Node) -> tuple[str, ...]:
     return tuple(re.split(r"[_./]+", "_".join((*parts[:-1], *last)).lower()))
 
 
-def _transposed(b: Builder, x: Node, permutation: tuple[int, ...]) -> Node:
-    return x if permutation == tuple(range(len(permutation))) else b(transpose, x, permutation=permutation)
+def _as(b: Builder, x: Node, like: Node, permutation: tuple[int, ...]) -> Node:
+    """A value transposed, and of the element type of another node."""
+    turned = x if permutation == tuple(range(len(permutation))) else b(transpose, x, permutation=permutation)
+    dtype = as_tensor(like.type).dtype if isinstance(like.type, TensorType) else None
+    return turned if dtype is None or as_tensor(turned.type).dtype is dtype else b(convert, turned, dtype=dtype)

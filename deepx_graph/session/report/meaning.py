@@ -26,6 +26,7 @@ from deepx_graph.session.programs import optimise
 from deepx_graph.session.report.diff import Difference, diff, pairs
 from deepx_graph.session.report.interfaces import alike, prepared, same_size, weights_taken
 from deepx_graph.session.report.landmarks import Landmarks, landmarks
+from deepx_graph.types import TensorType
 
 EXACT = "inline,unfuse,inline,simplify,cse,dce,internalize,dce"
 """What two programs go through before they are compared, so that calls, fusion and spelling do not count."""
@@ -173,8 +174,15 @@ def _compared(original: Module, aligned: Module, given: int) -> Meaning:
         a, b, found = c, d, close
     stage("pair")
     told = landmarks(original, aligned)
-    verdict = Sameness.VALUES if told is not None and told.outputs else Sameness.UNKNOWN
+    same = told is not None and told.outputs and _precision(original) == _precision(aligned)
+    verdict = Sameness.VALUES if same else Sameness.UNKNOWN
     return Meaning(verdict, found, _by_scope(a, b, found), (original, aligned), (a, b), told, given)
+
+
+def _precision(module: Module) -> int:
+    """The fewest bits of the floating-point numbers that a program computes with: values in double precision do not show these."""
+    types = (n.type.dtype for f in module.functions for n in f.nodes if isinstance(n.type, TensorType) and n.type.dtype.is_float)
+    return min((t.bits for t in types), default=0)
 
 
 # --- where -----------------------------------------------------------------------------------------------------------

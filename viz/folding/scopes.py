@@ -103,20 +103,8 @@ def _deepest(q: Quotient, limit: int, scopes: Mapping[Path, Path]) -> Quotient:
         if rows and len(trial) >= ENOUGH:
             break
     if best is not None and len(best) > limit:
-        if shallow and len(called := _uses(q, limit, grouping, shallow)) <= limit:
-            return called
         _fold_series(best, limit, shallow + 1, scopes)
     return best or q
-
-
-def _uses(q: Quotient, limit: int, grouping: _Grouping, depth: int) -> Quotient:
-    """One box for each use of the one module that there is, where a program has it in loops alone: the steps of a solver."""
-    loops = {c.id for c in q.clusters if c.kind == "loop"}
-    if any(q.outer(k).scope and q.outer(k).kind == "op" and item.cluster not in loops for k, item in enumerate(q.items)):
-        return q
-    trial = q.copy()
-    trial.merge(grouping.parts(range(len(q)), depth))
-    return trial if sum(i.title is not None for i in trial.items) >= ENOUGH else q
 
 
 def _fold_series(q: Quotient, limit: int, depth: int, scopes: Mapping[Path, Path]) -> None:

@@ -18,7 +18,7 @@ from deepx_graph.analysis.name_scopes import parameter_name, parameter_path
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ir.rebuild import inlined, rebuild, replaced, with_results
 from deepx_graph.ir.structure import CONSTANT, PARAM
-from deepx_graph.ops import add, convert, reshape, transpose
+from deepx_graph.ops import convert, reshape, transpose
 from deepx_graph.session.programs import optimise
 from deepx_graph.types import TensorType, Type, as_tensor
 
@@ -120,11 +120,12 @@ def _is_weight(constant: Node, sizes: Collection[Hashable]) -> bool:
 
 
 def _from_weights(f: Function, weights: Sequence[Node]) -> dict[Node, frozenset[Node]]:
-    """What is computed from weights alone, and from which; but a weight added to itself prepares none, it is added twice."""
+    """What is computed from weights alone, and from which; but a weight that meets itself prepares none: a bias added
+    twice is not one bias."""
     found = {w: frozenset((w,)) for w in weights}
     for n in f.nodes:
         given = frozenset[Node]().union(*(found.get(i, frozenset()) for i in n.inputs))
-        twice = n.op is add and len(set(n.inputs)) < len(n.inputs)
+        twice = len(set(n.inputs)) < len(n.inputs)
         if given and not twice and n.op.total and isinstance(n.type, TensorType) and \
                 all(i in found or i.op is CONSTANT for i in n.inputs):
             found[n] = given

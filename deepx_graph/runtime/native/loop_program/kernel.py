@@ -119,12 +119,23 @@ def _stored_by_scalars(program: LoopProgram) -> set[Buffer]:
 
 
 def nanoseconds(body: Sequence[Statement], *, vectors: bool = True) -> float:
-    """About how long one thread works on statements; all of them are taken for scalar code where there are no `vectors` yet."""
+    """About how long one thread works on statements; all of them are taken for scalar code where there are no `vectors` yet.
+
+    In a loop of vectors a core loads and stores while it computes: the larger of both counts (the ports of superscalar cores,
+    Fog, Instruction tables).
+    """
     statements = list(body)
     loops = [s for s in walk(statements) if vectors and isinstance(s, For) and plan(s, this_machine()) is not None]
-    fast = {id(s) for loop in loops for s in loop.body}
-    work = sum(times * (_vector_price(s) if id(s) in fast else SCALAR * price_of(s)) for s, times in weighted(statements))
-    return cost.nest_ns(constants(), 1, work)
+    loop_of = {id(s): k for k, loop in enumerate(loops) for s in loop.body}
+    scalar, computed, moved = 0.0, [0.0] * len(loops), [0.0] * len(loops)
+    for s, times in weighted(statements):
+        if (k := loop_of.get(id(s))) is None:
+            scalar += times * SCALAR * price_of(s)
+        elif isinstance(s, (Load, Store)):
+            moved[k] += times * price_of(s)
+        else:
+            computed[k] += times * _vector_price(s)
+    return cost.nest_ns(constants(), 1, scalar + sum(map(max, computed, moved)))
 
 
 def _vector_price(s: Statement) -> float:

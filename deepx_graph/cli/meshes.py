@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from deepx_graph.cli.options import Arguments, count, read_program, size
+from deepx_graph.cli.options import Arguments, add_split, count, read_program, size
 from deepx_graph.cli.output import emit, emit_report, say
 from deepx_graph.errors import Diagnostic, UsageError, printable
 
@@ -13,6 +13,22 @@ if TYPE_CHECKING:
     from deepx_graph.ir import Module
     from deepx_graph.planning.automatic import AutomaticPlan
     from deepx_graph.session.cluster.simulation import SimulationReport
+    from deepx_graph.sharding.plan import Plan
+
+
+def plan_asked(args: Arguments, module: Module, plan: str | None = None, cluster: str | None = None) -> tuple[Module, Plan]:
+    """The module without calls and its plan by --plan and --mesh (`options.add_split`), chosen for a cluster where none is given.
+
+    Raises UsageError where nothing says how values lie, and for a plan over another mesh.
+    """
+    from deepx_graph.session.cluster.over_mesh import plan_over
+    from deepx_graph.session.cluster.simulation import cluster_of
+    from deepx_graph.session.sharded import STATED, plan_text
+    from deepx_graph.sharding.notation import mesh_from_option
+
+    said = plan or args.plan or STATED
+    mesh = None if args.mesh in (None, STATED) else mesh_from_option(args.mesh)
+    return plan_over(module, mesh, plan_text(said), said, None if cluster is None else cluster_of(cluster))
 
 
 def add_plan(parser: argparse.ArgumentParser) -> None:
@@ -64,8 +80,7 @@ def _automatic(args: Arguments) -> tuple[Module, AutomaticPlan]:
 
 
 def add_simulate(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--plan", default="stated", metavar="FILE.plan",
-                        help="how values lie; 'stated' (the default): as the text says")
+    add_split(parser)
     parser.add_argument("--cluster", default="here", metavar="CLUSTER",
                         help="where it runs: a100, h100, tpu-v4, tpu-v5e, cpu-10g, a file, or 'here' (the default), as measured")
     parser.add_argument("-o", "--output", metavar="FILE.html", help="where the time line goes, as a page")
@@ -81,13 +96,13 @@ def run_simulate(args: Arguments) -> int:
     """What a step takes on a cluster, predicted."""
     from deepx_graph.session.cluster.simulation import simulate
     from deepx_graph.session.report.steps import time_line
-    from deepx_graph.session.sharded import PLAN_SUFFIX, plan_text, planned, planned_program
+    from deepx_graph.session.sharded import PLAN_SUFFIX, planned_program
 
     if args.stages:
         found = _simulated_pipeline(args)
     else:
         file, said = (planned_program(args.file), args.file) if args.file.endswith(PLAN_SUFFIX) else (args.file, args.plan)
-        module, plan = planned(read_program(args, file).module, plan_text(said), said)
+        module, plan = plan_asked(args, read_program(args, file).module, said, args.cluster)
         found = simulate(module, plan, args.cluster, engine=args.engine, threads=args.threads)
     lines = [printable(line) for line in found.lines()]
     if args.output:
@@ -151,10 +166,9 @@ def why_dumped(args: Arguments) -> int:
 def on_mesh(args: Arguments, module: Module) -> None:
     """What one device of the mesh has, and how devices meet."""
     from deepx_graph.session.report.collectives import mesh_figures, mesh_lines
-    from deepx_graph.session.sharded import plan_text, planned
     from deepx_graph.sharding.partition import partition
 
-    inlined, plan = planned(module, plan_text(args.mesh), args.mesh)
+    inlined, plan = plan_asked(args, module)
     local = partition(inlined, plan)
     if args.json:
         emit_report("mesh", {"mesh": str(plan.mesh), "devices": plan.mesh.count, "figures": mesh_figures(local)})

@@ -109,10 +109,7 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--replicas", type=int, default=1, metavar="N",
                        help="run on N devices at once; inputs may be NAME@0, NAME@1, ...")
     group.add_argument("--partitions", type=int, default=1, metavar="P", help="of P partitions each")
-    group.add_argument("--plan", metavar="FILE.plan",
-                       help="split the program over a mesh as the file says, or, for 'stated', as its text does")
-    group.add_argument("--mesh", metavar="AXIS=N,...",
-                       help="the mesh, such as data=4,model=2; without --plan what the text states for it counts, or one is chosen")
+    add_split(group)
     group.add_argument("--on", type=place, default="lockstep", metavar="PLACE",
                        help="where the devices run: lockstep (in this process), mpi (one in each process), dask:tcp://HOST:PORT")
     group.add_argument("--deterministic", action="store_true",
@@ -125,6 +122,14 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     add_engine(group)
     group.add_argument("--seed", type=natural, default=0, metavar="N", help="what unseeded random numbers start from")
     group.add_argument("--max-bytes", type=size, metavar="N", help="refuse to use more memory: bytes, or with K, M, G")
+
+
+def add_split(group: argparse._ActionsContainer, **mesh: Any) -> None:
+    """How a program is split over devices; `mesh` is what is special of that option. `meshes.plan_asked` reads both."""
+    group.add_argument("--plan", metavar="FILE.plan",
+                       help="split the program over a mesh as the file says, or, for 'stated', as its text does")
+    group.add_argument("--mesh", metavar="AXIS=N,...", **mesh,
+                       help="the mesh, such as data=4,model=2; without --plan what the text states for it counts, or one is chosen")
 
 
 def add_engine(group: argparse._ActionsContainer) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deepx_graph.cli.meshes import on_mesh, why_collectives, why_dumped
-from deepx_graph.cli.options import Arguments, named_values, natural, percent, read_program, reading_options, watch
+from deepx_graph.cli.options import Arguments, add_split, named_values, natural, percent, read_program, reading_options, watch
 from deepx_graph.cli.output import emit, emit_json, emit_report, say, say_notes
 from deepx_graph.cli.schemas import report
 from deepx_graph.errors import DeepxGraphError, Diagnostic, UsageError, counted, printable
@@ -28,8 +28,8 @@ def add_info(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="list all inputs and outputs, however many")
     parser.add_argument("--profile-from", metavar="FILE.json",
                         help="only a table of what another runtime measured: a trace of onnxruntime, XLA or PyTorch")
-    parser.add_argument("--mesh", metavar="FILE.plan", nargs="?", const="stated",
-                        help="only what one device of a mesh has, and how devices meet; without a plan, as the text says")
+    group = parser.add_argument_group("only what one device of a mesh has, and how devices meet")
+    add_split(group, nargs="?", const="stated")
     parser.add_argument("--by", choices=("scope",), help="only a table of the modules of the model, as the names in its text tell")
     parser.add_argument("--depth", type=natural, default=2, metavar="N", help="--by: levels inside of the model (default 2)")
 
@@ -43,7 +43,7 @@ def run_info(args: Arguments) -> int:
     program = read_program(args)
     module = program.module
     stage("count")
-    if args.mesh:
+    if args.plan is not None or args.mesh is not None:
         on_mesh(args, module)
         return 0
     if args.by:

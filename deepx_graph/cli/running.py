@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from deepx_graph.cli.meshes import plan_asked
 from deepx_graph.cli.options import Arguments, count, named_values, read_program, seconds, watch
 from deepx_graph.cli.output import check_suffix, emit, emit_json, emit_report, say
 from deepx_graph.errors import DeepxGraphError, Diagnostic, RunError, UsageError, printable, suggest
@@ -240,15 +241,12 @@ def _run_over_mesh(args: Arguments, module: Module, options: dict[str, Any]) -> 
     """Runs it on the devices of a mesh; of several processes the one of the first device reports."""
     from deepx_graph.runtime.transport.dask import PREFIX
     from deepx_graph.session.cluster.launch import MPI, is_rank, start_ranks
-    from deepx_graph.session.cluster.over_mesh import plan_over
     from deepx_graph.session.cluster.training import Saving
-    from deepx_graph.session.sharded import Sharded, plan_text
-    from deepx_graph.sharding.notation import mesh_from_option
+    from deepx_graph.session.sharded import Sharded
 
     if args.checkpoint_every and not args.checkpoint:
         raise UsageError(Diagnostic("--checkpoint-every needs a folder", hint="--checkpoint DIR"))
-    mesh = None if args.mesh is None else mesh_from_option(args.mesh)
-    inlined, plan = plan_over(module, mesh, None if args.plan is None else plan_text(args.plan), args.plan or "<plan>")
+    inlined, plan = plan_asked(args, module)
     saving = Saving(Path(args.checkpoint), args.checkpoint_every or CHECKPOINT_EVERY) if args.checkpoint else None
     if args.on.startswith(PREFIX):
         return _run_over_dask(args, inlined, plan, saving, options)

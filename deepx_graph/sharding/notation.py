@@ -323,6 +323,7 @@ def mesh_from_option(text: str) -> Mesh:
     for item in re.split(r"[\s,]+", text.strip()):
         name, equals, size = item.partition("=" if "=" in item else ":")
         if not (name and equals and size.isdecimal() and len(size) <= 9):
-            raise UsageError(Diagnostic(f"'{item}' is no axis of a mesh", expected="NAME=SIZE or NAME:SIZE, as in data=4,model=2"))
+            raise UsageError(Diagnostic(f"'{item}' is no axis of a mesh", expected="NAME=SIZE or NAME:SIZE, as in data=4,model=2",
+                                        hint=f"--plan {item}, if it is a file" if item.endswith(".plan") else None))
         axes.append((name, int(size)))
     return Mesh(tuple(axes))

@@ -69,6 +69,24 @@ def test_the_page_and_the_report(run: Run, tmp_path: Path, slow: str) -> None:
     assert "no cluster 'a10'" in run("simulate", str(tmp_path / "m.mlir"), "--cluster", "a10").err
 
 
+def test_commands_take_plans_and_meshes_alike(run: Run, tmp_path: Path) -> None:
+    """A mesh alone is as the plan that is chosen for it, written to a file; the mesh that the text is for changes nothing."""
+    (tmp_path / "m.mlir").write_text(MLP)
+    path, plan, axes = str(tmp_path / "m.mlir"), str(tmp_path / "m.plan"), "data=2,model=4"
+    assert run("plan", path, "--auto", "--mesh", axes, "--cluster", "h100", "-o", plan).code == 0
+    for command in (["simulate", path, "--cluster", "h100"], ["info", path]):
+        chosen, given, stated = (run(*command, *more, "--json").json
+                                 for more in (["--mesh", axes], ["--plan", plan], ["--plan", "stated"]))
+        assert chosen["mesh"] == given["mesh"] != stated["mesh"]
+        assert given == run(*command, "--plan", plan, "--mesh", axes, "--json").json
+        assert stated == run(*command, "--mesh", "stated", "--json").json
+        assert "and not for" in run(*command, "--plan", plan, "--mesh", "data=8").err
+        assert f"--plan {plan}" in run(*command, "--mesh", plan).err
+    assert run("info", path, "--mesh", "--json").json == run("info", path, "--plan", "stated", "--json").json
+    assert run("simulate", path, "--cluster", "h100", "--mesh", axes, "--json").json == run(
+        "simulate", plan, "--cluster", "h100", "--json").json
+
+
 def test_a_plan_that_names_its_program_is_all_that_it_takes(run: Run, tmp_path: Path) -> None:
     (tmp_path / "m.mlir").write_text(MLP)
     plan = tmp_path / "m.plan"

@@ -10,6 +10,7 @@ from weakref import finalize
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Module
 from deepx_graph.passes.shard import chosen_plan
+from deepx_graph.planning.cluster import DeviceCluster
 from deepx_graph.runtime.transport.dask import PREFIX, dask_client
 from deepx_graph.session.cluster.calibration import network_here
 from deepx_graph.session.cluster.gangs import OverDask
@@ -40,8 +41,10 @@ def over_mesh(module: Module, mesh: Mapping[str, int] | None, plan: str | None, 
     return program
 
 
-def plan_over(module: Module, mesh: Mesh | None, text: str | None, name: str = "<plan>") -> tuple[Module, Plan]:
-    """The module without calls, and the plan that is given, or what it states, or the one of least predicted time on a mesh.
+def plan_over(module: Module, mesh: Mesh | None, text: str | None, name: str = "<plan>",
+              cluster: DeviceCluster | None = None) -> tuple[Module, Plan]:
+    """The module without calls, and the plan that is given, or what it states, or the one of least predicted time on a mesh of
+    devices of the cluster (of processes of this machine).
 
     Raises as `planned` does, and UsageError for a plan over another mesh.
     """
@@ -49,7 +52,7 @@ def plan_over(module: Module, mesh: Mesh | None, text: str | None, name: str = "
         inlined = optimise(module, "inline").module
         stated = stated_plan(inlined)
         if stated is None or stated.mesh.axes != mesh.axes:
-            return inlined, chosen_plan(inlined, mesh, network_here(), None).plan
+            return inlined, chosen_plan(inlined, mesh, cluster or network_here(), None).plan
     inlined, found = planned(module, text, name)
     if mesh is not None and found.mesh.axes != mesh.axes:
         raise UsageError(f"the plan is for the mesh {found.mesh}, and not for {mesh}")

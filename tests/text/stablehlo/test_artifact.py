@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -63,6 +64,35 @@ def test_what_a_call_of_a_library_says_is_kept() -> None:
     for again in (first, back(encode(first, "mlirbc"))):
         call = next(line for line in write_text(again, STABLEHLO_ALONE).splitlines() if "custom_call" in line)
         assert call.partition(" loc(")[0].partition("=")[2] == CALL.splitlines()[1].partition("=")[2]
+
+
+SHARDED = """module @m {
+  sdy.mesh @mesh = <["a"=4, "b"=2]>
+  func.func @main(%x: tensor<8x6xf32> {jax.arg = "x", sdy.sharding = #sdy.sharding<@mesh, [{"a"}, {}]>}, %y: tensor<6x4xf32>) -> \
+(tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a"}, {"b"}]>}) {
+    %0 = stablehlo.custom_call @foo(%x, %y) {sdy.sharding_rule = #sdy.op_sharding_rule<([i, k], [k, j])->([i, j]) \
+{i=8, j=4, k=6} reduction={k}, custom>} : (tensor<8x6xf32>, tensor<6x4xf32>) -> tensor<8x4xf32>
+    %1 = stablehlo.add %0, %0 {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"a"}p1, {"b", ?}]>]>} : tensor<8x4xf32>
+    %2 = sdy.sharding_constraint %1 <@mesh, [{"a":(1)2, ?}, {}]> : tensor<8x4xf32>
+    return %2 : tensor<8x4xf32>
+  }
+}
+"""
+
+
+def test_shardings_are_kept_wherever_they_stand(tmp_path: Path) -> None:
+    """The mesh, of arguments, results, values and constraints, and the rule of a call; jaxlib reads them as they were."""
+    module = read(Source("t", SHARDED), "stablehlo").module
+    stated = re.findall(r"foo|sdy\.mesh @.*|jax\.arg = ...|#sdy\.\w+<.*?>(?=[}> )])", write_text(module))
+    assert len(stated) == 8
+    data = encode(module, "mlirbc")
+    texts = [write_text(back(data))]
+    if VARIABLE in os.environ:
+        (tmp_path / "m.mlirbc").write_bytes(data)
+        subprocess.run([os.environ[VARIABLE], "-c", READER, str(tmp_path)], check=True, env=os.environ | {"JAX_PLATFORMS": "cpu"})
+        texts.append(write_text(read(open_source(tmp_path / "m.mlir")).module))
+    for text in texts:
+        assert [s for s in stated if s not in text] == []
 
 
 @needs_corpus

@@ -14,7 +14,7 @@ import numpy as np
 
 from deepx_graph.errors import Diagnostic, ParseError, Place, Source, Span, VerifyError
 from deepx_graph.ir import Module
-from deepx_graph.text.stablehlo.bytecode.attribute_values import BUILTIN, CODES, VHLO, AttributeValues
+from deepx_graph.text.stablehlo.bytecode.attribute_values import BUILTIN, CODES, SHARDY, VHLO, AttributeValues
 from deepx_graph.text.stablehlo.bytecode.container import (
     DIALECTS,
     ENTRIES,
@@ -46,7 +46,8 @@ _SECOND = frozenset([
     "tan", "tanh",
 ])  # fmt: skip
 """The operations that had a second version in 1.10; all others were as at first."""
-_OWN = {"func.func": "vhlo.func_v1", "func.call": "vhlo.call_v1", "func.return": "vhlo.return_v1"}
+_OWN = {"func.func": "vhlo.func_v1", "func.call": "vhlo.call_v1", "func.return": "vhlo.return_v1",
+        **{name: name for name in ("sdy.mesh", "sdy.sharding_constraint")}}
 
 
 def write(module: Module) -> bytes:
@@ -122,7 +123,8 @@ class ArtifactWriter:
         found = b""
         for table in (self.attributes, self.types):
             for dialect, entries in groupby(table.numbers, key=lambda entry: entry[0]):
-                found += varint(self.dialects(dialect)) + listed([varint(len(data) << 1 | 1) for _, data in entries])
+                encoded = dialect != SHARDY
+                found += varint(self.dialects(dialect)) + listed([varint(len(data) << 1 | encoded) for _, data in entries])
         return found
 
     # --- operations
@@ -142,7 +144,7 @@ class ArtifactWriter:
         values = AttributeValues(self, op)
         properties = b"".join(varint(values.attribute(word)) for word, _ in named)
         isolated = op.name == "func.func"
-        notes = {k: n for k, v in op.attributes.items() if (k == "role" or "." in k) and (n := self.value(v)) is not None}
+        notes = self.notes(op.attributes)
         mask = bool(notes) | 2 * bool(op.results) | 4 * bool(op.operands) | 16 * bool(op.regions) | 64 * bool(named)
         data = self.operation_head(name, mask, op, properties, notes)
         if op.results:
@@ -156,6 +158,10 @@ class ArtifactWriter:
             inner = self.regions(op.regions, _Scope() if isolated else scope)
             data += section(IR, inner) if isolated else inner
         return data
+
+    def notes(self, attributes: Mapping[str, Any]) -> dict[str, int]:
+        """What attributes say that VHLO has no name for, as far as an artifact can."""
+        return {k: n for k, v in attributes.items() if (k == "role" or "." in k) and (n := self.value(v)) is not None}
 
     def _number(self, op: Operation, scope: _Scope, operand: str) -> int:
         found = scope.numbers.get(operand)
@@ -197,6 +203,11 @@ class ArtifactWriter:
 
     def builtin(self, data: bytes) -> int:
         return self.attributes((BUILTIN, data))
+
+    def shardy(self, text: str) -> int:
+        """An attribute of Shardy: as text, which bytecode may have of any dialect's."""
+        self.dialects(SHARDY)
+        return self.attributes((SHARDY, text.encode() + b"\0"))
 
     def vhlo(self, code: int, data: bytes) -> int:
         return self.attributes((VHLO, varint(code) + data))
@@ -264,6 +275,8 @@ class ArtifactWriter:
     def value(self, value: Any) -> int | None:
         """A value as it is by itself; None for what only another dialect can write."""
         match value:
+            case Noted(text) if text.startswith(f"#{SHARDY}."):
+                return self.shardy(text)
             case Noted(text):
                 try:
                     return self.value(MlirCursor(Source("attribute", text)).attribute())
@@ -279,10 +292,13 @@ class ArtifactWriter:
                 items = [self.value(v) for v in value]
                 return None if None in items else self.array([i for i in items if i is not None])
             case dict():
-                entries = [(self.value(k), self.value(v)) for k, v in sorted(value.items())]
-                said = [varint(k) + varint(v) for k, v in entries if k is not None and v is not None]
-                return self.vhlo(6, listed(said)) if len(said) == len(entries) else None
+                named = {k: n for k, v in value.items() if (n := self.value(v)) is not None}
+                return self.dictionary(named) if len(named) == len(value) else None
         return None
+
+    def dictionary(self, items: Mapping[str, int]) -> int:
+        """Values by name."""
+        return self.vhlo(6, listed([varint(self.vhlo(14, varint(self.strings(k)))) + varint(v) for k, v in sorted(items.items())]))
 
     def number(self, value: int, word: str = "i64") -> int:
         data = bytes([value & 255]) if MLIR_DTYPES[word].bits <= 8 else signed(value)

@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
 CODES = {word: code for code, word in TYPES.items()}
 """The codes of VHLO's types."""
-BUILTIN, VHLO = "builtin", "vhlo"
+BUILTIN, VHLO, SHARDY = "builtin", "vhlo", "sdy"
 """The dialects of attributes and types."""
 
+_SYMBOLS = {"func.func": "sym_name", "sdy.mesh": "sym_name", "stablehlo.custom_call": "call_target_name"}
+"""What the name with `@` in an operation's usual form is."""
 _STRUCTS = ("dimension_numbers", "scatter_dimension_numbers", "dot_dimension_numbers")
 _LISTS = frozenset([
     "broadcast_dimensions", "broadcast_sizes", "dimensions", "edge_padding_high", "edge_padding_low", "fft_length",
@@ -51,7 +53,7 @@ _FLAGS = frozenset([
 _TEXTS = frozenset([
     "backend_config", "call_target_name", "callee", "infeed_config", "outfeed_config", "sym_name", "sym_visibility",
 ])  # fmt: skip
-_EMPTY = frozenset(["arg_attrs", "called_computations", "layout", "res_attrs", "result_tilings"])
+_EMPTY = frozenset(["called_computations", "layout", "result_tilings"])
 _WORDS = {"compare_type": ("comparison_type", "NOTYPE"), "comparison_direction": ("comparison_direction", ""),
           "fft_type": ("fft_type", ""), "rng_algorithm": ("rng_algorithm", "DEFAULT"),
           "rng_distribution": ("rng_distribution", ""), "transpose_a": ("transpose", "NO_TRANSPOSE")}  # fmt: skip
@@ -78,11 +80,17 @@ class AttributeValues:
         handle = plain(self.given.get("channel_handle")) or {}
         self.given |= {"channel_id": handle.get("handle", 0), "channel_type": handle.get("type", 0)}
         if "symbol" in op.extra:
-            self.given["sym_name" if op.name == "func.func" else "callee"] = op.extra["symbol"]
+            self.given[_SYMBOLS.get(op.name, "callee")] = op.extra["symbol"]
+        if op.name == "func.func":
+            self.given |= {"arg_attrs": [a.attributes for a in op.regions[0][0].args], "res_attrs": op.extra.get("results")}
+        if op.name == "sdy.mesh":
+            self.given["mesh"] = f"#sdy.mesh{op.extra.get('form', '')}"
 
     def attribute(self, name: str) -> int:
         """Its number. Raises VerifyError for one that an artifact cannot have, or that is missing."""
         value, w = plain(self.given.get(name)), self.w
+        if self.op.name.startswith(f"{SHARDY}."):
+            return w.text(value) if name == "sym_name" else w.shardy(value)
         if name in _LISTS:
             return w.ints(self._ints(value))
         if name in _NUMBERS:
@@ -114,6 +122,9 @@ class AttributeValues:
                 return self._dense(name, value)
             case "function_type":
                 return w.vhlo(17, varint(w.type(FunctionType(tuple(self.op.operand_types), tuple(self.op.result_types)))))
+            case "arg_attrs" | "res_attrs":
+                notes = [w.notes(attributes) for attributes in value or ()]
+                return w.array([w.dictionary(each) for each in notes] if any(notes) else ())
             case "epsilon":
                 (bits,) = struct.unpack("<i", struct.pack("<f", value))
                 return w.vhlo(8, varint(w.types((VHLO, varint(CODES["f32"])))) + signed(bits))

@@ -363,4 +363,7 @@ def _named(op: Operation) -> None:
             block = op.regions[0][0]
             pairs = zip_longest(block.args, stated[: len(block.args)])
             block.args = [arg._replace(attributes=given) if isinstance(given, dict) else arg for arg, given in pairs]
+        given = op.attributes.get("res_attrs")
+        if isinstance(given, list):
+            op.extra["results"] = [each if isinstance(each, dict) else {} for each in given]
 

@@ -35,13 +35,15 @@ def run_gang(client: Client, grid: Grid, member: Member, arguments: Sequence[tup
              patience: float = PATIENCE, gathering: float = GATHERING) -> list[Any]:
     """What `member` gives on every device; `arguments[d]` are those of device d.
 
+    It waits `gathering` seconds for workers; when one was lost, as long as members wait for each other, since it may come back.
     Raises UsageError when fewer workers are free than devices, RunError when workers were lost too often, and what a member raises.
     """
     client.register_plugin(Mailboxes())
     watch, name = _Watch(client), uuid.uuid4().hex
     try:
         for attempt in range(restarts + 1):
-            found = _attempt(client, watch, f"{name}-{attempt}", (grid, member, arguments, patience, attempt), gathering)
+            wait = max(gathering, patience) if attempt else gathering
+            found = _attempt(client, watch, f"{name}-{attempt}", (grid, member, arguments, patience, attempt), wait)
             if found is not None:
                 return found
     finally:

@@ -126,10 +126,15 @@ def _dimension(mapped: Sequence[Sequence[int]], factor: int) -> int | None:
 
 
 def possible_axes(node: Node, rule: FactorRule, factor: int, axes: Axes) -> Axes:
-    """The leading axes along which a factor of the node can be split; none where it has to be whole."""
+    """The leading axes along which a factor of the node can be split; none where it has to be whole.
+
+    A result that lacks a factor would be of one part alone, but for sums, which are combined, and for operations that know which
+    part they compute: the state of random bits is the same on all devices.
+    """
     how = partitioning_of(node)
     is_empty = 0 in (rule.sizes[factor], *map(math.prod, result_shapes(node)))
-    is_left_out = factor not in rule.reduction and any(_dimension(mapped, factor) is None for mapped in rule.results)
+    lacking = [_dimension(mapped, factor) is None for mapped in rule.results]
+    is_left_out = factor not in rule.reduction and (all(lacking) if factor in rule.positional else any(lacking))
     if (how is None or is_empty or is_left_out or factor in rule.replicated | rule.whole
             or (factor in rule.reduction and combiner_of(node) is None)
             or (factor in rule.positional and how.placed is None)

@@ -143,7 +143,7 @@ def best_halo(size: int, result: int, count: int, reading: Reading) -> Halo:
 def exchanged(mover: Mover, x: Node, dim: int, axes: Axes, halo: Halo, fill: Node | None) -> Node:
     """What this device reads along a dimension that is split along the axes; `fill` outside of the whole operand."""
     groups = mover.mesh.groups(axes)
-    part = [mover.mesh.index(d, axes) for d in range(mover.mesh.count)]
+    part = mover.mesh.parts(axes)
     found = [_fetched(mover, x, dim, halo, hop, groups, part) for hop in halo.hops]
     joined = found[0] if len(found) == 1 else mover.b(ops.concatenate, *found, dimension=dim)
     if set(halo.offsets) == {0} and as_tensor(joined.type).shape[dim] == halo.length:

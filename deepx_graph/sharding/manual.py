@@ -7,13 +7,13 @@ without the state: what a partitioner makes runs on all devices alike, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from deepx_graph import ops
 from deepx_graph.errors import Diagnostic, UsageError
-from deepx_graph.ir import Builder, Module, Node
+from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ir.rebuild import inlined
-from deepx_graph.ir.structure import PROJ, callee_of, index_of
+from deepx_graph.ir.structure import PARAM, PARTIAL, PROJ, callee_of, index_of
 from deepx_graph.ops.host.collective import PURE
 from deepx_graph.sharding.mesh import Mesh, TensorSharding
 from deepx_graph.sharding.notation import read_annotation
@@ -55,8 +55,15 @@ def result_of(node: Node) -> tuple[Node, int] | None:
     return at.inputs[0], index_of(at)
 
 
-def joins(nodes: Iterable[Node], found: set[Node]) -> set[Node]:
-    """The nodes that only put parts of results together: what one device does without."""
+def only_whole(function: Function, by_hand: Collection[Node]) -> set[Node]:
+    """The nodes that one device does without: what cuts and joins the operands and results of computations by hand."""
+    cuts = {i for n in by_hand for i in n.inputs if i.op is PARTIAL}
+    states = {n for n in function.nodes if is_state(n.type) and (n.op is PARAM or n.inputs[0] in by_hand)}
+    return _joins(function.nodes, by_hand) | cuts | states
+
+
+def _joins(nodes: Iterable[Node], found: Collection[Node]) -> set[Node]:
+    """The nodes that only put parts of results together."""
     inner: set[Node] = set()
     for node in nodes:
         tensors = [i for i in node.inputs if i in inner or i in found]

@@ -119,6 +119,10 @@ class Mesh:
             part = part * a.size + at[a.name] // (sizes[a.name] // a.post) % a.size
         return part
 
+    def parts(self, axes: Sequence[AxisRef]) -> list[int]:
+        """The same for each device."""
+        return [self.index(d, axes) for d in range(self.count)]
+
     def groups(self, axes: Sequence[AxisRef]) -> tuple[tuple[int, ...], ...]:
         """The devices that differ along the axes alone, in their order along them."""
         rest = self.without(axes)

@@ -8,6 +8,7 @@ import numpy as np
 
 from deepx_graph import ops
 from deepx_graph.ir import Builder, Node, Op
+from deepx_graph.ir.factor_rule import Position
 from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.sharding.mesh import Axes, Mesh, count_of, local_shape
 from deepx_graph.sharding.reshard import EXCHANGE, GATHER, PERMUTE, REDUCE, SCATTER, SLICE, Path, ReshardMove, TensorLayout
@@ -44,7 +45,7 @@ class Mover:
         grouped = {"replica_groups": groups, "channel_id": _CHANNEL, "use_global_device_ids": True}
         local = local_shape(shape, after.dims)
         if move.kind == SLICE:
-            starts = [self.mesh.index(d, move.axes) * local[move.target] for d in range(self.mesh.count)]
+            starts = [part * local[move.target] for part in self.mesh.parts(move.axes)]
             return self._part(x, move.target, starts, local[move.target])
         if move.target >= 0:
             x = self.resized(x, move.target, local[move.target] * size)
@@ -124,6 +125,11 @@ class Mover:
         me = b(ops.convert, b(ops.partition_id), dtype=I32)
         table = b.constant(np.array(numbers, np.int32))
         return b(ops.reshape, b(ops.dynamic_slice, table, me, slice_sizes=(1,)), shape=())
+
+    def position(self, size: int, axes: Axes) -> Position:
+        """Where this device is on what axes split."""
+        local, parts = -(-size // count_of(axes)), self.mesh.parts(axes)
+        return Position(self.here([p * local for p in parts]), local, self.here(parts))
 
     def filled(self, x: Node, dim: int, starts: Sequence[int], size: int, value: Node) -> Node:
         """`value` at what lies outside 0 to `size`, where the part of each device begins at `starts`."""

@@ -17,13 +17,13 @@ from functools import partial
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ir.builder import fresh_loop
-from deepx_graph.ir.factor_rule import ZERO, FactorRule, Position, Reading, result_shapes
+from deepx_graph.ir.factor_rule import ZERO, FactorRule, Reading, result_shapes
 from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, LOOP_BEGIN, PARAM, PARTIAL, PROJ, index_of, value_of
 from deepx_graph.sharding import manual
 from deepx_graph.sharding.choice import Splits
 from deepx_graph.sharding.copies import Copies, MoveWay, RemakeWay
 from deepx_graph.sharding.halo import best_halo, exchanged
-from deepx_graph.sharding.mesh import Axes, TensorSharding, count_of, local_shape, merged, split
+from deepx_graph.sharding.mesh import TensorSharding, count_of, local_shape, merged, split
 from deepx_graph.sharding.moves import Mover
 from deepx_graph.sharding.pieces import Partitioned
 from deepx_graph.sharding.plan import Plan
@@ -72,13 +72,7 @@ class _Partitioner:
         self.splits = Splits(self.function, self.layouts, plan.mesh, self.copies, self.asked)
         self.by_hand = {n: said for n in self.function.nodes if (said := manual.shardings_of(n, self.mesh)) is not None}
         self.by_device: dict[Node, list[Node]] = {}
-        self.apart = self._apart()
-
-    def _apart(self) -> set[Node]:
-        """The nodes that one device does without: what cuts and joins the operands and results of computations by hand."""
-        found = manual.joins(self.function.nodes, set(self.by_hand))
-        found |= {i for n in self.by_hand for i in n.inputs if i.op is PARTIAL}
-        return found | {n for n in self.function.nodes if is_state(n.type) and (n.op is PARAM or n.inputs[0] in self.by_hand)}
+        self.apart = manual.only_whole(self.function, self.by_hand)
 
     def _planned(self, node: Node, sharding: TensorSharding | None) -> TensorLayout:
         """The layout that the plan has for a value."""
@@ -116,15 +110,6 @@ class _Partitioner:
                            tuple(shardings), tuple(shapes),
                            tuple(self.meetings[n] for n in function.nodes if n in self.meetings))
 
-    @staticmethod
-    def _check(node: Node) -> None:
-        if node.op in (CALL, CALL_VALUE, PARTIAL):
-            raise _refused(node, "it calls a function", "inline calls first: -p inline,shard")
-        if node.op.exchange is not None:
-            raise _refused(node, "devices meet in it already")
-        if is_state(node.type) or any(is_state(i.type) for i in node.inputs):
-            raise _refused(node, "it has an effect")
-
     # --- one node
 
     def _make(self, node: Node) -> None:
@@ -135,10 +120,10 @@ class _Partitioner:
             (source, k), (_, after) = by_hand, self.by_hand[by_hand[0]]
             self._add(node, self._planned(node, after[k]), self.by_device[source][k])
             return
-        self._check(node)
+        _check(node)
         if node.op is PARAM:
             layout = self.layouts[node]
-            self.copies.add(node, layout, self.b.param(index_of(node), self._type(node.type, layout), node.name))
+            self.copies.add(node, layout, self.b.param(index_of(node), _part_type(node.type, layout), node.name))
         elif node.op is PROJ and node.inputs[0] in self.items:
             source, k = node.inputs[0], index_of(node)
             self._add(node, self.items[source][k], self.b.proj(self._as_planned(source), k))
@@ -184,9 +169,6 @@ class _Partitioner:
                  for x, s in zip(operands, before, strict=True)]
         return manual.on_this_device(self.b, self.module, node, parts)
 
-    def _type(self, type: Type, layout: TensorLayout) -> Type:
-        return type.with_dims(local_shape(type.shape, layout.dims)) if isinstance(type, TensorType) else type
-
     def _carried(self, node: Node) -> Node:
         """What only passes values on: in the plan they lie as what they come from."""
         inputs = [self._as_planned(i) for i in node.inputs]
@@ -211,7 +193,7 @@ class _Partitioner:
         """What the node gives on one device for its parts of the operands."""
         how = partitioning_of(node)
         assert how is not None
-        self._mask(node, rule, axes, inputs)
+        _mask(self.mover, node, rule, axes, inputs)
         changes = self._read_over(node, rule, axes, inputs)
         shapes = [as_tensor(i.type).shape for i in inputs]
         after = [layout_of(mapped, axes, rule.sizes) for mapped in rule.results]
@@ -220,22 +202,11 @@ class _Partitioner:
         for (name, at), value in changes.items():
             index = node.op.attr_index[name]
             attrs[index] = tuple(value if k == at else old for k, old in enumerate(attrs[index]))
-        positions = {f: self._position(rule.sizes[f], axes[f]) for f in rule.positional if axes.get(f)}
+        positions = {f: self.mover.position(rule.sizes[f], axes[f]) for f in rule.positional if axes.get(f)}
         if positions:
             assert how.placed is not None
             return how.placed(self.b, node, inputs, tuple(attrs), positions)
         return self.b(node.op, *inputs, **dict(zip(node.op.attr_index, attrs, strict=True)))
-
-    def _mask(self, node: Node, rule: FactorRule, axes: FactorAxes, inputs: list[Node]) -> None:
-        """Operands with what changes nothing beyond their ends, where a reduction would combine that."""
-        for k, mapped in enumerate(rule.operands):
-            for dim, factors in enumerate(mapped):
-                split_by = next((axes[f] for f in factors if f in rule.reduction and axes.get(f)), ())
-                size = as_tensor(node.inputs[k].type).shape[dim]
-                if size % count_of(split_by):
-                    local = as_tensor(inputs[k].type).shape[dim]
-                    starts = [self.mesh.index(d, split_by) * local for d in range(self.mesh.count)]
-                    inputs[k] = self.mover.filled(inputs[k], dim, starts, size, self.b.like(neutral_of(node, k), inputs[k]))
 
     def _read_over(self, node: Node, rule: FactorRule, axes: FactorAxes, inputs: list[Node]) -> dict[tuple[str, int], int]:
         """Operands with what is read across the borders of parts; the entries of attributes that this changes."""
@@ -255,11 +226,6 @@ class _Partitioner:
         if reading.fill is None:
             return None
         return self.b.like(0, x) if reading.fill == ZERO else self._as_planned(node.inputs[reading.fill])
-
-    def _position(self, size: int, axes: Axes) -> Position:
-        local = -(-size // count_of(axes))
-        parts = [self.mesh.index(d, axes) for d in range(self.mesh.count)]
-        return Position(self.mover.here([p * local for p in parts]), local, self.mover.here(parts))
 
     # --- copies
 
@@ -323,6 +289,32 @@ class _Partitioner:
     def _is_fixed(self, node: Node) -> bool:
         """Whether a value is not computed again."""
         return node.op in CARRIERS or node in self.by_device or manual.result_of(node) is not None
+
+
+def _check(node: Node) -> None:
+    """Raises UsageError for what has no parts."""
+    if node.op in (CALL, CALL_VALUE, PARTIAL):
+        raise _refused(node, "it calls a function", "inline calls first: -p inline,shard")
+    if node.op.exchange is not None:
+        raise _refused(node, "devices meet in it already")
+    if is_state(node.type) or any(is_state(i.type) for i in node.inputs):
+        raise _refused(node, "it has an effect")
+
+
+def _mask(mover: Mover, node: Node, rule: FactorRule, axes: FactorAxes, inputs: list[Node]) -> None:
+    """Operands with what changes nothing beyond their ends, where a reduction would combine that."""
+    for k, mapped in enumerate(rule.operands):
+        for dim, factors in enumerate(mapped):
+            split_by = next((axes[f] for f in factors if f in rule.reduction and axes.get(f)), ())
+            size = as_tensor(node.inputs[k].type).shape[dim]
+            if size % count_of(split_by):
+                local = as_tensor(inputs[k].type).shape[dim]
+                starts = [part * local for part in mover.mesh.parts(split_by)]
+                inputs[k] = mover.filled(inputs[k], dim, starts, size, mover.b.like(neutral_of(node, k), inputs[k]))
+
+
+def _part_type(type: Type, layout: TensorLayout) -> Type:
+    return type.with_dims(local_shape(type.shape, layout.dims)) if isinstance(type, TensorType) else type
 
 
 def _unsplit(node: Node) -> TensorLayout:

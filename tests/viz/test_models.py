@@ -128,3 +128,17 @@ def test_boxes_count_the_operators_of_the_source() -> None:
     said = {b.title: b.subtitle.partition("\n")[2] for b in fold(view, OVERVIEW).nodes if b.kind == "group"}
     assert said["embed"] == "1 Gather"
     assert "dot_general" in said["LSTM"]  # called as the one operator that it is, it tells what that was read as
+
+
+def test_a_constant_that_modules_share_is_no_data_between_them() -> None:
+    """Equal initial weights of norms, which torch writes once, make no edges beside those of the network."""
+    module = dx.loads(MODELS.read("torch/transformer12.onnx"))
+    view = first_view(module)
+    folded = fold(view, OVERVIEW)
+    owner = {m: b.id for b in folded.nodes for m in b.members}
+    acting = {b.id for b in folded.nodes if b.kind == "group" and any(view.nodes[m].kind == "op" for m in b.members)}
+    shared = [(owner[e.source], owner[e.target]) for e in view.edges if view.nodes[e.source].kind == "constant"]
+    apart = {(s, t) for s, t in shared if s != t and s in acting and t in acting}
+    computed = {(owner[e.source], owner[e.target]) for e in view.edges if view.nodes[e.source].kind != "constant"}
+    assert apart - computed, "none is shared"
+    assert not (apart - computed) & {(e.source, e.target) for e in folded.edges}

@@ -236,18 +236,21 @@ class Quotient:
     def to_view(self) -> View:
         """The items as a view of their own, numbered anew."""
         owner = self._owners()
+        boxes = {k for k, item in enumerate(self.items) if item.title is not None}
+        acting = {k for k in boxes if any(self.view.nodes[m].kind == "op" for m in self.items[k].members)}
         bundles: dict[tuple[int, int, EdgeKind], list[ViewEdge]] = {}
         for (s, t), e in zip(self.ends, self.view.edges, strict=True):
-            inside = e.kind == "control" and self.view.nodes[s].kind == "start" and self.items[owner[s]].title is not None
-            if owner[s] != owner[t] and not inside:  # where a box holds the start, all that it leads to are boxes
-                bundles.setdefault((owner[s], owner[t], e.kind), []).append(e)
+            source, target, taken = owner[s], owner[t], self.view.nodes[s].kind
+            inside = e.kind == "control" and taken == "start" and source in boxes  # all that it leads to are boxes
+            shared = taken == "constant" and source in acting and target in boxes  # exporters write equal ones once: no data passes
+            if source != target and not inside and not shared:
+                bundles.setdefault((source, target, e.kind), []).append(e)
         for s, t, kind in [b for b in bundles if b[2] == "residual" and (b[0], b[1], "data") in bundles]:
             bundles[s, t, kind] += bundles.pop((s, t, "data"))  # a weight that goes along with what the forward part keeps
-        single = {k for k, item in enumerate(self.items) if item.title is None}
         edges = [
             ViewEdge(s, t, kind, label)
             for (s, t, kind), bundle in bundles.items()
-            for label in ([e.label for e in bundle] if s in single and t in single else [_many(bundle)])
+            for label in ([e.label for e in bundle] if s not in boxes and t not in boxes else [_many(bundle)])
         ]
         nodes = self._told_apart([self._node(k, item) for k, item in enumerate(self.items)], owner)
         clusters = used_clusters(tuple(self.clusters), nodes)

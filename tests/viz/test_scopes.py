@@ -80,6 +80,24 @@ def test_layers_are_in_the_order_of_data_not_of_names() -> None:
     assert order == ["Layer_1 to Layer_11 ×11"]
 
 
+def test_few_modules_too_many_are_joined_with_their_neighbours_the_smallest_first() -> None:
+    """Of fourteen modules in a chain, the input and the result, fourteen boxes are left: only the two smallest pairs are joined."""
+    words = ("stem", "ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen", "ibis", "jay", "kiwi", "lynx", "mole")
+    b = Builder()
+
+    def body(x: Node) -> list[Node]:
+        for k, word in enumerate(words):
+            b.origin = Origin(f"Net/{word}/tanh")
+            for _ in range(2 if word in ("dog", "eel", "jay", "kiwi") else 3 + k):
+                x = b(tanh, x)
+        return [x]
+
+    folded = fold(build_view(programs.module(b.function("main", [("x", programs.MATRIX)], body))), 14)
+    titles = [n.title for n in folded.nodes if n.kind == "group"]
+    expected = [w for w in words if w not in ("eel", "kiwi")]
+    assert sorted(titles) == sorted({"dog": "dog to eel", "jay": "jay to kiwi"}.get(w, w) for w in expected)
+
+
 def test_a_box_opens_to_the_scopes_in_it_as_they_are_fed() -> None:
     """What takes data from outside of a box is no constant inside of it, to be drawn into its reader."""
     b = Builder()

@@ -20,6 +20,9 @@ EDGES_PER_RUN = 4
 """The last step folds on while boxes have more edges than this each: a layout engine would not come back."""
 
 
+FEW = 0.25
+"""So many boxes too many, as a share of the limit, are joined with neighbours rather than folded by other means."""
+
 ALONE = frozenset({"param", "constant", "result"})
 """Kinds that are no part of the flow: many are there from the start, or to the end."""
 
@@ -66,6 +69,23 @@ def _parts(q: Quotient) -> Iterator[list[int]]:
             part = []
     if part:
         yield part
+
+
+def join_neighbours(q: Quotient, limit: int) -> bool:
+    """The smallest neighbours in the order of data as one box, until no more than the limit is left; False, and nothing done,
+    where there are more than `FEW` of it too many."""
+    boxes = [i.title is not None and not i.structural for i in q.items]
+    sizes = [len(i.members) for i in q.items]
+    halves = [(i.cluster, q.outer(k).backward) for k, i in enumerate(q.items)]
+    pairs = [(a, b) for a, b in pairwise(q.nested_order()) if boxes[a] and boxes[b] and halves[a] == halves[b]]
+    joined: list[tuple[int, int]] = []
+    for a, b in sorted(pairs, key=lambda pair: sizes[pair[0]] + sizes[pair[1]]):
+        if len(q) - len(joined) > limit and not any({a, b} & {*other} for other in joined):
+            joined.append((a, b))
+    if len(q) - len(joined) > limit or len(joined) > FEW * limit:
+        return False
+    q.merge(_run(q, list(pair)) for pair in joined)
+    return True
 
 
 def cut_in_runs(q: Quotient, limit: int) -> bool:
@@ -129,10 +149,11 @@ def _cut(q: Quotient, bucket: list[int], share: int) -> list[FoldGroup]:
 
 def _run(q: Quotient, numbers: list[int]) -> FoldGroup:
     nodes = [q.view.nodes[m] for k in numbers for m in q.items[k].members]
-    scopes = [title for k in numbers if (title := q.items[k].title)
-              and title.rpartition("/")[2] in q.view.nodes[q.items[k].members[0]].scope]  # fmt: skip
-    if len(scopes) > 1 and 2 * len(scopes) >= len(numbers):
-        return FoldGroup(numbers, f"{scopes[0]} to {scopes[-1]}", q.items[numbers[0]].cluster)
+    ends = [title.partition(" ×")[0].split(" to ") for k in numbers if (title := q.items[k].title)]
+    scopes = {part for n in nodes for part in n.scope}
+    named = [end for end in ends if end[0].rpartition("/")[2] in scopes]
+    if len(named) > 1 and 2 * len(named) >= len(numbers):
+        return FoldGroup(numbers, f"{named[0][0]} to {named[-1][-1]}", q.items[numbers[0]].cluster)
     kind = {"param": "parameter", "phi": "variable", "proj": "value"}.get(nodes[0].kind, nodes[0].kind)
     title = f"{len(nodes):,} {kind}s" if len({n.kind for n in nodes}) == 1 and nodes[0].kind != "op" else contents(nodes)
     return FoldGroup(numbers, title, q.items[numbers[0]].cluster)

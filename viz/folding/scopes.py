@@ -16,6 +16,7 @@ from deepx_graph.analysis.name_scopes import NO_LEVELS, Path, common_prefix
 from deepx_graph.viz.folding.blocks import LISTED, contents, op_of
 from deepx_graph.viz.folding.convex import convex_rows, joined_boxes
 from deepx_graph.viz.folding.quotient import FoldGroup, Quotient
+from deepx_graph.viz.folding.runs import join_neighbours
 from deepx_graph.viz.view.labels import short
 from deepx_graph.viz.view.model import Cluster, SourceOperator, ViewNode
 
@@ -59,6 +60,8 @@ def by_scope(q: Quotient, limit: int) -> bool:
     best = _deepest(q, limit, scopes)
     if len(best) > limit and (prefixed := _by_prefix(scopes)) != scopes:
         best = min(best, _deepest(q, limit, prefixed), key=len)
+    if len(best) > limit:
+        join_neighbours(best, limit)
     q.items, q.clusters = best.items, best.clusters
     q.sort()
     return True

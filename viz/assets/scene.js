@@ -51,10 +51,13 @@ class Scene {
   /* The edges between boxes: those that join the same two are one. Of a part alone also those out of it. */
   links() {
     const bundles = new Map(), beside = this.alone ? new Map() : null;
+    const group = n => n >= 0 && this.boxes[n].kind === "group", kindOf = id => this.graph.nodes[id].kind;
+    const acting = this.boxes.map(b => b.kind === "group" && b.members.some(m => kindOf(m) === "op"));
     for (const e of this.graph.edges) {
       let s = this.owner[e.source], t = this.owner[e.target];
       if (s < 0 && t < 0 || s === t) continue;
-      if (e.kind === "control" && s >= 0 && this.boxes[s].kind === "group" && this.graph.nodes[e.source].kind === "start") continue;  // it is inside
+      if (e.kind === "control" && group(s) && kindOf(e.source) === "start") continue;  // it is inside
+      if (kindOf(e.source) === "constant" && acting[s] && group(t)) continue;  // exporters write equal ones once: no data passes
       if (s < 0 || t < 0) {
         if (!beside || e.kind === "back") continue;
         if (s < 0) s = this.stub(e.source, beside, "before");

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -93,6 +94,16 @@ def test_the_page_lays_out_as_a_picture_does(browser: Browser, tmp_path: Path, v
     assert [at and pytest.approx(at) for at in browser.run("found.lines.map(l => l.at)")] == [
         None if line.at is None else list(line.at) for line in scene.lines
     ]
+
+
+@pytest.mark.parametrize("name", ["torch/transformer12.onnx", "jax/lstm.mlir"])
+def test_the_page_begins_with_the_edges_of_the_picture(browser: Browser, tmp_path: Path, name: str) -> None:
+    file = tmp_path / Path(name).name
+    file.write_bytes(zipfile.ZipFile(Path(__file__).parent / "models.zip").read(name))
+    assert cli.main(["draw", str(file), "-o", str(tmp_path / "model.html")]) == 0
+    browser.open(tmp_path / "model.html")
+    found = browser.run("panes[0].scene.links().map(e => [e.kind, e.label])")
+    assert sorted(found) == sorted([e.kind, e.label] for e in fold(whole(dx.load(file)), 40).edges)
 
 
 # --- by keyboard alone

@@ -276,8 +276,9 @@ def open_source(path: str | Path, options: ReadOptions | None = None) -> Source:
     except OSError as e:
         if is_interrupt(e):
             raise
-        folder = "a folder that XLA dumped is shown by: deepx-graph stages FOLDER" if isinstance(e, IsADirectoryError) else None
-        raise UsageError(Diagnostic(f"cannot read '{path}': {e.strerror or e}", hint=folder)) from None
+        if isinstance(e, IsADirectoryError):
+            raise _is_folder(Path(path)) from None
+        raise UsageError(f"cannot read '{path}': {e.strerror or e}") from None
     except ValueError as e:  # a zero byte in the name
         raise UsageError(f"cannot read {str(path)!r}: {e}") from None
 
@@ -343,20 +344,21 @@ _ZIP = rb"PK\x03\x04.{26}"
 _ARRAYS = "arrays are inputs: run PROGRAM --input NAME=FILE, or --inputs FILE for an archive"
 _WEIGHTS = "it has weights and no program: export the model that they belong to, as ONNX, StableHLO or HLO"
 _TF2ONNX = "python -m tf2onnx.convert --{} --output FILE.onnx"
-_SCRIPT = "python -c \"import torch; torch.onnx.export(torch.jit.load('FILE'), (ARGUMENTS,), 'FILE.onnx')\""
-_KERAS = "python -c \"import keras; keras.saving.load_model('FILE').export('FILE.onnx', format='onnx')\""
+_SAVED = _TF2ONNX.format("saved-model FOLDER")
+_SCRIPT = "python -c \"import torch; torch.onnx.export(torch.jit.load('FILE'), (ARGUMENTS,), 'FILE.onnx', dynamo=False)\""
+_KERAS = "python -c \"import keras; m = keras.saving.load_model('FILE'); m(ARGUMENTS); m.export('FILE.onnx', format='onnx')\""
 _BACK = "convert the model that it was made from: there is no way back from this form"
 
 BINARIES: tuple[tuple[str, bytes, str], ...] = (
     ("an archive of numpy arrays", _ZIP + rb"[^/\\]{1,80}\.npy", _ARRAYS),
     ("a Keras model", _ZIP + rb"(?:metadata|config)\.json", _KERAS),
     ("an archive of torch, TorchScript or weights",
-     _ZIP + rb"[^/\x00]{1,200}/(?:data\.pkl|code/|constants\.pkl|byteorder|\.data)", _SCRIPT),
+     _ZIP + rb"[^/\x00]{1,200}/(?:data\.pkl|code/|data/\d|constants\.pkl|byteorder|\.data)", _SCRIPT),
     ("a zip archive", rb"PK\x03\x04", "unpack it: it may hold a program"),
     ("a numpy array", rb"\x93NUMPY", _ARRAYS),
     ("weights as safetensors", rb".{4}\0{4}\{\s*\"", _WEIGHTS),
     ("weights as GGUF", rb"GGUF", _WEIGHTS),
-    ("a TensorFlow SavedModel", rb"\x08\x01\x12[\x80-\xff]{0,4}[\x00-\x7f]\x0a", _TF2ONNX.format("saved-model FOLDER")),
+    ("a TensorFlow SavedModel", rb"\x08\x01\x12[\x80-\xff]{0,4}[\x00-\x7f]\x0a[\x80-\xff]{0,4}[\x00-\x7f][\x12\x1a\x22]", _SAVED),
     ("a Core ML model", rb"\x08[\x01-\x1f]\x12[\x80-\xff]{0,4}[\x00-\x7f]\x0a", _BACK),
     ("a TensorFlow graph", rb"\x0a[\x80-\xff]{0,4}[\x00-\x7f]\x0a[\x01-\x7f][\x20-\x7e]+\x12[\x01-\x40][A-Z]\w+",
      _TF2ONNX.format("graphdef FILE --inputs NAME:0 --outputs NAME:0")),
@@ -373,6 +375,21 @@ BINARIES: tuple[tuple[str, bytes, str], ...] = (
     ("machine code", rb"\x7fELF|\xcf\xfa\xed\xfe|MZ.{58}", "a program of tensors is needed, before it is compiled"),
 )  # fmt: skip
 """What each is called, the pattern that its first bytes match, and how to go on, FILE being its name; in the order of trying."""
+
+FOLDERS: tuple[tuple[str, str, str], ...] = (
+    ("a TensorFlow SavedModel", "saved_model.pb", _SAVED),
+    ("a Core ML package", "Manifest.json", _BACK),
+)
+"""What a folder is called, the file in it that shows so, and how to go on, FOLDER being its name."""
+
+
+def _is_folder(path: Path) -> UsageError:
+    """The error of a folder that is given for a file: what it is by the files in it, and what takes it."""
+    for kind, file, hint in FOLDERS:
+        if (path / file).exists():
+            return UsageError(Diagnostic(f"{path} is {kind}: it is not read as a program", expected="a program", hint=hint))
+    return UsageError(Diagnostic(f"cannot read '{path}': it is a folder",
+                                 hint="a folder that XLA dumped is shown by: deepx-graph stages FOLDER"))
 
 
 def refuse_known(data: bytes, name: str) -> None:

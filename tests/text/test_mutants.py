@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
-from deepx_graph.errors import DeepxGraphError, ParseError, RunError, VerifyError
+from deepx_graph.errors import DeepxGraphError, ParseError, RunError, UsageError, VerifyError
 from deepx_graph.session import programs
 from deepx_graph.session.inputs import read_npy, read_npz
 from deepx_graph.session.query.language import parse_query
-from deepx_graph.text.formats import decode_source
+from deepx_graph.text.formats import decode_source, open_source
 from deepx_graph.text.mindir import dump
 from deepx_graph.text.mindir.lower import place_of
 from deepx_graph.text.mindir.schema import Attribute
@@ -143,7 +143,8 @@ def test_arrays_of_both_versions_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("head", "name"), [
     (b"PK\x03\x04" + b"\0" * 26 + b"archive/data.pkl", "torch, TorchScript or weights"),
     (b"PK\x03\x04" + b"\0" * 26 + b"metadata.json", "Keras"), (b"PK\x03\x04" + b"\0" * 26 + b"readme", "zip archive"),
-    (b"\x08\x01\x12\xaf\x10\x0a\x40", "SavedModel"), (b"\x08\x04\x12\x40\x0a\x10", "Core ML"),
+    (b"\x08\x01\x12\xaf\x10\x0a\x40\x12\x10", "SavedModel"), (b"\x08\x04\x12\x40\x0a\x10\x0a\x01x", "Core ML"),
+    (b"\x08\x01\x12\x20\x0a\x0e\x0a\x01x\x1a\x09", "Core ML"), (b"PK\x03\x04" + b"\0" * 26 + b"ts/data/0FB", "TorchScript"),
     (b"\x0a\x1c\x0a\x01x\x12\x0bPlaceholder\x2a", "TensorFlow graph"), (b"\x1c\0\0\0ET12", "ExecuTorch"), (b"ptrt", "TensorRT"),
     (b"\x40\0\0\0\0\0\0\0{\"w\":", "safetensors"), (b"GGUF\x03", "GGUF"), (b"\x7fELF\x02", "machine code"),
     (b"PK\x03\x04" + b"\0" * 26 + b"in0.npy", "numpy arrays"),
@@ -155,6 +156,14 @@ def test_arrays_of_both_versions_are_read(tmp_path: Path) -> None:
 def test_binary_files_are_called_by_their_name(head: bytes, name: str) -> None:
     with pytest.raises(ParseError, match=name) as e:
         decode_source(head + b"\0" * 40, "x", 1 << 20)
+    assert e.value.diagnostics[0].hint
+
+
+@pytest.mark.parametrize(("file", "name"), [("saved_model.pb", "SavedModel"), ("Manifest.json", "Core ML"), ("x", "is a folder")])
+def test_folders_are_called_by_their_name(tmp_path: Path, file: str, name: str) -> None:
+    (tmp_path / file).touch()
+    with pytest.raises(UsageError, match=name) as e:
+        open_source(tmp_path)
     assert e.value.diagnostics[0].hint
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from deepx_graph.errors import Diagnostic, InferError, ParseError, Place, Source, Span, VerifyError
@@ -13,8 +14,8 @@ from deepx_graph.text.onnx.lower import OnnxGraphLowering
 from deepx_graph.text.onnx.messages import model_in
 from deepx_graph.text.onnx.schema import TypeProto, ValueInfoProto
 from deepx_graph.text.onnx.scope import UNKNOWN, domain_of, versions
-from deepx_graph.text.onnx.values import literal, tensor_type
-from deepx_graph.types import TensorType, TupleType, Type
+from deepx_graph.text.onnx.values import DTYPES, literal, tensor_type
+from deepx_graph.types import ANY, TensorType, TupleType, Type
 
 NEWEST = 28
 """The newest version of the operator set that the rules know."""
@@ -73,9 +74,18 @@ class OnnxLowering:
             raise VerifyError(e.diagnostic(self.span(self.graph.at))) from None
         names = tuple(o.name for o in self.graph.outputs)
         made = tuple(lowering.node_of(r) if kept is None else kept.value(r) for r in results)
+        self._compare_types(made)
         name = "".join(c if c.isalnum() and c.isascii() else "_" for c in self.graph.name).strip("_") or "main"
         entry = Function(name, tuple(params), made, names, span=self.span(self.graph.at))
         return Module((entry,), name, source=self.source, format="onnx")
+
+    def _compare_types(self, results: Sequence[Node]) -> None:
+        """Warns of results whose elements are of another type than the model declares: some runtimes refuse it."""
+        for info, result in zip(self.graph.outputs, results, strict=True):
+            declared = DTYPES.get(info.type.tensor.dtype) if info.type and info.type.tensor else None
+            if declared is None or not isinstance(result.type, TensorType) or result.type.dtype in (ANY, declared):
+                continue
+            self.warn(info.at, f"'{info.name}' is declared as {declared}, and its elements are {result.type.dtype}")
 
     def _params(self, b: Builder, lowering: OnnxGraphLowering) -> list[Node]:
         """The inputs of the graph, without those that are initialised; and these where weights are inputs.

@@ -103,6 +103,13 @@ def test_of_initialisers_of_one_name_the_last_is_taken_and_it_is_said() -> None:
     np.testing.assert_array_equal(dx.run(module, X)[0], X + 2)
 
 
+def test_a_result_of_another_element_type_than_is_declared_is_told() -> None:
+    data = model(graph([node("Greater", ["x", "x"], ["y"])], [info("x", (2, 3))], [info("y", (2, 3))]))
+    with pytest.warns(UserWarning, match="'y' is declared as f32, and its elements are bool"):
+        module = dx.loads(data)
+    assert not np.any(dx.run(module, X)[0])
+
+
 def external(place: str, **more: str) -> bytes:
     entries = {"location": place, **more}
     data = many(1, (2, 3)) + field(2, 1) + field(8, "w")

@@ -11,8 +11,8 @@ from deepx_graph.text import decode_source, read
 from deepx_graph.verify import verify
 from tests.support.mindir_messages import field, many
 
-FLOAT, INT64, BOOL = 1, 7, 9
-NUMBERS = {np.dtype(np.float32): FLOAT, np.dtype(np.int64): INT64, np.dtype(np.bool_): BOOL}
+FLOAT, INT8, INT64, BOOL = 1, 3, 7, 9
+NUMBERS = {np.dtype(np.float32): FLOAT, np.dtype(np.int8): INT8, np.dtype(np.int64): INT64, np.dtype(np.bool_): BOOL}
 
 
 def tensor(array: Any, name: str = "") -> bytes:

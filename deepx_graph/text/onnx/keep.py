@@ -3,7 +3,7 @@
 The lowering of a model, with equal nodes built once, numbers its values by what they mean. An operator is kept unless that tells
 better: where its results are values that there are already (it computes again what another one does, or changes nothing), where
 they are known and take no more room than what they are made of, or where it is a call or a branch whose own operators are kept;
-a loop is kept unless one operator does what it does.
+a loop is kept unless one operator does what it does, and what runtimes look for to compute in integers always.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 SMALL = 64
 """Bytes of a constant that always take the place of an operator: its own message has about as many."""
+
+
+MATCHED = frozenset({"DequantizeLinear"})
+"""What runtimes look for around an operator, to run both as one of integers: constants in its place would be run in floats."""
 
 
 class KeptOperators:
@@ -115,6 +119,8 @@ class KeptOperators:
     def _fold(self, node: NodeProto, origin: Origin, inputs: Mapping[str, Value], results: Sequence[Value]) -> bool:
         """Makes the results constants where they are known and take no more room than the operators and constants behind them
         that nothing else reads."""
+        if node.op_type in MATCHED:
+            return False
         room = sum(map(len, encode(node, SCHEMA))) + sum(self._behind(n, v) for n, v in inputs.items())
         if len(node.outputs) == 1:
             self._room[node.outputs[0]] = room

@@ -281,3 +281,11 @@ def test_a_model_that_would_grow_is_written_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(plain)
     assert main(["opt", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "s.onnx")]) == 0
     assert (tmp_path / "s.onnx").stat().st_size <= len(plain)
+
+
+def test_weights_stay_quantised_where_floats_would_be_smaller() -> None:
+    """Runtimes run an operator among DequantizeLinear and QuantizeLinear in integers, and round otherwise where one is gone."""
+    nodes = [node("DequantizeLinear", ["q", "scale"], ["w"]), node("Mul", ["x", "w"], ["y"])]
+    weights = [tensor(np.int8([3, -5]), "q"), tensor(np.float32(0.5), "scale")]
+    data = model(graph(nodes, [info("x", (2,))], [info("y", (2,))], weights))
+    assert operators(kept(data)) == ["DequantizeLinear", "Mul"]

@@ -90,6 +90,22 @@ def test_differences_by_module_of_the_model() -> None:
     assert "11 of 12 modules" in str(found)
 
 
+@pytest.mark.parametrize("layers", [(2,), (0, 2)])
+def test_another_constant_is_a_difference_of_the_modules_that_take_it(layers: tuple[int, ...]) -> None:
+    def network(value: float) -> Module:
+        lines = [f"%c{k} = stablehlo.constant dense<{v}> : tensor<4xf32>" for k, v in enumerate((1.0, value))]
+        for k in range(4):
+            scope = f"jit(f)/Net/Layer_{k}"
+            lines += [f'%a{k} = stablehlo.add %{k}, %c{k in layers:d} : tensor<4xf32> loc("{scope}/add")',
+                      f'%{k + 1} = stablehlo.tanh %a{k} : tensor<4xf32> loc("{scope}/tanh")']  # fmt: skip
+        body = "\n".join(lines)
+        return dx.loads(f"func.func @main(%0: tensor<4xf32>) -> tensor<4xf32> {{\n{body}\nreturn %4 : tensor<4xf32>\n}}")
+
+    found = compare_meaning(network(2.0), network(3.0))
+    assert {s.first for s in found.scopes if s.differs} == {f"Net/Layer_{k}" for k in layers}
+    assert f"{4 - len(layers)} of 4 modules" in str(found)
+
+
 def test_equal_changes_are_folded() -> None:
     found = compare_meaning(dx.loads(chain(*["tanh"] * 12)), dx.loads(chain(*["cosine"] * 12)))
     lines = list(found.lines())

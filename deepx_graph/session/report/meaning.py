@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import starmap
@@ -208,14 +208,23 @@ def _by_scope(a: Module, b: Module, difference: Difference) -> tuple[ScopeDiffer
     for change in difference.changes:
         before, after = change.before, change.after
         told |= {n for n in (before, after) if n is not None}
-        if before is not None and before in here:
-            row(str(here[before]), None)[change.kind] += 1
-        elif after is not None and after in there:
-            row(None, str(there[after]))[change.kind] += 1
+        for scope in sorted(_touched(before, a, here)):
+            row(scope, None)[change.kind] += 1
+        if before is None or not _touched(before, a, here):
+            for scope in sorted(_touched(after, b, there)):
+                row(None, scope)[change.kind] += 1
     for x, scope in here.items():
         if x in partner and x not in told:
             row(str(scope), None)["same"] += 1
     return tuple(ScopeDifference(*key, c["same"], c["removed"], c["added"], c["changed"]) for key, c in rows.items())
+
+
+def _touched(node: Node | None, module: Module, scopes: Mapping[Node, NameScope]) -> set[str]:
+    """The scope of an operation; those that take it of a constant, which has none."""
+    if node is None:
+        return set()
+    at = module.entry.users.get(node, ()) if node.op is CONSTANT else (node,)
+    return {str(scopes[n]) for n in at if n in scopes}
 
 
 def _scopes(module: Module) -> dict[Node, NameScope]:

@@ -70,9 +70,10 @@ def run_info(args: Arguments) -> int:
 
 
 def _by_scope(args: Arguments, module: Module) -> None:
+    from deepx_graph.blas import available_cores
     from deepx_graph.session.report.scopes import by_scope
 
-    found = by_scope(module)
+    found = by_scope(module, args.threads or available_cores())
     if args.json:
         emit_report("scopes", found.to_json())
     else:

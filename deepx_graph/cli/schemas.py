@@ -128,6 +128,7 @@ RECORDS: dict[str, Fields] = {
         "parameter_bytes": ("int", "their bytes"),
         "flops": ("int", "operations of arithmetic of one run"),
         "bytes_moved": ("int", "bytes that are read and written"),
+        "least_ms": ("float", "the least time by the roofline, of each operation by itself"),
         "inside": ("[Scope]", "the scopes inside, in order"),
     },
     "TimedEvent": {

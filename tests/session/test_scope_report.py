@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import deepx_graph as dx
+from deepx_graph.runtime.cost.file import constants
 from deepx_graph.session.report.scopes import by_scope
 from tests.support.cli_runner import Run
 
@@ -33,6 +35,8 @@ def test_a_scope_counts_what_lies_in_it() -> None:
     assert (layer.operations, layer.parameters) == (2, 4)
     assert layer.bytes_moved == 2 * 16 + 3 * 16  # tanh reads and writes four floats, add reads eight
     assert net.cost.bytes_moved == LAYERS * layer.bytes_moved
+    assert layer.least_ms == pytest.approx(layer.bytes_moved / constants().cache_gbs / 1e6)  # GB/s: bytes a nanosecond
+    assert net.cost.least_ms == pytest.approx(LAYERS * layer.least_ms)
     assert list(net.inside) == [f"Layer_{k}" for k in range(LAYERS)]
 
 
@@ -71,4 +75,5 @@ def test_what_runs_in_a_loop_counts_as_often() -> None:
         whole = by_scope(dx.loads(LOOP.replace("(5)", f"({trips})")))
         cell = whole.inside["Net"].inside["Cell_0"].cost
         assert (cell.bytes_moved, cell.flops) == tuple(trips * tanh)
+        assert cell.least_ms == pytest.approx(trips * 64 / constants().cache_gbs / 1e6)
         assert (whole.cost.bytes_moved, whole.cost.flops) == tuple(trips * (tanh + counter) + (trips + 1) * test)

@@ -208,11 +208,11 @@ def _by_scope(a: Module, b: Module, difference: Difference) -> tuple[ScopeDiffer
     for change in difference.changes:
         before, after = change.before, change.after
         told |= {n for n in (before, after) if n is not None}
-        for scope in sorted(_touched(before, a, here)):
-            row(scope, None)[change.kind] += 1
-        if before is None or not _touched(before, a, here):
-            for scope in sorted(_touched(after, b, there)):
-                row(None, scope)[change.kind] += 1
+        first = _touched(before, a, here)
+        for name in sorted(first):
+            row(name, None)[change.kind] += 1
+        for name in sorted(_touched(after, b, there)) if not first else ():
+            row(None, name)[change.kind] += 1
     for x, scope in here.items():
         if x in partner and x not in told:
             row(str(scope), None)["same"] += 1

@@ -86,11 +86,13 @@ def test_a_call_has_the_operands_and_results_of_what_it_calls(callee: str, call:
 
 @pytest.mark.parametrize("layout", ["{1(0}", "{),1}", "{1,1}", "{0}", "{2,1}", "{1,,0}"])
 def test_a_layout_names_every_dimension_once(layout: str) -> None:
-    text = "HloModule m\nENTRY e {{ x = f32[2,3]{} parameter(0) ROOT r = f32[2,3] negate(x) }}\n"
-    for right in ("", "{1,0}", "{0,1:T(8,128)(2,1)S(1)}", "{}"):
-        programs.loads(text.format(right), "hlo")
-    with pytest.raises(DeepxGraphError):
-        programs.loads(text.format(layout), "hlo")
+    texts = ("HloModule m\nENTRY e {{ x = f32[2,3]{} parameter(0) ROOT r = f32[2,3] negate(x) }}\n",
+             "HloModule m\nENTRY e {{ x = f32[2,3] parameter(0) ROOT r = f32[2,3]{} negate(x) }}\n")
+    for text in texts:
+        for right in ("", "{1,0}", "{0,1:T(8,128)(2,1)S(1)}", "{}"):
+            programs.loads(text.format(right), "hlo")
+        with pytest.raises(DeepxGraphError):
+            programs.loads(text.format(layout), "hlo")
 
 
 @pytest.mark.parametrize("dialect", ["seed", "wire", "function"])

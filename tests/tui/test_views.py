@@ -131,7 +131,7 @@ async def test_the_list_shows_the_times_of_the_last_run_of_several() -> None:
         await press(pilot, "5")
         app.query_one(RunView)._ran(dataclasses.replace(result, measured=shares))
         await press(pilot, "1")
-        assert "12%" not in before and "12%" in shown(pilot)
+        assert before.count("12%") < shown(pilot).count("12%")  # one node may have taken just so long
 
 
 @piloted

@@ -116,7 +116,7 @@ BITS = {n: np.dtype(f"i{n}") for n in (1, 2, 4, 8)}
 
 def where(mask: Array, x: Array, y: Array, out: Array) -> None:
     """For elements of so many bytes as `BITS` has; `out` shares memory with no operand. Large arrays are done as
-    `y ^ ((x ^ y) & mask)` on the bits: no branch, so a random mask costs no more than a constant one."""
+    `y ^ ((x ^ y) * mask)` on the bits: no branch, so a random mask costs no more than a constant one, and no memory besides."""
     if out.size < MASK_ELEMENTS:
         np.copyto(out, y)
         np.copyto(out, x, where=mask)
@@ -124,5 +124,5 @@ def where(mask: Array, x: Array, y: Array, out: Array) -> None:
     bits = BITS[out.dtype.itemsize]
     b, result = y.view(bits), out.view(bits)
     np.bitwise_xor(x.view(bits), b, result)
-    np.bitwise_and(result, np.negative(mask.view(np.int8)), result)
+    np.multiply(result, mask.view(np.int8), result)
     np.bitwise_xor(result, b, result)

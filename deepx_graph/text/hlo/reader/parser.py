@@ -22,7 +22,7 @@ _ROW = re.compile(r"[ \t]*(\d{1,9})[ \t]+([^\n]+)\n?")
 _COMPUTATION = re.compile(rf"(ENTRY\s+)?%?({NAME})\s*")
 _INSTRUCTION = re.compile(rf"(ROOT\s+)?%?({NAME})\s*=\s*")
 _PLAIN_INSTRUCTION = re.compile(
-    rf"\s*()(ROOT\s+)?%?({NAME})\s*=\s*([a-z]\w*)\[([\d,]*)\](\{{[\d,]*\}})?\s+([a-z][\w\-]*)"
+    rf"\s*()(ROOT\s+)?%?({NAME})\s*=\s*([a-z]\w*)\[([\d,]*)\](\{{(?:\d+(?:,\d+)*)?\}})?\s+([a-z][\w\-]*)"
     rf"\(((?:%?{NAME}(?:,\s*%?{NAME})*)?)\)")
 """An array type and operands that are names (a number that is not negative looks like one); the empty group is where it begins."""
 _NAME_OF_OPERAND = re.compile(rf"%?({NAME})")

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import ClassVar
 
 from deepx_graph.errors import UsageError
-from deepx_graph.ir import Function, Module, Node, Origin
+from deepx_graph.ir import Builder, Function, Module, Node, Origin
 from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.rebuild import copied, inlined, new_item, on_demand, rebuilt, with_inputs, with_results
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE, value_of
@@ -26,7 +26,7 @@ from deepx_graph.ops.data.fusion import kernel_body
 from deepx_graph.passes.fusion.grouping import Group, Grouping
 from deepx_graph.passes.fusion.iteration_space import Link, dims, is_adapter
 from deepx_graph.rewrite.base import Pass, RewriteControl
-from deepx_graph.types import TensorType, TupleType, Type, is_static, tensor
+from deepx_graph.types import TensorType, Type, is_static, tensor
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,8 @@ class _Rebuilder:
             return
         inputs = tuple(_shaped(self.value(node), type, node.origin) for node, type in body.given)
         function = Function("fusion", tuple(body.params), tuple(made), public=False)
-        type = function.type.results[0] if len(made) == 1 else TupleType(function.type.results)
-        kernel = Node(fusion, inputs, (function,), type, _merged_origin(outputs, body.computed))
+        b = Builder(origin=_merged_origin(outputs, body.computed))
+        kernel = b(fusion, *inputs, body=function)
         results = [kernel] if len(outputs) == 1 else [Node(PROJ, (kernel,), (k,), m.type, outputs[k].origin)
                                                       for k, m in enumerate(made)]
         shaped = {old: _shaped(result, old.type, old.origin) for old, result in zip(outputs, results, strict=True)}

@@ -17,7 +17,7 @@ from deepx_graph.viz.folding.operators import by_chain, by_kernel, by_operator, 
 from deepx_graph.viz.folding.parallel import by_part, open_first
 from deepx_graph.viz.folding.quotient import AFTER, FoldGroup, Quotient
 from deepx_graph.viz.folding.runs import between_joins, cut_in_runs
-from deepx_graph.viz.folding.scopes import INPUTS, MANY, ROW, block_name, by_scope, next_level
+from deepx_graph.viz.folding.scopes import INPUTS, ROW, block_name, by_scope, many_of_a_kind, next_level
 from deepx_graph.viz.view.labels import short
 from deepx_graph.viz.view.model import Cluster, View
 
@@ -228,11 +228,6 @@ def _weights(q: Quotient, limit: int) -> bool:
     params = sum(n.kind == "param" for n in outer)
     given = [kind for kind, some in (("param", params), ("constant", params + sum(n.kind == "constant" for n in outer)),
                                      ("phi", sum(n.kind == "phi" for n in outer))) if some > INPUTS]  # fmt: skip
-    leaving: dict[Hashable, list[int]] = {}
-    for k, n in enumerate(outer):
-        if n.kind in MANY and q.items[k].title is None:
-            loop = q.neighbours()[0][k] if n.kind == "proj" else ()
-            leaving.setdefault((n.kind, q.items[k].cluster, *loop), []).append(k)
     groups: dict[int, list[int]] = {}
     if given:
         inputs, outputs = q.neighbours()
@@ -245,8 +240,7 @@ def _weights(q: Quotient, limit: int) -> bool:
     nodes = q.view.nodes
     q.merge([
         *(q.joined(user, given, contents([nodes[m] for m in q.items[user].members])) for user, given in groups.items()),
-        *(FoldGroup(some, f"{len(some):,} {MANY[outer[some[0]].kind]}", q.items[some[0]].cluster)
-          for some in leaving.values() if INPUTS < len(some) < len(q)),
+        *many_of_a_kind(q, range(len(q))),
     ])  # fmt: skip
     return bool(groups)
 

@@ -78,13 +78,15 @@ def join_neighbours(q: Quotient, limit: int) -> bool:
     sizes = [len(i.members) for i in q.items]
     halves = [(i.cluster, q.outer(k).backward) for k, i in enumerate(q.items)]
     pairs = [(a, b) for a, b in pairwise(q.nested_order()) if boxes[a] and boxes[b] and halves[a] == halves[b]]
-    joined: list[tuple[int, int]] = []
+    taken: set[int] = set()
+    joined: list[list[int]] = []
     for a, b in sorted(pairs, key=lambda pair: sizes[pair[0]] + sizes[pair[1]]):
-        if len(q) - len(joined) > limit and not any({a, b} & {*other} for other in joined):
-            joined.append((a, b))
+        if len(q) - len(joined) > limit and taken.isdisjoint((a, b)):
+            taken |= {a, b}
+            joined.append([a, b])
     if len(q) - len(joined) > limit or len(joined) > FEW * limit:
         return False
-    q.merge(_run(q, list(pair)) for pair in joined)
+    q.merge(_run(q, pair) for pair in joined)
     return True
 
 

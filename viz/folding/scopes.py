@@ -171,6 +171,18 @@ def _by_prefix(paths: Iterable[Path]) -> dict[Path, Path]:
 _PREFIX = re.compile(r"([A-Za-z]\w*?(?:_\d+)?)_([A-Za-z]\w*)$")
 
 
+def many_of_a_kind(q: Quotient, numbers: Iterable[int]) -> list[FoldGroup]:
+    """One box for many results among these items, and one for many values of one loop."""
+    inputs, _ = q.neighbours()
+    found: dict[Hashable, list[int]] = {}
+    for k in numbers:
+        kind, item = q.outer(k).kind, q.items[k]
+        if kind in MANY and item.title is None:
+            found.setdefault((item.cluster, kind, *(inputs[k] if kind == "proj" else ())), []).append(k)
+    return [FoldGroup(some, f"{len(some):,} {MANY[q.outer(some[0]).kind]}", q.items[some[0]].cluster)
+            for some in found.values() if INPUTS < len(some) < len(q)]
+
+
 class _Grouping:
     """The scopes of the items of a quotient, and the boxes that they make."""
 
@@ -248,11 +260,7 @@ class _Grouping:
             if key and key[3] and self.home[k] == k:
                 loose.setdefault(key, set()).add(self._unit(k))
         found: list[FoldGroup] = []
-        many: dict[Hashable, list[int]] = {}
-        for k in keys:
-            kind = self.first[k].kind
-            if kind in MANY and self.q.items[k].title is None and (kind == "result" or keys[k] is None):
-                many.setdefault((self.q.items[k].cluster, kind, *(self.inputs[k] if kind == "proj" else ())), []).append(k)
+        many = many_of_a_kind(self.q, [k for k in keys if self.first[k].kind == "result" or keys[k] is None])
         for k, key in keys.items():
             if key and key[3].startswith("rest") and len(loose.get(key, ())) <= LOOSE:
                 keys[k] = (*key[:3], f"rest {self._unit(self.home[k])}")
@@ -265,9 +273,7 @@ class _Grouping:
                     _title([self.q.view.nodes[m] for k in ops for m in self.q.items[k].members])
                 follow = [k for k in members if self.home[k] != k]
                 found.append(FoldGroup(ops + follow, title, cluster.id if cluster else key[0]))
-        found += [FoldGroup(some, f"{len(some)} {MANY[self.first[some[0]].kind]}", self.q.items[some[0]].cluster)
-                  for some in many.values() if len(some) > INPUTS]
-        return found
+        return found + many
 
     def _unit(self, k: int) -> Hashable:
         """What stays together of what lies right in a scope: an operator of the source whose sort is told, else the item itself."""

@@ -39,7 +39,7 @@ from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.memory.pool import RESULTS, Allowance
-from deepx_graph.types import BF16, F16, F32, F64, DType, TensorType, is_static
+from deepx_graph.types import BF16, F16, F32, F64, DType, TensorType, as_tensor, is_static
 
 MatrixView = tuple[tuple[int, ...], tuple[int, ...]]
 """The axis order and the shape by which an operand becomes a batch of matrices: batch, rows, columns."""
@@ -303,15 +303,13 @@ def _of_reals(b: Builder, node: Node, x: Node, y: Node) -> Node:
     parts = b(real, y), b(imag, y)
 
     def columns(*reals: Node) -> Node:
-        last = len(reals[0].type.shape)  # type: ignore[attr-defined]
-        single = [b(reshape, part, shape=(*part.type.shape, 1)) for part in reals]  # type: ignore[attr-defined]
-        return b(concatenate, *single, dimension=last)
+        shape = as_tensor(reals[0].type).shape
+        return b(concatenate, *(b(reshape, part, shape=(*shape, 1)) for part in reals), dimension=len(shape))
 
     rhs = b(concatenate, columns(*parts), columns(b(negate, parts[1]), parts[0]), dimension=right)
     operands = b(concatenate, b(real, x), b(imag, x), dimension=left), rhs
-    assert isinstance(node.type, TensorType)
-    shape, type = node.type.shape, node.type.with_dtype(operands[0].type.dtype)  # type: ignore[attr-defined]
-    product = Node(node.op, operands, node.attrs, type.with_dims((*shape, 2)), node.origin)
+    shape = as_tensor(node.type).shape
+    product = Node(node.op, operands, node.attrs, as_tensor(operands[0].type).with_dims((*shape, 2)), node.origin)
 
     def column(k: int) -> Node:
         start = *(0,) * len(shape), k

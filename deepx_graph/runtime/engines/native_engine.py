@@ -37,7 +37,7 @@ from deepx_graph.runtime.native.trampoline import EntryMemory, entry
 from deepx_graph.runtime.native.whole_program.calls import CalledFunctions, CallLimits
 from deepx_graph.runtime.native.whole_program.kernel import build as build_whole_program
 from deepx_graph.runtime.straightline import form_of, one_kernel
-from deepx_graph.types import TensorType
+from deepx_graph.types import TensorType, as_tensor
 
 Made = TypeVar("Made")
 
@@ -283,7 +283,7 @@ def _is_better_elsewhere(node: Node) -> bool:
     limit = _MOST_WORK.get((node.op, type.dtype.kind), _MOST_EXACT_WORK)
     work = _work(node)
     is_short = node.op is dot_general and type.dtype.kind == "float" and work <= MOST_TERMS * type.size
-    is_thin = type.dtype.kind == "complex" and work < LEAST_READS * max(i.type.size for i in node.inputs)  # type: ignore[attr-defined]
+    is_thin = type.dtype.kind == "complex" and work < LEAST_READS * max(as_tensor(i.type).size for i in node.inputs)
     return work > limit and not is_short and not is_thin
 
 

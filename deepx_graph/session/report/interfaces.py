@@ -338,5 +338,6 @@ def _path(node: Node) -> tuple[str, ...]:
 def _as(b: Builder, x: Node, like: Node, permutation: tuple[int, ...]) -> Node:
     """A value transposed, and of the element type of another node."""
     turned = x if permutation == tuple(range(len(permutation))) else b(transpose, x, permutation=permutation)
-    dtype = as_tensor(like.type).dtype if isinstance(like.type, TensorType) else None
-    return turned if dtype is None or as_tensor(turned.type).dtype is dtype else b(convert, turned, dtype=dtype)
+    if not isinstance(like.type, TensorType) or as_tensor(turned.type).dtype is like.type.dtype:
+        return turned
+    return b(convert, turned, dtype=like.type.dtype)

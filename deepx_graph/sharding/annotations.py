@@ -40,14 +40,25 @@ def stated_plan(module: Module) -> Plan | None:
     for k, notes in enumerate(function.result_notes):
         if (found := stated_sharding(notes, function.results[k], meshes)):
             results[k] = found
+    devices = {n: mesh.single for n, (mesh, _) in values.items() if mesh.single is not None}
+    values = {n: s for n, s in values.items() if n not in devices}
+    results = {k: s for k, s in results.items() if s[0].single is None}
     every = [*values.values(), *results.values()]
     if not every:
         return None
     values |= _applied(function, values)
-    mesh = every[0][0]
-    if any(m.axes != mesh.axes or m.devices != mesh.devices for m, _ in every):
+    mesh = _common([m for m, _ in every])
+    if wrong := next((n for n, d in devices.items() if d >= mesh.count), None):
+        raise UsageError(Diagnostic(f"a value of device {devices[wrong]} beside a mesh of {mesh.count}", wrong.span))
+    return Plan(mesh, function, {n: s for n, (_, s) in values.items()}, {k: s for k, (_, s) in results.items()}, devices=devices)
+
+
+def _common(meshes: list[Mesh]) -> Mesh:
+    """The one mesh of all shardings; what lies over no axes may lie over any. Raises UsageError where they are several."""
+    found = [m for m in meshes if m.axes] or meshes
+    if any(m.axes != found[0].axes or m.devices != found[0].devices for m in found):
         raise UsageError("the shardings of the text are over meshes that differ, which one plan cannot say")
-    return Plan(mesh, function, {n: s for n, (_, s) in values.items()}, {k: s for k, (_, s) in results.items()})
+    return found[0]
 
 
 def _applied(function: Function, stated: Mapping[Node, Stated]) -> dict[Node, Stated]:
@@ -84,7 +95,7 @@ def stated_sharding(notes: Notes, node: Node, meshes: dict[str, Mesh]) -> Stated
             said = each[k] if k < len(each) else None
         else:
             said = read_tiles(text, rank) if text.lstrip().startswith("{") else None
-        if said is not None and len(said[1].dims) == rank:
+        if said is not None and (len(said[1].dims) == rank or said[0].single is not None):
             found = said
     return found
 

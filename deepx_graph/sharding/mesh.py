@@ -48,7 +48,10 @@ Axes = tuple[AxisRef, ...]
 
 @dataclass(frozen=True)
 class Mesh:
-    """Named axes with their sizes, in order; `device_ids` are the numbers of the devices row by row, when not in order."""
+    """Named axes with their sizes, in order; `device_ids` are the numbers of the devices row by row, when not in order.
+
+    One without axes that names a device is that one of some other mesh.
+    """
 
     axes: tuple[tuple[str, int], ...]
     device_ids: tuple[int, ...] = ()
@@ -60,13 +63,18 @@ class Mesh:
             raise UsageError(f"a mesh with the axes {dict(self.axes)}: names differ, and sizes are at least 1")
         if self.count > MOST_DEVICES:
             raise UsageError(f"a mesh of {self.count} devices; at most {MOST_DEVICES}")
-        if self.device_ids and sorted(self.device_ids) != list(range(self.count)):
+        if self.device_ids and self.single is None and sorted(self.device_ids) != list(range(self.count)):
             raise UsageError(f"device_ids of a mesh of {self.count} devices: each number below {self.count} once")
 
     @cached_property
     def count(self) -> int:
         """The number of devices."""
         return math.prod(size for _, size in self.axes)
+
+    @property
+    def single(self) -> int | None:
+        """The number of the device that a mesh without axes names; None for any other mesh."""
+        return self.device_ids[0] if not self.axes and len(self.device_ids) == 1 else None
 
     def axis(self, name: str) -> AxisRef:
         """A whole axis. Raises UsageError for a name that the mesh does not have."""

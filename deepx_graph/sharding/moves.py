@@ -142,6 +142,15 @@ class Mover:
             inside = b(ops.and_, inside, b(ops.compare, at, b.constant(0, I32), direction="GE"))
         return b(ops.select, inside, x, value)
 
+    def of_device(self, x: Node, device: int) -> Node:
+        """What one device has, on all: the sum of it and of what changes nothing on the others."""
+        b, dtype = self.b, as_tensor(x.type).dtype
+        combiner, neutral = (ops.or_, False) if dtype.kind == "bool" else (ops.add, -0.0 if dtype.is_float else 0)
+        is_there = b(ops.compare, self.here([int(d == device) for d in range(self.mesh.count)]), b.constant(1, I32), direction="EQ")
+        return self._meet(ops.spmd_all_reduce, b(ops.select, is_there, x, b.like(neutral, x)),
+                          replica_groups=(tuple(range(self.mesh.count)),), channel_id=_CHANNEL, use_global_device_ids=True,
+                          computation=monoid_body(combiner, dtype))
+
     def _pairs(self, before: tuple[Axes, ...], after: tuple[Axes, ...]) -> tuple[tuple[int, int], ...]:
         """For each device one that has its part; itself where it has it."""
         sources: dict[tuple[int, ...], list[int]] = {}

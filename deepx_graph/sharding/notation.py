@@ -101,7 +101,7 @@ class _Notation:
                     self.expect(",")
                 ids.append(self.number())
         self.expect(">")
-        return self._made(start, lambda: Mesh(tuple(axes), () if ids == list(range(len(ids))) else tuple(ids), name))
+        return self._made(start, lambda: Mesh(tuple(axes), () if axes and ids == list(range(len(ids))) else tuple(ids), name))
 
     def _made(self, start: int, make: Callable[[], T]) -> T:
         try:

@@ -43,7 +43,7 @@ from deepx_graph.sharding.rules import (
     reading_of,
     result_size,
 )
-from deepx_graph.sharding.values import CARRIERS
+from deepx_graph.sharding.values import CARRIERS, numbered, owners
 from deepx_graph.types import TensorType, TupleType, Type, as_tensor, is_state
 
 
@@ -66,6 +66,8 @@ class _Partitioner:
         self.constants: dict[tuple[Node, TensorLayout], Node] = {}
         self.meetings: dict[Node, CollectiveCause] = {}
         self.layouts = {n: self._planned(n, plan.values.get(n)) for n in self.function.nodes}
+        self.numbered = numbered(self.function) if plan.devices else set()
+        self.owners = owners(self.function)
         self.asked: dict[Node, list[TensorLayout]] = {}
         for k, node in enumerate(self.function.results):
             self.asked.setdefault(node, []).append(self._asked_layout(k, node))
@@ -130,7 +132,7 @@ class _Partitioner:
         elif node.op in CARRIERS:
             self.copies.add(node, self.layouts[node], self._carried(node))
         else:
-            rule = factor_rule(node)
+            rule = None if node in self.plan.devices else factor_rule(node)
             made, layouts = self._whole(node) if rule is None else self._split(node, rule)
             if isinstance(node.type, TupleType):
                 self.items[node] = layouts
@@ -170,15 +172,22 @@ class _Partitioner:
         return manual.on_this_device(self.b, self.module, node, parts)
 
     def _carried(self, node: Node) -> Node:
-        """What only passes values on: in the plan they lie as what they come from."""
-        inputs = [self._as_planned(i) for i in node.inputs]
+        """What only passes values on: they lie as what they come to be in a loop or branch has it in the plan."""
+        owners = self.owners.get(node, node.inputs)
+        inputs = [self._moved(i, self.layouts[o], node, lambda _: MeetingReason.CONTROL)
+                  for i, o in zip(node.inputs, owners, strict=True)]
         attrs = {"loop": fresh_loop()} if node.op is LOOP_BEGIN else node.named_attrs
         return self.b(node.op, *inputs, **attrs)
 
     def _whole(self, node: Node) -> tuple[Node, list[TensorLayout]]:
         """The node as it stands, on whole tensors, in every device; how its results lie."""
         inputs = [self._moved(i, _unsplit(i), node, lambda _: MeetingReason.WHOLE) for i in node.inputs]
-        return self.b(node.op, *inputs, **node.named_attrs), list(map(_whole, result_shapes(node)))
+        made = self.b(node.op, *inputs, **node.named_attrs)
+        if node in self.plan.devices and node in self.numbered:
+            met = len(self.mover.met)
+            made = self.mover.of_device(made, self.plan.devices[node])
+            self._remember(met, CollectiveCause(made, MeetingReason.CONSTRAINT, node, node, _unsplit(node), _unsplit(node)))
+        return made, list(map(_whole, result_shapes(node)))
 
     def _split(self, node: Node, rule: FactorRule) -> tuple[Node, list[TensorLayout]]:
         """The node on parts of its operands; how its results lie."""
@@ -295,7 +304,7 @@ def _check(node: Node) -> None:
     """Raises UsageError for what has no parts."""
     if node.op in (CALL, CALL_VALUE, PARTIAL):
         raise _refused(node, "it calls a function", "inline calls first: -p inline,shard")
-    if node.op.exchange is not None:
+    if node.op.exchange is not None and node.inputs:
         raise _refused(node, "devices meet in it already")
     if is_state(node.type) or any(is_state(i.type) for i in node.inputs):
         raise _refused(node, "it has an effect")

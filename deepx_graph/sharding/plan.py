@@ -7,6 +7,7 @@ A plan is text that can be kept, edited and compared (`str(plan)`, `read_plan`, 
     x: [{"data"}, {}]
     w1: [{}, {"model"}]
     #7: [{"data"}, {"model"}]  # dot_general
+    #9: device 2
     -> 0: [{"data"}, {}]
 
 A line names a value by its name in the function that the plan is for, or by its number there, or a result by its position. The
@@ -28,6 +29,7 @@ from deepx_graph.types import TensorType
 
 _PROGRAM = re.compile(r'\s*program\s+"([^"/\\\r\n]+)"\s*')
 _NAME = re.compile(r"[A-Za-z_][\w.$\-]*")
+_DEVICE = re.compile(r"\s*device (\d{1,9})\s*")
 _LINE = re.compile(r"\s*(?:->\s*(?P<result>\d{1,9})|#(?P<number>\d{1,9})|(?P<name>[\w.$\-]+))\s*:")
 
 
@@ -60,15 +62,18 @@ class Plan:
     """Where each axis of a value comes from."""
     program: str = ""
     """The file, beside the plan's own, that the function is of; empty where the plan doesn't say."""
+    devices: Mapping[Node, int] = field(default_factory=dict)
+    """The values that are those of one device alone, with its number."""
 
     def __str__(self) -> str:
         """The text, which `read_plan` reads."""
         labels = labels_of(self.function)
+        texts = _texts(self)
         lines = [*([f'program "{self.program}"'] if self.program else []), f"mesh {self.mesh}"]
         for node in self.function.nodes:
-            if node in self.values:
+            if node in texts:
                 said = self.reasons.get(node) or ("" if node.name else node.op.name)
-                lines.append(f"{labels[node]}: {self.values[node].text(self.mesh)}" + (f"  # {said}" if said else ""))
+                lines.append(f"{labels[node]}: {texts[node]}" + (f"  # {said}" if said else ""))
         lines += (f"-> {k}: {sharding.text(self.mesh)}" for k, sharding in sorted(self.results.items()))
         return "\n".join(lines) + "\n"
 
@@ -98,6 +103,7 @@ def read_plan(text: str, function: Function, name: str = "<plan>") -> Plan:
     program = ""
     values: dict[Node, TensorSharding] = {}
     results: dict[int, TensorSharding] = {}
+    devices: dict[Node, int] = {}
     at = 0
     for line in text.splitlines(keepends=True):
         start, at = at, at + len(line)
@@ -117,28 +123,40 @@ def read_plan(text: str, function: Function, name: str = "<plan>") -> Plan:
         found = _LINE.match(text, start, end)
         if found is None:
             raise ParseError(Diagnostic("no value is named", Span(source, start, end), "name: [{axes}, ...]"))
+        span = Span(source, start, found.end())
+        node = _named(found, nodes, function, span)
+        if not found["result"] and (single := _DEVICE.fullmatch(text, found.end(), end)):
+            devices[node] = _device(int(single[1]), mesh, span)
+            continue
         sharding = read_sharding(text, mesh, source, found.end(), end)
+        if not isinstance(node.type, TensorType) or node.type.rank != len(sharding.dims):
+            raise ParseError(Diagnostic(f"a sharding of {len(sharding.dims)} dimensions for {node.type}", span))
         if found["result"]:
-            k = int(found["result"])
-            result = function.results[k] if k < len(function.results) else None
-            _check(result, sharding, Span(source, start, found.end()), nodes, "")
-            results[k] = sharding
+            results[int(found["result"])] = sharding
         else:
-            label = f"#{found['number']}" if found["number"] else found["name"]
-            node = nodes.get(label)
-            _check(node, sharding, Span(source, start, found.end()), nodes, label)
-            assert node is not None
             values[node] = sharding
     if mesh is None:
         raise ParseError(Diagnostic("an empty plan", Span(source, 0, 0), 'mesh <["data"=4]>'))
-    return Plan(mesh, function, values, results, program=program)
+    return Plan(mesh, function, values, results, devices=devices, program=program)
 
 
-def _check(node: Node | None, sharding: TensorSharding, span: Span, nodes: Mapping[str, Node], label: str) -> None:
-    if node is None:
-        raise ParseError(Diagnostic(f"no value '{label}'" if label else "no such result", span, hint=suggest(label, nodes)))
-    if not isinstance(node.type, TensorType) or node.type.rank != len(sharding.dims):
-        raise ParseError(Diagnostic(f"a sharding of {len(sharding.dims)} dimensions for {node.type}", span))
+def _named(found: re.Match[str], nodes: Mapping[str, Node], function: Function, span: Span) -> Node:
+    """The value that a line is of."""
+    if found["result"]:
+        k = int(found["result"])
+        if k >= len(function.results):
+            raise ParseError(Diagnostic("no such result", span))
+        return function.results[k]
+    label = f"#{found['number']}" if found["number"] else found["name"]
+    if label not in nodes:
+        raise ParseError(Diagnostic(f"no value '{label}'", span, hint=suggest(label, nodes)))
+    return nodes[label]
+
+
+def _device(number: int, mesh: Mesh, span: Span) -> int:
+    if number >= mesh.count:
+        raise ParseError(Diagnostic(f"no device {number} in a mesh of {mesh.count}", span, f"0 to {mesh.count - 1}"))
+    return number
 
 
 def plan_diff(before: Plan, after: Plan) -> list[str]:
@@ -151,7 +169,12 @@ def plan_diff(before: Plan, after: Plan) -> list[str]:
     return found
 
 
+def _texts(plan: Plan) -> dict[Node, str]:
+    """What a plan says of each value."""
+    return {n: s.text(plan.mesh) for n, s in plan.values.items()} | {n: f"device {d}" for n, d in plan.devices.items()}
+
+
 def _lines(plan: Plan) -> dict[str, str]:
     labels = labels_of(plan.function)
-    return {"mesh": str(plan.mesh), **{labels[n]: s.text(plan.mesh) for n, s in plan.values.items()},
+    return {"mesh": str(plan.mesh), **{labels[n]: text for n, text in _texts(plan).items()},
             **{f"-> {k}": s.text(plan.mesh) for k, s in plan.results.items()}}

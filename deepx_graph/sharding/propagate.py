@@ -70,7 +70,7 @@ class Projection:
 class _Propagation:
     def __init__(self, plan: Plan) -> None:
         self.plan, self.mesh, self.function = plan, plan.mesh, plan.function
-        self.flow = DataFlow(plan.function)
+        self.flow = DataFlow(plan.function, with_sources=False)
         self.tensors: dict[Value, _Tensor] = {}
         for node in self.flow.tensors():
             type = node.type
@@ -89,16 +89,29 @@ class _Propagation:
         """What the results of the function are, first as in Shardy, and its nodes."""
         function = self.function
         for k, t in self.results.items():
-            yield _Step(RuledNode(t.node, _alike(function.results[k])), [self.tensors.get(self.flow.of(t.node)), t])
+            if t.node not in self.plan.devices:
+                yield _Step(RuledNode(t.node, _alike(function.results[k])), [self.tensors.get(self.flow.of(t.node)), t])
         returned = Counter(function.results)
         for node in function.nodes:
-            if node.op in CARRIERS or (rule := factor_rule(node)) is None:
+            if node.op in CARRIERS or self._is_apart(node) or (rule := factor_rule(node)) is None:
                 continue
             results = self.flow.results(node)
             for value, shape in zip(results, result_shapes(node), strict=True):
                 self.tensors.setdefault(value, _fresh(node, shape))
             tensors = [self._operand(node, i) for i in node.inputs] + [self.tensors.get(v) for v in results]
             yield _Step(RuledNode.of(node, rule, function.users, returned), tensors)
+        yield from self._edges()
+
+    def _edges(self) -> Iterator[_Step]:
+        """What comes into loops and branches, and what it is there."""
+        for (node, k), sources in self.flow.sources:
+            if (t := self.tensors.get(self.flow.of(node, k))) is not None:
+                tensors = [*(self._operand(node, s) for s in sources), t]
+                yield _Step(RuledNode(node, _alike(t.node, len(sources))), tensors)
+
+    def _is_apart(self, node: Node) -> bool:
+        """Whether a node is computed by one device, or takes what one is: nothing is propagated through it, as in Shardy."""
+        return any(n in self.plan.devices for n in (node, *node.inputs))
 
     def _operand(self, user: Node, operand: Node) -> _Tensor | None:
         found = self.tensors.get(self.flow.of(operand))
@@ -135,7 +148,8 @@ class _Propagation:
         origins = {n: {a: o for a in self.mesh.atoms(a for axes in values[n].axes for a in axes) if (o := t.origins.get(a))}
                    for n, t in found.items() if t.origins}
         results = {**self.plan.results, **{k: self._sharding(t) for k, t in self.results.items()}}
-        return Plan(self.mesh, self.function, values, results, reasons, frozenset(self.plan.values), origins)
+        return Plan(self.mesh, self.function, values, results, reasons, frozenset(self.plan.values), origins,
+                    devices=self.plan.devices)
 
     @staticmethod
     def _sharding(t: _Tensor) -> TensorSharding:
@@ -273,11 +287,11 @@ class _Step:
                     break
 
 
-def _alike(node: Node) -> FactorRule:
-    """The rule of what passes a value on as it is."""
+def _alike(node: Node, operands: int = 1) -> FactorRule:
+    """The rule of what passes a value on as it is, or one of several."""
     shape = result_shapes(node)[0]
     mapped = tuple((k,) for k in range(len(shape)))
-    return FactorRule((mapped,), (mapped,), shape)
+    return FactorRule((mapped,) * operands, (mapped,), shape)
 
 
 def _projected(mapped: Mapped, t: _Tensor, rule: FactorRule) -> Projection:

@@ -1,14 +1,27 @@
-"""The tensors of a function that must lie alike: what flows through loops, branches and tuples is one value, and so are
-those that a program puts into one group.
+"""The tensors of a function that must lie alike: a variable of a loop and its end, what the branches give, an item of a tuple and
+what was put there, and the values that a program puts into one group.
 
-Shardy calls these data-flow edges. In each class are {start, variable, next, end} of a loop variable, {value of each branch, phi}
-of a branch, and an item of a tuple with what was put there.
+What comes into a loop, at its start and from each iteration, or out of a branch may lie in another way than it does there. Together
+they are what Shardy calls a data-flow edge.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, TUPLE, branch_width, index_of, phi_choices
+from deepx_graph.ir.structure import (
+    LOOP_BEGIN,
+    LOOP_END,
+    PHI,
+    PROJ,
+    REGION,
+    TUPLE,
+    branch_count,
+    branch_width,
+    index_of,
+    phi_choices,
+)
 from deepx_graph.types import TensorType, TupleType
 
 Value = tuple[Node, int]
@@ -19,9 +32,12 @@ GROUP = "sharding_group"
 
 
 class DataFlow:
-    """The classes of the tensors of a function."""
+    """The classes of the tensors of a function.
 
-    def __init__(self, function: Function) -> None:
+    What comes into a loop or a branch is of the class of what it is there, or not: `sources` has the values that come into each.
+    """
+
+    def __init__(self, function: Function, with_sources: bool = True) -> None:
         self._parent: dict[Value, Value] = {}
         self.function = function
         groups: dict[str, Value] = {}
@@ -29,28 +45,15 @@ class DataFlow:
             if node.op is PROJ:
                 self._join((node, 0), self._item(node.inputs[0], index_of(node)))
             elif node.op is PHI:
-                self._join_phi(node)
-            elif node.op is REGION:
-                for k in range(branch_width(node)):
-                    first, *others = phi_choices(node, k)
-                    for other in others:
-                        self._join((first, 0), (other, 0))
-            elif node.op is LOOP_END:
-                begin = node.inputs[0]
-                for k, (first, after) in enumerate(zip(begin.inputs, node.inputs[2:], strict=True)):
-                    self._join((first, 0), (begin, k))
-                    self._join((after, 0), (begin, k))
+                self._join((node, 0), (node.inputs[0], index_of(node)))
             elif (group := dict(node.origin.notes).get(GROUP)) is not None:
                 self._join((node.inputs[0], 0), groups.setdefault(group, (node, 0)))
                 self._join((node, 0), groups[group])
-
-    def _join_phi(self, node: Node) -> None:
-        source, k = node.inputs[0], index_of(node)
-        if source.op is REGION:
-            for choice in phi_choices(source, k):
-                self._join((node, 0), (choice, 0))
-        else:
-            self._join((node, 0), (source, k))
+        self.sources = list(_sources(function))
+        if with_sources:
+            for value, found in self.sources:
+                for source in found:
+                    self._join((source, 0), value)
 
     def _item(self, node: Node, k: int) -> Value:
         if node.op is TUPLE:
@@ -80,6 +83,48 @@ class DataFlow:
     def tensors(self) -> list[Node]:
         """The nodes of the function that are tensors, in order."""
         return [n for n in self.function.nodes if isinstance(n.type, TensorType)]
+
+
+def _sources(function: Function) -> Iterator[tuple[Value, tuple[Node, ...]]]:
+    """Each variable of a loop and value of a branch, with what comes into it."""
+    for node in function.nodes:
+        if node.op is REGION:
+            for k in range(branch_width(node)):
+                yield (node, k), phi_choices(node, k)
+        elif node.op is LOOP_END:
+            begin = node.inputs[0]
+            for k, (first, after) in enumerate(zip(begin.inputs, node.inputs[2:], strict=True)):
+                yield (begin, k), (first, after)
+
+
+def owners(function: Function) -> dict[Node, list[Node]]:
+    """For each branch and end and beginning of a loop, as which node each of its inputs lies.
+
+    That is the variable, as an iteration has it or else the end; what comes in first where nothing reads it.
+    """
+    def known(node: Node, k: int, other: Node) -> Node:
+        return next((u for u in function.users[node] if u.op in (PHI, PROJ) and index_of(u) == k), other)
+
+    found: dict[Node, list[Node]] = {}
+    for node in function.nodes:
+        if node.op is REGION:
+            width = branch_width(node)
+            values = [known(node, k, node.inputs[1 + k]) for k in range(width)]
+            found[node] = [node.inputs[0], *values * branch_count(node)]
+        elif node.op is LOOP_END:
+            begin = node.inputs[0]
+            found[begin] = [known(begin, k, known(node, k, i)) for k, i in enumerate(begin.inputs)]
+            found[node] = [*node.inputs[:2], *found[begin]]
+    return found
+
+
+def numbered(function: Function) -> set[Node]:
+    """The nodes that depend on the number of the device that computes them."""
+    found: set[Node] = set()
+    for node in function.nodes:
+        if (node.op.exchange is not None and not node.inputs) or any(i in found for i in node.inputs):
+            found.add(node)
+    return found
 
 
 CARRIERS = (TUPLE, PROJ, PHI, REGION, LOOP_BEGIN, LOOP_END)

@@ -16,7 +16,9 @@ from deepx_graph.sharding.mesh import Mesh, open_sharding, split
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.plan import Plan, plan_diff, read_plan
 from deepx_graph.sharding.propagate import propagate
+from deepx_graph.sharding.reasons import MeetingReason
 from deepx_graph.sharding.reshard import TensorLayout, reshard_path
+from deepx_graph.types import as_tensor
 from tests.support.sharded_programs import LOOP, MLP, inputs, on_devices
 
 MIXED = """func.func @main(%x: tensor<4x6x8xf32>, %y: tensor<24x8xf32>, %k: tensor<8x8xf32>) ->
@@ -156,6 +158,59 @@ func.func @main(%x: tensor<16x16xf16> {{sdy.sharding = #sdy.sharding<@mesh, [{{"
   return {", ".join(results)} : {types} }}""", "stablehlo")
     local = partition(module, propagate(needed_plan(module)))
     assert [f"{m.collective.type.dtype} {m.collective.op.name.removeprefix('spmd_')}" for m in local.meetings] == kinds
+
+
+JOINED = """sdy.mesh @mesh = <["a"=2, "b"=2]>
+func.func @main(%x: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a"}, {}]>},
+    %y: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"b"}]>}, %n: tensor<i32>) -> (tensor<8x8xf32>, tensor<8x8xf32>) {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %c = "stablehlo.case"(%one) ({
+    stablehlo.return %x : tensor<8x8xf32>
+  }, {
+    stablehlo.return %y : tensor<8x8xf32>
+  }) : (tensor<i32>) -> tensor<8x8xf32>
+  %r:2 = stablehlo.while(%a = %x, %i = %zero) : tensor<8x8xf32>, tensor<i32> cond {
+    %go = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %go : tensor<i1>
+  } do {
+    %d = stablehlo.add %a, %y : tensor<8x8xf32>
+    %s = sdy.sharding_constraint %d <@mesh, [{"b"}, {"a"}]> : tensor<8x8xf32>
+    %j = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %s, %j : tensor<8x8xf32>, tensor<i32>
+  }
+  return %c, %r#0 : tensor<8x8xf32>, tensor<8x8xf32>
+}"""
+
+
+def test_what_comes_into_a_branch_or_loop_may_lie_in_another_way() -> None:
+    module = dx.loads(JOINED, "stablehlo")
+    plan = propagate(needed_plan(module))
+    x, y, _ = module.entry.params
+    assert [plan.values[v].text(plan.mesh) for v in (x, y)] == ['[{"a"}, {}]', '[{}, {"b"}]']
+    assert MeetingReason.CONTROL in {m.reason for m in partition(module, plan).meetings}
+    equal_on_devices(module, needed_plan(module))
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("i32", "3"), ("f32", "-0.0"), ("i1", "true")])
+def test_what_one_device_computes_is_known_to_all(dtype: str, value: str) -> None:
+    text = f"""sdy.mesh @mesh = <["a"=4]>
+sdy.mesh @third = <[], device_ids=[2]>
+func.func @main(%x: tensor<8x{dtype}> {{sdy.sharding = #sdy.sharding<@mesh, [{{"a"}}]>}}) -> tensor<8x{dtype}> {{
+  %me = stablehlo.partition_id : tensor<ui32>
+  %two = stablehlo.constant dense<2> : tensor<ui32>
+  %is = stablehlo.compare EQ, %me, %two : (tensor<ui32>, tensor<ui32>) -> tensor<i1>
+  %c = stablehlo.constant dense<{value}> : tensor<8x{dtype}>
+  %y = stablehlo.select %is, %x, %c {{sdy.sharding = #sdy.sharding_per_value<[<@third, []>]>}} : tensor<i1>, tensor<8x{dtype}>
+  return %y : tensor<8x{dtype}>
+}}"""
+    module = dx.loads(text, "stablehlo")
+    plan = propagate(needed_plan(module))
+    assert "device 2" in str(plan) and read_plan(str(plan), module.entry).devices == plan.devices
+    values = [-0.0, 1, 0, 2, np.inf, 0, 3, 1] if dtype == "f32" else [0, 1, 0, 2, 5, 0, 3, 1]
+    x = np.array(values, as_tensor(module.entry.params[0].type).dtype.np)
+    (found,) = on_devices(module, plan, [x])
+    assert found.tobytes() == x.tobytes()
 
 
 def test_moving_an_axis_is_one_exchange() -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import deepx_graph as dx
-from deepx_graph.errors import DeepxGraphError
 from deepx_graph.ir import Module
 from deepx_graph.sharding.annotations import stated_plan
 from deepx_graph.sharding.partition import partition
@@ -21,9 +20,6 @@ from tests.support.paths import SHARED
 
 SUITE = SHARED / "suites" / "shardy" / "transforms"
 TEXTS = sorted(SUITE.glob("*/test/executable_*/*.mlir"))
-
-SINGLE = {"single_device_switch"}
-"""Programs with values on single devices of a mesh, which one plan cannot say."""
 
 TWICE = {"sdy_all_gather.mlir": ("combined_gather", "per_dim_gather")}
 """Names under which a main runs one function that is partitioned in two ways."""
@@ -57,8 +53,7 @@ def meshes(text: str, other: str) -> list[str]:
 
 
 @pytest.mark.skipif(not TEXTS, reason="Shardy's tests are not beside the checkout")
-@pytest.mark.parametrize("path", [
-    pytest.param(p, id=p.stem, marks=[pytest.mark.xfail(raises=DeepxGraphError, strict=True)] * (p.stem in SINGLE)) for p in TEXTS])
+@pytest.mark.parametrize("path", TEXTS, ids=lambda p: p.stem)
 def test_executable(path: Path) -> None:
     _, first, second = re.split(r"^//--- part\d\.mlir$", path.read_text(encoding="utf-8"), flags=re.M)
     with warnings.catch_warnings():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from deepx_graph.cli.options import Arguments, add_split, count, read_program, size
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from deepx_graph.ir import Module
     from deepx_graph.planning.automatic import AutomaticPlan
     from deepx_graph.session.cluster.simulation import SimulationReport
+    from deepx_graph.session.report.collectives import CollectiveRow
     from deepx_graph.sharding.plan import Plan
 
 
@@ -139,13 +141,8 @@ def why_collectives(args: Arguments, module: Module) -> int:
     plan = propagate(given)
     local = partition(inlined, plan)
     found = chosen_rows(collective_rows(local, plan), args.collective)
-    others = [instead(inlined, given, local, local.meetings[k]) if args.collective else [] for k, _ in found]
-    if args.json:
-        emit_report("collectives", {"collectives": [r.to_json() | {"instead": o} for (_, r), o in zip(found, others, strict=True)]})
-        return 0
-    lines = [line for (_, r), other in zip(found, others, strict=True) for line in (*r.lines(), *(f"  {o}" for o in other))]
-    emit("".join(f"{printable(line)}\n" for line in lines or ["no collectives: devices need nothing of one another"]), None)
-    return 0
+    return _emit_collectives(args, [(row, instead(inlined, given, local, local.meetings[k]) if args.collective else [])
+                                    for k, row in found])
 
 
 def why_dumped(args: Arguments) -> int:
@@ -155,11 +152,18 @@ def why_dumped(args: Arguments) -> int:
     from deepx_graph.session.report.collectives import chosen_rows
     from deepx_graph.session.report.xla_collectives import dumped_collectives
 
-    found = [row for _, row in chosen_rows(dumped_collectives(Path(args.file)), args.collective)]
+    dumped = dumped_collectives(Path(args.file))
+    chosen = chosen_rows([d.row for d in dumped], args.collective)
+    return _emit_collectives(args, [(row, dumped[k].instead() if args.collective else []) for k, row in chosen])
+
+
+def _emit_collectives(args: Arguments, found: Sequence[tuple[CollectiveRow, list[str]]]) -> int:
+    """Collectives, each with what to give instead."""
     if args.json:
-        emit_report("collectives", {"collectives": [r.to_json() | {"instead": []} for r in found]})
-    else:
-        emit("".join(f"{printable(line)}\n" for r in found for line in r.lines()), None)
+        emit_report("collectives", {"collectives": [row.to_json() | {"instead": other} for row, other in found]})
+        return 0
+    lines = [line for row, other in found for line in (*row.lines(), *(f"  {o}" for o in other))]
+    emit("".join(f"{printable(line)}\n" for line in lines or ["no collectives: devices need nothing of one another"]), None)
     return 0
 
 
@@ -171,6 +175,6 @@ def on_mesh(args: Arguments, module: Module) -> None:
     inlined, plan = plan_asked(args, module)
     local = partition(inlined, plan)
     if args.json:
-        emit_report("mesh", {"mesh": str(plan.mesh), "devices": plan.mesh.count, "figures": mesh_figures(local)})
+        emit_report("mesh", {"mesh": str(plan.mesh), "devices": plan.mesh.count, "figures": mesh_figures(local.module.entry)})
     else:
         emit("".join(f"{printable(line)}\n" for line in mesh_lines(local, plan)), None)

@@ -24,7 +24,7 @@ from deepx_graph.session.cluster.training import (
 )
 from deepx_graph.session.programs import optimise
 from deepx_graph.session.query.facts import PlacedValue
-from deepx_graph.session.report.collectives import mesh_figures
+from deepx_graph.session.report.collectives import collectives_of, mesh_figures
 from deepx_graph.sharding.annotations import needed_plan, stated_plan
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.pieces import Partitioned
@@ -78,9 +78,15 @@ def stated_values(module: Module) -> dict[Node, PlacedValue]:
 
 
 def figures_on_mesh(module: Module, plan: str) -> dict[str, int]:
-    """The figures of the program of one device, under a plan's file or what the program states."""
+    """The figures of the program of one device, under a plan's file or what the program states.
+
+    One that is of one device already, as XLA dumps them, has its own.
+    """
+    inlined = optimise(module, "inline").module
+    if collectives_of(inlined.entry):
+        return mesh_figures(inlined.entry)
     inlined, found = planned(module, plan_text(plan), plan)
-    return mesh_figures(partition(inlined, found))
+    return mesh_figures(partition(inlined, found).module.entry)
 
 
 def plan_text(path: str) -> str | None:

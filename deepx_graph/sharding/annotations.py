@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.node import Notes
-from deepx_graph.ir.structure import PROJ, index_of
+from deepx_graph.ir.structure import PHI, PROJ, index_of
 from deepx_graph.sharding.mesh import Mesh, TensorSharding
 from deepx_graph.sharding.notation import read_annotation, read_mesh, read_tiles
 from deepx_graph.sharding.plan import Plan
@@ -94,10 +94,16 @@ def stated_sharding(notes: Notes, node: Node, meshes: dict[str, Mesh]) -> Stated
             k = index_of(node) if node.op is PROJ and len(each) > 1 else 0
             said = each[k] if k < len(each) else None
         else:
-            said = read_tiles(text, rank) if text.lstrip().startswith("{") else None
+            said = read_tiles(_item_of(text, node), rank) if text.lstrip().startswith("{") else None
         if said is not None and (len(said[1].dims) == rank or said[0].single is not None):
             found = said
     return found
+
+
+def _item_of(text: str, node: Node) -> str:
+    """The sharding of one of several results or variables of a loop, `{{replicated}, {devices=[2]<=[2]}}`; any other as it is."""
+    items = re.findall(r"\{[^{}]*\}", text) if text.replace(" ", "").startswith("{{") else []
+    return items[index_of(node)] if node.op in (PROJ, PHI) and index_of(node) < len(items) else text
 
 
 def needed_plan(module: Module) -> Plan:

@@ -72,15 +72,17 @@ def _joins(nodes: Iterable[Node], found: Collection[Node]) -> set[Node]:
     return inner
 
 
-def on_this_device(b: Builder, module: Module, node: Node, operands: Sequence[Node]) -> list[Node]:
-    """The results of one device for its parts of the operands. Raises UsageError for other effects than collectives."""
+def on_this_device(b: Builder, module: Module, node: Node, operands: Sequence[Node], met: list[Node]) -> list[Node]:
+    """The results of one device for its parts of the operands; `met` gets the collectives. Raises UsageError for other effects."""
     function = module[callee_of(node.inputs[1])]
     state = b.constant(False)  # stands for it; nothing that is left reads it
 
     def step(n: Node, inputs: tuple[Node, ...]) -> Node:
         if n.op in PURE:
             attrs = dict(zip(n.op.attr_index, n.attrs, strict=True))
-            return b.pack(*(b(PURE[n.op], x, **attrs) for x in inputs[1:]), state)
+            made = [b(PURE[n.op], x, **attrs) for x in inputs[1:]]
+            met.extend(made)
+            return b.pack(*made, state)
         if n.op is PROJ and is_state(n.type):
             return state
         if n.op is PROJ and n.inputs[0].op in PURE:

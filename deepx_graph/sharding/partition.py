@@ -169,7 +169,10 @@ class _Partitioner:
         operands = manual.operands_of(node, before)
         parts = [self._moved(x, self._planned(x, s), node, lambda _: MeetingReason.CONSTRAINT)
                  for x, s in zip(operands, before, strict=True)]
-        return manual.on_this_device(self.b, self.module, node, parts)
+        met = len(self.mover.met)
+        made = manual.on_this_device(self.b, self.module, node, parts, self.mover.met)
+        self._remember(met, CollectiveCause(node, MeetingReason.WRITTEN, node, None, TensorLayout(()), TensorLayout(())))
+        return made
 
     def _carried(self, node: Node) -> Node:
         """What only passes values on: they lie as what they come to be in a loop or branch has it in the plan."""
@@ -305,7 +308,8 @@ def _check(node: Node) -> None:
     if node.op in (CALL, CALL_VALUE, PARTIAL):
         raise _refused(node, "it calls a function", "inline calls first: -p inline,shard")
     if node.op.exchange is not None and node.inputs:
-        raise _refused(node, "devices meet in it already")
+        raise _refused(node, "devices meet in it already", "a program of one device is not split again; "
+                       "why DUMPS --collective tells of XLA's from the folder that has the program before, too")
     if is_state(node.type) or any(is_state(i.type) for i in node.inputs):
         raise _refused(node, "it has an effect")
 

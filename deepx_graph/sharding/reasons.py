@@ -24,6 +24,7 @@ class MeetingReason(Enum):
     SUB_AXIS = "sub-axis not expressible"
     CONSTRAINT = "constraint by the user"
     RESULT = "result asked so"
+    WRITTEN = "written in the program"
     CONTROL = "control flow joins two shardings"
 
 

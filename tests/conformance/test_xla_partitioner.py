@@ -74,7 +74,7 @@ def test_random_programs_exchange_no_more_than_xlas() -> None:
         if hlo is None:
             failed += 1
             continue
-        ours, theirs = mesh_figures(local)["collective_bytes"], exchanged(hlo)
+        ours, theirs = mesh_figures(local.module.entry)["collective_bytes"], exchanged(hlo)
         fewer, same, more = fewer + (ours < theirs), same + (ours == theirs), more + (ours > theirs)
         if ours > theirs:
             print("more", name, ours, theirs)
@@ -88,6 +88,6 @@ def test_standard_programs_exchange_no_more_than_xlas() -> None:
         module, plan, local = partitioned(text)
         check_run(module, plan, local)
         assert hlo is not None
-        ours, theirs = mesh_figures(local)["collective_bytes"], exchanged(hlo)
+        ours, theirs = mesh_figures(local.module.entry)["collective_bytes"], exchanged(hlo)
         print(f"{name:25} {ours:>10,} {theirs:>10,}  {', '.join(sorted({str(m.reason.value) for m in local.meetings}))}")
         assert ours < theirs if name in strictly else ours <= theirs, name

@@ -75,7 +75,7 @@ def test_what_is_said_instead_exchanges_less() -> None:
 
 def test_figures_and_budgets() -> None:
     module, given = given_plan(dx.loads(PRODUCT, "stablehlo"))
-    figures = mesh_figures(partition(module, propagate(given)))
+    figures = mesh_figures(partition(module, propagate(given)).module.entry)
     assert figures["collective_bytes"] == 2 * 8 * 4 and figures["reduce_scatters"] == 1
     assert figures["parameter_bytes"] == 2 * 8 * 16 // 4 * 4
     assert dx.check(module, ["collective_bytes<=64", "all_gathers<=0"])

@@ -63,6 +63,59 @@ def test_each_collective_has_a_reason_and_a_line(run: Run, folder: Path) -> None
     assert "stands before 's' (sort)" in run("why", str(folder), "--collective", "all-gather").out
 
 
+TURNED = f"""HloModule jit_h, num_partitions=2
+ENTRY main {{
+  x = f32[4,8] parameter(0), sharding={{devices=[2,1]<=[2]}}
+  ROOT t = f32[8,4] transpose(x), dimensions={{1,0}}, sharding={{devices=[2,1]<=[2]}}, {at("transpose", 3)}
+}}
+"""
+EXCHANGED = f"""HloModule jit_h, num_partitions=2
+ENTRY main {{
+  x = f32[2,8] parameter(0), sharding={{devices=[2,1]<=[2]}}
+  moved = f32[4,8] all-gather(x), channel_id=1, replica_groups={{{{0,1}}}}, dimensions={{0}}, use_global_device_ids=true,
+    {at("transpose", 3)}
+  turned = f32[8,4] transpose(moved), dimensions={{1,0}}, {at("transpose", 3)}
+  ROOT t = f32[4,4] slice(turned), slice={{[0:4], [0:4]}}, {at("transpose", 3)}
+}}
+"""
+
+
+def dumped(folder: Path, before: str, after: str) -> str:
+    for name, text in (("0001.p.after_shardy-xla.before_spmd-partitioning", before), ("0002.p.after_spmd-partitioning", after)):
+        (folder / f"module_0000.jit_f.{name}.txt").write_text(text)
+    return str(folder)
+
+
+def test_each_collective_has_what_to_give_instead(run: Run, tmp_path: Path) -> None:
+    """Were columns of the input split, the rows of what it is transposed to would be."""
+    (row,) = run("why", dumped(tmp_path, TURNED, EXCHANGED), "--collective", "moved", "--json").json["collectives"]
+    assert row["instead"][0] == "instead: 'x' as [{}, {\"devices\"}] (0 bytes in 0 collectives, now 64 bytes in 1)"
+
+
+def test_budgets_count_what_a_partitioned_program_exchanges(run: Run, folder: Path) -> None:
+    (after,) = folder.glob("*after_spmd*")
+    found = run("check", str(after), "--budget", "collective_bytes<=640", "--budget", "all_gathers<1")
+    assert "ok        collective_bytes<=640" in found.out and "EXCEEDED  all_gathers<1" in found.out
+
+
+WRITTEN = f"""HloModule jit_g, num_partitions=2
+{ADD}body {{
+  p = f32[8] parameter(0)
+  ROOT sum = f32[8] all-reduce(p), channel_id=1, replica_groups={{{{0,1}}}}, use_global_device_ids=true, to_apply=add,
+    {at("psum", 4)}
+}}
+ENTRY main {{
+  x = f32[8] parameter(0), sharding={{replicated}}
+  ROOT y = f32[8] call(x), to_apply=body, {at("shard_map", 5)}
+}}
+"""
+
+
+def test_what_the_program_itself_exchanges_is_written_there(run: Run, tmp_path: Path) -> None:
+    (row,) = run("why", dumped(tmp_path, WRITTEN, WRITTEN), "--collective", "sum", "--json").json["collectives"]
+    assert row["reason"] == "written in the program" and row["location"] == "m.py:4" and row["instead"]
+
+
 def test_a_folder_without_the_pass_is_refused(run: Run, folder: Path) -> None:
     for file in folder.iterdir():
         file.rename(folder / file.name.replace("spmd-partitioning", "something"))

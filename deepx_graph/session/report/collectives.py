@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from deepx_graph.errors import Diagnostic, UsageError, counted, printable, suggest
-from deepx_graph.ir import Module, Node
+from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.session.report.figures import MESH_FIGURES
 from deepx_graph.sharding.mesh import Axes, Mesh, merged, split
@@ -18,7 +18,10 @@ from deepx_graph.sharding.plan import AxisOrigin, Plan, labels_of
 from deepx_graph.sharding.propagate import propagate
 from deepx_graph.sharding.reasons import CollectiveCause, MeetingReason
 from deepx_graph.sharding.reshard import TensorLayout
-from deepx_graph.types import nbytes
+from deepx_graph.types import TensorType, TupleType, nbytes
+
+NOTHING_LESS = "instead: nothing, however what is given for this value lies otherwise, devices exchange no less"
+ITSELF = "instead: nothing that is given otherwise, the program itself has devices meet here"
 
 MOST_STEPS = 4
 """So many operations are named through which an axis came."""
@@ -43,10 +46,12 @@ class CollectiveRow:
 
     def lines(self) -> list[str]:
         """The text of a report."""
-        place = f"stands before {self.at}" if self.at else "makes a result as it is asked"
+        is_written = self.reason is MeetingReason.WRITTEN
+        place = f"stands before {self.at}" if self.at else "is made by hand" if is_written else "makes a result as it is asked"
         where = f" ({self.location})" if self.location else ""
         first = f"{self.name} ({counted(self.bytes, 'byte')} over {self.axes}, {counted(self.devices, 'device')}) {place}{where}"
-        return [f"{first}: {self.reason.value}", f"  {self.value} has {self.before}, and {self.after} is needed",
+        lies = [f"  {self.value} has {self.before}, and {self.after} is needed"] if self.before and not is_written else []
+        return [f"{first}: {self.reason.value}", *lies,
                 *(f"  {line}" for line in self.origins)]
 
     def to_json(self) -> dict[str, Any]:
@@ -62,18 +67,26 @@ def collective_rows(local: Partitioned, plan: Plan) -> list[CollectiveRow]:
     for m in local.meetings:
         kind = m.collective.op.name.removeprefix("spmd_")
         numbers[kind] = numbers.get(kind, -1) + 1
+        is_written = m.reason is MeetingReason.WRITTEN
         at = labels[m.at] if m.at is not None and m.at is not m.value else ""
         axes = m.axes or tuple(a for dims in m.before.dims for a in dims)
+        place = m.collective if is_written else m.at or m.value
         rows.append(CollectiveRow(
-            f"{kind}.{numbers[kind]}", kind, nbytes(m.collective.type), _axes(axes, plan.mesh), _members(m),
-            _named(m.value, labels), f"'{at}' ({m.at.op.name})" if at and m.at else "", str((m.at or m.value).span or ""), m.reason,
-            _layout(m.before, plan.mesh), _layout(m.after, plan.mesh), tuple(_origins(m.value, axes, plan, labels))))
+            f"{kind}.{numbers[kind]}", kind, nbytes(m.collective.type), _met_along(m) if is_written else _axes(axes, plan.mesh),
+            _members(m), _named(m.value, labels), f"'{at}' ({m.at.op.name})" if at and m.at else "", str(place.span or ""),
+            m.reason, _layout(m.before, plan.mesh), _layout(m.after, plan.mesh), tuple(_origins(m.value, axes, plan, labels))))
     return rows
 
 
 def _members(m: CollectiveCause) -> int:
     groups = m.collective.named_attrs.get("replica_groups")
     return len(groups[0]) if groups else len({d for pair in m.collective.attr("source_target_pairs") for d in pair})
+
+
+def _met_along(m: CollectiveCause) -> str:
+    """The devices that meet in a collective of the program, as it says."""
+    groups = m.collective.named_attrs.get("replica_groups")
+    return f"groups as {list(groups[0])}" if groups else "pairs"
 
 
 def _axes(axes: Axes, mesh: Mesh) -> str:
@@ -117,11 +130,15 @@ def _path(origin: AxisOrigin, axis: Any, plan: Plan) -> Iterator[AxisOrigin]:
 # --- what would do instead ----------------------------------------------------------------------------------------
 
 
-def instead(module: Module, given: Plan, local: Partitioned, meeting: CollectiveCause) -> list[str]:
-    """Changes of what is given under which devices exchange less, the best first. `given` is the plan before propagation."""
+def instead(module: Module, given: Plan, local: Partitioned, *causes: CollectiveCause) -> list[str]:
+    """Changes of what is given under which devices exchange less, the best first, or that there is none. `given` is the plan before
+    propagation; a collective may be one of several moves.
+    """
+    if all(c.reason is MeetingReason.WRITTEN for c in causes):
+        return [ITSELF]
     now = _total(local)
     found: list[tuple[int, str]] = []
-    for words, plan in _alternatives(given, meeting):
+    for words, plan in {words: plan for c in causes for words, plan in _alternatives(given, c)}.items():
         try:
             other = partition(module, propagate(plan))
         except UsageError:
@@ -129,7 +146,7 @@ def instead(module: Module, given: Plan, local: Partitioned, meeting: Collective
         if (total := _total(other)) < now:
             found.append((total, f"instead: {words} ({counted(total, 'byte')} in {counted(len(other.meetings), 'collective')}, "
                                  f"now {counted(now, 'byte')} in {len(local.meetings)})"))
-    return [line for _, line in sorted(found)][:3]
+    return [line for _, line in sorted(found)][:3] or [NOTHING_LESS]
 
 
 def _total(local: Partitioned) -> int:
@@ -157,17 +174,30 @@ def _alternatives(given: Plan, meeting: CollectiveCause) -> Iterator[tuple[str, 
 # --- figures ------------------------------------------------------------------------------------------------------
 
 
-def mesh_figures(local: Partitioned) -> dict[str, int]:
-    """Figures of one device for budgets: bytes of parameters and collectives, and the number of each kind, as `all_gathers`."""
-    found = {"collective_bytes": _total(local), "collectives": len(local.meetings),
-             "parameter_bytes": sum(nbytes(p.type) for p in local.module.entry.params)}
-    counts = Counter(f"{m.collective.op.name.removeprefix('spmd_')}s" for m in local.meetings)
+def collectives_of(function: Function) -> list[Node]:
+    """Where devices meet in the program of one device."""
+    return [n for n in function.nodes if n.op.exchange is not None and n.inputs]
+
+
+def mesh_figures(function: Function) -> dict[str, int]:
+    """Figures of the program of one device for budgets: bytes of parameters and collectives, the number of each kind, as
+    `all_gathers`.
+    """
+    met = collectives_of(function)
+    found = {"collective_bytes": sum(map(_bytes, met)), "collectives": len(met),
+             "parameter_bytes": sum(nbytes(p.type) for p in function.params if isinstance(p.type, TensorType))}
+    counts = Counter(f"{n.op.name.removeprefix('spmd_')}s" for n in met)
     return {name: found.get(name, counts[name]) for name in MESH_FIGURES}
+
+
+def _bytes(node: Node) -> int:
+    items = node.type.items if isinstance(node.type, TupleType) else (node.type,)
+    return sum(nbytes(t) for t in items if isinstance(t, TensorType))
 
 
 def mesh_lines(local: Partitioned, plan: Plan) -> list[str]:
     """The table of `info --mesh`: what one device holds, and how devices meet by kind and axes."""
-    figures = mesh_figures(local)
+    figures = mesh_figures(local.module.entry)
     whole = sum(nbytes(p.type) for p in plan.function.params)
     lines = [f"mesh {plan.mesh}: {counted(plan.mesh.count, 'device')}",
              f"  parameters: {counted(figures['parameter_bytes'], 'byte')} on each device, {counted(whole, 'byte')} as a whole",

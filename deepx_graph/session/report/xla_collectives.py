@@ -2,32 +2,60 @@
 
 Instructions of both are matched by what the user's program calls them (`op_name`, which XLA copies). The reasons are those of our
 own partitioner, by the rule of the operation and by how XLA says that its operands and its result lie; which factors XLA has split
-is read off the result.
+is read off the result. What to give instead is what our own partitioner says of the same program: it exchanges no more than XLA's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from deepx_graph.errors import ParseError, UsageError
+from deepx_graph.errors import DeepxGraphError, ParseError, UsageError
 from deepx_graph.ir import Module, Node
 from deepx_graph.ir.factor_rule import FactorRule
+from deepx_graph.ir.structure import PROJ
 from deepx_graph.session.dumps import DumpedModule, dumped_modules
-from deepx_graph.session.programs import load
-from deepx_graph.session.report.collectives import CollectiveRow
+from deepx_graph.session.programs import load, optimise
+from deepx_graph.session.report.collectives import ITSELF, NOTHING_LESS, CollectiveRow, instead
+from deepx_graph.sharding.annotations import needed_plan
 from deepx_graph.sharding.notation import read_tiles
-from deepx_graph.sharding.reasons import MeetingReason, of_operand
+from deepx_graph.sharding.partition import partition
+from deepx_graph.sharding.plan import Plan
+from deepx_graph.sharding.propagate import propagate
+from deepx_graph.sharding.reasons import CollectiveCause, MeetingReason, of_operand
 from deepx_graph.sharding.reshard import PERMUTE, REDUCE, SCATTER, TensorLayout
-from deepx_graph.sharding.rules import factor_rule, project
+from deepx_graph.sharding.rules import factor_rule, layout_of, project
 from deepx_graph.text import ReadOptions
 from deepx_graph.types import TensorType, TupleType, nbytes
 
 PASS = "spmd-partitioning"
 
 
-def dumped_collectives(folder: Path, options: ReadOptions | None = None) -> list[CollectiveRow]:
+@dataclass(frozen=True)
+class DumpedCollective:
+    """A collective of XLA's, with the program before it was partitioned, and the instruction there that it is for."""
+
+    row: CollectiveRow
+    program: Module
+    source: Node | None
+
+    def instead(self) -> list[str]:
+        """Changes of how inputs and results lie under which devices exchange less, or why there is none."""
+        if self.source is None or self.row.reason is MeetingReason.WRITTEN:
+            return [ITSELF if self.source else NOTHING_LESS]
+        try:
+            given = _given(self.program)
+            local = partition(self.program, propagate(given))
+        except DeepxGraphError as e:
+            return [f"instead: not known, {e.diagnostics[0].message}"]
+        causes = [CollectiveCause(self.source, self.row.reason, i, self.source, before, after)
+                  for i, before, after in _operands(self.source) if before.dims != after.dims]
+        return instead(self.program, given, local, *causes) if causes else [NOTHING_LESS]
+
+
+def dumped_collectives(folder: Path, options: ReadOptions | None = None) -> list[DumpedCollective]:
     """The collectives of all modules of a folder. Raises UsageError where no module has been partitioned there."""
     modules = [m for m in dumped_modules(folder) if _pair(m) is not None]
     if not modules:
@@ -37,7 +65,7 @@ def dumped_collectives(folder: Path, options: ReadOptions | None = None) -> list
     for module in modules:
         pair = _pair(module)
         assert pair is not None
-        before, after = (load(path, None, options).module for path in pair)
+        before, after = (optimise(load(path, None, options).module, "inline").module for path in pair)
         rows += list(_rows(before, after))
     return rows
 
@@ -50,7 +78,7 @@ def _pair(module: DumpedModule) -> tuple[Path, Path] | None:
     return None
 
 
-def _rows(before: Module, after: Module) -> Iterator[CollectiveRow]:
+def _rows(before: Module, after: Module) -> Iterator[DumpedCollective]:
     sources = {key: n for n in before.entry.nodes if n.inputs and _label(n) for key in (_label(n), _key(n))}
     for node in after.entry.nodes:
         if node.op.exchange is None or not node.inputs:
@@ -60,11 +88,11 @@ def _rows(before: Module, after: Module) -> Iterator[CollectiveRow]:
         groups = node.named_attrs.get("replica_groups") or ()
         members = len(groups[0]) if groups else len({d for p in node.named_attrs.get("source_target_pairs") or () for d in p})
         place = node.span.place if node.span else None
-        yield CollectiveRow(
+        yield DumpedCollective(CollectiveRow(
             node.name or kind, kind, _bytes(node), _shown(groups), members, f"'{_label(node)}'" if _label(node) else "a value",
             f"'{source.name}' ({source.op.name})" if source else "", str(place) if place else "",
             _reason(kind, source), "; ".join(_stated(i) for i in source.inputs) if source else "",
-            _stated(source) if source else "", ())
+            _stated(source) if source else "", ()), before, source)
 
 
 def _label(node: Node) -> str:
@@ -103,8 +131,29 @@ def _layout(node: Node) -> TensorLayout | None:
     return TensorLayout(tuple(mesh.atoms(axes) for axes in sharding.axes))
 
 
+def _operands(source: Node) -> Iterator[tuple[Node, TensorLayout, TensorLayout]]:
+    """Each operand that is split, with how it lies, and how it has to for the result to lie as XLA says."""
+    rule, result = factor_rule(source), _layout(source)
+    axes = project(rule.results[0], result.dims, rule.sizes) if rule is not None and result is not None else {}
+    for k, i in enumerate(source.inputs):
+        before = _layout(i)
+        if before is not None and any(before.dims):
+            after = TensorLayout(((),) * len(before.dims)) if rule is None else layout_of(rule.operands[k], axes, rule.sizes)
+            yield i, before, after
+
+
+def _given(program: Module) -> Plan:
+    """How XLA says that inputs and results lie, without what it has propagated to other values."""
+    function = program.entry
+    plan = needed_plan(program)
+    return Plan(plan.mesh, function, {p: s for p, s in plan.values.items() if p in function.params},
+                {k: plan.values[r] for k, r in enumerate(function.results) if r in plan.values})
+
+
 def _reason(kind: str, source: Node | None) -> MeetingReason:
     """One of the closed list, by the operation in the program before."""
+    if source is not None and (source.inputs[0] if source.op is PROJ else source).op.exchange is not None:
+        return MeetingReason.WRITTEN
     rule = None if source is None else factor_rule(source)
     if source is None or rule is None:
         return MeetingReason.RESULT if source is None else MeetingReason.WHOLE

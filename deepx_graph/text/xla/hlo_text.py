@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from deepx_graph.literal import Array
+
 Groups = tuple[tuple[int, ...], ...]
 
 
@@ -37,7 +39,7 @@ def parse_names(text: str) -> tuple[str, ...]:
 @lru_cache(maxsize=4096)
 def parse_groups(text: str) -> Groups:
     """`{{0,1},{2,3}}`; the compressed form `[2,4]<=[8]` with an optional transpose `T(1,0)`; or the axes of a mesh along which the
-    members of a group lie, `mesh['a'=4,'b'=2] {'a'}`. Raises AttributeFault."""
+    members of a group lie, `mesh['a'=4,'b'=2] {'a'}`, perhaps with `device_ids=([2,4]T(1,0))` between. Raises AttributeFault."""
     if text.startswith("["):
         return _iota_groups(text)
     if text.startswith("mesh"):
@@ -46,36 +48,77 @@ def parse_groups(text: str) -> Groups:
 
 
 def _iota_groups(text: str) -> Groups:
-    import numpy as np
-
-    match = re.fullmatch(r"\[([\d,]+)\](?:<=\[([\d,]+)\](?:T\(([\d,]+)\))?)?", text)
+    match = re.fullmatch(r"\[([\d,]+)\](?:<=(\[[\d,]+\](?:T\([\d,]+\))?))?", text)
     if not match:
         raise AttributeFault(f"'{text}' is not a list of groups", "{{0,1},{2,3}} or [2,2]<=[4]")
-    shape, source = parse_ints(match[1]), parse_ints(match[2] or match[1])
-    order = parse_ints(match[3]) if match[3] else tuple(range(len(source)))
-    count = math.prod(source)
-    if count > 1 << 20 or math.prod(shape) != count or sorted(order) != list(range(len(source))):
+    shape, flat = parse_ints(match[1]), _iota(match[2] or f"[{match[1]}]")
+    if math.prod(shape) != flat.size:
         raise AttributeFault(f"'{text}' does not make groups", "as many replicas on both sides")
-    flat = np.arange(count).reshape(source).transpose(order).reshape(shape)
-    return tuple(tuple(int(i) for i in row) for row in flat.reshape(shape[0], -1))
+    return _rows(flat.reshape(shape[0], -1))
+
+
+def _iota(text: str) -> Array:
+    """The numbers from 0 on in the order that `[4,2]T(1,0)` says, of at most a million."""
+    import numpy as np
+
+    match = re.fullmatch(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", text)
+    sizes = parse_ints(match[1]) if match else ()
+    order = parse_ints(match[2]) if match and match[2] else tuple(range(len(sizes)))
+    if not sizes or math.prod(sizes) > 1 << 20 or sorted(order) != list(range(len(sizes))):
+        raise AttributeFault(f"'{text}' does not make groups", "sizes, and each of their places once: [4,2]T(1,0)")
+    return np.arange(math.prod(sizes)).reshape(sizes).transpose(order).ravel()
+
+
+def _rows(groups: Array) -> Groups:
+    return tuple(tuple(int(i) for i in row) for row in groups)
+
+
+_MESH = re.compile(r"mesh\[((?:'[^']*'=\d+,?)*)\](?:,device_ids=\(([^()]*(?:\([\d,]*\))?)\))?"
+                   r"\s*\{((?:'[^']*'(?::\(\d+\)\d+)?,?)*)\}")
 
 
 def _mesh_groups(text: str) -> Groups:
-    """Devices are numbered in the order of the axes, the last one fastest."""
+    """Devices are numbered in the order of the axes, the last one fastest, or as `device_ids` says; `'a':(2)2` is a part of one."""
     expected = "mesh['a'=4,'b'=2] {'a'}"
-    match = re.fullmatch(r"mesh\[((?:'[^']*'=\d+,?)*)\]\s*\{((?:'[^']*',?)*)\}", text.replace(", ", ","))
+    match = _MESH.fullmatch(text.replace(", ", ","))
     if not match:
         raise AttributeFault(f"'{text}' is not a mesh with the axes of its groups", expected)
     axes = [(name, int(size)) for name, size in re.findall(r"'([^']*)'=(\d+)", match[1])]
-    names, along = [name for name, _ in axes], re.findall(r"'([^']*)'", match[2])
-    if len(set(names)) < len(names) or len(set(along)) < len(along) or not set(along) <= set(names):
+    sizes = dict(axes)
+    count = math.prod(sizes.values())
+    if not axes or not 0 < count <= 1 << 20:
+        raise AttributeFault(f"'{text}' is a mesh of no devices, or of more than a million", expected)
+    along = [(name, int(pre or 1), int(part or sizes.get(name, 0)))
+             for name, pre, part in re.findall(r"'([^']*)'(?::\((\d+)\)(\d+))?", match[3])]
+    names = [name for name, _, _ in along]
+    if len(sizes) < len(axes) or len(set(names)) < len(names) or any(
+            pre * part == 0 or sizes.get(name, 0) % (pre * part) for name, pre, part in along):
         raise AttributeFault(f"'{text}' names an axis that the mesh has not, or one twice", expected)
-    order = [k for k, name in enumerate(names) if name not in along] + [names.index(name) for name in along]
-    inner = math.prod(size for name, size in axes if name in along)
-    sizes, count = ",".join(str(size) for _, size in axes), math.prod(size for _, size in axes)
-    if not axes or not count:
-        raise AttributeFault(f"'{text}' is a mesh of no devices", expected)
-    return _iota_groups(f"[{count // inner},{inner}]<=[{sizes}]T({','.join(map(str, order))})")
+    return _along(_devices(match[2], count), axes, along)
+
+
+def _devices(text: str | None, count: int) -> Array:
+    """The number of each device of a mesh: `[4,2]T(1,0)`, or one by one."""
+    import numpy as np
+
+    found = _iota(f"[{count}]") if text is None else _iota(text) if text.startswith("[") else np.array(parse_ints(text), int)
+    if sorted(found.tolist()) != list(range(count)):
+        raise AttributeFault(f"'{text}' does not number {count} devices", "each number once")
+    return found
+
+
+def _along(devices: Array, axes: Sequence[tuple[str, int]], along: Sequence[tuple[str, int, int]]) -> Groups:
+    """The devices that differ in the parts of axes alone, each a name, what is before it, and its size."""
+    parts = {name: (pre, part) for name, pre, part in along}
+    shape: list[int] = []
+    places = {}
+    for name, size in axes:
+        pre, part = parts.get(name, (size, 1))
+        places[name] = len(shape) + 1
+        shape += [pre, part, size // (pre * part)]
+    inner = [places[name] for name, _, _ in along]
+    order = [k for k in range(len(shape)) if k not in inner] + inner
+    return _rows(devices.reshape(shape).transpose(order).reshape(-1, math.prod(part for _, _, part in along)))
 
 
 _QUOTES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}

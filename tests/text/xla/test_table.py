@@ -107,6 +107,26 @@ def test_groups() -> None:
         parse_groups("[2,2]<=[3]")
 
 
+@pytest.mark.parametrize(("text", "groups"), [
+    ("mesh['a'=2,'b'=1,'c'=4], device_ids=([4,2]T(1,0)) {'a'}", ((0, 1), (2, 3), (4, 5), (6, 7))),
+    ("mesh['a'=2,'b'=2], device_ids=(3,1,2,0) {'b'}", ((3, 1), (2, 0))),
+    ("mesh['a'=2,'b'=2] {'b','a'}", ((0, 2, 1, 3),)),
+    ("mesh['a'=8] {'a':(2)2}", ((0, 2), (1, 3), (4, 6), (5, 7))),
+    ("mesh['a'=4,'b'=2] {}", tuple((d,) for d in range(8))),
+])
+def test_groups_along_axes_of_a_mesh(text: str, groups: tuple[tuple[int, ...], ...]) -> None:
+    assert parse_groups(text) == groups
+
+
+@pytest.mark.parametrize("text", [
+    "mesh['a'=2] {'b'}", "mesh['a'=2,'a'=2] {'a'}", "mesh['a'=2] {'a','a'}", "mesh['a'=0] {'a'}", "mesh['a'=9999999] {'a'}",
+    "mesh['a'=2], device_ids=(0,0) {'a'}", "mesh['a'=2], device_ids=([3]) {'a'}", "mesh['a'=2], device_ids=(x) {'a'}",
+    "mesh['a'=4] {'a':(0)2}", "mesh['a'=4] {'a':(4)2}", "mesh[] {}"])
+def test_groups_of_no_mesh_are_refused(text: str) -> None:
+    with pytest.raises(AttributeFault):
+        parse_groups(text)
+
+
 def test_dimension_labels() -> None:
     assert parse_dim_labels("b01f_01io->f0b1") == {
         "input_batch_dimension": 0, "input_feature_dimension": 3, "input_spatial_dimensions": (1, 2),

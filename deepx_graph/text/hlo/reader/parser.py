@@ -35,7 +35,7 @@ _ATTRIBUTE = re.compile(rf"\s*,\s*([A-Za-z_][\w\-]*)\s*=\s*(\{{[^{{}}\"]*(?:{_TE
 """A name and, where it is a word or stands in one pair of braces, its value."""
 _WORD = re.compile(r"[^\s,(){}\"\[\]]+(?:\[[^\]]*\])?(?:\{[^{}]*\})?")
 _GROUPS = re.compile(r"\[[^\]]*\](?:<=\[[^\]]*\](?:T\([^)]*\))?)?")
-_MESH = re.compile(r"mesh\[[^\]{}]*\]\s*\{[^{}]*\}")
+_MESH = re.compile(r"mesh\[[^\]{}]*\](?:,\s*device_ids=\([^(){}]*(?:\([^(){}]*\))?\))?\s*\{[^{}]*\}")
 _STRING = re.compile(_TEXT, re.DOTALL)
 _OPEN_OR_CLOSE = re.compile(r'[(){}\[\]"]|/\*')
 OPERANDLESS = frozenset({"constant", "parameter", "iota", "partition-id", "replica-id", "rng-get-and-update-state"})

@@ -112,6 +112,8 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     add_split(group)
     group.add_argument("--on", type=place, default="lockstep", metavar="PLACE",
                        help="where the devices run: lockstep (in this process), mpi (one in each process), dask:tcp://HOST:PORT")
+    group.add_argument("--patience", type=seconds, metavar="SECONDS",
+                       help="over processes: end with an error when a device waits longer for the others (600)")
     group.add_argument("--deterministic", action="store_true",
                        help="the same bits for any number of threads, and with mpi as in lockstep")
     group.add_argument("--checkpoint", metavar="DIR",

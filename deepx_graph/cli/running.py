@@ -123,7 +123,9 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def run_run(args: Arguments) -> int:
-    with deadline(args.timeout):
+    from deepx_graph.session.cluster.launch import MPI
+
+    with deadline(None if args.on == MPI else args.timeout):  # processes of MPI have one each, once all of them are there
         return _run(args)
 
 
@@ -263,7 +265,7 @@ def _run_over_dask(args: Arguments, module: Module, plan: Plan, saving: Saving |
 
     sent = {name: options[name] for name in ("engine", "threads", "seed", "max_bytes", "prepare")}
     with dask_client(args.on.removeprefix(PREFIX)) as client:
-        return _run_whole(args, OverDask(module, plan, client, saving=saving, timeout=args.timeout, **sent))
+        return _run_whole(args, OverDask(module, plan, client, saving=saving, patience=args.patience, **sent))
 
 
 def _run_as_rank(args: Arguments, module: Module, plan: Plan, saving: Saving | None, options: dict[str, Any]) -> int:
@@ -271,11 +273,13 @@ def _run_as_rank(args: Arguments, module: Module, plan: Plan, saving: Saving | N
     from deepx_graph.session.cluster.launch import attempt, threads_of
     from deepx_graph.session.sharded import Sharded, mpi_transport
 
-    transport = mpi_transport(plan, deterministic=args.deterministic, timeout=args.timeout, attempt=attempt())
+    patience = min(filter(None, (args.patience, args.timeout)), default=None)  # a call of MPI that blocks sees no deadline
+    transport = mpi_transport(plan, deterministic=args.deterministic, patience=patience, attempt=attempt())
     try:
         threads = options["threads"] or threads_of(transport.neighbours)
-        return _run_whole(args, Sharded(module, plan, transport=transport, saving=saving, **{**options, "threads": threads}),
-                          reports=transport.device == 0)
+        f = Sharded(module, plan, transport=transport, saving=saving, **{**options, "threads": threads})
+        with deadline(args.timeout):
+            return _run_whole(args, f, reports=transport.device == 0)
     except DeepxGraphError as e:  # the other processes would wait for this one
         say(str(e))
         transport.abort(e.exit_code)

@@ -194,12 +194,12 @@ class Sharded(OverMesh):
         return found if self.transport is None else self.transport.gather(found[0])
 
 
-def mpi_transport(plan: Plan, *, deterministic: bool = False, timeout: float | None = None, attempt: int = 0) -> MpiTransport:
+def mpi_transport(plan: Plan, *, deterministic: bool = False, patience: float | None = None, attempt: int = 0) -> MpiTransport:
     """This process as a device of the plan's mesh, by its MPI rank. Raises UsageError without MPI, or for too few processes."""
     from deepx_graph.runtime.transport.base import PATIENCE
     from deepx_graph.runtime.transport.mpi import MpiTransport
 
-    return MpiTransport(Grid(1, plan.mesh.count), deterministic=deterministic, patience=timeout or PATIENCE,
+    return MpiTransport(Grid(1, plan.mesh.count), deterministic=deterministic, patience=patience or PATIENCE,
                         attempt=attempt)
 
 

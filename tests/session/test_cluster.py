@@ -216,7 +216,7 @@ def test_a_gang_starts_again_when_a_worker_dies(client, tmp_path: Path) -> None:
 
     thread = threading.Thread(target=kill_later)
     thread.start()
-    assert_close(OverDask(inlined, plan, client, engine="numpy", timeout=120, saving=Saving(tmp_path, 10))(*arrays), want)
+    assert_close(OverDask(inlined, plan, client, engine="numpy", patience=120, saving=Saving(tmp_path, 10))(*arrays), want)
     thread.join()
 
 

@@ -161,5 +161,5 @@ def late(meeting: Meeting, device: int, patience: float, others: Mapping[int, st
     """The error of a device that has waited too long: where it stands, and what is known of the others."""
     notes = (f"device {device} is in {meeting}", *(f"device {d} {where}" for d, where in sorted(others.items())))
     message = f"device {device} has waited {patience:g} s in {meeting.node.op.name} (meeting {meeting.key.ordinal})"
-    hint = "another device has failed, or takes long: --timeout allows more"
+    hint = "another device has failed, or takes long: --patience allows more"
     return RunError(Diagnostic(message, meeting.node.span, notes=notes, hint=hint))

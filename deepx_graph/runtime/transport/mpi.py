@@ -1,23 +1,29 @@
 """Devices that meet by MPI: the process of rank k is device k of the grid.
 
 Before data moves, all members of a group compare the key of the meeting and what is met in. A wait that lasts too long is an
-error, as a process that has failed would be waited for for ever; then the devices tell each other where they stand.
+error, as a process that has failed would be waited for for ever; then the devices tell each other where they stand. In a
+collective of MPI that blocks, where Python sees nothing, a thread looks at the time.
 
 Source: MPI: A Message-Passing Interface Standard, 4.1; mpi4py.
 """
 
 from __future__ import annotations
 
+import atexit
+import signal
+import sys
+import threading
 import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
 from deepx_graph import ops
-from deepx_graph.errors import Diagnostic, UsageError
+from deepx_graph.errors import Diagnostic, RunError, UsageError
 from deepx_graph.ir import Function
 from deepx_graph.ir.collective import Devices, Grid, GroupNetwork
 from deepx_graph.literal import Array
@@ -32,9 +38,28 @@ _TELLING = 1.0
 """How many seconds a device that gives up waits for what others say."""
 
 
-def communicator() -> Any:
-    """MPI's communicator of all processes. Raises UsageError where mpi4py is missing."""
-    return _mpi().COMM_WORLD
+def communicator(patience: float = PATIENCE) -> Any:
+    """MPI's communicator of all processes, once all have come; a process that waits longer for them is ended by SIGALRM, as is
+    one that waits so long for the others at its end.
+
+    Raises UsageError where mpi4py is missing.
+    """
+    if threading.current_thread() is not threading.main_thread() or any(signal.getitimer(signal.ITIMER_REAL)):
+        return _mpi().COMM_WORLD
+    before = _alarm(patience)
+    try:
+        world = _mpi().COMM_WORLD
+    finally:
+        _alarm(0, before)
+    atexit.register(_alarm, patience)
+    return world
+
+
+def _alarm(seconds: float, handler: Any = signal.SIG_DFL) -> Any:
+    """The system ends this process after so many seconds: while MPI starts and ends, no thread of Python runs, nor a handler."""
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    return before
 
 
 def _mpi() -> Any:
@@ -44,6 +69,53 @@ def _mpi() -> Any:
         message = f"MPI is not available: {e}"
         raise UsageError(Diagnostic(message, hint="pip install 'deepx-graph[mpi]', and start with mpiexec -n N")) from None
     return MPI
+
+
+class _Watch:
+    """Ends all processes when one of MPI's calls that block takes too long: such a call sees no signals, and never comes back
+    where a process has stopped without dying. A thread looks, so the calls pay nothing."""
+
+    def __init__(self, comm: Any, device: int, patience: float) -> None:
+        self.comm, self.device, self.patience = comm, device, patience
+        self.doing: Meeting | str = ""
+        """What is waited for."""
+        self._until: float | None = None
+        threading.Thread(target=_look, args=(ref(self), min(1.0, patience / 4)), daemon=True).start()
+
+    def over(self, doing: Meeting | str) -> _Watch:
+        """To be entered where that may block."""
+        self.doing = doing
+        return self
+
+    def __enter__(self) -> None:
+        self._until = time.monotonic() + self.patience
+
+    def __exit__(self, *_: object) -> None:
+        self._until = None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a call that blocks has taken too long."""
+        until = self._until
+        return until is not None and time.monotonic() > until
+
+    def error(self) -> RunError:
+        """What it says then."""
+        if isinstance(self.doing, Meeting):
+            return late(self.doing, self.device, self.patience, {d: "had come, too" for d in self.doing.group if d != self.device})
+        message = f"device {self.device} has waited {self.patience:g} s {self.doing}"
+        return RunError(Diagnostic(message, hint="another device has failed, or takes long: --patience allows more"))
+
+
+def _look(watched: ref[_Watch], interval: float) -> None:
+    """Looks at a watch as long as there is one."""
+    while (watch := watched()) is not None:
+        if watch.is_late:
+            error = watch.error()
+            print(error, file=sys.stderr, flush=True)
+            watch.comm.Abort(error.exit_code)
+        del watch
+        time.sleep(interval)
 
 
 class MpiTransport(ProcessTransport):
@@ -56,7 +128,7 @@ class MpiTransport(ProcessTransport):
 
     def __init__(self, grid: Grid, *, deterministic: bool = False, patience: float = PATIENCE, attempt: int = 0,
                  comm: Any = None) -> None:
-        self.comm = communicator() if comm is None else comm
+        self.comm = communicator(patience) if comm is None else comm
         if self.comm.Get_size() != grid.count:
             raise UsageError(Diagnostic(f"{self.comm.Get_size()} processes run, and the program is for {grid}",
                                         hint=f"mpiexec -n {grid.count}"))
@@ -64,16 +136,19 @@ class MpiTransport(ProcessTransport):
         self._groups: dict[Devices, Any] = {}
         self._native = _native()
         self._last: Meeting | None = None
+        self._watch = _Watch(self.comm, self.device, patience)
 
     @property
     def neighbours(self) -> int:
         """How many processes of the run are on this machine."""
-        count: int = self.comm.Split_type(_mpi().COMM_TYPE_SHARED).Get_size()
+        with self._watch.over("for the others to start"):
+            count: int = self.comm.Split_type(_mpi().COMM_TYPE_SHARED).Get_size()
         return count
 
     def gather(self, arrays: Sequence[Array]) -> list[list[Array]] | None:
         """The arrays of every device, on device 0 once all have come; None elsewhere."""
-        found: list[list[Array]] | None = self.comm.gather(list(arrays), root=0)
+        with self._watch.over("to give its results to device 0" if self.device else "for the results of the others"):
+            found: list[list[Array]] | None = self.comm.gather(list(arrays), root=0)
         return found
 
     def abort(self, code: int) -> None:
@@ -89,7 +164,8 @@ class MpiTransport(ProcessTransport):
     def network(self, meeting: Meeting) -> MpiGroup:
         """As in `ProcessTransport`. Once all are there, collectives that block are fast and cannot wait for ever: a process that
         dies in one ends the others, too."""
-        return MpiGroup(self._agreed(meeting), len(meeting.group), None if self.deterministic else self._native)
+        comm = self._agreed(meeting)
+        return MpiGroup(comm, len(meeting.group), None if self.deterministic else self._native, self._watch.over(meeting))
 
     def _agreed(self, meeting: Meeting) -> Any:
         """The communicator of the group, once all members have come to the same place. Raises RunError where they have not."""
@@ -98,7 +174,8 @@ class MpiTransport(ProcessTransport):
         every = np.empty((len(meeting.group), len(mine)), np.uint64)
         self._wait(comm.Iallgather(mine, every), meeting)
         if not (every == mine).all():
-            raise apart(meeting, dict(zip(meeting.group, comm.allgather(str(meeting)), strict=True)))
+            with self._watch.over(meeting):
+                raise apart(meeting, dict(zip(meeting.group, comm.allgather(str(meeting)), strict=True)))
         self._last = meeting
         return comm
 
@@ -109,7 +186,8 @@ class MpiTransport(ProcessTransport):
             return self.comm
         if group not in self._groups:
             self._assemble(meeting)
-            self._groups[group] = self.comm.Create_group(self.comm.Get_group().Incl(list(group)))
+            with self._watch.over(meeting):
+                self._groups[group] = self.comm.Create_group(self.comm.Get_group().Incl(list(group)))
         return self._groups[group]
 
     def _assemble(self, meeting: Meeting) -> None:
@@ -157,6 +235,7 @@ class MpiGroup(GroupNetwork):
     comm: Any
     size: int
     native: Callable[[Any, np.dtype[Any]], Any] | None
+    watch: _Watch
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Memory for a result: used ones again, as a page that is touched for the first time costs more than what is sent."""
@@ -168,19 +247,22 @@ class MpiGroup(GroupNetwork):
         if native is None:
             return None
         total = self.empty(array.shape, array.dtype)
-        self.comm.Allreduce(array, total, op=native)
+        with self.watch:
+            self.comm.Allreduce(array, total, op=native)
         return total
 
     def all_gather(self, array: Array) -> Array:
         """As bytes, since MPI does not know all element types."""
         received = self.empty((self.size, *array.shape), array.dtype)
-        self.comm.Allgather(_bytes(array), _bytes(received))
+        with self.watch:
+            self.comm.Allgather(_bytes(array), _bytes(received))
         return received
 
     def all_to_all(self, parts: Array) -> Array:
         """As bytes."""
         received = self.empty(parts.shape, parts.dtype)
-        self.comm.Alltoall(_bytes(parts), _bytes(received))
+        with self.watch:
+            self.comm.Alltoall(_bytes(parts), _bytes(received))
         return received
 
 

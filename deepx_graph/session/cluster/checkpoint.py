@@ -1,13 +1,15 @@
 """Checkpoints: the values of a loop's variables on the devices of a mesh, in files that another mesh can read.
 
 A checkpoint is a folder with an archive for each device that has parts of its own, and a manifest, written last: without it the
-folder is no checkpoint. The manifest says for each value its whole shape, and where each part lies in it.
+folder is no checkpoint. The manifest says for each value its whole shape, and where each part lies in it; for each archive, its
+checksum, as it may be one that another attempt has left.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +19,14 @@ import numpy as np
 
 from deepx_graph.errors import Diagnostic, RunError, UsageError, printable
 from deepx_graph.files import write_file
-from deepx_graph.literal import Array
+from deepx_graph.literal import Array, bits
 from deepx_graph.session.inputs import read_npz, write_npz
 from deepx_graph.sharding.mesh import Mesh, TensorSharding
 from deepx_graph.sharding.pieces import box, padded
 from deepx_graph.types import TensorType
 
 MANIFEST = "manifest.json"
-VERSION = 1
+VERSION = 2
 
 Variables = Sequence[tuple[str, TensorType]]
 """The names and whole types of what is saved."""
@@ -42,27 +44,29 @@ class Checkpoints:
     variables: Variables
     kept: int = 2
 
-    def save_part(self, iteration: int, device: int, layout: Layout, values: Sequence[Array]) -> None:
-        """The parts of one device. Where several have the same part, the first of them writes it."""
-        mine = {}
+    def save_part(self, iteration: int, device: int, layout: Layout, values: Sequence[Array]) -> int:
+        """The parts of one device, and their checksum. Where several have the same part, the first of them writes it."""
+        mine: dict[str, Array] = {}
         for k, (value, (_, type)) in enumerate(zip(values, self.variables, strict=True)):
             owner, where = _boxes(layout, k, type)[device]
             if owner == device:
-                mine[str(k)] = value[tuple(slice(s.stop - s.start) for s in where)]  # without what lies beyond the end
+                mine[str(k)] = _bits(value[tuple(slice(s.stop - s.start) for s in where)])  # without what lies beyond the end
         folder = self._at(iteration)
         folder.mkdir(parents=True, exist_ok=True)
         if mine:
-            write_npz(folder / f"{device}.npz", {k: _bits(v) for k, v in mine.items()})
+            write_npz(folder / f"{device}.npz", mine)
+        return _checksum(mine)
 
-    def seal(self, iteration: int, layout: Layout) -> None:
-        """Makes a checkpoint of the parts, all of which have been written, and removes old ones."""
+    def seal(self, iteration: int, layout: Layout, checksums: Sequence[int]) -> None:
+        """Makes a checkpoint of the parts, all of which have been written, by the checksums of devices, and removes old ones."""
         values = [
             {"name": name, "dtype": type.dtype.name, "shape": list(type.shape),
              "parts": [{"device": d, "start": [s.start for s in where], "shape": [s.stop - s.start for s in where]}
                        for d, (owner, where) in enumerate(_boxes(layout, k, type)) if d == owner]}
             for k, (name, type) in enumerate(self.variables)
         ]  # fmt: skip
-        manifest = {"version": VERSION, "program": self.program, "iteration": iteration, "values": values}
+        manifest = {"version": VERSION, "program": self.program, "iteration": iteration, "values": values,
+                    "checksums": list(checksums)}
         write_file(self._at(iteration) / MANIFEST, json.dumps(manifest, indent=1).encode())
         for old in self._iterations()[: -self.kept]:
             shutil.rmtree(self._at(old), ignore_errors=True)
@@ -86,7 +90,7 @@ class Checkpoints:
                 if tuple(entry["shape"]) != type.shape or entry["dtype"] != type.dtype.name:
                     raise _damaged(folder, f"'{name}' is not {type} there")
                 where = _boxes(layout, k, type)[device][1]
-                part = _assembled(folder, entry["parts"], str(k), where, type, archives, max_bytes)
+                part = _assembled(folder, manifest, k, where, type, archives, max_bytes)
                 row.append(padded(part, type.shape, layout[1][k]))
             found.append(row)
         return found
@@ -95,7 +99,7 @@ class Checkpoints:
         try:
             manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_bytes())
             version, program, values = manifest["version"], manifest["program"], manifest["values"]
-            known = version == VERSION and len(values) == len(self.variables)
+            known = version == VERSION and len(values) == len(self.variables) and len(manifest["checksums"]) > 0
         except (OSError, ValueError, KeyError, TypeError) as e:
             raise _damaged(folder, str(e)) from None
         if program != self.program or not known:
@@ -118,13 +122,13 @@ def _boxes(layout: Layout, k: int, type: TensorType) -> list[tuple[int, tuple[sl
     return [(first.setdefault(tuple((s.start, s.stop) for s in w), d), w) for d, w in enumerate(where)]
 
 
-def _assembled(folder: Path, parts: Sequence[Mapping[str, Any]], key: str, where: tuple[slice, ...], type: TensorType,
+def _assembled(folder: Path, manifest: Mapping[str, Any], k: int, where: tuple[slice, ...], type: TensorType,
                archives: dict[int, dict[str, Array]], max_bytes: int | None) -> Array:
-    """One part as it lies now, from those as they lay when they were saved."""
+    """One part of value k as it lies now, from those as they lay when they were saved."""
     wanted = np.empty([s.stop - s.start for s in where], type.dtype.np)
     filled = 0
     try:
-        for part in parts:
+        for part in manifest["values"][k]["parts"]:
             along = zip(where, part["start"], part["shape"], strict=True)
             inside = [slice(max(w.start, a), min(w.stop, a + n)) for w, a, n in along]
             if any(s.start >= s.stop for s in inside):
@@ -132,18 +136,27 @@ def _assembled(folder: Path, parts: Sequence[Mapping[str, Any]], key: str, where
             device = int(part["device"])
             if device not in archives:
                 archives[device] = read_npz(folder / f"{device}.npz", None, max_bytes)[0]
-            data = _values(archives[device][key], type)
+                if _checksum(archives[device]) != manifest["checksums"][device]:
+                    raise ValueError(f"{device}.npz is not what was saved")
+            data = _values(archives[device][str(k)], type)
             if list(data.shape) != part["shape"]:
-                raise ValueError(f"value {key} in {device}.npz has the shape {list(data.shape)}")
+                raise ValueError(f"value {k} in {device}.npz has the shape {list(data.shape)}")
             there = tuple(slice(s.start - a, s.stop - a) for s, a in zip(inside, part["start"], strict=True))
             here = tuple(slice(s.start - w.start, s.stop - w.start) for s, w in zip(inside, where, strict=True))
             wanted[here] = data[there]
             filled += data[there].size
-    except (KeyError, TypeError, ValueError) as e:
+    except (LookupError, TypeError, ValueError) as e:
         raise _damaged(folder, str(e)) from None
     if filled != wanted.size:
-        raise _damaged(folder, f"parts of value {key} are missing")
+        raise _damaged(folder, f"parts of value {k} are missing")
     return wanted
+
+
+def _checksum(arrays: Mapping[str, Array]) -> int:
+    found = 0
+    for array in arrays.values():
+        found = zlib.crc32(bits(array).data, found)
+    return found
 
 
 def _bits(array: Array) -> Array:

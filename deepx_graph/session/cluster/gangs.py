@@ -23,11 +23,11 @@ class OverDask(OverMesh):
     """A program over a mesh, each device a task of a gang. When workers are lost, all start again, with `saving` from the last
     checkpoint; `folder` is then one that all workers see. Raises UsageError as `Sharded` does."""
 
-    def __init__(self, module: Module, plan: Plan, client: Client, *, saving: Saving | None = None, timeout: float | None = None,
+    def __init__(self, module: Module, plan: Plan, client: Client, *, saving: Saving | None = None, patience: float | None = None,
                  prepare: Callable[[Module], Module] | None = None, **options: Any) -> None:
         local = training_program(module, plan) if saving else partition(module, plan)
         super().__init__(module, plan, _prepared(local, prepare) if prepare else local)
-        self.client, self.saving, self.options, self.patience = client, saving, options, timeout or PATIENCE
+        self.client, self.saving, self.options, self.patience = client, saving, options, patience or PATIENCE
 
     def run(self, inputs: Parts) -> Parts:
         """As in `OverMesh`. Raises as `run_gang` does."""

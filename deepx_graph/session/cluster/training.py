@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import UsageError
+from deepx_graph.errors import Diagnostic, RunError, UsageError, printable
 from deepx_graph.ir import Module
 from deepx_graph.passes.delay_collectives import DelayCollectives
 from deepx_graph.progress import stage
@@ -62,7 +62,7 @@ class TrainingProgram:
         parts = (self.before, self.some, self.after)
         before, some, after = (runner(compile_part(part, transport, options), len(devices)) for part in parts)
         checkpoints, layout = Checkpoints(saving.folder, self.digest, self.variables), (self.before.mesh, self.before.results)
-        iteration = checkpoints.latest()
+        iteration = _newest(checkpoints, transport)
         if iteration is None:
             iteration, state = 0, before(inputs)
         else:
@@ -119,9 +119,27 @@ def runner(f: Compiled, count: int) -> Callable[[Parts], Parts]:
     return run
 
 
+def _newest(checkpoints: Checkpoints, transport: Transport | None) -> int | None:
+    """The iteration of the newest checkpoint. Raises RunError on device 0 where others see another one."""
+    found = checkpoints.latest()
+    seen = None if transport is None else transport.gather([np.array(_NONE if found is None else found)])
+    if seen and len({int(n) for (n,) in seen}) > 1:
+        notes = tuple(f"device {d} sees {'none' if n == _NONE else f'that of iteration {n}'}" for d, (n,) in enumerate(seen))
+        raise RunError(Diagnostic(f"the devices see different checkpoints in {printable(str(checkpoints.folder))}", notes=notes,
+                                  hint="--checkpoint DIR is to be a folder that all processes share"))
+    return found
+
+
+_NONE = -1
+"""In place of an iteration where there is no checkpoint."""
+
+
 def _save(checkpoints: Checkpoints, iteration: int, layout: Layout, devices: Sequence[int], state: Parts,
           transport: Transport | None) -> None:
-    for device, values in zip(devices, state, strict=True):
-        checkpoints.save_part(iteration, device, layout, values)
-    if transport is None or transport.gather([]) is not None:  # all have written their parts
-        checkpoints.seal(iteration, layout)
+    sums = [checkpoints.save_part(iteration, device, layout, values) for device, values in zip(devices, state, strict=True)]
+    if transport is not None:
+        every = transport.gather([np.array(s) for s in sums])  # all have written their parts
+        if every is None:
+            return
+        sums = [int(s) for (s,) in every]
+    checkpoints.seal(iteration, layout, sums)

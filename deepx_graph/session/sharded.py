@@ -17,6 +17,7 @@ from deepx_graph.session.cluster.training import (
     Parts,
     Saving,
     TrainingProgram,
+    check_same,
     compile_part,
     run_here,
     runner,
@@ -178,6 +179,8 @@ class Sharded(OverMesh):
                  **options: Any) -> None:
         super().__init__(module, plan, training_program(module, plan) if saving else partition(module, plan))
         self.transport, self.saving = transport, saving
+        if transport is not None:
+            check_same(transport, self.local, saving, options.get("seed", 0))
         if isinstance(self.local, Partitioned):
             self.compiled = compile_part(self.local, transport, options)
             self._run = runner(self.compiled, len(self.devices))

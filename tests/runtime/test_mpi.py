@@ -118,6 +118,26 @@ def test_devices_that_do_not_meet_end_with_an_error(tmp_path: Path, kind: str, m
     assert done.returncode != 0 and message in done.stderr
 
 
+STOPPED = """
+import os, signal, sys
+import numpy as np
+from deepx_graph.ir.collective import Grid
+from deepx_graph.runtime.transport.mpi import MpiTransport, communicator
+t = MpiTransport(Grid(1, 2), patience=1, comm=communicator())
+if t.device:
+    os.kill(os.getpid(), signal.SIGSTOP)
+t.gather([np.ones(1)])
+"""
+
+
+@needs_mpi
+def test_a_call_of_mpi_that_blocks_does_not_wait_for_ever(tmp_path: Path) -> None:
+    """A process that is stopped does not die, so MPI goes on waiting for it."""
+    (tmp_path / "run.py").write_text(STOPPED)
+    done = ranks(2, str(tmp_path / "run.py"))
+    assert done.returncode == 5 and "device 0 has waited 1 s for the results of the others" in done.stderr
+
+
 def test_without_mpi_what_is_missing_is_said() -> None:
     if importlib.util.find_spec("mpi4py") is not None:
         pytest.skip("mpi4py is installed here")

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ from deepx_graph.blas import available_cores
 from deepx_graph.errors import RunError, UsageError
 from deepx_graph.runtime.transport.dask import dask_client
 from deepx_graph.session.cluster.launch import environment, find_mpiexec
-from deepx_graph.session.cluster.training import Saving
+from deepx_graph.session.cluster.training import Saving, check_same, training_program
 from deepx_graph.session.sharded import Sharded, planned
 from tests.support.cli_runner import Run
 from tests.support.sharded_programs import LOOP, TRAINING, inputs
@@ -80,12 +80,51 @@ def test_checkpoints_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is of another program"):
         Sharded(other, other_plan, saving=Saving(tmp_path, 20), engine="numpy")(*arrays)
     (part,) = tmp_path.glob("*/0.npz")
-    part.write_bytes(part.read_bytes()[:-40])
-    with pytest.raises(RunError, match="damaged"):
-        Sharded(inlined, plan, saving=Saving(tmp_path, 20), engine="numpy")(*arrays)
+    whole = part.read_bytes()
+    np.savez(part, **{k: v + 1 for k, v in np.load(part).items()})  # as whole as the right one
+    for data in (part.read_bytes(), whole[:-40], whole[:300] + bytes([whole[300] ^ 1]) + whole[301:]):
+        part.write_bytes(data)
+        with pytest.raises(RunError, match="damaged"):
+            Sharded(inlined, plan, saving=Saving(tmp_path, 20), engine="numpy")(*arrays)
     inside, inside_plan = planned(dx.loads(LOOP, "stablehlo"), PLAN % (2, 1))  # its loop is in a branch
     with pytest.raises(UsageError, match="no loop to save"):
         Sharded(inside, inside_plan, saving=Saving(tmp_path, 20))
+
+
+class Beside:
+    """A transport of device 0 beside another one, which has made its own of what this one gathers."""
+
+    deterministic, device = True, 0
+
+    def __init__(self, other: Callable[[list[np.ndarray]], list[np.ndarray]]) -> None:
+        self.other = other
+
+    def gather(self, arrays: list[np.ndarray]) -> list[list[np.ndarray]]:
+        return [arrays, self.other(arrays)]
+
+
+def test_devices_that_run_something_else_are_told_of() -> None:
+    """Programs with the same collectives would meet, and give wrong results."""
+    inlined, plan = planned(trained()[0], PLAN % (2, 1))
+    other = planned(dx.loads(TRAINING.replace("0.01", "0.02"), "stablehlo"), PLAN % (2, 1))
+    halves = planned(trained()[0], PLAN % (1, 2))
+    said: list[list[np.ndarray]] = []
+    recorder = Beside(lambda arrays: said.append(arrays) or arrays)
+    for program, seed in (((inlined, plan), 0), (other, 0), (halves, 0), ((inlined, plan), 1)):
+        check_same(recorder, training_program(*program), Saving(Path(), 4), seed)
+    check_same(recorder, training_program(inlined, plan), Saving(Path(), 5), 0)
+    expected = ["another program than", "another program, plan than", "another seed than", "another --checkpoint-every than"]
+    for theirs, what in zip(said[1:], expected, strict=True):
+        with pytest.raises(UsageError, match=f"device 1 has {what} device 0"):
+            check_same(Beside(lambda _, theirs=theirs: theirs), training_program(inlined, plan), Saving(Path(), 4), 0)
+
+
+def test_devices_that_see_other_checkpoints_are_told_of(tmp_path: Path) -> None:
+    inlined, plan = planned(trained()[0], PLAN % (2, 1))
+    program = training_program(inlined, plan)
+    said = r"(?s)the devices see different checkpoints.*device 0 sees none.*device 1 sees that of iteration 7"
+    with pytest.raises(RunError, match=said):
+        program.run([[]], Saving(tmp_path, 4), [0], Beside(lambda _: [np.array(7)]), engine="numpy")
 
 
 KILLED = """

@@ -74,6 +74,8 @@ class Transport(Protocol):
 
     grid: Grid
     device: int
+    deterministic: bool
+    """Whether sums are in the order of devices."""
 
     def run(self, running: Running) -> list[Any]:
         """The results of this device. Raises RunError where devices do not meet."""

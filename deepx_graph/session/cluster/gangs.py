@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from deepx_graph.ir import Module
 from deepx_graph.ir.collective import Grid
 from deepx_graph.runtime.transport.base import PATIENCE, Transport
-from deepx_graph.session.cluster.training import Parts, Saving, TrainingProgram, run_here, training_program
+from deepx_graph.session.cluster.training import Parts, Saving, TrainingProgram, check_same, run_here, training_program
 from deepx_graph.session.sharded import OverMesh
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.pieces import Partitioned
@@ -48,4 +48,5 @@ def _prepared(local: Partitioned | TrainingProgram, prepare: Callable[[Module], 
 def _member(transport: Transport, local: Partitioned | TrainingProgram, inputs: list[Any], saving: Saving | None,
             options: dict[str, Any]) -> list[Any]:
     """In a task: the results of one device."""
+    check_same(transport, local, saving, options.get("seed", 0))
     return run_here(local, [transport.device], transport, saving, options)([inputs])[0]

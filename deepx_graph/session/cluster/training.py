@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph import __version__
 from deepx_graph.errors import Diagnostic, RunError, UsageError, printable
 from deepx_graph.ir import Module
 from deepx_graph.passes.delay_collectives import DelayCollectives
@@ -59,10 +60,10 @@ class TrainingProgram:
 
         Raises UsageError and RunError as `Checkpoints.restored` does, and as the program does.
         """
-        parts = (self.before, self.some, self.after)
-        before, some, after = (runner(compile_part(part, transport, options), len(devices)) for part in parts)
         checkpoints, layout = Checkpoints(saving.folder, self.digest, self.variables), (self.before.mesh, self.before.results)
         iteration = _newest(checkpoints, transport)
+        parts = (self.before, self.some, self.after)
+        before, some, after = (runner(compile_part(part, transport, options), len(devices)) for part in parts)
         if iteration is None:
             iteration, state = 0, before(inputs)
         else:
@@ -99,6 +100,22 @@ def run_here(program: Partitioned | TrainingProgram, devices: Sequence[int], tra
         return runner(compile_part(program, transport, options), len(devices))
     assert saving is not None
     return lambda inputs: program.run(inputs, saving, devices, transport, **options)
+
+
+def check_same(transport: Transport, program: Partitioned | TrainingProgram, saving: Saving | None, seed: int) -> None:
+    """Whether all devices run the same: what meets by chance would give wrong results. Raises UsageError on device 0."""
+    parts = [program] if isinstance(program, Partitioned) else [program.before, program.some, program.after]
+    said = {"version of deepx_graph": __version__,
+            "program": [programs.dumps(part.module, "sea") for part in parts],
+            "plan": [(part.mesh, part.params, part.results) for part in parts],
+            "seed": seed, "--deterministic": transport.deterministic, "--checkpoint-every": saving and saving.every}
+    digests = [hashlib.blake2b(str(value).encode(), digest_size=16).digest() for value in said.values()]
+    rows = transport.gather([np.frombuffer(d, np.uint8) for d in digests])
+    for device, row in enumerate(rows or ()):
+        other = [what for what, mine, its in zip(said, digests, row, strict=True) if its.tobytes() != mine]
+        if other:
+            raise UsageError(Diagnostic(f"device {device} has another {', '.join(other)} than device 0",
+                                        hint="all processes take the same arguments and files"))
 
 
 def compile_part(local: Partitioned, transport: Transport | None, options: dict[str, Any]) -> Compiled:

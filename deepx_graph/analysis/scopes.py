@@ -24,7 +24,7 @@ ScopeKind = Literal["root", "branch", "header", "body", "shared", "once"]
 
 
 class Scope:
-    """A scope in the tree of its function; the outermost one is its own `parent`, at depth 0.
+    """A scope in the tree of its function; the outermost one, at depth 0, has no `parent`.
 
     `owner` is the region or loop_end it belongs to, `branch` its number there, `loop` the loop_end of the innermost loop that makes
     it run again and again, `nodes` what lives there, newest first. A second pointer, further out than `parent`, lets a walk of n
@@ -37,11 +37,12 @@ class Scope:
                  branch: int = 0) -> None:
         self.kind, self.owner, self.loop, self.branch = kind, owner, loop, branch
         self.nodes: list[Node] = []
-        self.parent: Scope = self if parent is None else parent
         self.depth: int = 0 if parent is None else parent.depth + 1
-        near = self.parent
-        doubles = parent is None or near.depth - near.jump.depth == near.jump.depth - near.jump.jump.depth
-        self.jump: Scope = near if parent is None or not doubles else near.jump.jump
+        if parent is not None:  # a scope that pointed to itself would keep its nodes until cycles are looked for
+            self.parent: Scope = parent
+            self.jump: Scope = parent
+            if parent.depth and (far := parent.jump).depth and parent.depth - far.depth == far.depth - far.jump.depth:
+                self.jump = far.jump
 
     @property
     def is_root(self) -> bool:

@@ -76,7 +76,7 @@ class Legaliser:
         return self._done[id(function)][1]
 
     def _legal(self, function: Function) -> Function:
-        if not any(self.target.lacks(n) or self._attrs(n) is not n.attrs for n in function.nodes):
+        if all(map(self._is_legal, function.nodes)):
             return function
         changed = False
 
@@ -92,6 +92,10 @@ class Legaliser:
 
         after = rebuilt(function, step)
         return after if changed else function
+
+    def _is_legal(self, node: Node) -> bool:
+        """Whether the node and the functions in its attributes can stay as they are."""
+        return not self.target.lacks(node) and (not node.op.function_attrs or self._attrs(node) is node.attrs)
 
     def _attrs(self, node: Node) -> tuple[object, ...]:
         attrs = node.attrs

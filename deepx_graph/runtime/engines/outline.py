@@ -89,7 +89,7 @@ class _Loops:
         self.placement = Placement(function, live)
         self.sizes: dict[Scope, int] = {b: len(b.nodes) for b in self.placement.scopes}
         for block in reversed(self.placement.scopes):
-            if block.parent is not block:
+            if not block.is_root:
                 self.sizes[block.parent] += self.sizes[block]
 
     def accepted(self, accepts: Accepts) -> Iterator[OutlinedLoop]:
@@ -97,7 +97,7 @@ class _Loops:
         taken: set[Scope] = set()
         covered: set[Scope] = set()
         for block in self.placement.scopes:  # parents first
-            if block.parent in covered and block.parent is not block:
+            if not block.is_root and block.parent in covered:
                 covered.add(block)
                 continue
             if block.kind != "header" or self.sizes[block] > MOST_NODES:

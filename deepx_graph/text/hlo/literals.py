@@ -106,10 +106,7 @@ def _words(flat: Array, dtype: DType, scalar: bool) -> list[str]:
         real, imag = _decimals(flat.real), _decimals(flat.imag)
         return [f"({a}, {b})" for a, b in zip(real, imag, strict=True)]
     words = _decimals(flat)
-    if dtype in _MANTISSA:
-        for k in np.flatnonzero(np.isnan(flat.astype(np.float64))):
-            words[k] = _nan(flat, int(k), dtype)
-    return words
+    return [_nan(flat, k, dtype) if w == "nan" else w for k, w in enumerate(words)] if dtype in _MANTISSA else words
 
 
 def _decimals(flat: Array) -> list[str]:
@@ -119,8 +116,9 @@ def _decimals(flat: Array) -> list[str]:
     narrow = np.ascontiguousarray(flat).astype(np.float32)
     words: list[str] = narrow.astype("U24").tolist()
     wrong = np.array(words, np.float64).astype(np.float32) != narrow
-    for k in np.flatnonzero(wrong & ~np.isnan(narrow)):
-        words[k] = repr(float(narrow[k]))
+    if wrong.any():
+        for k in np.flatnonzero(wrong & ~np.isnan(narrow)):
+            words[k] = repr(float(narrow[k]))
     return [w.removesuffix(".0") for w in words]
 
 

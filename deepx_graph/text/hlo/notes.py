@@ -35,7 +35,7 @@ KEPT = NOTED | {"condition", "body", "branch_computations", "true_computation", 
 
 def shape_text(node: Node) -> str:
     """The node's shape, with the layout that its text gives it."""
-    return noted_shape(node.origin, node.type)
+    return noted_shape(node.origin, node.type) if node.origin.notes else type_text(node.type)
 
 
 def noted_shape(origin: Origin, type: Type) -> str:

@@ -48,11 +48,10 @@ class ComputationWriter:
 
     def fresh(self, base: str) -> str:
         """A name of this computation that no other instruction has."""
-        name, count = base, self._next.get(base, 0)
+        name = base
         while name in self.line_of:
-            count += 1
+            count = self._next[base] = self._next.get(base, 0) + 1
             name = f"{base}.{count}"
-        self._next[base] = count
         return name
 
     def put(self, base: str, shape: str, opcode: str, operands: Sequence[str], attributes: str = "",

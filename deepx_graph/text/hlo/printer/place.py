@@ -95,6 +95,16 @@ class ClosedComputation:
     items: dict[Node, list[Node]] = field(default_factory=dict)
     """The phis and projections of a member, which stand right after it, in order of index."""
 
+    def hold(self, nodes: Iterable[Node]) -> None:
+        """Takes in all that stands here, in order."""
+        for node in nodes:
+            if is_item(node):
+                self.items.setdefault(node.inputs[0], []).append(node)
+            else:
+                self.members.append(node)
+        for items in self.items.values():
+            items.sort(key=lambda n: (index_of(n), n.serial))
+
 
 def is_item(node: Node) -> bool:
     """A value of a region, call or other tuple, read from it by number."""
@@ -135,10 +145,14 @@ class Computations(ScopeTree):
 
     def __init__(self, function: Function) -> None:
         super().__init__(function, everything(function))
-        self.place_all()
-        self._place_items()
         self.of_branches: dict[Node, list[ClosedComputation]] = {}
         self.of_loops: dict[Node, tuple[ClosedComputation, ClosedComputation]] = {}
+        if not self.live.columns:  # no branch and no loop
+            self.main = ClosedComputation(function.results)
+            self.main.hold(function.nodes)
+            return
+        self.place_all()
+        self._place_items()
         owners = {**self.headers, **{region: scopes[0] for region, scopes in self.branches.items()}}
         for owner in sorted(owners, key=lambda n: -owners[n].depth):
             self._fill(owner)
@@ -208,13 +222,7 @@ class Computations(ScopeTree):
                 continue
             found.add(node)
             stack.extend(self.needs(node))
-        for node in sorted(found, key=attrgetter("serial")):
-            if is_item(node):
-                made.items.setdefault(node.inputs[0], []).append(node)
-            else:
-                made.members.append(node)
-        for items in made.items.values():
-            items.sort(key=lambda n: (index_of(n), n.serial))
+        made.hold(sorted(found, key=attrgetter("serial")))
         return made
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from deepx_graph.errors import Diagnostic, InferError, VerifyError, an, suggest
 from deepx_graph.ir import Function, Module, Node, Op, problem
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, REGION, value_of
+from deepx_graph.literal import Literal
 from deepx_graph.types import TensorType, TupleType, Type, merge_types
 from deepx_graph.verify.control import LoopDependences, Report, Threads
 
@@ -78,7 +79,7 @@ def _check_function(module: Module, function: Function, report: Report) -> list[
     _check_params(function, report)
     own = set(function.params)
     bodies: list[Function] = []
-    sound, holds_state = True, False
+    sound, holds_state, loops = True, False, False
     for node in function.nodes:
         op = node.op
         if op is PARAM and node not in own:
@@ -89,7 +90,10 @@ def _check_function(module: Module, function: Function, report: Report) -> list[
                 report(wrong)
         if op.function_attrs:
             bodies += _bodies(node)
-        holds_state = holds_state or node.type.holds_state
+        elif op is LOOP_BEGIN:
+            loops = True
+        if node.type.holds_state:
+            holds_state = True
         if node.sound:
             continue
         fault = _own_problem(node)
@@ -98,10 +102,10 @@ def _check_function(module: Module, function: Function, report: Report) -> list[
             sound = False
         else:
             object.__setattr__(node, "sound", True)
-    if sound:  # the other checks rely on operands being where the op has them
+    if sound and loops:  # these checks rely on operands being where the op has them
         LoopDependences(function, report).check()
-        if holds_state:
-            Threads(function, report).check()
+    if sound and holds_state:
+        Threads(function, report).check()
     return bodies
 
 
@@ -123,21 +127,28 @@ def _check_params(function: Function, report: Report) -> None:
 def _own_problem(node: Node) -> Diagnostic | None:
     """The fault of a node, found from its declaration and inputs alone."""
     op, attrs, inputs, serial = node.op, node.attrs, node.inputs, node.serial
+    if op is CONSTANT and _is_its_value(node):
+        return None
     is_plain = op is not PHI and op is not CONSTANT and op is not LOOP_END
     for i in inputs:
         if i.serial >= serial:
             return problem(node, "is older than one of its inputs")
-        is_plain = is_plain and i.op is not LOOP_BEGIN
+        if i.op is LOOP_BEGIN:
+            is_plain = False
     types, kinds = tuple([i.type for i in inputs]), tuple(map(type, attrs)) if attrs else ()
-    check = _check_signature.__wrapped__ if op is CONSTANT else _check_signature  # a constant is as large as its value
     try:
         try:
-            check(op, types, attrs, kinds, node.type)
+            _check_signature(op, types, attrs, kinds, node.type)
         except TypeError:  # an attribute that cannot be hashed is of no kind that there is
             _check_signature.__wrapped__(op, types, attrs, kinds, node.type)
     except InferError as e:
         return problem(node, e.message, e.expected, e.hint)
     return None if is_plain else _structural_problem(node)
+
+
+def _is_its_value(node: Node) -> bool:
+    """Whether a constant is a value under the type of that value, which is all that there is to one."""
+    return not node.inputs and len(node.attrs) == 1 and isinstance(node.attrs[0], Literal) and node.type == node.attrs[0].type
 
 
 @lru_cache(maxsize=4096)

@@ -40,6 +40,12 @@ _SYNTAX = LiteralSyntax("{}", "braces", _bits, strict=True)
 
 def parse_literal(text: str, type: TensorType) -> Literal:
     """The constant written in `text`. Raises AttributeFault where it is not one of `type`."""
+    return _SYNTAX.parse(_COMMENT.sub("", text), type) if type.dims else _number(text, type)
+
+
+@lru_cache(maxsize=4096)
+def _number(text: str, type: TensorType) -> Literal:
+    """One value, as long programs have the same few again and again."""
     return _SYNTAX.parse(_COMMENT.sub("", text), type)
 
 

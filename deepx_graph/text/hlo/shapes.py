@@ -133,6 +133,13 @@ def array_type(dtype: str, dims: str) -> Type:
     return tensor(HLO_DTYPES[dtype], tuple(sizes))
 
 
+@lru_cache(maxsize=65536)
+def stated_array(dtype: str, dims: str, layout: str | None) -> tuple[Type, str]:
+    """The type of `dtype[dims]{layout}`, and the text as it stands where its layout is not the row-major one. Raises ShapeError."""
+    stated = f"{dtype}[{dims}]{layout or ''}"
+    return (array_type(dtype, dims), "") if is_plain(stated) else (parse_shape(stated, 0)[0], stated)
+
+
 _DTYPE_WORDS: dict[DType, str] = {dtype: word for word, dtype in HLO_DTYPES.items()}
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.\-]")

@@ -7,6 +7,7 @@ lowering's business.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,9 @@ from deepx_graph.text.xla.devices import COLLECTIVES, moves_nothing
 from deepx_graph.text.xla.hlo_text import AttributeFault, parse_groups, parse_names, parse_string
 from deepx_graph.types import STATE, TupleType, Type, is_state
 
+NAME = r"[A-Za-z_0-9][\w.\-]*"
+OPERAND = re.compile(rf"%?({NAME})")
+
 
 @dataclass(slots=True)
 class Raw:
@@ -31,23 +35,30 @@ class Raw:
 
 @dataclass(slots=True)
 class HloInstruction:
-    """`name = type opcode(operands), attributes`. `payload` is the text between the parentheses."""
+    """`name = type opcode(operands), attributes`. `payload` is the text between the parentheses, `operands` the names in it."""
 
     name: str
     type: Type
     opcode: str
     payload: Raw
-    operands: list[Raw]
+    operands: list[str]
     attributes: dict[str, Raw]
     is_root: bool
     start: int
     end: int
     operand_types: Sequence[Type | None] = ()
     """As the text states them; empty where it states none."""
+    operand_starts: Sequence[int] = ()
+    """Where the operands' names stand, where something else stands between them."""
     shape: str = ""
     """The shape as it stands, where its layout is not the row-major one."""
     literals: list[Literal] | None = None
     """The leaves of a constant, where they are no text."""
+
+    def operand(self, k: int) -> Raw:
+        """The name of an operand, where it stands; of what is no text, where the instruction does."""
+        starts = self.operand_starts or [self.payload.start + m.start(1) for m in OPERAND.finditer(self.payload.text)]
+        return Raw(self.operands[k], starts[k] if k < len(starts) else self.payload.start)
 
 
 @dataclass(slots=True)
@@ -99,7 +110,8 @@ class HloProgram:
 _COLLECTIVES = frozenset(f"{row.hlo}{suffix}" for suffix in ("", "-start") for row in COLLECTIVES)
 _ALWAYS = frozenset({"infeed", "outfeed", "send", "send-done", "recv", "recv-done", "after-all", "rng-get-and-update-state"})
 PREDECESSORS = "control-predecessors"
-_RUNS = ("calls", "condition", "body", "true_computation", "false_computation", "branch_computations")
+_RUNS = ("to_apply", "calls", "condition", "body", "true_computation", "false_computation", "branch_computations")
+"""Attributes that name computations which run as part of the program, the first one in calls alone."""
 
 
 def plain_leaves(type: Type) -> tuple[Type, ...]:
@@ -124,9 +136,9 @@ def text_of(i: HloInstruction, name: str) -> str:
 
 def named(i: HloInstruction) -> list[str]:
     """The computations that an instruction runs as part of the program, bodies of reductions and the like left out."""
-    if not i.attributes:
+    if i.attributes.keys().isdisjoint(_RUNS):
         return []
-    words = (*_RUNS, "to_apply") if i.opcode == "call" else _RUNS
+    words = _RUNS if i.opcode == "call" else _RUNS[1:]
     return [n for word in words if word in i.attributes for n in parse_names(i.attributes[word].text)]
 
 
@@ -185,7 +197,7 @@ def _predecessors(program: HloProgram, i: HloInstruction, by_name: ByName) -> No
 
 def _same_channel(program: HloProgram, i: HloInstruction, by_name: ByName) -> None:
     """A `send-done` or `recv-done` is on the channel of what it ends."""
-    start = by_name.get(i.operands[0].text) if i.operands else None
+    start = by_name.get(i.operands[0]) if i.operands else None
     if start is None or start.opcode != i.opcode.removesuffix("-done"):
         return
     here, there = (x.attributes.get("channel_id") for x in (i, start))
@@ -213,7 +225,7 @@ def _constraints(program: HloProgram, i: HloInstruction, by_name: ByName) -> Non
     if len(shapes) != len(i.operands):
         raise program.error(f"{len(shapes)} layout constraints for {len(i.operands)} operands", raw, "one shape for each operand")
     for k, (shape, operand) in enumerate(zip(shapes, i.operands, strict=True)):
-        stated = _type_of(operand.text, by_name)
+        stated = _type_of(operand, by_name)
         if stated is not None and stated != shape:
             raise program.error(f"the layout constraint of operand {k} is for {an(shape)}, and it is {an(stated)}", raw,
                                 str(stated))

@@ -33,6 +33,8 @@ class LiteralSyntax:
         """The constant of a static type. Raises AttributeFault."""
         if type.dtype.kind == "complex":
             text = _PAIR.sub(r"\1~\2", text)
+        elif not type.dims and self._bare.fullmatch(text):
+            return Literal(self._values([text.strip()], type.dtype).reshape(()))
         skeleton, bare = self._bare.sub("", text), text.translate(self._blank)
         if type.size == 0 and not bare.replace(",", " ").strip():
             return Literal(np.zeros(type.shape, type.dtype.np))
@@ -87,7 +89,7 @@ class LiteralSyntax:
         values = np.array(list(decimals), np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             result = values.astype(dtype.np)
-        if self.strict:
+        if self.strict and np.isinf(result).any():
             for k in np.flatnonzero(np.isinf(result)):
                 if "inf" not in words[k].lower():
                     raise AttributeFault(f"{words[k]} is out of the range of {dtype}", "a number of that range")

@@ -169,10 +169,10 @@ class _Reader:
         literals = literals_of(i.literal) if i.opcode == "constant" and i.literal is not None else None
         if i.opcode == "constant" and literals is None:
             payload = "..."  # it is left out
-        operands = [Raw(_named(names, k, "instruction"), i.at) for k in i.operands]
+        operands = [_named(names, k, "instruction") for k in i.operands]
         return HloInstruction(names[i.id], type, i.opcode, Raw(payload, i.at), operands,
                               {name: Raw(text, i.at) for name, text in told.items() if text}, is_root, i.at, i.at + 1,
-                              (), "" if is_plain(shape) else shape, literals)
+                              shape="" if is_plain(shape) else shape, literals=literals)
 
 
 def _named(names: dict[int, str], number: int, what: str) -> str:

@@ -134,7 +134,7 @@ class _Writer:
 
     def _instruction(self, i: HloInstruction, ids: Mapping[str, int], name: str) -> InstructionMessage:
         made = InstructionMessage(name, i.opcode, shape_message(i.shape or type_text(i.type)), id=ids[i.name])
-        made.operands = [ids[o.text] for o in i.operands]
+        made.operands = [ids[name] for name in i.operands]
         made.computations = [self.numbers[name] for word in CALLED if word in i.attributes
                              for name in parse_names(i.attributes[word].text)]
         if i.opcode in REQUIRED:

@@ -119,7 +119,7 @@ class InstructionContext(DialectContext):
 
     def operand_layout(self, k: int) -> tuple[int, ...]:
         """The layout of an operand, minor to major; empty for the row-major one."""
-        return layout_of(self.lowering.shapes.get(self.instruction.operands[k].text, ""))
+        return layout_of(self.lowering.shapes.get(self.instruction.operands[k], ""))
 
     # --- computations
 

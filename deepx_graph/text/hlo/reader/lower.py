@@ -199,10 +199,11 @@ class HloLowering(DialectLowering):
             if i.name in open_:
                 raise self.program.error("the instruction depends on itself", i)
             open_.add(i.name)
-            for o in [o for o in _before(i) if o.text not in values]:
-                if o.text not in by_name:
-                    raise self.program.error(f"no instruction '{o.text}' in this computation", o, hint=suggest(o.text, by_name))
-                stack.append(by_name[o.text])
+            for name in [name for name in _before(i) if name not in values]:
+                if name not in by_name:
+                    raise self.program.error(f"no instruction '{name}' in this computation", i.operand(i.operands.index(name)),
+                                             hint=suggest(name, by_name))
+                stack.append(by_name[name])
 
     # --- instructions
 
@@ -248,7 +249,7 @@ class HloLowering(DialectLowering):
 
     def origin(self, i: HloInstruction) -> Origin:
         """The instruction's name and place, and what its text says beside what it computes."""
-        notes = tuple([(name, raw.text) for name, raw in i.attributes.items() if name in KEPT]) if i.attributes else ()
+        notes = () if KEPT.isdisjoint(i.attributes) else tuple([(name, a.text) for name, a in i.attributes.items() if name in KEPT])
         if i.shape:
             notes += (("layout", i.shape),)
         return Origin(i.name, (self.program.place(i),), (), notes)
@@ -261,9 +262,9 @@ class HloLowering(DialectLowering):
                 raise self.program.error(f"{i.opcode} has no attribute '{name}'", raw, takes, suggest(name, known))
 
     def _check_operand_types(self, i: HloInstruction, operands: Sequence[Node]) -> None:
-        for stated, raw, node in zip(i.operand_types, i.operands, operands, strict=True):
+        for k, (stated, node) in enumerate(zip(i.operand_types, operands, strict=True)):
             if stated is not None and stated != node.type:
-                raise self.program.error(f"the operand is {an(node.type)} and the text says {stated}", raw, str(node.type))
+                raise self.program.error(f"the operand is {an(node.type)} and the text says {stated}", i.operand(k), str(node.type))
 
     def _checked(self, i: HloInstruction, node: Node) -> Node:
         if node.type == i.type:
@@ -303,17 +304,17 @@ def _form(i: HloInstruction, operands: Sequence[Node]) -> Form:
     return i.opcode, said, i.type, *[x.type for x in operands]
 
 
-def _before(i: HloInstruction) -> list[Raw]:
+def _before(i: HloInstruction) -> list[str]:
     """The instructions that come before one: its operands, and those that it names as predecessors."""
     raw = i.attributes.get(PREDECESSORS)
-    return i.operands if raw is None else [*i.operands, *(Raw(name, raw.start) for name in parse_names(raw.text))]
+    return i.operands if raw is None else [*i.operands, *parse_names(raw.text)]
 
 
 def _at_hand(i: HloInstruction, values: dict[str, Node]) -> list[Node] | None:
     """The operands of an instruction; None where something that comes before it stands further down."""
-    if PREDECESSORS in i.attributes and any(o.text not in values for o in _before(i)):
+    if PREDECESSORS in i.attributes and any(name not in values for name in _before(i)):
         return None
     try:
-        return [values[o.text] for o in i.operands]
+        return [values[name] for name in i.operands]
     except KeyError:
         return None

@@ -7,15 +7,15 @@ operand types and attribute values are kept as they stand; the lowering interpre
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from deepx_graph.errors import Diagnostic, LimitError, Source, Span
 from deepx_graph.text.common.cursor import TextCursor
-from deepx_graph.text.hlo.shapes import MAX_DEPTH, SPACE, ShapeError, array_type, is_plain, parse_shape
-from deepx_graph.text.hlo.syntax import Computation, HloInstruction, HloProgram, Raw
+from deepx_graph.text.hlo.shapes import MAX_DEPTH, SPACE, ShapeError, is_plain, parse_shape, stated_array
+from deepx_graph.text.hlo.syntax import NAME, OPERAND, Computation, HloInstruction, HloProgram, Raw
 from deepx_graph.types import Type
 
-NAME = r"[A-Za-z_0-9][\w.\-]*"
 _HEAD = re.compile(rf"HloModule\s+({NAME})")
 _TABLE = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)\b")
 _ROW = re.compile(r"[ \t]*(\d{1,9})[ \t]+([^\n]+)\n?")
@@ -25,11 +25,9 @@ _PLAIN_INSTRUCTION = re.compile(
     rf"\s*()(ROOT\s+)?%?({NAME})\s*=\s*([a-z]\w*)\[([\d,]*)\](\{{(?:\d+(?:,\d+)*)?\}})?\s+([a-z][\w\-]*)"
     rf"\(((?:%?{NAME}(?:,\s*%?{NAME})*)?)\)")
 """An array type and operands that are names (a number that is not negative looks like one); the empty group is where it begins."""
-_NAME_OF_OPERAND = re.compile(rf"%?({NAME})")
 _OPCODE = re.compile(r"([a-z][\w\-]*)\s*\(")
 _PLAIN = re.compile(r"[^()\"{}/]*")
 _OPERAND = re.compile(rf"\s*%?({NAME})\s*(?:,|$)")
-_NAMED = re.compile(rf"%?({NAME})")
 _TEXT = r'"(?:[^"\\]|\\.)*"'
 _ATTRIBUTE = re.compile(rf"\s*,\s*([A-Za-z_][\w\-]*)\s*=\s*(\{{[^{{}}\"]*(?:{_TEXT}[^{{}}\"]*)*\}}|[\w.\->]+(?=[,\s]))?", re.DOTALL)
 """A name and, where it is a word or stands in one pair of braces, its value."""
@@ -40,6 +38,15 @@ _STRING = re.compile(_TEXT, re.DOTALL)
 _OPEN_OR_CLOSE = re.compile(r'[(){}\[\]"]|/\*')
 OPERANDLESS = frozenset({"constant", "parameter", "iota", "partition-id", "replica-id", "rng-get-and-update-state"})
 """Opcodes whose parentheses hold no operand names."""
+
+
+@dataclass(slots=True)
+class Operands:
+    """The names of operands; where shapes stand beside them, these and where the names stand."""
+
+    names: list[str] = field(default_factory=list)
+    types: list[Type | None] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
 
 
 class HloParser(TextCursor):
@@ -118,7 +125,7 @@ class HloParser(TextCursor):
 
     def parameter(self) -> Type:
         """`name: shape`."""
-        if not self.match(_NAMED):
+        if not self.match(OPERAND):
             self.fail("expected a parameter", expected="name: shape")
         self.expect(":", "after the parameter's name")
         return self.shape()
@@ -155,29 +162,23 @@ class HloParser(TextCursor):
         if not opcode:
             self.fail("expected an operation", expected="opcode(")
         payload = self.parenthesised()
-        operands: list[Raw] = []
-        operand_types: list[Type | None] = []
-        if opcode[1] not in OPERANDLESS:
-            operands, operand_types = self.operands(payload)
+        operands = Operands() if opcode[1] in OPERANDLESS else self.operands(payload)
         attributes = self.attributes()
-        return HloInstruction(match[2], type, opcode[1], payload, operands, attributes, bool(match[1]), start, self.at,
-                              operand_types, "" if is_plain(shape) else shape)
+        return HloInstruction(match[2], type, opcode[1], payload, operands.names, attributes, bool(match[1]), start, self.at,
+                              operands.types, operands.starts, "" if is_plain(shape) else shape)
 
     def plain(self, match: re.Match[str]) -> HloInstruction:
         """An instruction with an array type and operands that are names alone, up to its attributes: one match."""
-        _, root, name, shape, dims, layout, opcode, payload = match.groups()
-        at = match.start(8)
+        _, root, name, dtype, dims, layout, opcode, payload = match.groups()
         self.at = match.end()
-        stated = "" if layout is None else self.text[match.start(4) : match.end(6)]
-        plain = is_plain(stated)
         try:
-            type = array_type(shape, dims) if plain else parse_shape(stated, 0)[0]
+            type, shape = stated_array(dtype, dims, layout)
         except ShapeError as e:
             self.fail(e.message, match.start(4), expected=e.expected)
-        named = () if opcode in OPERANDLESS else _NAME_OF_OPERAND.finditer(payload)
-        operands = [Raw(o[1], at + o.start(1)) for o in named]
-        return HloInstruction(name, type, opcode, Raw(payload, at), operands, self.attributes(), root is not None, match.start(1),
-                              self.at, shape="" if plain else stated)
+        operands = [] if opcode in OPERANDLESS else OPERAND.findall(payload)
+        attributes = self.attributes()
+        return HloInstruction(name, type, opcode, Raw(payload, match.start(8)), operands, attributes, root is not None,
+                              match.start(1), self.at, shape=shape)
 
     def parenthesised(self) -> Raw:
         """The text up to the parenthesis that closes; the opening one is already read."""
@@ -214,42 +215,42 @@ class HloParser(TextCursor):
                 self.fail(f"'{mark}' closes nothing here", match.start(), expected=f"'{stack[-1]}'")
         return at
 
-    def operands(self, payload: Raw) -> tuple[list[Raw], list[Type | None]]:
-        found: list[Raw] = []
+    def operands(self, payload: Raw) -> Operands:
+        found = Operands()
         at, end = 0, len(payload.text)
         while at < end:
             match = _OPERAND.match(payload.text, at)
             if not match:
                 return self.operands_with_shapes(payload)
-            found.append(Raw(match[1], payload.start + match.start(1)))
+            found.names.append(match[1])
             at = match.end()
-        return found, []
+        return found
 
-    def operands_with_shapes(self, payload: Raw) -> tuple[list[Raw], list[Type | None]]:
+    def operands_with_shapes(self, payload: Raw) -> Operands:
         """Operands as `shape %name`, with comments between."""
-        found: list[Raw] = []
-        types: list[Type | None] = []
+        found = Operands()
         end, after = payload.start + len(payload.text), self.at
         self.at = payload.start
         self.skip()
         while self.at < end:
             type: Type | None = None
-            match = _NAMED.match(self.text, self.at)
+            match = OPERAND.match(self.text, self.at)
             if not match or self.text.startswith("[", match.end()):
                 type = self.shape()
                 self.skip()
-                match = _NAMED.match(self.text, self.at)
+                match = OPERAND.match(self.text, self.at)
                 if not match or match.end() > end:
                     self.fail("expected an operand's name", expected="%name")
-            found.append(Raw(match[1], match.start(1)))
-            types.append(type)
+            found.names.append(match[1])
+            found.types.append(type)
+            found.starts.append(match.start(1))
             self.at = match.end()
             self.skip()
             if self.at < end and not self.accept(","):
                 self.fail("expected ',' between operands", expected="','")
             self.skip()
         self.at = after
-        return found, types
+        return found
 
     def attributes(self) -> dict[str, Raw]:
         found: dict[str, Raw] = {}

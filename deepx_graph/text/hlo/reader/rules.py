@@ -53,7 +53,7 @@ def _fixed_leaves(body: Computation, state: Type) -> set[int]:
     first = 0
     for k, (item, operand) in enumerate(zip(state.items, body.root.operands, strict=False)):
         count = len(plain_leaves(item))
-        i = by_name.get(operand.text)
+        i = by_name.get(operand)
         if i and _is_item(i, k, by_name):
             found.update(range(first, first + count))
         first += count
@@ -64,7 +64,7 @@ def _is_item(i: HloInstruction, k: int, by_name: Mapping[str, HloInstruction]) -
     """Whether the instruction takes item k of the parameter."""
     if i.opcode != "get-tuple-element" or not i.operands or "index" not in i.attributes:
         return False
-    whole = by_name.get(i.operands[0].text)
+    whole = by_name.get(i.operands[0])
     return whole is not None and whole.opcode == "parameter" and i.attributes["index"].text == str(k)
 
 
@@ -82,7 +82,7 @@ def conditional(c: InstructionContext) -> Node:
     dtype = as_tensor(selector.type).dtype
     if as_tensor(selector.type).dims != () or dtype.name != index:
         raise c.fail(f"the selector is {an(selector.type)}",
-                     "pred[] for true_computation and false_computation, s32[] for branch_computations", c.instruction.operands[0])
+                     "pred[] for true_computation and false_computation, s32[] for branch_computations", c.instruction.operand(0))
 
     def way(attribute: str, k: int, arg: Node) -> Callable[[], list[Node]]:
         return lambda: c.lowering.flatten(c.inline(attribute, [arg], k))

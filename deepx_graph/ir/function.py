@@ -121,8 +121,8 @@ class Function(InNotebook, Searched):
                 attrs = (loops.setdefault(attrs[0], len(loops)),)
             elif n.op is PARAM:
                 attrs = attrs[:1]
-            rows.append((n.op.name, tuple(number[i] for i in n.inputs), attrs, n.type))
-        return tuple(rows), tuple(number[p] for p in self.params), tuple(number[r] for r in self.results)
+            rows.append((n.op.name, tuple([number[i] for i in n.inputs]), attrs, n.type))
+        return tuple(rows), len(self.params), tuple([number[r] for r in self.results])
 
     @cached_property
     def _hash(self) -> int:

@@ -57,9 +57,9 @@ class Rule:
         if self.exact is not None and not self.exact(node):
             return None
         for match in self.matchers:
-            env: Env = {}
+            env: Env = {"node": node, "b": b}
             if match(node, env):
-                made = self.action(*[b if p == "b" else node if p == "node" else env[p] for p in self.params])
+                made = self.action(*[env[p] for p in self.params])
                 if made is not None and made is not node:
                     return made
         return None
@@ -215,11 +215,11 @@ class _Rewriter:
                 continue
             after = replaced.get(node)
             if after is None:
-                pending = [i for i in node.inputs if i not in normal]
-                if pending:
-                    stack.extend(pending)
+                inputs = [normal.get(i) for i in node.inputs]
+                if None in inputs:
+                    stack.extend([i for i in node.inputs if i not in normal])
                     continue
-                after = self._rebuilt(node)
+                after = self._rebuilt(node, tuple(inputs))
                 if after is not node and after not in replaced and after not in normal:
                     replaced[node] = after
                     node = after  # it stands for all nodes equal to it, and its inputs are in normal form
@@ -235,8 +235,8 @@ class _Rewriter:
             else:
                 stack.append(after)
 
-    def _rebuilt(self, node: Node) -> Node:
-        inputs = tuple([self.normal[i] for i in node.inputs])
+    def _rebuilt(self, node: Node, inputs: tuple[Node, ...]) -> Node:
+        """The node over its inputs in normal form, or the equal one that is known."""
         attrs = node.attrs
         for k in node.op.function_attrs:
             attrs = (*attrs[:k], self._body(attrs[k]), *attrs[k + 1 :])
@@ -255,7 +255,14 @@ class _Rewriter:
         b = self.builder
         for r in self.rules.for_node(node):
             b.credit(node.origin, r.name)
-            made = self._try(r, node)
+            try:
+                made = r.apply(node, b)
+            except PassError:
+                raise
+            except Exception as e:  # whatever it is, the rule is at fault and must be named
+                if is_interrupt(e):
+                    raise
+                raise self._failure(r, node, e) from e
             if made is None:
                 continue
             if made.type != node.type:
@@ -269,16 +276,9 @@ class _Rewriter:
             return made
         return node
 
-    def _try(self, r: Rule, node: Node) -> Node | None:
-        try:
-            return r.apply(node, self.builder)
-        except PassError:
-            raise
-        except Exception as e:  # whatever it is, the rule is at fault and must be named
-            if is_interrupt(e):
-                raise
-            what = Diagnostic(f"rule '{r.name}' failed on {node!r}: {type(e).__name__}: {e}", node.span, notes=(r.equation,))
-            raise PassError(what) from e
+    def _failure(self, r: Rule, node: Node, error: Exception) -> PassError:
+        what = f"rule '{r.name}' failed on {node!r}: {type(error).__name__}: {error}"
+        return PassError(Diagnostic(what, node.span, notes=(r.equation,)))
 
     def _count(self, r: Rule, node: Node) -> None:
         self.applied[r.name] += 1

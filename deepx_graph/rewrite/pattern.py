@@ -18,7 +18,8 @@ from deepx_graph.ir import Node, Op
 from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.structure import CONSTANT
 
-Env = dict[str, Node]
+Env = dict[str, Any]
+"""What the variables of a pattern stand for, and what else a rule's function may ask for by name."""
 Matcher = Callable[[Node, Env], bool]
 
 

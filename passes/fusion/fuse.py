@@ -15,9 +15,9 @@ from operator import attrgetter
 from typing import ClassVar
 
 from deepx_graph.errors import UsageError
-from deepx_graph.ir import Builder, Function, Module, Node, Origin
+from deepx_graph.ir import Function, Module, Node, Origin
 from deepx_graph.ir.peephole import splat_of
-from deepx_graph.ir.rebuild import copied, inlined, new_item, on_demand, rebuilt, with_inputs, with_results
+from deepx_graph.ir.rebuild import copied, inlined, new_item, rebuilt, with_inputs, with_results
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE, value_of
 from deepx_graph.literal import Literal
 from deepx_graph.ops import broadcast_in_dim, fusion, reshape
@@ -126,14 +126,14 @@ class _Rebuilder:
         members = sorted(group.members, key=attrgetter("serial"))
         outputs = [m for m in members if m in self.results or any(self.grouping.readers(m))]
         body = _Body(self.grouping, group)
-        made = [body.value(m) for m in outputs]
+        made = body.values(outputs)
         if sum(n.op is not PARAM and n.op is not CONSTANT for n in body.made) < 2:
             self._keep(*members)
             return
         inputs = tuple(_shaped(self.value(node), type, node.origin) for node, type in body.given)
         function = Function("fusion", tuple(body.params), tuple(made), public=False)
-        b = Builder(origin=_merged_origin(outputs, body.computed))
-        kernel = b(fusion, *inputs, body=function)
+        type = fusion.infer([i.type for i in inputs], function)
+        kernel = Node(fusion, inputs, (function,), type, _merged_origin(outputs, body.computed))
         results = [kernel] if len(outputs) == 1 else [Node(PROJ, (kernel,), (k,), m.type, outputs[k].origin)
                                                       for k, m in enumerate(made)]
         shaped = {old: _shaped(result, old.type, old.origin) for old, result in zip(outputs, results, strict=True)}
@@ -156,14 +156,13 @@ class _Body:
         self._new: dict[Node, Node] = {}
         self._leaves: dict[tuple[Node, Type], Node] = {}
 
-    def value(self, member: Node) -> Node:
-        """The body's node for a member, and those for what it needs."""
-        return on_demand((member,), self._new, self._needs, self._member)[0]
+    def values(self, outputs: list[Node]) -> list[Node]:
+        """The body's nodes for members; with those that they need it makes all of them, in their order."""
+        for node in sorted(self._inside, key=attrgetter("serial")):
+            self._new[node] = self._member(node)
+        return [self._new[m] for m in outputs]
 
-    def _needs(self, node: Node) -> list[Node]:
-        return [k.root for k in self.grouping.links.of(node) if k.root in self._inside]
-
-    def _member(self, node: Node, _inside: tuple[Node, ...]) -> Node:
+    def _member(self, node: Node) -> Node:
         reduces = reduced_axes(node) is not None
         full = reduces or dims(node) == self.space.full
         inputs = [self._operand(link, full) for link in self.grouping.links.of(node)]
@@ -174,9 +173,10 @@ class _Body:
 
     def _type(self, node: Node) -> Type:
         """The type of a member or operand in the body: rows never keep reduced axes."""
+        space = self.space
         assert isinstance(node.type, TensorType)
-        is_row = node.type.dims == self.space.kept and self.space.axes is not None and node.type.dims != self.space.full
-        return node.type.with_dims(self.space.rows) if is_row else node.type
+        is_row = space.axes is not None and node.type.dims == space.kept != space.full
+        return node.type.with_dims(space.rows) if is_row else node.type
 
     def _node(self, node: Node) -> Node:
         self.made.append(node)

@@ -341,7 +341,7 @@ class Grouping:
                 kind = misfit(link, user, space)
                 if kind is not None:
                     return Reason(kind, (link.root, user), f"{link.operand.type} in a kernel over {space}")
-            if space != source.space and dims(source.members[0]) == space.kept != space.full and source.views:
+            if source.views and space != source.space and dims(source.members[0]) == space.kept != space.full:
                 # In the kernel, rows have no axes of size 1, and what is repeated along them would have no place.
                 return Reason(Kind.BROADCAST, (source.members[0], target.members[0]), f"rows of {space} from broadcasts")
         return None

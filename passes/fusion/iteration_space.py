@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from deepx_graph.errors import an
 from deepx_graph.ir import Node, Op
@@ -121,8 +121,7 @@ def is_adapter(node: Node) -> bool:
     return adapter_axes(node) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(NamedTuple):
     """An operand as it is read: `operand` is `root` with its axis k at `axes[k]`; None where they are the same node.
 
     `repeats`: elements are repeated or reordered on the way, so that reading the root itself is worth while.
@@ -240,7 +239,7 @@ def joined(a: Space, b: Space) -> Space | Kind:
     if a is b or a == b:
         return a
     if a.full == b.full and (a.axes == b.axes or a.axes is None or b.axes is None):
-        return Space(a.full, b.axes if a.axes is None else a.axes, a.ends | b.ends)
+        return _space(a.full, b.axes if a.axes is None else a.axes, a.ends | b.ends)
     if a.axes is not None and b.axes is not None:
         return Kind.AXES if a.full == b.full or b.full in (a.rows, a.kept) or a.full in (b.rows, b.kept) else Kind.SHAPE
     small, large = (a, b) if a.axes is None else (b, a)

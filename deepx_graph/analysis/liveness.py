@@ -14,6 +14,8 @@ from deepx_graph.ir.function import Function
 from deepx_graph.ir.node import Node
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, branch_width, branches_of, index_of, phi_choices
 
+_CONTROL = frozenset({REGION, LOOP_BEGIN, LOOP_END})
+
 
 @dataclass(frozen=True)
 class Live:
@@ -55,6 +57,9 @@ def everything(function: Function) -> Live:
 
 def liveness(function: Function) -> Live:
     """What the results of a function need. Raises VerifyError for a loop variable whose loop is never closed."""
+    if not any(n.op in _CONTROL for n in function.nodes):
+        read = set(function.results).union(*[n.inputs for n in function.nodes])  # only parameters may be missing
+        return Live(tuple([n for n in function.nodes if n in read]), {}, {})
     ends = {n.inputs[0]: n for n in function.nodes if n.op is LOOP_END}
     columns: dict[Node, set[int]] = {}
     live: set[Node] = set()

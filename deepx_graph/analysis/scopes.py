@@ -214,6 +214,10 @@ class Placement(ScopeTree):
         super().__init__(function, live)
         self.outermost: dict[Scope, Node] = {}
         self.onces: dict[Scope, dict[Node | None, Scope]] = {}
+        if not live.columns:  # no branch and no loop
+            self.root.nodes = [n for n in reversed(live.order) if n.op is not CONSTANT and n.op is not PARAM]
+            self.home = dict.fromkeys(self.root.nodes, self.root)
+            return
         self.place_all()
 
     def place(self, node: Node, latest: Scope) -> None:

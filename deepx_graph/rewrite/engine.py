@@ -43,6 +43,8 @@ class Rule:
     """Applies only where all of these ops are among those of the operands."""
     any_operand: frozenset[Op] = frozenset()
     """Applies only where one of these ops is; empty: anywhere."""
+    no_other: bool = False
+    """Applies only where no operand is of another op than these."""
     pattern: OpPattern | None = None
     """What it matches, where it is written as a pattern."""
     exact: Callable[[Node], bool] | None = None
@@ -50,6 +52,8 @@ class Rule:
 
     def may_apply(self, op: Op, operands: frozenset[Op]) -> bool:
         """Whether the rule is worth trying on a node of the op whose operands are of these ops."""
+        if self.no_other and not operands <= self.any_operand:
+            return False
         return self.roots(op) and self.operands <= operands and (not self.any_operand or not operands.isdisjoint(self.any_operand))
 
     def apply(self, node: Node, b: Builder) -> Node | None:
@@ -70,14 +74,14 @@ class Rule:
         return replace(self, name=name, equation=equation, fast_math=True, exact=None)
 
 
-def rule(pattern: OpPattern | Op | Roots, *, fast_math: bool = False, over: Sequence[Op] = (),
+def rule(pattern: OpPattern | Op | Roots, *, fast_math: bool = False, over: Sequence[Op] = (), no_other: bool = False,
          exact: Callable[[Node], bool] | None = None) -> Callable[[Action], Rule]:
     """Makes a rule of a function: `@rule(op_of(add, X, 0))`.
 
     The function's parameters are variables of the pattern by name, `node` for the whole match, `b` for the builder. Instead of a
     pattern: an op (any node of it) or a predicate over ops; `over` then tells which ops there must be one of among the operands
-    for the rule to be worth trying. A rule is for nodes that are `exact`, where that is given. Raises ValueError for an unknown
-    parameter or a missing docstring.
+    for the rule to be worth trying, with `no_other` beside them. A rule is for nodes that are `exact`, where that is given. Raises
+    ValueError for an unknown parameter or a missing docstring.
     """
 
     def make(action: Action) -> Rule:
@@ -92,7 +96,7 @@ def rule(pattern: OpPattern | Op | Roots, *, fast_math: bool = False, over: Sequ
             roots, alternatives = _is(pattern) if isinstance(pattern, Op) else pattern, (_always,)
         name = action.__name__.strip("_").replace("_", "-")
         return Rule(name, action.__doc__.strip().split("\n")[0], roots, alternatives, action, params, fast_math,
-                    operands, frozenset(over), pattern if isinstance(pattern, OpPattern) else None, exact)
+                    operands, frozenset(over), no_other, pattern if isinstance(pattern, OpPattern) else None, exact)
 
     return make
 
@@ -215,22 +219,27 @@ class _Rewriter:
                 continue
             after = replaced.get(node)
             if after is None:
-                inputs = [normal.get(i) for i in node.inputs]
-                if None in inputs:
+                try:
+                    inputs = tuple([normal[i] for i in node.inputs])
+                except KeyError:
                     stack.extend([i for i in node.inputs if i not in normal])
                     continue
-                after = self._rebuilt(node, tuple(inputs))
+                after = self._rebuilt(node, inputs)
                 if after is not node and after not in replaced and after not in normal:
                     replaced[node] = after
                     node = after  # it stands for all nodes equal to it, and its inputs are in normal form
                     stack.append(node)
                 if after is node:
                     after = self._rewritten(node)
+                if after is node:
+                    normal[node] = node
+                    stack.pop()
+                    continue
                 replaced[node] = after
-                if after is not node and after not in normal and after in replaced:
+                if after not in normal and after in replaced:
                     raise self._endless(node)
-            if after is node or after in normal:
-                normal[node] = after if after is node else normal[after]
+            if after in normal:
+                normal[node] = normal[after]
                 stack.pop()
             else:
                 stack.append(after)

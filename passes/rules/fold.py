@@ -54,11 +54,9 @@ def _whole(op: Op, literals: Sequence[Literal], attrs: tuple[Any, ...], type: Ty
 def fold_rule(limit: int) -> Rule:
     """The folding rule, for constants of up to `limit` bytes."""
 
-    @rule(lambda op: op.foldable and op.eval is not None, over=(CONSTANT,))
+    @rule(lambda op: op.foldable and op.eval is not None, over=(CONSTANT,), no_other=True)
     def fold(b: Builder, node: Node) -> Node | None:
         """op(constants) = constant"""
-        if any(i.op is not CONSTANT for i in node.inputs):
-            return None
         value = constant_value(node.op, [value_of(i) for i in node.inputs], node.attrs, node.type, limit)
         if isinstance(value, tuple):
             return b.pack(*map(b.literal, value))

@@ -7,12 +7,12 @@ scalars beside a full operand are dropped.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 import numpy as np
 
 from deepx_graph.ir import Builder, Node
-from deepx_graph.ir.structure import CONSTANT, value_of
+from deepx_graph.ir.peephole import splat_of
+from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.literal import Literal
 from deepx_graph.ops import (
     broadcast_in_dim,
@@ -169,15 +169,8 @@ def as_scalar(b: Builder, node: Node) -> Node | None:
         return node
     if node.op is broadcast_in_dim and is_scalar(node.inputs[0]):
         return node.inputs[0]
-    literal = _scalar_literal(value_of(node)) if node.op is CONSTANT else None
-    return None if literal is None else b.literal(literal)
-
-
-@lru_cache(maxsize=1024)
-def _scalar_literal(literal: Literal) -> Literal | None:
-    """The one element of a literal that has the same everywhere."""
-    value = literal.splat_value
-    return None if value is None else Literal(np.asarray(value))
+    value = splat_of(node)
+    return None if value is None else b.literal(Literal(np.asarray(value)))
 
 
 @rule(lambda op: op.elementwise and len(op.operands) > 1, over=(broadcast_in_dim, CONSTANT))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 from deepx_graph.ir import Builder, Function, Module, Node, Origin
@@ -81,10 +82,15 @@ class _Solver:
         self.ends = {n.inputs[0]: n for f in module.functions for n in f.nodes if n.op is LOOP_END}
         self.arguments = self._arguments()
         self.values: dict[Node, Any] = {n: UNKNOWN for f in module.functions for n in f.nodes}
-        self.users: dict[Node, list[Node]] = {}
+
+    @cached_property
+    def users(self) -> dict[Node, list[Node]]:
+        """For each node those whose values are computed from its own; not asked for where no value changes twice."""
+        users: dict[Node, list[Node]] = {}
         for node in self.values:
             for source in self._sources(node):
-                self.users.setdefault(source, []).append(node)
+                users.setdefault(source, []).append(node)
+        return users
 
     def _arguments(self) -> dict[Node, list[Node]]:
         """For each parameter of a function all of whose calls are seen, what is given for it."""
@@ -123,7 +129,10 @@ class _Solver:
     def solve(self) -> dict[Node, Any]:
         """The value of every node."""
         values = self.values
-        work, queued = deque(values), set(values)
+        for node in values:
+            values[node] = self._value(node)
+        work = deque(n for n in values if n.op in _SEEN_THROUGH)  # all others come after what they are computed from
+        queued = set(work)
         while work:
             node = work.popleft()
             queued.discard(node)
@@ -231,7 +240,7 @@ def _rebuilt(function: Function, values: dict[Node, Any], control: RewriteContro
 
 def _known_course(node: Node, values: dict[Node, Any]) -> Node | None:
     """The value of the one branch that is ever taken, or the initial value of a loop that never iterates."""
-    if node.op not in (PHI, PROJ):
+    if node.op is not PHI and node.op is not PROJ:
         return None
     source, k = node.inputs[0], index_of(node)
     if node.op is PHI and source.op is REGION and isinstance(values[source.inputs[0]], Literal):

@@ -25,6 +25,9 @@ from deepx_graph.runtime.straightline import ArrayType
 KEPT_BYTES = LEAST_BYTES
 """A workspace up to this size is kept from call to call; a larger one is made of the buffer pool's memory for every call."""
 
+FEW_BYTES = 4 << 10
+"""So many bytes of a call are not counted: tables, totals of shares, gaps for alignment, which do not grow with tensors."""
+
 DATA = 16
 """Where an array object of CPython keeps the address of its elements; the trampoline checks it."""
 
@@ -125,8 +128,9 @@ class MachineKernel:
         return workspace_bytes([self])
 
     def scratch(self, loose: Mapping[int, int]) -> int:
-        """The most bytes that a call has beside arguments and results, where arguments of so many bytes may not lie in order."""
-        return self.workspace_bytes + sum(bytes_ for k, bytes_ in loose.items() if k in self.params)
+        """The most bytes that a call has beside arguments and results, but for a few, where arguments of so many bytes may not lie
+        in order."""
+        return max(0, self.workspace_bytes - FEW_BYTES) + sum(bytes_ for k, bytes_ in loose.items() if k in self.params)
 
     @cached_property
     def is_kept(self) -> bool:

@@ -124,7 +124,15 @@ def test_left_operands_too_large_to_pack_at_once_go_in_groups(monkeypatch: pytes
         assert len(multiply.groups) > 1
         assert multiply.packed_bytes <= 60_000
         x, y = made(1, (count, rows, depth), "f4"), made(2, (count, depth, 50), "f4")
-        close(product(x, y)([x, y])[0], x, y)
+        turned = np.ascontiguousarray(x.swapaxes(1, 2))
+        close(product(turned, y, turned=(True, False))([turned, y])[0], x, y)
+
+
+def test_a_left_operand_whose_rows_lie_along_memory_is_not_packed() -> None:
+    _native()
+    x, y = np.empty((1, 900, 700), "f4"), np.empty((1, 700, 600), "f4")
+    assert product(x, y).workspace_bytes < x.nbytes / 4
+    assert product(x.swapaxes(1, 2), y, turned=(True, False)).workspace_bytes > product(x, y).workspace_bytes
 
 
 def test_nan_and_infinity_stay_where_they_belong() -> None:
@@ -464,10 +472,10 @@ def test_every_layout_of_a_product(left: Any, right: Any, batch: Any, sums: Any,
 def test_left_operands_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_native(), "PACKED_BYTES", 40_000)
     for threads in (1, 2):
-        x, y = made(1, (300, 200), "f4"), made(2, (200, 150), "f4")
-        multiply = product_of(x, y, ((), ()), ((1,), (0,)), threads)[1]
+        x, y = made(1, (200, 300), "f4"), made(2, (200, 150), "f4")
+        multiply = product_of(x, y, ((), ()), ((0,), (0,)), threads)[1]
         assert len(multiply.calls) > 4
-        close(multiply([x, y])[0], x, y)
+        close(multiply([x, y])[0], x.T, y)
 
 
 def test_calls_from_several_threads_at_once() -> None:

@@ -53,11 +53,11 @@ def worth_a_call(node: Node, threads: int) -> MachineKernel | None:
 def packed(node: Node, gemm: BatchedGemm, threads: int) -> PreparedKernel:
     """The kernel of a product that packs its operands. Raises Declined where one of them cannot be copied."""
     assert isinstance(node.type, TensorType)
-    multiply, sources = GemmKernel.of(gemm, threads), [Address(Base.ELEMENTS, k) for k in (0, 1)]
-    operands = operands_of(node, multiply, gemm, sources)
+    operands = operands_of(node, gemm, [Address(Base.ELEMENTS, k) for k in (0, 1)], threads)
+    multiply = GemmKernel.of(gemm, threads, None, operands.matrices[0])
     return PreparedKernel((0, 1), [ArrayType(gemm.dtype, node.type.shape)], steps_of(multiply, operands, Address(Base.ELEMENTS, 2)),
                           own_bytes=own_bytes(multiply, operands), scratch_bytes=multiply.scratch_bytes,
-                          predicted=parts_alone(node, multiply.threads), kept=multiply)
+                          predicted=parts_alone(node, multiply.threads), kept=(multiply, operands))
 
 
 def small_product(node: Node, threads: int) -> MachineKernel | None:
@@ -74,7 +74,7 @@ def is_scattered(node: Node) -> bool:
     return plan is not None and plan.is_narrow and gemm is not None and fits(gemm)
 
 
-@dataclass
+@dataclass(eq=False)
 class GemmOperands:
     """Where both operands begin, how their matrices lie from there, and the steps that copy those which do not lie as matrices."""
 
@@ -86,10 +86,10 @@ class GemmOperands:
 
 def own_bytes(multiply: GemmKernel, operands: GemmOperands) -> list[int]:
     """The sizes of the memory of a call: for the packed left operand, and for copies."""
-    return [multiply.packed_bytes + 64, *operands.copied_bytes]
+    return [multiply.packed_bytes, *operands.copied_bytes]
 
 
-def operands_of(node: Node, multiply: GemmKernel, gemm: BatchedGemm, sources: Sequence[Address]) -> GemmOperands:
+def operands_of(node: Node, gemm: BatchedGemm, sources: Sequence[Address], threads: int) -> GemmOperands:
     """The operands of a kernel from arrays in the order of C. Raises Declined where there is no copy of one that must be copied."""
     found = GemmOperands()
     for given, (order, shape), reorders, source in zip(node.inputs, (gemm.left, gemm.right), gemm.reorders, sources, strict=True):
@@ -105,8 +105,8 @@ def operands_of(node: Node, multiply: GemmKernel, gemm: BatchedGemm, sources: Se
         table = copy_table(array.transpose(order), source, copy)
         if table is None:
             raise Declined("an operand cannot be copied")
-        copied = machine_code.functions(text(array.itemsize), ["copied"], multiply)["copied"]
-        found.steps.append(PreparedStep(copied, table, multiply.threads if array.size >= LEAST_SHARED else 1))
+        copied = machine_code.functions(text(array.itemsize), ["copied"], found)["copied"]
+        found.steps.append(PreparedStep(copied, table, threads if array.size >= LEAST_SHARED else 1))
         found.copied_bytes.append(array.nbytes)
         found.addresses.append(copy)
         whole = shape[-2] * shape[-1] * gemm.dtype.itemsize
@@ -134,9 +134,9 @@ def steps_of(multiply: GemmKernel, operands: GemmOperands, result: Address, epil
         pointers.append(Address(result.base, result.number, k * whole))
     (_, left_row, left_depth), (_, right_depth, right_column) = operands.matrices
     known: dict[Fields, Word] = {
-        Fields.POINTERS: tuple(pointers), Fields.PACKED: Address(Base.OWN, PACKED), Fields.LEFT_ROW: left_row,
-        Fields.LEFT_DEPTH: left_depth, Fields.RIGHT_DEPTH: right_depth, Fields.RIGHT_COLUMN: right_column,
-        Fields.RESULT_ROW: multiply.columns, Fields.EPILOGUE_TABLE: epilogue_table,
+        Fields.POINTERS: tuple(pointers), Fields.PACKED: Address(Base.OWN, PACKED) if multiply.packs_left else 0,
+        Fields.LEFT_ROW: left_row, Fields.LEFT_DEPTH: left_depth, Fields.RIGHT_DEPTH: right_depth,
+        Fields.RIGHT_COLUMN: right_column, Fields.RESULT_ROW: multiply.columns, Fields.EPILOGUE_TABLE: epilogue_table,
     }  # fmt: skip
     if multiply.epilogue is not None:
         known[Fields.EPILOGUE] = FunctionAddress(multiply.epilogue.address)

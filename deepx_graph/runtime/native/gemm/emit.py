@@ -1,8 +1,8 @@
 """Matrix products (GEMM) in machine code: packers, the tile in registers, and the loops around them.
 
-The left operand is packed in panels of rows, the right one in panels of `width` columns: element after element along the sum, so
-that the tile reads both in order. Packers read operands at any distance between elements, as long as one of their two axes is
-dense, and nothing outside of them but prefetched cache lines.
+The left operand is read as it lies or packed in panels of rows, the right one is packed in panels of `width` columns: element after
+element along the sum, so that the tile reads both in order. Packers read operands at any distance between elements, as long as one
+of their two axes is dense, and nothing outside of them but prefetched cache lines.
 
 `product(table, counter, scratch)` takes item after item from the counter, and may run in several threads at once: panels of the
 left operand are packed, then chunks of the result are computed. The table counts the panels that have been packed: nobody begins a
@@ -54,13 +54,15 @@ class TileEmitter:
     # --- the tile in registers
 
     def _tile(self, height: int) -> str:
-        """`tile(k, a, b, c, distance, add)`: height x width elements of the result, from packed panels; put, or added to it."""
+        """`tile(k, a, row, deep, b, c, distance, add)`: height x width elements of the result, from a packed panel of columns and
+        from rows so far apart, whose elements along the sum are so far apart; put, or added to it."""
         t = IRBuilder(self.lanes)
         addresses = [[self.at(t, "%c", str(r), "%distance", c * self.lanes) for c in range(VECTORS)] for r in range(height)]
         for address in (p for row in addresses for p in row):  # needed at the end
             t.line(f"call void @llvm.prefetch.p0(ptr {address}, i32 1, i32 3, i32 1)")
-        left, right = TileOperand(tuple(range(height)), 0, spread=True), TileOperand((0,) * height, self.lanes, spread=False)
-        loop = PointerLoop("%k", (str(self.rows), str(self.width)))
+        rows = tuple(t.let(f"mul i64 %row, {r}") if r else 0 for r in range(height))
+        left, right = TileOperand(rows, 0, spread=True), TileOperand((0,) * height, self.lanes, spread=False)
+        loop = PointerLoop("%k", ("%deep", str(self.width)))
         sums = accumulate(t, self.dtype, Tile(height, VECTORS), (left, right), ("%a", "%b"), [loop], [(0, 0)])
 
         def each(write: Callable[[VectorValue, str], None]) -> None:
@@ -70,7 +72,8 @@ class TileEmitter:
 
         branch(t, "%add", lambda: each(lambda x, p: t.store(t.binary("fadd", t.load(p, self.dtype, None), x), p, None)),
                lambda: each(lambda x, p: t.store(x, p, None)))
-        return self.function(f"@tile{height}(i64 %k, ptr %a, ptr %b, ptr %c, i64 %distance, i1 %add)", t)
+        params = "i64 %k, ptr %a, i64 %row, i64 %deep, ptr %b, ptr %c, i64 %distance, i1 %add"
+        return self.function(f"@tile{height}({params})", t)
 
     def _edge(self) -> str:
         """`edge(tile, target, distance, rows, columns, add)`: part of a tile, put in the result or added to it."""
@@ -171,6 +174,9 @@ class TileEmitter:
         return self.function("@right(ptr %s, i64 %deep, i64 %column, ptr %t, i64 %panel, i64 %columns, i64 %k)", t)
 
 
+STRIP = 4
+"""Panels of the right operand that are packed at a time: fewer read rows in pieces that are too short, more need memory."""
+
 PANEL_GAP = 32
 """Elements between packed panels of columns, so that they do not fall on the same lines of the cache."""
 
@@ -200,7 +206,7 @@ class Fields(IntEnum):
     FIRST = 13
     PANELS = 14
     PACKED = 15
-    """Where the packed left operand is."""
+    """Where the packed left operand is; 0 where it is read as it lies."""
     BLOCK = 16
     """Terms of the sum that are packed at a time."""
     CHUNK_PANELS = 17
@@ -270,6 +276,9 @@ class _Multiplying:
         self.tile = t.let(f"alloca [{parts.rows * parts.width} x {parts.scalar}], align 64")
         packed = t.let(f"mul i64 {f.block}, {parts.width}")
         self.panel = t.let(f"add i64 {packed}, {PANEL_GAP}")
+        self.is_packed = t.let(f"icmp ne ptr {f.packed}, null")
+        self.row = t.let(f"select i1 {self.is_packed}, i64 1, i64 {f.left_row}")
+        self.deep = t.let(f"select i1 {self.is_packed}, i64 {parts.rows}, i64 {f.left_depth}")
 
     def chunk(self, k: str) -> None:
         """Some panels of a matrix by some columns."""
@@ -282,6 +291,7 @@ class _Multiplying:
         self.left = t.let(f"mul i64 {across}, {f.chunk_columns}")
         right = least(t, t.let(f"add i64 {self.left}, {f.chunk_columns}"), f.columns)
         self.columns = t.let(f"sub i64 {right}, {self.left}")
+        self.rows = f.pointer(t, matrix, 0)
         self.source = parts.at(t, f.pointer(t, matrix, 1), self.left, f.right_column)
         self.result = t.address(f.pointer(t, matrix, 2), self.left, parts.dtype)
         stepped(t, "0", f.depth, f.block, self.block)
@@ -300,15 +310,22 @@ class _Multiplying:
         t, f = self.t, self.f
         self.term, self.terms = term, least(t, t.let(f"sub i64 {f.depth}, {term}"), f.block)
         self.add = t.let(f"icmp ne i64 {term}, 0")
-        source = self.parts.at(t, self.source, term, f.right_depth)
-        t.line(f"call void @right(ptr {source}, i64 {f.right_depth}, i64 {f.right_column}, ptr %scratch, i64 {self.panel},"
-               f" i64 {self.columns}, i64 {self.terms})")
-        stepped(t, "0", self.columns, self.parts.width, self.column)
+        self.block_source = self.parts.at(t, self.source, term, f.right_depth)
+        stepped(t, "0", self.columns, STRIP * self.parts.width, self.strip)
 
-    def column(self, j: str) -> None:
+    def strip(self, j: str) -> None:
+        """Some columns: packed, and then each panel of them multiplied."""
+        t, f = self.t, self.f
+        end = least(t, t.let(f"add i64 {j}, {STRIP * self.parts.width}"), self.columns)
+        source = self.parts.at(t, self.block_source, j, f.right_column)
+        t.line(f"call void @right(ptr {source}, i64 {f.right_depth}, i64 {f.right_column}, ptr %scratch, i64 {self.panel},"
+               f" i64 {t.let(f'sub i64 {end}, {j}')}, i64 {self.terms})")
+        stepped(t, j, end, self.parts.width, lambda k: self.column(k, t.let(f"sub i64 {k}, {j}")))
+
+    def column(self, j: str, within: str) -> None:
         """The tiles of one packed panel of columns."""
         t = self.t
-        self.packed = self.parts.at(t, "%scratch", t.let(f"udiv i64 {j}, {self.parts.width}"), self.panel)
+        self.packed = self.parts.at(t, "%scratch", t.let(f"udiv i64 {within}, {self.parts.width}"), self.panel)
         self.wide = t.let(f"sub i64 {self.columns}, {j}")
         self.fits = t.let(f"icmp sge i64 {self.wide}, {self.parts.width}")
         t.rows(self.low, self.high, lambda p: self.one(p, j))
@@ -318,12 +335,15 @@ class _Multiplying:
         t, f, parts = self.t, self.f, self.parts
         row, rows = f.panel(t, p)
         number = t.let(f"add i64 {t.let(f'mul i64 {self.number}, {f.panels}')}, {t.let(f'sub i64 {p}, {f.first}')}")
-        a = parts.at(t, f.packed_panel(t, parts, number), self.term, parts.rows)
+        packed = parts.at(t, f.packed_panel(t, parts, number), self.term, parts.rows)
+        lying = parts.at(t, parts.at(t, self.rows, row, f.left_row), self.term, f.left_depth)
+        a = t.let(f"select i1 {self.is_packed}, ptr {packed}, ptr {lying}")
         c = parts.at(t, self.result, row, f.result_row, j)
         to = t.let(f"select i1 {self.fits}, ptr {c}, ptr {self.tile}")
         distance = t.let(f"select i1 {self.fits}, i64 {f.result_row}, i64 {parts.width}")
         add = t.let(f"and i1 {self.add}, {self.fits}")
-        args = f"(i64 {self.terms}, ptr {a}, ptr {self.packed}, ptr {to}, i64 {distance}, i1 {add})"
+        left = f"ptr {a}, i64 {self.row}, i64 {self.deep}"
+        args = f"(i64 {self.terms}, {left}, ptr {self.packed}, ptr {to}, i64 {distance}, i1 {add})"
         branch(t, t.let(f"icmp eq i64 {rows}, {parts.rows}"), lambda: t.line(f"call void @tile{parts.heights[-1]}{args}"),
                lambda: t.line(f"call void @tile{parts.heights[0]}{args}"))
         branch(t, self.fits, None, lambda: t.line(
@@ -335,7 +355,7 @@ def _product(parts: TileEmitter) -> str:
     t = IRBuilder(parts.lanes)
     f = _Table(t)
     m = _Multiplying(parts, t, f)
-    packs = t.let(f"mul i64 {f.matrices}, {f.panels}")
+    packs = t.let(f"select i1 {m.is_packed}, i64 {t.let(f'mul i64 {f.matrices}, {f.panels}')}, i64 0")
     items = t.let(f"add i64 {packs}, {t.let(f'mul i64 {f.matrices}, {m.chunks}')}")
     ready = t.let(f"getelementptr i64, ptr %table, i64 {int(Fields.READY)}")
     t.line("br label %next")

@@ -27,7 +27,7 @@ from deepx_graph.types import TensorType
 LOWERING = "machine code, with epilogue"
 
 MOST_ROW_BYTES = 2 << 20
-"""Of the columns that are packed at a time where the epilogue needs whole rows: every chunk packs them again."""
+"""Of two blocks of terms of the columns where the epilogue needs whole rows: every chunk packs them again."""
 
 
 def build(function: Function, threads: int) -> PreparedKernel:
@@ -43,7 +43,7 @@ def build(function: Function, threads: int) -> PreparedKernel:
     then = epilogue.build(parts.epilogue, _rows_apart(parts.node))
     if is_small and (multiply := small.with_rows(parts.node, then.columns, threads)) is not None:
         return _small(function, parts, multiply, then)
-    packed = gemm.columns * min(gemm.depth, BLOCK_TERMS) * gemm.dtype.itemsize
+    packed = gemm.columns * min(gemm.depth, 2 * BLOCK_TERMS) * gemm.dtype.itemsize
     if not fits(gemm) or (then.needs_rows and packed > MOST_ROW_BYTES):
         raise Declined("the epilogue needs rows too long for a chunk")
     return _packed(function, parts, gemm, then, threads)
@@ -70,13 +70,14 @@ def _small(function: Function, parts: WithEpilogue, multiply: small.WithRows, th
 
 def _packed(function: Function, parts: WithEpilogue, gemm: BatchedGemm, then: EpilogueKernel, threads: int) -> PreparedKernel:
     """A product that packs its operands, and the epilogue on each chunk of it. Raises Declined."""
-    joined, node, multiply = JoinedOperands(function, parts, then), parts.node, GemmKernel.of(gemm, threads, then)
+    joined, node = JoinedOperands(function, parts, then), parts.node
     assert isinstance(node.type, TensorType)
-    operands = operands_of(node, multiply, gemm, joined.sources)
+    operands = operands_of(node, gemm, joined.sources, threads)
+    multiply = GemmKernel.of(gemm, threads, then, operands.matrices[0])
     return PreparedKernel(joined.params, [ArrayType(gemm.dtype, node.type.shape)],
                           steps_of(multiply, operands, joined.result, joined.table), constants=joined.constants,
                           own_bytes=own_bytes(multiply, operands), scratch_bytes=multiply.scratch_bytes,
-                          predicted=_predicted(node, multiply.threads, then), kept=multiply, lowering=LOWERING)
+                          predicted=_predicted(node, multiply.threads, then), kept=(multiply, operands), lowering=LOWERING)
 
 
 def _predicted(node: Node, threads: int, then: EpilogueKernel) -> cost.ForecastParts:

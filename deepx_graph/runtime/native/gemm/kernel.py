@@ -1,7 +1,8 @@
 """Matrix products (GEMM) in machine code on the pool's workers: no thread of BLAS is woken, and none spins afterwards.
 
-The left operand is packed once, shared by all workers; then each takes chunks of the result, and packs the columns of the right
-operand that it needs. Sums are taken in blocks of terms, in an order that depends on shapes alone.
+A left operand whose rows lie along memory is read as it lies; any other is packed once, shared by all workers. Each takes chunks
+of the result, and packs the columns of the right operand that it needs. Sums are taken in blocks of terms, in an order that depends
+on shapes alone.
 Where this machine has no wide registers or no pool, and for products too small or too thin to pack, there is none.
 """
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from deepx_graph.runtime.engines.gemm import BatchedGemm
 from deepx_graph.runtime.kernels.program import Array
-from deepx_graph.runtime.native.gemm.emit import PANEL_GAP, VECTORS, Fields, module_text
+from deepx_graph.runtime.native.gemm.emit import PANEL_GAP, STRIP, VECTORS, Fields, module_text
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.builder import F4, F8, DType
 from deepx_graph.runtime.native.llvm.target import this_machine
@@ -34,7 +35,7 @@ LEAST_SIDE = 4
 SHARED_WORK = 1 << 20
 """Multiplications from which on a product is shared out."""
 
-PACKED_BYTES, BLOCK_TERMS, CHUNK_BYTES, CHUNK_ROWS = 8 << 20, 1024, 512, 1024
+PACKED_BYTES, BLOCK_TERMS, CHUNK_BYTES, CHUNK_ROWS = 1 << 20, 512, 512, 1024
 """Bounds: of the packed left operand, of terms packed at a time, of a chunk's rows in bytes and in number."""
 
 EPILOGUE_BYTES, LEAST_ROWS = 512 << 10, 56
@@ -83,7 +84,7 @@ class GemmKernel:
     """The machine function for products of one element type and shape, and the tables of its calls."""
 
     def __init__(self, dtype: DType, matrices: int, rows: int, columns: int, depth: int, threads: int,
-                 epilogue: EpilogueKernel | None = None) -> None:
+                 epilogue: EpilogueKernel | None = None, *, packs_left: bool = True) -> None:
         bytes_ = this_machine().register_bytes
         self.dtype, self.count, self.rows, self.columns, self.depth = dtype, matrices, rows, columns, depth
         self.threads = threads if matrices * rows * columns * depth >= SHARED_WORK else 1
@@ -98,16 +99,19 @@ class GemmKernel:
         self.chunk_columns = across if epilogue is not None and epilogue.needs_rows else min(across, CHUNK_BYTES // dtype.itemsize)
         rows = EPILOGUE_BYTES // (self.chunk_columns * dtype.itemsize)
         self.chunk_rows = CHUNK_ROWS if epilogue is None else max(LEAST_ROWS, rows)
-        self.scratch_bytes = (self.block * self.width + PANEL_GAP) * -(-self.chunk_columns // self.width) * dtype.itemsize
-        self.groups = tuple(self._groups())
-        self.packed_bytes = max(n * panels for _, n, _, panels in self.groups) * self.height * depth * dtype.itemsize
+        self.scratch_bytes = (self.block * self.width + PANEL_GAP) * min(STRIP, -(-columns // self.width)) * dtype.itemsize
+        self.packs_left = packs_left
+        self.groups = tuple(self._groups()) if packs_left else ((0, matrices, 0, self.panels),)
+        together = max(n * panels for _, n, _, panels in self.groups) if packs_left else 0
+        self.packed_bytes = together * self.height * depth * dtype.itemsize
         self.address = machine_code.functions(_text(dtype, self.height, bytes_), ["product"], self)["product"]
         self.tables = [self._table(*group, *self._chunks(group[1], group[3])) for group in self.groups]
 
     @staticmethod
-    def of(gemm: BatchedGemm, threads: int, epilogue: EpilogueKernel | None = None) -> GemmKernel:
-        """What computes such a product, and an epilogue on its result."""
-        return GemmKernel(gemm.dtype, gemm.matrices, gemm.rows, gemm.columns, gemm.depth, threads, epilogue)
+    def of(gemm: BatchedGemm, threads: int, epilogue: EpilogueKernel | None, left: StridedMatrices) -> GemmKernel:
+        """What computes such a product, whose left operand lies so, and an epilogue on its result."""
+        return GemmKernel(gemm.dtype, gemm.matrices, gemm.rows, gemm.columns, gemm.depth, threads, epilogue,
+                          packs_left=left[2] != 1)
 
     def _table(self, matrix: int, matrices: int, first: int, panels: int, chunk_panels: int, down: int) -> list[int]:
         """The fields of a group, apart from addresses and distances of operands."""

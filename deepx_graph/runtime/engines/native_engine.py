@@ -24,6 +24,7 @@ from deepx_graph.runtime.engines.epilogue import with_fused_epilogue
 from deepx_graph.runtime.engines.gemm import in_order, widened
 from deepx_graph.runtime.engines.numexpr_engine import CompiledKernel, KernelBuilder, KernelEngine, alone, is_tensor, key_of
 from deepx_graph.runtime.engines.outline import as_kernel, is_program, outlined
+from deepx_graph.runtime.engines.rematerialisation import with_rematerialised
 from deepx_graph.runtime.engines.subscript_fusion import with_composed_subscripts
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.kernels.program import KernelProgram
@@ -145,9 +146,14 @@ class NativeEngine(KernelEngine):
             return found
 
     def arranged(self, function: Function) -> Function:
-        """The function with epilogues, loops as kernels, and operations that move elements computed where they are read."""
+        """The function with epilogues, loops as kernels, and operations that move elements, or cost less than memory, computed
+        where they are read."""
         function = with_loop_kernels(self.with_epilogues(function), self.tried, self.threads, _has_large_products)
-        return with_composed_subscripts(function, lambda body: self._remembered(body, lambda: self._loop_program(body)))
+
+        def kernel_of(body: Function) -> CompiledKernel | None:
+            return self._remembered(body, lambda: self._loop_program(body))
+
+        return with_rematerialised(with_composed_subscripts(function, kernel_of), self._accepts)
 
     def why_apart(self, function: Function) -> str:
         """Why a function that it canonicalized is not one kernel."""

@@ -1,0 +1,294 @@
+"""Rematerialisation: what takes little is computed again where it is read, rather than kept in memory until then.
+
+A kernel has several results where passes have fused what reads one thing. One of them that only later kernels of its scope read,
+and that few operations make of what is in memory by then anyway, becomes part of these kernels (P. Briggs, K. D. Cooper,
+L. Torczon, Rematerialization, 1992): it is neither stored nor loaded.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from deepx_graph.analysis.liveness import liveness
+from deepx_graph.analysis.scopes import Placement
+from deepx_graph.ir import Function, Node
+from deepx_graph.ir.rebuild import on_demand, rebuild, replaced, with_inputs
+from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, index_of
+from deepx_graph.loops.elements import has_element
+from deepx_graph.loops.lower import CHEAP, element_cost, stored_values
+from deepx_graph.loops.scalar import NotExpressible
+from deepx_graph.ops.contract.convolution import convolution
+from deepx_graph.ops.contract.linear import dot_general
+from deepx_graph.ops.contract.reduce import broadcast_in_dim
+from deepx_graph.ops.data.fusion import fused_body, fusion
+from deepx_graph.ops.tensor.layout import reshape
+from deepx_graph.ops.tensor.shape import iota
+from deepx_graph.runtime.engines.numexpr_engine import alone
+from deepx_graph.types import TensorType, TupleType, is_static, nbytes
+
+MOST_WORK = 2.0 * CHEAP
+"""What an element that is made again may take, in additions: about what it takes to store and load one."""
+
+LEAST_BYTES = 4096
+"""Smaller values are kept."""
+
+MOST_OPS = 200
+"""Kernels have no more operations then."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a value is made again: `nodes` of the body of its kernel, the last of which it is; `sources` has the values that stand
+    for parameters and other results of the body."""
+
+    maker: Node
+    nodes: tuple[Node, ...]
+    sources: dict[Node, Node]
+
+
+Recipes = Mapping[Node, Recipe]
+"""By the values that are made again."""
+
+
+def with_rematerialised(function: Function, has_kernel: Callable[[Function], bool]) -> Function:
+    """The function with values computed again where they are read; itself where there are none, or where a kernel that changes has
+    no machine code then."""
+    choice = _Choice(function)
+    if not choice.recipes:
+        return function
+    new, bodies = dict[Node, Node](), list[Function]()
+
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+        if node.op is PROJ and node.inputs[0] in choice.items and node not in choice.recipes:
+            kept = choice.kept(node.inputs[0])
+            return inputs[0] if len(kept) == 1 else with_inputs(
+                Node(PROJ, node.inputs, (kept.index(index_of(node)),), node.type, node.origin), inputs)
+        if not choice.is_changed(node):
+            return with_inputs(node, inputs)
+        operands, body = choice.composed(node)
+        bodies.append(body)
+        types = body.type.results
+        type = types[0] if len(types) == 1 else TupleType(types)
+        return Node(fusion, tuple(new[o] for o in operands), (body,), type, node.origin)
+
+    found = replaced(function, rebuild(function.nodes, new, step))
+    return found if all(map(has_kernel, dict.fromkeys(bodies))) else function
+
+
+class _Choice:
+    """Which values are made again: from readers to what they read."""
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.scopes = Placement(function, liveness(function)).home
+        self.position = {n: k for k, n in enumerate(function.nodes)}
+        self.readers = {n: set(users) for n, users in function.users.items()}
+        self.recipes: dict[Node, Recipe] = {}
+        self.bodies: dict[Node, Function | None] = {}
+        self.items: dict[Node, dict[int, Node]] = {}
+        """Of a kernel with several results, those that are read."""
+        for node in reversed(function.nodes):
+            body = self.body(node) if node in self.scopes else None
+            if body is not None and not any(map(_is_product, body.nodes)):
+                self._choose(node, body)
+
+    def body(self, node: Node) -> Function | None:
+        """The body of a kernel; None for what is none, or no fusion."""
+        if node not in self.bodies:
+            found = fused_body(node)
+            if found is None and (node.op.elementwise or node.op is iota) and _is_tensor(node):
+                found = alone(node)
+            self.bodies[node] = found
+        return self.bodies[node]
+
+    def results(self, maker: Node) -> dict[int, Node]:
+        """The values that are its results, by their numbers."""
+        return self.items.get(maker, {0: maker})
+
+    def kept(self, maker: Node) -> list[int]:
+        """The numbers of the results that stay."""
+        return [k for k, value in self.results(maker).items() if value not in self.recipes]
+
+    def is_changed(self, node: Node) -> bool:
+        """Whether the node is a kernel that stays and computes something else."""
+        if self.bodies.get(node) is None or not (kept := self.kept(node)):
+            return False
+        return len(kept) < len(self.results(node)) or any(i in self.recipes for i in node.inputs)
+
+    def composed(self, node: Node) -> tuple[list[Node], Function]:
+        """What a kernel reads, and its body, with recipes for the values that it makes again."""
+        body = self.body(node)
+        assert body is not None
+        whole = body.with_(results=tuple(body.results[k] for k in self.kept(node)), result_names=())
+        outer = dict(zip(body.params, node.inputs, strict=True))
+        params = dict[Node, Node]()
+        opened = dict[Node, dict[Node, Node]]()
+
+        def make(value: Node, sources: tuple[Node, ...]) -> Node:
+            recipe = self.recipes.get(value)
+            if recipe is None:
+                return params.setdefault(value, Node(PARAM, (), (len(params), value.type), value.type, value.origin))
+            made = opened.setdefault(recipe.maker, {})
+            made |= zip(recipe.sources, sources, strict=True)
+            return rebuild(recipe.nodes, made)[recipe.nodes[-1]]
+
+        wanted = [p for p in whole.params if whole.users[p] or p in whole.results]
+        inner = on_demand([outer[p] for p in wanted], {}, self._sources, make)
+        made = rebuild([n for n in whole.nodes if n.op is not PARAM], dict(zip(wanted, inner, strict=True)))
+        return list(params), Function("fusion", tuple(params.values()), tuple(made[r] for r in whole.results), public=False)
+
+    def _sources(self, value: Node) -> Sequence[Node]:
+        return tuple(self.recipes[value].sources.values()) if value in self.recipes else ()
+
+    # --- one kernel
+
+    def _choose(self, maker: Node, body: Function) -> None:
+        """Chooses results of a kernel that are made again, where that saves memory and no reader stores more of its own."""
+        if isinstance(maker.type, TupleType):
+            users = self.function.users[maker]
+            found = {index_of(u): u for u in users if u.op is PROJ}
+            if len(found) != len(maker.type.items) or len(found) != len(users):
+                self.bodies[maker] = None
+                return
+            self.items[maker] = found
+        free = {k: read for k, v in self.results(maker).items() if (read := self._read(maker, v)) is not None}
+        for is_strict, most_work in itertools.product((False, True), (math.inf, MOST_WORK)) if free else ():
+            chosen = self._recipes(maker, body, free, is_strict, most_work)
+            if chosen and self._saves(chosen) and self._is_little(maker, body, chosen) and self._stores_no_more(chosen):
+                self._accept(maker, chosen)
+                return
+
+    def _read(self, maker: Node, value: Node) -> Node | None:
+        """What kernels read of a value: itself, or its elements in another shape; None where it stays, as others read it, too, or
+        read its elements many times."""
+        (reader, *others) = self.readers[value] or {maker}
+        read = reader if reader.op is reshape and not others else value
+        if not {read, value}.isdisjoint(self.function.results) or not _is_tensor(value) or nbytes(value.type) < LEAST_BYTES:
+            return None
+        return read if self.readers[read] and all(self._takes_in(r, maker, read) for r in self.readers[read]) else None
+
+    def _takes_in(self, reader: Node, maker: Node, value: Node) -> bool:
+        """Whether a kernel is one of the scope of another one and may compute each element of a value itself."""
+        body = self.body(reader)
+        if body is None or not reader.inputs or self.scopes.get(reader) is not self.scopes[maker]:
+            return False
+        inside = {p for p, i in zip(body.params, reader.inputs, strict=True) if i is value}
+        for n in body.nodes:
+            if not inside.isdisjoint(n.inputs):
+                if _is_product(n) or (n.op is broadcast_in_dim and _elements(n) > _elements(value)):
+                    return False
+                inside.add(n)
+        return True
+
+    def _recipes(self, maker: Node, body: Function, free: Mapping[int, Node], is_strict: bool,
+                 most_work: float) -> dict[Node, Recipe]:
+        """How results are made of what stays by so much work at most; `is_strict` where that must be in memory anyway."""
+        outer, values = dict(zip(body.params, maker.inputs, strict=True)), self.results(maker)
+        known = {body.results[k]: v for k, v in values.items() if k not in free}
+        order = {n: k for k, n in enumerate(body.nodes)}
+        found: dict[Node, Recipe] = {}
+        for k in sorted(free, key=lambda k: order[body.results[k]]):
+            recipe = _recipe(maker, body.results[k], outer, known)
+            if recipe is None or sum(map(_work, recipe.nodes)) > most_work or (is_strict and self._missing({free[k]: recipe})):
+                known[body.results[k]] = values[k]
+                continue
+            found[values[k]] = recipe
+            if free[k] is not values[k]:
+                shown = with_inputs(free[k], (recipe.nodes[-1],))
+                found[free[k]] = Recipe(maker, (*recipe.nodes, shown), recipe.sources)
+        return found
+
+    def _missing(self, found: Recipes) -> set[Node]:
+        """What recipes take that is not in memory any more, or made again, where their values are read."""
+        last = max(self.position[r] for v in found for r in self.readers[v])
+        return {s for recipe in found.values() for s in recipe.sources.values()
+                if s.op not in (PARAM, CONSTANT) and s not in self.recipes and s not in self.function.results
+                and all(self.position[r] < last for r in self.readers[s])}
+
+    def _saves(self, found: Recipes) -> bool:
+        gone = sum(nbytes(v.type) for v in found if v.op is not reshape)
+        return gone > sum(nbytes(s.type) for s in self._missing(found))
+
+    def _is_little(self, maker: Node, body: Function, found: Recipes) -> bool:
+        """Whether what is computed more often than before takes no longer than what is stored and loaded no more."""
+        kept = tuple(body.results[k] for k, v in self.results(maker).items() if v not in found)
+        times = Counter(Function("kept", (), kept).nodes)
+        readers = dict[Node, set[Node]]()
+        for value, recipe in found.items():
+            for n in recipe.nodes:
+                readers.setdefault(n, set()).update(r for r in self.readers[value] if r not in found)
+        again = sum(_work(n) * (times[n] + len(r) - 1) for n, r in readers.items())
+        return again <= MOST_WORK * sum(v.op is not reshape for v in found)
+
+    def _stores_no_more(self, found: Recipes) -> bool:
+        """Whether readers store no more values of their own when they make these again."""
+        readers = [r for r in {r: None for v in found for r in self.readers[v] if r not in found}
+                   if not any(map(_is_product, self.composed(r)[1].nodes))]
+        try:
+            before = [len(stored_values(self.composed(r)[1])) for r in readers]
+            self.recipes |= found
+            after = [self.composed(r)[1] for r in readers]
+            return all(len(f.nodes) <= MOST_OPS and len(stored_values(f)) <= n for f, n in zip(after, before, strict=True))
+        except NotExpressible:
+            return False
+        finally:
+            for v in found:
+                self.recipes.pop(v, None)
+
+    def _accept(self, maker: Node, found: Recipes) -> None:
+        self.recipes |= found
+        for value, recipe in found.items():
+            for s in recipe.sources.values():
+                if s.op is not CONSTANT:
+                    self.readers[s] |= {r for r in self.readers[value] if r not in found}
+        still = self.composed(maker)[0] if self.kept(maker) else []
+        for i in maker.inputs:
+            if i not in still:
+                self.readers[i].discard(maker)
+
+
+def _recipe(maker: Node, result: Node, outer: Mapping[Node, Node], known: Mapping[Node, Node]) -> Recipe | None:
+    """The operations that make a result of parameters, which stand for values outside, and of known results; None where one of them
+    does not say what its elements are."""
+    nodes, sources = dict[Node, None](), dict[Node, Node]()
+    stack = [result]
+    while stack:
+        node = stack.pop()
+        if node in nodes or node in sources:
+            continue
+        if node in known or node in outer:
+            sources[node] = known.get(node) or outer[node]
+            continue
+        if node.op is not CONSTANT and (node.op.loops is not None or not has_element(node)):
+            return None
+        nodes[node] = None
+        stack += node.inputs
+    if not nodes:
+        return None
+    return Recipe(maker, tuple(n for n in Function("recipe", (), (result,)).nodes if n in nodes), sources)
+
+
+def _work(node: Node) -> float:
+    """What an element takes, in additions, where its operands are in registers."""
+    if node.op is CONSTANT:
+        return 0.0
+    try:
+        return max(0.0, element_cost(node).work - len(node.inputs))
+    except NotExpressible:
+        return math.inf
+
+
+def _is_product(node: Node) -> bool:
+    return node.op is dot_general or node.op is convolution
+
+
+def _is_tensor(node: Node) -> bool:
+    return isinstance(node.type, TensorType) and is_static(node.type)
+
+
+def _elements(node: Node) -> int:
+    return node.type.size if isinstance(node.type, TensorType) else 0

@@ -1,0 +1,100 @@
+"""What takes little is computed again where it is read: values stay, plans do not grow, and functions are computed once."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.ir import Builder, Function, Module, Node, Op
+from deepx_graph.ops import add, exponential, maximum, multiply, negate, reshape, subtract
+from deepx_graph.ops.contract.linear import matmul
+from deepx_graph.ops.data.fusion import fusion
+from deepx_graph.types import F32, tensor
+
+pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
+
+from deepx_graph.runtime.engines import native_engine, rematerialisation
+from deepx_graph.runtime.engines.native_engine import NativeEngine
+
+ROWS = 96
+
+
+def fused(b: Builder, x: Node, y: Node, *, by: Op) -> list[Node]:
+    """A kernel with a dear result and two that are cheap functions of it and of an operand."""
+    px, py = (b.param(k, n.type) for k, n in enumerate((x, y)))
+    dear = b(by, px)
+    body = Function("fusion", (px, py), (dear, b(multiply, dear, py), b(subtract, py, dear)), public=False)
+    made = b(fusion, x, y, body=body)
+    return list(b.items(made))
+
+
+def layer(by: Op) -> Module:
+    """Two products with a kernel between, whose results are read after the second one."""
+    b = Builder()
+    x, w = (b.param(k, tensor(F32, (ROWS, ROWS))) for k in range(2))
+    first = matmul(b, x, w)
+    dear, scaled, difference = fused(b, first, x, by=by)
+    second = matmul(b, dear, w)
+    return Module((Function("main", (x, w), (b(add, b(multiply, second, scaled), difference),)),))
+
+
+def kept(module: Module) -> list[int]:
+    """How many results each kernel of several has when the native engine runs it."""
+    function = NativeEngine(1).arranged(module.entry)
+    return [len(n.attr("body").results) for n in function.nodes if n.op is fusion]
+
+
+@pytest.mark.parametrize("by", [exponential, negate], ids=lambda op: op.name)
+def test_cheap_results_are_made_again_where_they_are_read(by: Op) -> None:
+    module = layer(by)
+    assert set(kept(module)) == {1}, "what the product reads is stored, and the end"
+    x, w = np.random.default_rng(0).normal(size=(2, ROWS, ROWS)).astype("f4") / 16
+    found, expected = (dx.compile(module, engine=e)(x, w)[0] for e in ("native", "numpy"))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_function_is_computed_once() -> None:
+    """The exponential alone is stored, though two kernels read it."""
+    function = NativeEngine(1).arranged(layer(exponential).entry)
+    bodies = [n.attr("body") for n in function.nodes if n.op is fusion]
+    assert sum(n.op is exponential for body in bodies for n in body.nodes) == 1
+
+
+def program(rng: random.Random) -> Module:
+    """Products and kernels of several results, which read earlier values at random, some in another shape."""
+    b = Builder()
+    values = [b.param(k, tensor(F32, (ROWS, ROWS))) for k in range(2)]
+    params = tuple(values)
+    for _ in range(rng.randint(3, 6)):
+        x, y = (rng.choice(values[-5:]) for _ in range(2))
+        kind = rng.random()
+        if kind < 0.4:
+            values.append(b(multiply, matmul(b, x, y), b.constant(np.float32(0.1))))
+        elif kind < 0.8:
+            values += fused(b, x, y, by=rng.choice([exponential, negate]))
+            values[-3] = b(multiply, values[-3], b.constant(np.float32(0.01)))
+        else:
+            flat = b(reshape, b(add, x, y), shape=(ROWS * ROWS,))
+            values.append(b(reshape, b(maximum, flat, b(negate, flat)), shape=(ROWS, ROWS)))
+    return Module((Function("main", params, tuple(rng.sample(values[2:], min(2, len(values) - 2)))),))
+
+
+def test_values_stay_and_plans_do_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rematerialisation, "LEAST_BYTES", 1)
+    changed = 0
+    for seed in range(12):
+        module = program(random.Random(seed))
+        x, w = np.random.default_rng(seed).normal(size=(2, ROWS, ROWS)).astype("f4") / 32
+        expected = dx.compile(module, engine="numpy")(x, w)
+        found = dx.compile(module, engine="native", optimize=False)
+        for a, e in zip(found(x, w), expected, strict=True):
+            np.testing.assert_allclose(a, e, rtol=2e-4, atol=1e-5)
+        with monkeypatch.context() as plain:
+            plain.setattr(native_engine, "with_rematerialised", lambda function, has_kernel: function)
+            before = dx.compile(module, engine="native", optimize=False).plan.peak_bytes
+        assert found.plan.peak_bytes <= before
+        changed += found.plan.peak_bytes < before
+    assert changed

@@ -57,8 +57,9 @@ MOST_PLANS = 8
 
 P = TypeVar("P", bound=ConvolutionPlan)
 
-LEAST_USE = 0.11
-"""Where fewer than this part of the lanes have anything to do, a product of windows laid out is faster."""
+LEAST_USE, LAID_OUT_STEPS = 0.11, 4_000_000
+"""Where fewer than this part of the lanes have anything to do, a product of windows laid out is faster, which itself takes as long
+as so many steps: laying them out, and what stands around it becomes many kernels."""
 
 MOST_SCRATCH = 4 << 20
 """Of the input of a share, where no blocks are small enough."""
@@ -75,7 +76,7 @@ def plan(problem: Problem, register_bytes: int, registers: int) -> ConvolutionPl
     steps, k = min((price(p), k) for k, p in enumerate(plans))
     shared = plans[k]
     useful = problem.depth * math.prod(a.count for a in problem.axes) * problem.outputs * problem.images * problem.groups / width
-    if useful < LEAST_USE * steps:
+    if useful < LEAST_USE * steps and steps > LAID_OUT_STEPS:
         raise Declined("too few features for the lanes")
     if scratch_bytes(shared) > MOST_SCRATCH:
         raise Declined("windows too large for a cache")

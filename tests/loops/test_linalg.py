@@ -42,7 +42,8 @@ def test_cholesky_reads_one_triangle_and_gives_nan_for_what_is_not_positive(lowe
 @pytest.mark.parametrize("unit", [False, True])
 @pytest.mark.parametrize("lower", [False, True])
 @pytest.mark.parametrize(("batch", "n", "others", "left"), [
-    ((), 6, 9, True), ((2,), 5, 1, True), ((2,), 5, 3, False), ((), 3, 300, True)])
+    ((), 6, 9, True), ((2,), 5, 1, True), ((2,), 5, 3, False), ((2,), 3, 7, False),
+    ((), 3, 300, True)])
 def test_triangular_solve(batch: Any, n: int, others: int, left: bool, lower: bool, unit: bool, how: str, kind: str) -> None:
     """The other triangle holds what would spoil the result."""
     a = positive(kind, *batch, n, n)

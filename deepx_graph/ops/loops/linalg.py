@@ -8,7 +8,7 @@ from typing import Any
 from deepx_graph.ir import Node
 from deepx_graph.loops import Affine, LazyTensor, LoopBuilder
 from deepx_graph.loops.complex import Complex, joined, parts
-from deepx_graph.loops.fold import JAM, ROW, RowFold, tiles
+from deepx_graph.loops.fold import JAM, RowFold, tiles
 from deepx_graph.loops.scalar import FALSE
 from deepx_graph.loops.storage import wide
 from deepx_graph.loops.tensor import in_memory
@@ -19,6 +19,9 @@ LARGEST_WHOLE = 64
 
 LEAST_COLUMNS = 4
 """From so many right-hand sides on, they are solved for side by side."""
+
+COLUMNS = 64
+"""So many of them at a time: with what is known of them they stay in a cache."""
 
 
 def cholesky_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:
@@ -65,24 +68,36 @@ def cholesky_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: S
 
 
 def triangular_solve_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:
-    """Substitution, forward or back: of several right-hand sides that are columns side by side, of others one by one."""
+    """Substitution, forward or back: of several right-hand sides side by side, which are rows of the transpose where they are rows
+    of the result; of others one by one."""
     (a, right), (out,) = xs, outs
     left, lower, unit, how = node.attrs
-    dtype = wide(out.dtype)
-    solved = out if dtype is out.dtype else in_memory(b.buffer(dtype, out.shape), dtype)
-    n, forward = a.shape[-1], (lower == (how == "NO_TRANSPOSE")) == left
+    dtype, n, forward = wide(out.dtype), a.shape[-1], (lower == (how == "NO_TRANSPOSE")) == left
+    beside = out.shape[-1 if left else -2] >= LEAST_COLUMNS
 
     def weight(batch: Sequence[Affine], i: Affine, k: Affine) -> Any:
         """How much of unknown k is in equation i."""
         found = a.at(b, (*batch, i, k) if left == (how == "NO_TRANSPOSE") else (*batch, k, i))
         return _conjugate(b, found) if how == "ADJOINT" else found
 
-    if left and out.shape[-1] >= LEAST_COLUMNS:
+    if beside and not left:
+        solved = in_memory(b.buffer(dtype, _transposed(out).shape), dtype)
+        _solve_columns(b, weight, _transposed(right), solved, n, forward, unit)
+        b.copy(out, _transposed(solved))
+        return
+    solved = out if dtype is out.dtype else in_memory(b.buffer(dtype, out.shape), dtype)
+    if beside:
         _solve_columns(b, weight, right, solved, n, forward, unit)
     else:
         _solve_each(b, weight, right, solved, left, forward, unit)
     if solved is not out:
         b.copy(out, solved)
+
+
+def _transposed(x: LazyTensor) -> LazyTensor:
+    """The matrices with rows and columns exchanged."""
+    *batch, rows, columns = x.shape
+    return LazyTensor(x.dtype, (*batch, columns, rows), lambda b, at: x.at(b, (*at[:-2], at[-1], at[-2])))
 
 
 Weight = Callable[[Sequence[Affine], Affine, Affine], Any]
@@ -95,8 +110,8 @@ def _order(step: Affine, n: int, forward: bool) -> tuple[Affine, Affine | int, A
 
 def _solve_columns(b: LoopBuilder, weight: Weight, right: LazyTensor, out: LazyTensor, n: int, forward: bool, unit: bool) -> None:
     *batch, _, columns = out.shape
-    with tiles(b, (*batch, columns)) as (at, first, width):
-        row = RowFold(b, [out.dtype], min(ROW, columns), lambda totals, xs: [b.apply("sub", totals[0], xs[0])])
+    with tiles(b, (*batch, columns), COLUMNS) as (at, first, width):
+        row = RowFold(b, [out.dtype], min(COLUMNS, columns), lambda totals, xs: [b.apply("sub", totals[0], xs[0])])
         with b.loop(n) as step:
             i, low, high = _order(step, n, forward)
             with b.loop(width) as c:

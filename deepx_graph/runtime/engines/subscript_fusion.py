@@ -2,9 +2,9 @@
 
 A node that moves elements (its declaration says of which operand's element each of its own is) becomes part of the one kernel that
 reads it, together with what it reads itself, so that nothing of it is ever in memory. A group has one root, which is in memory; its
-other members are read by members alone. A scatter is a root: it takes in what it reads once; a sort and a reduction of several
-operands are roots of what has no operands. That, and views, which compute nothing, are members of every group that reads them; a
-view that is a result is a root.
+other members are read by members alone. A scatter is a root: it takes in what it reads once; a reduction of several operands is one
+of what costs little; a sort is one of what has no operands. That, and views, which compute nothing, are members of every group that
+reads them; a view that is a result is a root.
 Groups keep to one scope. Those without such a node stay as passes have made them.
 """
 
@@ -191,7 +191,7 @@ class _Candidates:
         """Whether a group has room for a node of its scope, and does not do it more slowly: loops that reduce by a function, or
         that ask for each element of which operand it is, are no vectors."""
         root = members[0]
-        if _reads_each_once(root) or self.scopes[node] is not self.scopes[root] or sum(map(_ops, (node, *members))) > MOST_OPS:
+        if root.op is sort or self.scopes[node] is not self.scopes[root] or sum(map(_ops, (node, *members))) > MOST_OPS:
             return False
         if node in self.looked_up and (node.op in (concatenate, pad) or _size(root) > _size(node)):
             return False

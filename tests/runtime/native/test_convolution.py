@@ -359,6 +359,17 @@ def test_what_is_refused_says_why() -> None:
             conv.planned(laws.one_op(convolution, [x, w], attrs).results[0])
 
 
+def test_only_large_convolutions_that_leave_lanes_empty_are_laid_out() -> None:
+    """A call of NumPy takes as long as a small one."""
+
+    def node(size: int) -> Node:
+        return laws.one_op(convolution, [numbers(0, (1, 128, size, size), "f4")] * 2, conv_attrs(2)).results[0]
+
+    assert conv.planned(node(8))
+    with pytest.raises(Declined, match="too few features"):
+        conv.planned(node(64))
+
+
 def test_the_engine_runs_convolutions_with_it() -> None:
     from deepx_graph.runtime.engines.native_engine import NativeEngine
 

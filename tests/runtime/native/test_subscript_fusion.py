@@ -216,6 +216,32 @@ def test_a_scatter_computes_what_it_reads_once() -> None:
     np.testing.assert_array_equal(found, np.argsort(order))
 
 
+def test_a_search_for_the_nearest_computes_distances_where_it_reads_them() -> None:
+    text = function_text("%x: tensor<90x8xf32>, %y: tensor<20x8xf32>", """
+  %i = stablehlo.iota dim = 1 : tensor<90x20xi32>
+  %a = stablehlo.slice %x [0:90, 3:4] : (tensor<90x8xf32>) -> tensor<90x1xf32>
+  %b = stablehlo.broadcast_in_dim %a, dims = [0, 1] : (tensor<90x1xf32>) -> tensor<90x20xf32>
+  %c = stablehlo.slice %y [0:20, 3:4] : (tensor<20x8xf32>) -> tensor<20x1xf32>
+  %d = stablehlo.broadcast_in_dim %c, dims = [1, 0] : (tensor<20x1xf32>) -> tensor<90x20xf32>
+  %e = stablehlo.subtract %b, %d : tensor<90x20xf32>
+  %f = stablehlo.abs %e : tensor<90x20xf32>
+  %most = stablehlo.constant dense<0x7F800000> : tensor<f32>
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %r:2 = stablehlo.reduce(%f init: %most), (%i init: %zero) across dimensions = [1]
+    : (tensor<90x20xf32>, tensor<90x20xi32>, tensor<f32>, tensor<i32>) -> (tensor<90xf32>, tensor<90xi32>)
+   reducer(%p: tensor<f32>, %q: tensor<f32>) (%m: tensor<i32>, %n: tensor<i32>) {
+    %less = stablehlo.compare LT, %p, %q, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %value = stablehlo.select %less, %p, %q : tensor<i1>, tensor<f32>
+    %place = stablehlo.select %less, %m, %n : tensor<i1>, tensor<i32>
+    stablehlo.return %value, %place : tensor<f32>, tensor<i32>
+  }
+  return %r#1 : tensor<90xi32>""", "tensor<90xi32>")
+    assert [s.split(":")[0] for s in nodes_run(text)] == ["fusion", "proj"]
+    x, y = (np.random.default_rng(0).standard_normal(s).astype(np.float32) for s in ((90, 8), (20, 8)))
+    (found,) = dx.compile(dx.loads(text), engine="native")(x, y)
+    np.testing.assert_array_equal(found, np.abs(x[:, 3:4] - y[:, 3]).argmin(1))
+
+
 def test_of_a_value_of_which_a_part_is_read_only_that_is_computed() -> None:
     """The product that reads the slice is a kernel of its own, and the outer product is nowhere in memory."""
     text = function_text("%x: tensor<2000x1xf32>, %y: tensor<1x2000xf32>, %w: tensor<500x40xf32>", """

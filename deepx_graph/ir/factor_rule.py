@@ -127,6 +127,8 @@ class Partitioning:
     """`reading(node, d)`: what is read along the permuted factor that is dimension d of the result; None: only as a whole."""
     placed: Callable[[Builder, Node, Sequence[Node], tuple[Any, ...], Mapping[int, Position]], Node] | None = None
     """`placed(b, node, operands, attrs, positions)`: the result on parts of positional factors."""
+    repeats: bool = False
+    """Whether the result repeats the operand, as of broadcasts: how that lies says least of how the result is to."""
 
 
 @dataclass

@@ -14,7 +14,7 @@ from enum import Flag
 from deepx_graph.ir import Node
 from deepx_graph.ir.factor_rule import FactorRule
 from deepx_graph.ir.structure import PROJ
-from deepx_graph.sharding.rules import makes_constants
+from deepx_graph.sharding.rules import makes_constants, partitioning_of
 
 BARRIER = "propagation_barrier"
 """The note of a value over which shardings go in one direction alone, or in none: `FORWARD`, `BACKWARD`, `NONE`."""
@@ -63,10 +63,9 @@ class RuledNode:
 
     @property
     def repeats(self) -> bool:
-        """Whether the result has factors that no operand has, as of broadcasts."""
-        before, after = ({f for t in tensors for dim in t for f in dim if self.rule.sizes[f] > 1}
-                         for tensors in (self.rule.operands, self.rule.results))
-        return before < after
+        """Whether the result repeats the operand, and is larger."""
+        how = partitioning_of(self.node)
+        return how is not None and how.repeats and not self.passes_through
 
 
 def _passed_on_once(n: RuledNode, factor: int) -> Direction:

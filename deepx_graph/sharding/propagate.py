@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from deepx_graph.ir import Node
 from deepx_graph.ir.factor_rule import FactorRule, Mapped, letter, result_shapes
 from deepx_graph.ir.structure import PARAM, index_of
-from deepx_graph.sharding.mesh import Axes, AxisRef, DimSharding, TensorSharding, merged
+from deepx_graph.sharding.mesh import Axes, AxisRef, DimSharding, TensorSharding, count_of, merged
 from deepx_graph.sharding.plan import AxisOrigin, Plan
 from deepx_graph.sharding.priorities import SCHEDULE, Direction, RuledNode
 from deepx_graph.sharding.rules import assemble, factor_rule, makes_constants, project
@@ -250,14 +250,14 @@ class _Step:
         return axes[: max(found)] if k < count and found else axes
 
     def factor_order(self, seen: Sequence[Projection | None]) -> list[int]:
-        """Factors of the largest tensors that are split along them first."""
-        weight = dict.fromkeys(range(len(self.rule.sizes)), -1)
-        for t, p in zip(self.tensors, seen, strict=True):
+        """Factors of the largest tensors that are split along them first; of equal ones of those into most parts, of the first."""
+        weight: dict[int, tuple[int, int, int]] = {}
+        for k, (t, p) in enumerate(zip(self.tensors, seen, strict=True)):
             if t and p:
                 for f, axes in p.factors.items():
                     if axes:
-                        weight[f] = max(weight[f], t.size)
-        return sorted((f for f, w in weight.items() if w >= 0 and f not in self.rule.blocked), key=lambda f: (-weight[f], f))
+                        weight[f] = min(weight.get(f, (0, 0, 0)), (-t.size, -count_of(axes), k))
+        return sorted((f for f in weight if f not in self.rule.blocked), key=lambda f: (weight[f], f))
 
     def extend(self, k: int, factor: int, axes: Axes, seen: Sequence[Projection | None]) -> bool:
         """Writes the axes of a factor to the dimension of a tensor; whether that is open and can say it."""

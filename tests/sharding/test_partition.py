@@ -192,6 +192,22 @@ def test_what_comes_into_a_branch_or_loop_may_lie_in_another_way() -> None:
     equal_on_devices(module, needed_plan(module))
 
 
+@pytest.mark.parametrize(("x", "y", "made"), [
+    ('{"a"}, {}', '{}, {"a"}', '[{"a", ?}, {?}]'), ('{}, {"a"}', '{"a"}, {}', '[{?}, {"a", ?}]'),
+    ('{"a"}, {}', '{}, {"b", "a"}', '[{?}, {"b", "a", ?}]'), ('{"b"}, {}', '{}, {"a", "b"}', '[{?}, {"a", "b", ?}]'),
+    ('{}, {"b", "a"}', '{"a", "b"}, {}', '[{?}, {"b", "a", ?}]'), ('{"a", "b"}, {}', '{}, {"b"}', '[{"a", "b", ?}, {?}]')])
+def test_of_two_dimensions_that_want_an_axis_the_one_in_more_parts_has_it(x: str, y: str, made: str) -> None:
+    """What jaxlib 0.10.2 makes of each; of as many parts the first operand's."""
+    given = ", ".join(f"%{n}: tensor<8x8xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{s}]>}}" for n, s in (("x", x), ("y", y)))
+    module = dx.loads(f"""sdy.mesh @mesh = <["a"=2, "b"=4]>
+func.func @main({given}) -> tensor<8x8xf32> {{
+  %z = stablehlo.multiply %x, %y : tensor<8x8xf32>
+  return %z : tensor<8x8xf32>
+}}""", "stablehlo")
+    plan = propagate(needed_plan(module))
+    assert plan.values[module.entry.results[0]].text(plan.mesh) == made
+
+
 @pytest.mark.parametrize(("dtype", "value"), [("i32", "3"), ("f32", "-0.0"), ("i1", "true")])
 def test_what_one_device_computes_is_known_to_all(dtype: str, value: str) -> None:
     text = f"""sdy.mesh @mesh = <["a"=4]>

@@ -170,7 +170,8 @@ def _fft(node: Node) -> FactorRule:
     r = RuleBuilder(node)
     first = len(r.operands[0]) - len(node.attr("fft_length"))
     for k, size in enumerate(r.operands[0]):
-        r.factor(size, (k,), (k,), *["replicated", "blocked"] * (k >= first))
+        kinds = ["replicated", *["blocked"] * (size != r.results[0][k])] if k >= first else []
+        r.factor(size, (k,), (k,), *kinds)
     return r.rule()
 
 
@@ -186,7 +187,7 @@ def _cholesky(node: Node) -> FactorRule:
     r = RuleBuilder(node)
     rank = len(r.results[0])
     for k, size in enumerate(r.results[0]):
-        r.factor(size, (k,), (k,), *["replicated", "blocked"] * (k >= rank - 2))
+        r.factor(size, (k,), (k,), *["replicated"] * (k >= rank - 2))
     return r.rule()
 
 

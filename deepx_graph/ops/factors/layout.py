@@ -134,7 +134,7 @@ def _of_shape(node: Node, operands: Shapes, results: Shapes) -> tuple[Any, ...]:
 
 RESHAPE = Partitioning(_reshape, _of_shape)
 TRANSPOSE = Partitioning(_transpose)
-BROADCAST = Partitioning(_broadcast, _of_shape)
+BROADCAST = Partitioning(_broadcast, _of_shape, repeats=True)
 REVERSE = Partitioning(_reverse, reading=_reverse_reading)
 SLICE = Partitioning(_slice, _slice_attrs, reading=_slice_reading)
 PAD = Partitioning(_pad, reading=_pad_reading)

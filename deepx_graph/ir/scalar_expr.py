@@ -23,11 +23,12 @@ true division (floats only); `cast` converts to the dtype of its node; compariso
 number; a shift by a negative amount or by the width or more leaves zeros (`shl`, `lshr`) or signs (`ashr`, of signed integers)."""
 
 PRICES: dict[str, int] = {
-    "sign": 2, "shl": 2, "lshr": 2, "ashr": 2, "div": 8, "sqrt": 12, "floor_mod": 16, "exp": 25, "expm1": 30, "tanh": 35, "log": 40,
-    "log1p": 40, "sin": 50, "cos": 50, "cbrt": 50, "tan": 80, "erf": 80, "erfc": 80, "pow": 150,
+    "sign": 2, "shl": 2, "lshr": 2, "ashr": 2, "div": 6, "sqrt": 9, "floor_mod": 16, "exp": 35, "expm1": 42, "tanh": 35, "log": 56,
+    "log1p": 70, "sin": 43, "cos": 45, "cbrt": 69, "tan": 51, "erf": 52, "erfc": 56, "pow": 155,
 }  # fmt: skip
-"""What a primitive costs an element, in additions; those left out cost one. Measured as vector code of float32 whose operands are
-in registers (an addition: 0.0085 ns), and a figure of no device: what an addition costs is the business of who runs it."""
+"""What a primitive costs an element, in additions; those left out cost one. Measured as vector code of float32 in registers of 256
+bits, in chains that a core overlaps, on a machine without AVX-512 (an addition: 0.019 ns); what an addition costs is the business
+of who runs it."""
 
 EXACT = frozenset({"neg", "abs", "sign", "floor", "ceil", "rint", "max", "min", "where", "and", "or", "xor", "not", "eq", "ne",
                    "lt", "le", "gt", "ge"})  # fmt: skip

@@ -41,7 +41,7 @@ def code(text: str) -> Iterator[str]:
 def commands(text: str) -> Iterator[list[str]]:
     """The words behind `deepx-graph`, up to what a shell takes."""
     for line in code(text):
-        for found in re.findall(r"(?:^|[\s$])(?:deepx-graph|dxg) +([^|>#&]*)", line):
+        for found in re.findall(r"(?:^|[\s$])(?:deepx-graph|dxg|-m deepx_graph) +([^|>#&]*)", line):
             yield re.sub(r"[\[\]'\"]", " ", found).split()
 
 

@@ -51,7 +51,7 @@ class Constants:
     """Handing blocks to sleeping threads, and the interpreter's lock."""
     ufunc_call_ns: float = 500
     ufunc_element_ns: float = 0.078
-    ufunc_op_ns: float = 0.012
+    ufunc_op_ns: float = 0.0085
 
     vm_call_ns: float = 780
     vm_input_ns: float = 360

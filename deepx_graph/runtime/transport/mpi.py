@@ -65,8 +65,8 @@ def _alarm(seconds: float, handler: Any = signal.SIG_DFL) -> Any:
 def _mpi() -> Any:
     try:
         from mpi4py import MPI
-    except ImportError as e:
-        message = f"MPI is not available: {e}"
+    except (ImportError, RuntimeError) as e:  # the latter where mpi4py finds no library
+        message = f"MPI is not available: {str(e).partition(chr(10))[0]}"
         raise UsageError(Diagnostic(message, hint="pip install 'deepx-graph[mpi]', and start with mpiexec -n N")) from None
     return MPI
 

@@ -10,15 +10,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
-from deepx_graph.errors import Diagnostic, UsageError
+from deepx_graph.errors import Diagnostic, UsageError, printable
 from deepx_graph.runtime.transport.dask import PREFIX
 
 ATTEMPT = "DEEPX_GRAPH_ATTEMPT"
 """The environment variable that says how often the processes were started before."""
 MPIEXEC = "DEEPX_GRAPH_MPIEXEC"
 """The environment variable that names mpiexec."""
+_HINT = f"pip install 'deepx-graph[mpi]', or name it in {MPIEXEC}"
 RESTARTS = 3
 LOCKSTEP, MPI = "lockstep", "mpi"
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MPI_LOCALRANKID")
@@ -48,14 +50,20 @@ def attempt() -> int:
 def start_ranks(count: int, arguments: Sequence[str], *, restart: bool) -> int:
     """Runs the command line in so many processes of this machine; gives their exit code.
 
-    With `restart` they are started again when one of them dies of a signal, at most three times. Raises UsageError without mpiexec.
+    With `restart` they are started again when one of them dies of a signal, at most three times. Raises UsageError without mpiexec
+    or mpi4py.
     """
     mpiexec = find_mpiexec()
     if mpiexec is None:
-        raise UsageError(Diagnostic("mpiexec is not found", hint=f"pip install 'deepx-graph[mpi]', or name it in {MPIEXEC}"))
+        raise UsageError(Diagnostic("mpiexec is not found", hint=_HINT))
+    if find_spec("mpi4py") is None:
+        raise UsageError(Diagnostic("MPI is not available: No module named 'mpi4py'", hint="pip install 'deepx-graph[mpi]'"))
     command = [mpiexec, "-n", str(count), sys.executable, "-m", "mpi4py", "-m", "deepx_graph", *arguments]
     for k in range(RESTARTS + 1):
-        code = subprocess.run(command, env=environment(count) | {ATTEMPT: str(k)}, check=False).returncode
+        try:
+            code = subprocess.run(command, env=environment(count) | {ATTEMPT: str(k)}, check=False).returncode
+        except OSError as e:
+            raise UsageError(Diagnostic(f"{printable(mpiexec)} cannot be started: {e.strerror}", hint=_HINT)) from None
         if code in _OURS or not restart or k == RESTARTS:
             break
         print(f"note: a process died (exit code {code}); all are started again", file=sys.stderr)

@@ -129,7 +129,9 @@ def test_left_operands_too_large_to_pack_at_once_go_in_groups(monkeypatch: pytes
 
 
 def test_a_left_operand_whose_rows_lie_along_memory_is_not_packed() -> None:
-    _native()
+    native = _native()
+    if native.TALLEST[native.this_machine().register_bytes] > native.MOST_LYING:
+        pytest.skip("tiles are too tall to read rows where they lie")
     x, y = np.empty((1, 900, 700), "f4"), np.empty((1, 700, 600), "f4")
     assert product(x, y).workspace_bytes < x.nbytes / 4
     assert product(x.swapaxes(1, 2), y, turned=(True, False)).workspace_bytes > product(x, y).workspace_bytes

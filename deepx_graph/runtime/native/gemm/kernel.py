@@ -26,6 +26,9 @@ from deepx_graph.runtime.native.threads import pool
 TALLEST = {64: 14, 32: 6}
 """Rows of a tile, by the bytes of a register: as many as fit beside the operands (32 and 16 registers)."""
 
+MOST_LYING = 8
+"""Rows of a tile that are read as they lie: as many lines as a set of the first cache holds, which they may have in common."""
+
 LEAST_WORK = 1 << 18
 """Multiplications of a product worth packing for; smaller ones BLAS does on one thread, too."""
 
@@ -100,9 +103,9 @@ class GemmKernel:
         rows = EPILOGUE_BYTES // (self.chunk_columns * dtype.itemsize)
         self.chunk_rows = CHUNK_ROWS if epilogue is None else max(LEAST_ROWS, rows)
         self.scratch_bytes = (self.block * self.width + PANEL_GAP) * min(STRIP, -(-columns // self.width)) * dtype.itemsize
-        self.packs_left = packs_left
-        self.groups = tuple(self._groups()) if packs_left else ((0, matrices, 0, self.panels),)
-        together = max(n * panels for _, n, _, panels in self.groups) if packs_left else 0
+        self.packs_left = packs_left or self.height > MOST_LYING
+        self.groups = tuple(self._groups()) if self.packs_left else ((0, matrices, 0, self.panels),)
+        together = max(n * panels for _, n, _, panels in self.groups) if self.packs_left else 0
         self.packed_bytes = together * self.height * depth * dtype.itemsize
         self.address = machine_code.functions(_text(dtype, self.height, bytes_), ["product"], self)["product"]
         self.tables = [self._table(*group, *self._chunks(group[1], group[3])) for group in self.groups]

@@ -1,4 +1,4 @@
-"""Which results of a loop program may lie in the memory of an argument.
+"""Which results of a loop program may lie in the memory of an argument, and which temporaries in that of a result.
 
 Where a result is first copied from an argument, nothing is copied. Elsewhere each element must be read for the last time before
 it is written: in the same iteration of the loops around both, whose iterations touch parts of their own.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deepx_graph.loops.program import Buffer, Copy, For, Load, LoopProgram, Statement, Store, blocks_of, position_in
+from deepx_graph.loops.program import Buffer, Copy, For, Load, LoopProgram, Statement, Store, blocks_of, position_in, walk
 from deepx_graph.loops.scalar import Affine, ScalarVar
 
 
@@ -19,6 +19,7 @@ class _Access:
     None where all elements are touched."""
 
     at: Affine | None
+    is_store: bool
     loops: tuple[Statement, ...]
     places: tuple[int, ...]
 
@@ -36,13 +37,14 @@ class Accesses:
     def _enter(self, body: Sequence[Statement], loops: tuple[Statement, ...], places: tuple[int, ...]) -> None:
         for k, s in enumerate(body):
             if isinstance(s, (Load, Store)):
-                self._of.setdefault(s.buffer, []).append(_Access(position_in(s.buffer, s.index), loops, (*places, k)))
+                access = _Access(position_in(s.buffer, s.index), isinstance(s, Store), loops, (*places, k))
+                self._of.setdefault(s.buffer, []).append(access)
                 if isinstance(s, Load):
                     self._read.add(s.buffer)
             elif isinstance(s, Copy):
                 self._copies.append(s)
                 for buffer in {s.source, s.target}:
-                    self._of.setdefault(buffer, []).append(_Access(None, loops, (*places, k)))
+                    self._of.setdefault(buffer, []).append(_Access(None, buffer is s.target, loops, (*places, k)))
             for n, block in enumerate(blocks_of(s)):
                 self._enter(block, (*loops, s), (*places, k, n))
 
@@ -56,6 +58,34 @@ class Accesses:
         stores = self._of.get(result)
         fitting = [k for k, a in enumerate(self.arguments) if (a.dtype, a.shape) == (result.dtype, result.shape)]
         return [k for k in fitting if stores and _is_read_first(self._of.get(self.arguments[k], ()), stores)]
+
+
+    def is_done_before(self, temporary: Buffer, result: Buffer) -> bool:
+        """Whether each element of a temporary is touched for the last time before that of a result of its type is stored."""
+        stores = [a for a in self._of.get(result, ()) if a.is_store]
+        return bool(stores) and _is_read_first(self._of.get(temporary, ()), stores)
+
+
+LEAST_BYTES = 4096
+"""Smaller temporaries keep memory of their own."""
+
+
+def temporaries_in_results(program: LoopProgram) -> LoopProgram:
+    """The program, changed in place, with temporaries in the memory of results that are stored only after them."""
+    accesses, homes = Accesses(program), dict[Buffer, Buffer]()
+    for t in sorted(program.scratch, key=lambda t: -t.nbytes):
+        fitting = [r for r in program.results if (r.dtype, r.size) == (t.dtype, t.size) and not (r.parts or t.parts)]
+        home = next((r for r in fitting if r not in homes.values() and accesses.is_done_before(t, r)), None)
+        if home is not None and t.nbytes >= LEAST_BYTES:
+            homes[t] = home
+    for s in walk(program.body) if homes else ():
+        if isinstance(s, (Load, Store)) and s.buffer in homes:
+            s.index = s.index if s.buffer.shape == homes[s.buffer].shape else (position_in(s.buffer, s.index),)
+            s.buffer = homes[s.buffer]
+        elif isinstance(s, Copy):
+            s.source, s.target = homes.get(s.source, s.source), homes.get(s.target, s.target)
+    program.scratch = tuple(t for t in program.scratch if t not in homes)
+    return program
 
 
 def _is_read_first(loads: Sequence[_Access], stores: Sequence[_Access]) -> bool:

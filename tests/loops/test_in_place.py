@@ -11,7 +11,7 @@ import pytest
 
 from deepx_graph.loops import Affine, LoopBuilder, LoopProgram
 from deepx_graph.loops.builder import memory
-from deepx_graph.loops.in_place import Accesses
+from deepx_graph.loops.in_place import Accesses, temporaries_in_results
 from deepx_graph.loops.interpret import interpret
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import Buffer, Copy
@@ -28,6 +28,7 @@ class Generator:
         self.b = LoopBuilder()
         self.shape = tuple(int(n) for n in self.rng.integers(1, 6, int(self.rng.integers(1, 4))))
         self.arguments = [memory(f"a{k}", I64, self.shape, "argument") for k in range(2)]
+        self.temporaries = list[Buffer]()
         self.results = [memory(f"r{k}", I64, self.shape, "result") for k in range(int(self.rng.integers(1, 3)))]
 
     def program(self) -> LoopProgram:
@@ -42,6 +43,16 @@ class Generator:
         for _ in range(int(self.rng.integers(3))):
             self.nest([filled[int(self.rng.integers(len(filled)))]], filled)
         return LoopProgram(tuple(self.arguments), tuple(self.results), (), tuple(self.b.scratch), self.b.body)
+
+    def program_with_temporaries(self) -> LoopProgram:
+        """The same with temporaries between, which nests read where they write, beside it, or elsewhere."""
+        for k in range(2):
+            t = memory(f"t{k}", I64, self.shape, "scratch")
+            self.nest([t], ())
+            self.temporaries.append(t)
+        program = self.program()
+        program.scratch += tuple(self.temporaries)
+        return program
 
     def nest(self, targets: Sequence[Buffer], filled: Sequence[Buffer]) -> None:
         """A nest that stores into each target at its own place, of what is read there or elsewhere."""
@@ -58,7 +69,7 @@ class Generator:
 
     def tap(self, target: Buffer, filled: Sequence[Buffer]) -> Tap:
         """Reads an element: at the same place, mostly; or at one beside it, in reverse, of a row, or of another nest's result."""
-        sources = [*self.arguments, *(r for r in filled if r is not target)]
+        sources = [*self.arguments, *self.temporaries, *self.temporaries, *(r for r in filled if r is not target)]
         source = sources[int(self.rng.integers(len(sources)))]
         kind, axis = int(self.rng.integers(8)), int(self.rng.integers(len(self.shape)))
 
@@ -103,6 +114,25 @@ def check(seed: int, *, passes: bool) -> tuple[int, int]:
 def test_a_result_may_lie_over_an_argument_where_that_is_said(passes: bool) -> None:
     taken, refused = np.sum([check(seed, passes=passes) for seed in range(150)], axis=0)
     assert taken > 25 and refused > 25, "programs of both kinds"
+
+
+def check_temporaries(seed: int) -> tuple[int, int]:
+    """Compares; how many temporaries are in results, and how many are not."""
+    program = Generator(seed).program_with_temporaries()
+    rng, count = np.random.default_rng(seed), len(program.scratch)
+    arrays = [rng.integers(-9, 9, a.shape) for a in program.arguments]
+    wanted = interpret(program, arrays)
+    program = temporaries_in_results(program)
+    for order in (iter, reversed, rng.permutation):
+        for found, want in zip(interpret(program, arrays, {}, order), wanted, strict=True):
+            np.testing.assert_array_equal(found, want, err_msg=f"seed {seed}: {program}")
+    return count - len(program.scratch), len(program.scratch)
+
+
+def test_a_temporary_may_lie_in_a_result_that_is_stored_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deepx_graph.loops.in_place.LEAST_BYTES", 0)
+    merged, apart = np.sum([check_temporaries(seed) for seed in range(100)], axis=0)
+    assert merged > 15 and apart > 15, "temporaries of both kinds"
 
 
 @pytest.mark.conformance

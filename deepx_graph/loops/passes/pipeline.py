@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from deepx_graph.loops.in_place import temporaries_in_results
 from deepx_graph.loops.passes.flatten_loops import flatten_loops
 from deepx_graph.loops.passes.forward_stores import forward_stores
 from deepx_graph.loops.passes.fuse_loops import fuse_loops
@@ -13,7 +14,7 @@ from deepx_graph.loops.passes.vectorise_across import vectorise_across
 from deepx_graph.loops.program import LoopProgram
 
 PASSES: tuple[Callable[[LoopProgram], LoopProgram], ...] = (
-    split_guards, vectorise_across, split_folds, fuse_loops, forward_stores, flatten_loops)
+    split_guards, vectorise_across, split_folds, fuse_loops, forward_stores, flatten_loops, temporaries_in_results)
 """All passes, in order."""
 
 

@@ -56,7 +56,7 @@ def packed(node: Node, gemm: BatchedGemm, threads: int) -> PreparedKernel:
     operands = operands_of(node, gemm, [Address(Base.ELEMENTS, k) for k in (0, 1)], threads)
     multiply = GemmKernel.of(gemm, threads, None, operands.matrices[0])
     return PreparedKernel((0, 1), [ArrayType(gemm.dtype, node.type.shape)], steps_of(multiply, operands, Address(Base.ELEMENTS, 2)),
-                          own_bytes=own_bytes(multiply, operands), scratch_bytes=multiply.scratch_bytes,
+                          own_bytes=own_bytes(multiply, operands), scratch_bytes=0,
                           predicted=parts_alone(node, multiply.threads), kept=(multiply, operands))
 
 

@@ -76,7 +76,7 @@ def _packed(function: Function, parts: WithEpilogue, gemm: BatchedGemm, then: Ep
     multiply = GemmKernel.of(gemm, threads, then, operands.matrices[0])
     return PreparedKernel(joined.params, [ArrayType(gemm.dtype, node.type.shape)],
                           steps_of(multiply, operands, joined.result, joined.table), constants=joined.constants,
-                          own_bytes=own_bytes(multiply, operands), scratch_bytes=multiply.scratch_bytes,
+                          own_bytes=own_bytes(multiply, operands), scratch_bytes=0,
                           predicted=_predicted(node, multiply.threads, then), kept=(multiply, operands), lowering=LOWERING)
 
 

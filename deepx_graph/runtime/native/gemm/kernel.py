@@ -16,7 +16,7 @@ import numpy as np
 
 from deepx_graph.runtime.engines.gemm import BatchedGemm
 from deepx_graph.runtime.kernels.program import Array
-from deepx_graph.runtime.native.gemm.emit import PANEL_GAP, STRIP, VECTORS, Fields, module_text
+from deepx_graph.runtime.native.gemm.emit import VECTORS, Fields, module_text
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.builder import F4, F8, DType
 from deepx_graph.runtime.native.llvm.target import this_machine
@@ -102,7 +102,6 @@ class GemmKernel:
         self.chunk_columns = across if epilogue is not None and epilogue.needs_rows else min(across, CHUNK_BYTES // dtype.itemsize)
         rows = EPILOGUE_BYTES // (self.chunk_columns * dtype.itemsize)
         self.chunk_rows = CHUNK_ROWS if epilogue is None else max(LEAST_ROWS, rows)
-        self.scratch_bytes = (self.block * self.width + PANEL_GAP) * min(STRIP, -(-columns // self.width)) * dtype.itemsize
         self.packs_left = packs_left or self.height > MOST_LYING
         self.groups = tuple(self._groups()) if self.packs_left else ((0, matrices, 0, self.panels),)
         together = max(n * panels for _, n, _, panels in self.groups) if self.packs_left else 0

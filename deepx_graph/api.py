@@ -424,17 +424,22 @@ def compile(module: Module, *, optimize: bool = True, engine: str = "auto", thre
     ((array([1., 4., 9.], dtype=float32),), [('x', 'f32[3]')])
     """
     from deepx_graph.runtime.compile import compile as runtime_compile
+    from deepx_graph.runtime.specialise import is_fixed
+    from deepx_graph.session import programs
     from deepx_graph.session.diagnose.reproducer import inputs_of, leave, reproducible
 
     if engine == "auto":
         _tell_of_native()
-    if optimize:
-        module, entry = _optimised(module if entry is None else module.with_entry(entry), "default"), None
     module = module if entry is None else module.with_entry(entry)
-    options = ["-p", "", "--engine", engine, "--seed", str(seed), *([] if threads is None else ["--threads", str(threads)])]
+    pipeline = "default" if optimize and is_fixed(module) else ""
+    if optimize and not pipeline:  # once, and not for each type that it is called with
+        module = _optimised(module, "default")
+    options = ["-p", pipeline, "--engine", engine, "--seed", str(seed), *([] if threads is None else ["--threads", str(threads)])]
     with reproducible(module, lambda path: ["run", path, "--random-inputs", *options]):
         compiled = runtime_compile(module, engine=engine, threads=threads, seed=seed, data_root=data_root, max_bytes=max_bytes,
                                    infeed=infeed, out=out, profile=profile, replicas=replicas, partitions=partitions,
+                                   prepare=(lambda m: _optimised(m, pipeline)) if pipeline else None,
+                                   prepared=programs.described(pipeline),
                                    vector_bits=vector_bits, deterministic=deterministic)
     if compiled.grid.count == 1:
         compiled.when_failing = lambda error, arrays, named: leave(

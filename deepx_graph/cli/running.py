@@ -184,7 +184,8 @@ def _run(args: Arguments) -> int:
             hint = "--plan FILE, --plan stated, or --mesh AXIS=N"
             raise UsageError(Diagnostic(f"{option} needs to know how the program is split", hint=hint))
     f = compile(program.module, replicas=args.replicas, partitions=args.partitions,
-                infeed=read_infeed(args.infeed, devices, args.max_bytes), **options)
+                infeed=read_infeed(args.infeed, devices, args.max_bytes),
+                prepared=programs.described(args.pass_pipeline, watching), **options)
     replayed = program.recorded if not (args.input or args.inputs or args.random_inputs) else None
     names = [p.name for p in f.inputs]
     inputs = _inputs(args, f.inputs, devices) if replayed is None else recorded_inputs(replayed, names, devices)

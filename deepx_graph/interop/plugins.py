@@ -19,7 +19,7 @@ from deepx_graph import ops
 from deepx_graph.errors import Diagnostic, Source, UsageError, is_interrupt, printable
 from deepx_graph.interop.public import public
 from deepx_graph.interop.python_file import run_file
-from deepx_graph.ir import Module, Node, Op
+from deepx_graph.ir import Module, Node, Op, fingerprint
 from deepx_graph.passes import REGISTRY
 from deepx_graph.passes.scalar.simplify import EXTENSIONS
 from deepx_graph.rewrite.base import Pass
@@ -36,7 +36,8 @@ _OWN_VIEWS = frozenset({"list", "map", "passes", "pipeline", "run", "value-view"
 
 
 def _taken(what: str, name: str, old: object, new: object) -> None:
-    """Raises UsageError where a name stands for something else."""
+    """Raises UsageError where a name stands for something else. What is added has no place in the fingerprints of programs."""
+    fingerprint.add(name)
     if old is not None and old is not new:
         raise UsageError(Diagnostic(f"there is {what} '{name}' already", hint="choose another name"))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,14 +38,15 @@ from deepx_graph.runtime.native import vectors
 from deepx_graph.runtime.profile import Profile
 from deepx_graph.runtime.program import Unit, engine_plans
 from deepx_graph.runtime.python_steps import PythonStep, python_steps
-from deepx_graph.runtime.specialise import InputValues, has_deferred, specialise
+from deepx_graph.runtime.specialise import InputValues, has_deferred, is_fixed, specialise
 from deepx_graph.runtime.straightline import NONE, StraightLine, straight_line
 from deepx_graph.runtime.unit_code import UnitCode, unit_code
-from deepx_graph.types import STRING, TensorType, Type, is_static, leaves
+from deepx_graph.types import STRING, TensorType, Type, leaves
 
 if TYPE_CHECKING:
     from distributed import Client
 
+    from deepx_graph.runtime.aot.program_store import StoredProgram
     from deepx_graph.runtime.transport.base import Transport
 
 ONE = Grid()
@@ -55,13 +57,14 @@ KEPT = 8
 def compile(module: Module, *, engine: str | Engine = "auto", threads: int | None = None, entry: str | None = None,
             seed: int = 0, data_root: str | Path | None = None, max_bytes: int | None = None, infeed: Any = None,
             out: TextIO | None = None, profile: bool = False, max_depth: int = MAX_DEPTH, replicas: int = 1, partitions: int = 1,
-            prepare: Callable[[Module], Module] | None = None, vector_bits: int | None = None,
+            prepare: Callable[[Module], Module] | None = None, prepared: str | None = None, vector_bits: int | None = None,
             transport: Transport | None = None, deterministic: bool = False) -> Compiled:
     """A callable that runs the entry of a module.
 
     `seed` fixes unseeded random numbers; `data_root` is the folder that load and save may touch; `max_bytes` bounds the memory
     of a run (half of the machine's when left out); `out` is where print goes; `prepare` maps the module once its types are known
-    (passes see more then than before).
+    (passes see more then than before). Where `prepared` says what that does, in words that stand for it in every process, the
+    compiled program is kept on disk, and found there by the next process (`aot/program_store.py`).
 
     `infeed` is an iterable of arrays, or of tuples of arrays, that infeed operations take one after the other, call after call.
     With several `replicas` or `partitions` the program runs on that many devices side by side; `infeed` is then a list of one
@@ -79,7 +82,7 @@ def compile(module: Module, *, engine: str | Engine = "auto", threads: int | Non
     limit = memory_limit() if max_bytes is None else max_bytes
     world = Host(None if data_root is None else Path(data_root), out, limit)
     return Compiled(module, chosen, world, seed=seed, max_bytes=limit, max_depth=max_depth, profile=profile, prepare=prepare,
-                    grid=grid, feeds=feeds_of(infeed, grid), transport=transport, deterministic=deterministic)
+                    prepared=prepared, grid=grid, feeds=feeds_of(infeed, grid), transport=transport, deterministic=deterministic)
 
 
 WhenFailing = Callable[[Exception, Sequence[Any], dict[str, Any]], None]
@@ -137,7 +140,7 @@ class Compiled(InNotebook):
     """
 
     def __init__(self, module: Module, engine: Engine, world: Host, *, seed: int, max_bytes: int, max_depth: int,
-                 profile: bool, prepare: Callable[[Module], Module] | None = None, grid: Grid = ONE,
+                 profile: bool, prepare: Callable[[Module], Module] | None = None, prepared: str | None = None, grid: Grid = ONE,
                  feeds: list[Feed] | None = None, transport: Transport | None = None, deterministic: bool = False) -> None:
         self.module, self.engine, self._deterministic = module, engine, deterministic
         self._passes = prepare
@@ -154,13 +157,39 @@ class Compiled(InNotebook):
         """The inputs whose values the program was specialised to, for their types."""
         self.when_failing: WhenFailing = lambda error, arrays, named: None
         """Is told of an exception that a call ends in, and of its arguments."""
-        self._runner: UnitCode | StraightLine | None = None
+        self._runner: UnitCode | StraightLine | StoredProgram | None = None
         """What runs the last signature's entry without the interpreter."""
         self._entries: dict[tuple[str, ...], EntryFn] = {}
         """That as one call, for the names of the inputs given away, where it is one. Made when first called."""
-        if all(is_static(p.type) for p in self.inputs) and not self._by_value:
-            ready = self._prepare(module.entry.type.params)
-            self.outputs = output_ports(ready.module.entry)
+        self._prepared = prepared
+        if is_fixed(module):
+            self._start()
+
+    def _start(self) -> None:
+        """Takes the program that an earlier process has kept; makes it where there is none, and keeps it."""
+        kept_as, bits = self._kept_as(), getattr(self.engine, "vector_bits", None)
+        if kept_as is not None:
+            from deepx_graph.runtime.aot import program_store
+
+            found = program_store.load(kept_as, bits)
+            if found is not None:
+                self._runner, self.outputs = found, found.outputs
+                return
+        began = time.process_time()
+        ready = self._prepare(self.module.entry.type.params)
+        self.outputs = output_ports(ready.module.entry)
+        if kept_as is not None and time.process_time() - began >= program_store.LEAST_SECONDS:
+            program_store.save(kept_as, ready.unit, self.outputs)
+
+    def _kept_as(self) -> str | None:
+        """The key under which the program is kept, if it is."""
+        alone = self.grid.count == 1 and self._feeds is None and self._transport is None and self._world.data_root is None
+        if self._prepared is None or not alone or self.profile is not None or self.engine.name != "native":
+            return None
+        from deepx_graph.runtime.aot import program_store
+
+        threads, bits = getattr(self.engine, "threads", None), getattr(self.engine, "vector_bits", None)
+        return program_store.key(self.module, self._prepared, bits, (threads, self._seed, self._max_bytes, self._max_depth))
 
     def __repr__(self) -> str:
         return f"<compiled {self.module.entry!r} on {self.engine.name}>"
@@ -233,6 +262,9 @@ class Compiled(InNotebook):
         bound = [bind(self.inputs, *each) for each in here]
         same_types([p.name for p in self.inputs], bound)
         with self._lock:
+            found = None if self._ready else self._run_directly(bound[0], donate, given)
+            if found is not None:  # it was kept, and nothing had to be made
+                return found
             ready = self._prepare(tuple(whole_types(self.module.entry, bound[0])), bound[0] if self._by_value else None)
             found = self._run_directly(bound[0], donate, given)
             return self._interpret(ready, bound) if found is None else found
@@ -278,7 +310,8 @@ class Compiled(InNotebook):
 
         Raises TypeError for one with passes or feeds of its own, which stay in their process.
         """
-        if self._passes is not None or self._feeds is not None or self._transport is not None:
+        passes = self._passes if self._prepared is None else None
+        if passes is not None or self._feeds is not None or self._transport is not None:
             raise TypeError("a compiled module with passes, feeds or a transport of its own cannot be pickled")
         threads, vector_bits = getattr(self.engine, "threads", None), getattr(self.engine, "vector_bits", None)
         options = {"engine": self.engine.name if self.engine.name in engines.ENGINES else self.engine, "threads": threads,
@@ -286,7 +319,8 @@ class Compiled(InNotebook):
                    "max_depth": self._max_depth, "profile": self.profile is not None, "vector_bits": vector_bits,
                    "deterministic": self._deterministic,
                    "replicas": self.grid.replicas, "partitions": self.grid.partitions}
-        return _compiled_again, (self.module, options)
+        module = self.module if self._passes is None else self._passes(self.module)
+        return _compiled_again, (module, options)
 
     def save(self, path: str | Path) -> None:
         """Writes it as an executable, which `load_compiled` starts without optimising or compiling, on machines like this one.
@@ -311,6 +345,8 @@ class Compiled(InNotebook):
         return frozenset(index[n] for n in names)
 
     def _latest(self) -> _Ready:
+        if not self._ready and self._runner is not None:  # it was kept: make what is asked for now
+            self._prepare(self.module.entry.type.params)
         if not self._ready:
             raise RunError(f"the types of the inputs of '{self.module.entry_name}' are known only once it is called")
         return next(reversed(self._ready.values()))

@@ -24,6 +24,7 @@ from deepx_graph.ops.host.effects import loaded_path
 from deepx_graph.ops.host.host import Host
 from deepx_graph.ops.known import KnownValues
 from deepx_graph.ops.math.random import derive_seed, draw_index
+from deepx_graph.runtime.inputs import input_ports
 from deepx_graph.types import (
     FunctionType,
     Sizes,
@@ -78,6 +79,11 @@ def specialise(module: Module, input_types: Sequence[Type], *, seed: int = 0, da
 def has_deferred(module: Module) -> bool:
     """Whether something waits for the values of inputs, as it may."""
     return any(lowering_of(n) is not None for f in module.functions for n in f.nodes)
+
+
+def is_fixed(module: Module) -> bool:
+    """Whether the types of all inputs are known, and nothing waits for their values: the module can be made ready before a call."""
+    return all(is_static(p.type) for p in input_ports(module.entry)) and not has_deferred(module)
 
 
 def is_open(function: Function) -> bool:

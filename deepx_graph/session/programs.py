@@ -18,7 +18,7 @@ from deepx_graph.errors import DeepxGraphError, Diagnostic, Source, UsageError, 
 from deepx_graph.ir import Module
 from deepx_graph.passes import REGISTRY
 from deepx_graph.passes.interprocedural.inline import call_order
-from deepx_graph.passes.observer import Observer, Print, Record, Timing, Verify
+from deepx_graph.passes.observer import STANDING, Observer, Print, Record, Timing, Verify
 from deepx_graph.passes.pipeline import (
     PIPELINES,
     Fix,
@@ -224,6 +224,16 @@ def optimise(module: Module, pipeline: str | Sequence[Pass] = "default", watch: 
         observers.append(validated)
     control = RewriteControl(watch.rewrite_limit)
     return Optimised(run_pipeline(module, passes, observers, control=control), passes, timing, control, record, validated)
+
+
+def described(pipeline: str, watch: Watch | None = None) -> str | None:
+    """What `optimise` makes of a module, in words that stand for it in every process; None where somebody looks on, who would see
+    nothing of it when the program is not made again."""
+    watch = watch or Watch()
+    printed = watch.before is None or watch.after is None or watch.before or watch.after
+    if printed or watch.values or watch.record or watch.observers or STANDING:
+        return None
+    return f"{pipeline} {watch.fast_math} {watch.rewrite_limit}"
 
 
 def _validation() -> ValidateRewrites:

@@ -136,7 +136,7 @@ class NativeEngine(KernelEngine):
         flow stay `apart` where that is asked for and each of them is machine code."""
         function = self.arranged(function)
         node = one_kernel(function)
-        if (node is not None and self._entered(node) is not None) or (apart and self._is_machine_code(function)):
+        if (node is not None and self.entered(node) is not None) or (apart and self._is_machine_code(function)):
             return function
         try:
             return as_kernel(function, self._required)
@@ -186,7 +186,7 @@ class NativeEngine(KernelEngine):
         """Whether a function has no control flow, and each of its kernels is machine code."""
         made = [n for n in function.nodes if n.inputs and not n.op.view and n.op not in (PROJ, TUPLE)]
         return not has_control(function) and all(
-            self._entered(n) is not None or isinstance(self._compiled(n), MachineKernel) for n in made)
+            self.entered(n) is not None or isinstance(self._compiled(n), MachineKernel) for n in made)
 
     def _accepts(self, body: Function) -> bool:
         """Whether there is a kernel for a loop, or for a convolution or a product and its epilogue; makes it."""
@@ -228,14 +228,14 @@ class NativeEngine(KernelEngine):
 
     def entry(self, node: Node, params: Sequence[Node], over: Sequence[int | None]) -> EntryFn | None:
         """The machine function that runs the node's kernel; None where Python or numpy is not as it expects them."""
-        code, operands = self._entered(node), [params.index(i) for i in node.inputs]
+        code, operands = self.entered(node), [params.index(i) for i in node.inputs]
         if code is None or not all(may.issuperset(k for k, p in enumerate(operands) if p == given)
                                    for given, may in zip(over, code.in_place, strict=False)):
             return None
         return entry(self._memory(code), [form_of(p.type) for p in params], operands, over or (None,) * len(code.results))
 
     @_in_its_width
-    def _entered(self, node: Node) -> MachineKernel | None:
+    def entered(self, node: Node) -> MachineKernel | None:
         """The machine code of a node that may be entered. A single operation that has not been compiled, as numpy does it as well,
         may be so now: it gives the same bits."""
         code = self._code(node)

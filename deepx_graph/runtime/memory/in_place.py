@@ -34,33 +34,46 @@ DonatedBuffers = dict[int, tuple[int | None, ...]]
 """For the position of a kernel, the number of the parameter whose memory each of its results takes."""
 
 
+Donatable = tuple[tuple[int, ...], ...]
+"""For each result of a kernel, the parameters whose memory it may take where they are donated."""
+
+
 def donated_buffers(unit: Unit, donated: Set[int]) -> DonatedBuffers:
     """The results that take the memory of the parameters `donated`."""
+    found = {at: chosen(may, donated) for at, may in donatable(unit).items()}
+    return {at: taken for at, taken in found.items() if any(t is not None for t in taken)}
+
+
+def chosen(may: Donatable, donated: Set[int]) -> tuple[int | None, ...]:
+    """For each result of a kernel, the parameter among those `donated` whose memory it takes; each gives its memory once."""
+    taken: list[int | None] = []
+    for params in may:
+        taken.append(next((p for p in params if p in donated and p not in taken), None))
+    return tuple(taken)
+
+
+def donatable(unit: Unit) -> dict[int, Donatable]:
+    """For the position of a kernel, what each of its results may lie over."""
     if not isinstance(unit.engine, InPlace):
         return {}
     code = unit.plan.code
-    param_of = {slot: k for k, slot in enumerate(code.params) if k in donated}
+    param_of = {slot: k for k, slot in enumerate(code.params)}
     last = _last_reads(unit)
     own = {(p.at, p.leaf) for p in unit.plan.pieces if p.escapes and p.offset is None}
-    found: DonatedBuffers = {}
+    found: dict[int, Donatable] = {}
     for at, run in enumerate(unit.instructions):
         if not isinstance(run, Run) or unit.kernels[at] is None:
             continue
-        dying = [(k, param_of[s]) for k, s in enumerate(run.sources)
+        dying = [(run.node.inputs[k].type, k, param_of[s]) for k, s in enumerate(run.sources)
                  if s in param_of and last[s] == (at, 1)]
         if not dying:
             continue
         allowed = unit.engine.overwrites(run.node)
-        free = [(run.node.inputs[k].type, k, param) for k, param in dying]
-        taken: list[int | None] = []
+        may: list[tuple[int, ...]] = []
         for leaf, type in enumerate(leaves(run.node.type)):
-            may = allowed[leaf] if allowed and isinstance(type, TensorType) and (at, leaf) in own else NOTHING
-            fit = next((f for f in free if f[0] == type and f[1] in may), None)
-            if fit is not None:
-                free.remove(fit)
-            taken.append(None if fit is None else fit[2])
-        if any(t is not None for t in taken):
-            found[at] = tuple(taken)
+            over = allowed[leaf] if allowed and isinstance(type, TensorType) and (at, leaf) in own else NOTHING
+            may.append(tuple(param for operand, k, param in dying if operand == type and k in over))
+        found[at] = tuple(may)
     return found
 
 

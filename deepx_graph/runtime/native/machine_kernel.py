@@ -19,7 +19,7 @@ from deepx_graph.runtime.kernels.memory import ALIGNMENT
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import LEAST_BYTES, Allowance, delivered, result_memory, room
 from deepx_graph.runtime.memory.sharing import packed
-from deepx_graph.runtime.native.threads import SHARED, run_shared
+from deepx_graph.runtime.native.threads import SHARED, pool, run_shared
 from deepx_graph.runtime.straightline import ArrayType
 
 KEPT_BYTES = LEAST_BYTES
@@ -171,9 +171,22 @@ class MachineKernel:
         return [(SHARED(address) if threads else alone(address), threads) for address, threads in self.calls]
 
     def run(self, workspace: Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
-        """Computes the results call after call; they share no memory with the arguments but where they may be written over them."""
+        """Computes the results call after call, until its state says that all is done; they share no memory with the arguments but
+        where they may be written over them."""
         arrays = [np.asarray(args[k], order="C") for k in self.params]
         workspace.fill([*arrays, *results])
+        if not self.has_state:
+            self._round(workspace)
+            return
+        words = workspace.memory.state(self).words
+        words[0] = 0
+        if self.team > 1 and (workers := pool()) is not None:
+            workers.hire(self.team - 1)
+        self._round(workspace)
+        while words[0]:
+            self._round(workspace)
+
+    def _round(self, workspace: Workspace) -> None:
         memory = workspace.memory
         for function, threads in self._steps:
             if threads:

@@ -58,11 +58,11 @@ def narrowing() -> bytes:
     return running_machine().compile(_NARROWING)
 
 
-class _Code:
-    """Linked code. `session` stays open as long as it has code."""
+class LinkedCode:
+    """Object code and its functions. `session` stays open as long as it has code."""
 
-    def __init__(self, digest: str, session: Any, tracker: Any, names: Sequence[str]) -> None:
-        self.digest, self.session, self.tracker = digest, session, tracker
+    def __init__(self, digest: str, object_code: bytes, session: Any, tracker: Any, names: Sequence[str]) -> None:
+        self.digest, self.object_code, self.session, self.tracker = digest, object_code, session, tracker
         self.addresses = {name: int(tracker[name]) for name in names}
         self.owners = 0
 
@@ -72,8 +72,10 @@ class Linker:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._codes: dict[str, _Code] = {}
-        self._left: deque[_Code] = deque()
+        self._codes: dict[str, LinkedCode] = {}
+        self._at: dict[int, tuple[LinkedCode, str]] = {}
+        """The code that has the function at an address, and its name."""
+        self._left: deque[LinkedCode] = deque()
         """Codes that an owner has left. Whoever links next sees to them: an owner may go anywhere, this lock being held."""
         self._session: Any = None
         self._links = 0
@@ -96,10 +98,16 @@ class Linker:
         with self._lock:
             self._sweep()
             if digest not in self._codes:
-                self._codes[digest] = self._linked(digest, object_code, names)
+                code = self._codes[digest] = self._linked(digest, object_code, names)
+                self._at |= {address: (code, name) for name, address in code.addresses.items()}
             return self._owned(self._codes[digest], owner)
 
-    def _linked(self, digest: str, object_code: bytes, names: Sequence[str]) -> _Code:
+    def at(self, address: int) -> tuple[LinkedCode, str] | None:
+        """The code that has a function at an address, and the name of that; None for another address."""
+        with self._lock:
+            return self._at.get(address)
+
+    def _linked(self, digest: str, object_code: bytes, names: Sequence[str]) -> LinkedCode:
         if self._session is None or self._links % LINKS == 0:
             self._session = running_machine().session()
         self._links += 1
@@ -109,9 +117,9 @@ class Linker:
         builder.add_current_process()
         for name in names:
             builder.export_symbol(name)
-        return _Code(digest, self._session, builder.link(self._session, f"kernel{self._links}"), names)
+        return LinkedCode(digest, object_code, self._session, builder.link(self._session, f"kernel{self._links}"), names)
 
-    def _owned(self, code: _Code, owner: object) -> dict[str, int]:
+    def _owned(self, code: LinkedCode, owner: object) -> dict[str, int]:
         code.owners += 1
         if owner is not None:
             weakref.finalize(owner, self._left.append, code).atexit = False
@@ -124,6 +132,8 @@ class Linker:
             code.owners -= 1
             if not code.owners:
                 del self._codes[code.digest]
+                for address in code.addresses.values():
+                    del self._at[address]
                 code.tracker.close()
 
 

@@ -1,4 +1,4 @@
-"""Object code kept on disk, by a digest of its IR and of the machine.
+"""Object code kept on disk, by a digest of its IR and of the machine, and whole programs (`aot/program_store.py`).
 
 The folder is the user's own (`DEEPX_GRAPH_CACHE`, else under the user's cache folder) and is used only while nobody else can write
 to it or to a folder above it. An entry says what it is and carries a digest of its contents; one that is torn, of another owner,
@@ -22,7 +22,7 @@ from pathlib import Path
 from deepx_graph.errors import DeepxGraphError
 from deepx_graph.files import TEMPORARY, write_file
 
-MAX_BYTES = 4 << 20
+MAX_BYTES = 16 << 20
 """Of one entry; larger code is compiled anew."""
 
 LIMIT, DAYS = 128 << 20, 60

@@ -122,9 +122,9 @@ class _Writer:
             for value, word in ((0, FAILED), (0, DEPTH)):
                 self.t.line(f"store i64 {value}, ptr {self.word(word)}")
             self.t.line(f"store ptr {self.t.let(f'load ptr, ptr {self.word(STACK_START)}')}, ptr {self.word(STACK)}")
+        storage_of = {s.param: n for n, s in reversed([*enumerate(self.plan.storages)])}
         for k, param in enumerate(self.params):
-            found = next(n for n, s in enumerate(self.plan.storages) if s.param == param)
-            self.t.line(f"store ptr {self._object(k)}, ptr {self.word(cell(found) + DATA)}")
+            self.t.line(f"store ptr {self._object(k)}, ptr {self.word(cell(storage_of[param]) + DATA)}")
         for storage, home in self.plan.homes.items():
             if home.result is not None:
                 start = self._at(self._object(len(self.params) + home.result), str(home.offset))

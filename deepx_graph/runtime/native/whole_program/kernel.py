@@ -7,12 +7,10 @@ The words are memory of a call: several calls may run at once.
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
-
-import numpy as np
 
 from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.errors import Diagnostic, LimitError
@@ -21,39 +19,19 @@ from deepx_graph.ir.structure import LOOP_END, callee_of
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.outline import is_program
-from deepx_graph.runtime.kernels.memory import aligned
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import Allowance
 from deepx_graph.runtime.native.llvm import machine_code
-from deepx_graph.runtime.native.machine_kernel import (
-    DATA,
-    KernelMemory,
-    KernelState,
-    Layout,
-    MachineKernel,
-    Workspace,
-    address_of,
-)
+from deepx_graph.runtime.native.machine_kernel import KernelMemory, KernelState, Layout, MachineKernel, Workspace
 from deepx_graph.runtime.native.threads import pool
 from deepx_graph.runtime.native.whole_program.calls import TAG, CalledFunctions, CallLimits, planned_with_calls
 from deepx_graph.runtime.native.whole_program.emit import (
     DEPTH,
     FAILED,
-    HOME,
-    LIMIT,
-    MEMORY,
-    MOST_DEPTH,
-    POOL,
-    RESUME,
-    SCRATCHES,
-    SHARE,
     STACK_END,
     STACK_START,
-    calls_at,
-    cell,
     function_text,
     kernels_of,
-    words_bytes,
 )
 from deepx_graph.runtime.native.whole_program.plan import (
     Invoked,
@@ -61,6 +39,7 @@ from deepx_graph.runtime.native.whole_program.plan import (
     ProgramPlan,
 )
 from deepx_graph.runtime.native.whole_program.planner import MOST_BYTES, MOST_PROGRAM_BYTES
+from deepx_graph.runtime.native.whole_program.words import ProgramWords, WordsInMemory
 from deepx_graph.runtime.straightline import form_of
 
 CALL_NANOSECONDS = 20_000_000
@@ -133,10 +112,20 @@ class WholeProgramKernel(MachineKernel):
 
     def new_state(self) -> KernelState:
         """The words, with the memory of all values."""
-        words = _Words(self._plan, self._limit)
+        words = WordsInMemory(self.words)
         if any(f.is_recursive for f in self._plan.functions):
             words.give_stack(self._stack_bytes, self._limits.max_depth)
         return words.state
+
+    @cached_property
+    def words(self) -> ProgramWords:
+        """The words when it begins."""
+        return ProgramWords.of(self._plan, self._limit)
+
+    @property
+    def calls_functions(self) -> bool:
+        """Whether functions of the module are called in it, which may need more memory than there is."""
+        return bool(self._plan.functions)
 
     def lasting_memory(self) -> KernelMemory:
         """What a call from Python has left, if there is one: such memory is large."""
@@ -157,14 +146,8 @@ class WholeProgramKernel(MachineKernel):
 
     def run(self, workspace: Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
         """All iterations; Python has the floor between calls."""
+        super().run(workspace, args, results)
         words = workspace.memory.state(self).words
-        words[RESUME // 8] = 0
-        if self.threads > 1 and (workers := pool()) is not None:
-            workers.hire(self.threads - 1)
-        arrays = [np.asarray(args[k], order="C") for k in self.params]
-        super().run(workspace, arrays, results)
-        while words[RESUME // 8]:
-            super().run(workspace, arrays, results)
         if words[FAILED // 8]:
             self._run_with_more(words, args, results)
 
@@ -185,48 +168,3 @@ class WholeProgramKernel(MachineKernel):
         self.run(workspace, args, results)
         self.give_back(workspace)
 
-
-class _Words:
-    """The words of a kernel, and everything that they point to."""
-
-    def __init__(self, plan: ProgramPlan, limit: int) -> None:
-        kernels = [c.kernel for c in kernels_of(plan)]
-        self.array = aligned(words_bytes(plan)).view(np.int64)
-        self.array[:] = 0
-        base = self.array.ctypes.data
-        memory, values = KernelMemory(kernels, own=False), aligned(plan.nbytes)
-        kept: list[Any] = [memory, values, kernels, plan]
-        self.state = KernelState(self.array, kept)
-        self.array[LIMIT // 8] = limit
-        self.array[MEMORY // 8] = values.ctypes.data
-        self.array[SCRATCHES // 8] = ctypes.addressof(memory.scratches)
-        if (workers := pool()) is not None:
-            self.array[SHARE // 8], self.array[POOL // 8] = workers.share_address, workers.address
-        self._point(plan, values.ctypes.data)
-        self._kept = kept
-        at = calls_at(plan) // 8
-        for called, workspace in zip(kernels_of(plan), plan.workspaces, strict=True):
-            table = memory.table(called.kernel, values.ctypes.data + workspace)
-            objects = np.frombuffer(table, np.int64)
-            objects[: len(called.objects)] = [base + cell(s) for s in called.objects]
-            kept.append(table)
-            for function, _ in called.kernel.calls:
-                self.array[at : at + 2] = function, address_of(table)
-                at += 2
-
-    def give_stack(self, nbytes: int, most_depth: int) -> None:
-        """Memory for the records of recursive calls; that of which nothing is used costs nothing."""
-        stack = aligned(nbytes)
-        self._kept.append(stack)
-        self.array[STACK_START // 8] = stack.ctypes.data
-        self.array[STACK_END // 8] = stack.ctypes.data + nbytes
-        self.array[MOST_DEPTH // 8] = most_depth
-
-    def _point(self, plan: ProgramPlan, values: int) -> None:
-        """Points the cells of storages at constants and at their places in the memory of values."""
-        for number, storage in enumerate(plan.storages):
-            home = plan.homes.get(number)
-            if storage.array is not None:
-                self.array[(cell(number) + DATA) // 8] = storage.array.ctypes.data
-            elif home is not None and home.result is None:
-                self.array[[(cell(number) + DATA) // 8, (cell(number) + HOME) // 8]] = values + home.offset

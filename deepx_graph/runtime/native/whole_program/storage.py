@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from deepx_graph.analysis.disjoint_sets import DisjointSets
 from deepx_graph.runtime.memory.sharing import Room, Sharing, packed
@@ -44,7 +45,12 @@ class _StorageAssignment:
         self.families = DisjointSets[int]()
         self.exchanging = {s for a in swapped(plan.actions) for s in (a.one, a.other)}
         self.inside: dict[int, tuple[int, int]] = {}
-        self.params = [k for k, s in enumerate(plan.storages) if s.param is not None]
+        self.params: dict[tuple[Any, int], list[int]] = {}
+        for k, s in enumerate(plan.storages):
+            if s.param is not None:
+                self.params.setdefault((s.dtype, s.nbytes), []).append(k)
+        for alike in self.params.values():
+            alike.sort(key=lambda k: self.spans[k][1])
         self.group = sharing.group
 
     def assign(self, is_function: bool, is_recursive: bool) -> None:
@@ -109,7 +115,7 @@ class _StorageAssignment:
             assert home.result is not None
             rooms[home.result].take(self.spans[s], self.sizes[s])
             if keeps_gifts:
-                behind[home.result] = min((self.spans[k][1] for k in self.params if self._may_be_over(s, k)), default=-1)
+                behind[home.result] = next((self.spans[k][1] for k in self._alike(s) if self._may_be_over(s, k)), -1)
         others = [k for k, n in self.sizes.items() if n >= LEAST_BYTES and self.spans[k][1] < self.last
                   and k not in homes and k not in self.inside and k not in self.exchanging]
         for k in sorted(others, key=lambda k: (-self.sizes[k], -self.spans[k][0])):
@@ -123,19 +129,28 @@ class _StorageAssignment:
 
     def _gifts(self, homes: Mapping[int, Home]) -> tuple[frozenset[int], ...]:
         """For each result the numbers of the arguments over which it may be made."""
-        own = {h.result: s for s, h in homes.items() if h.result is not None and s == self.plan.results[h.result]}
-        begin = {number: min((self.spans[k][0] for k, h in homes.items() if h.result == number and k != s), default=math.inf)
-                 for number, s in own.items()}
+        own: dict[int | None, int] = {
+            h.result: s for s, h in homes.items() if h.result is not None and s == self.plan.results[h.result]}
+        begin: dict[int | None, float] = {}
+        for k, h in homes.items():
+            if k != own.get(h.result):
+                begin[h.result] = min(self.spans[k][0], begin.get(h.result, math.inf))
         storages = self.plan.storages
-        return tuple(frozenset(
-            storages[k].param or 0 for k in self.params
-            if number in own and self._may_be_over(own[number], k) and self.spans[k][1] < begin[number])
-            for number in range(len(self.plan.results)))
+        over: list[frozenset[int]] = []
+        for number in range(len(self.plan.results)):
+            s, first = own.get(number), begin.get(number, math.inf)
+            over.append(frozenset[int]() if s is None else frozenset(
+                storages[k].param or 0 for k in self._alike(s) if self.spans[k][1] < first and self._may_be_over(s, k)))
+        return tuple(over)
+
+    def _alike(self, result: int) -> Sequence[int]:
+        """The arguments of a result's dtype and size, in the order in which they end."""
+        made = self.plan.storages[result]
+        return self.params.get((made.dtype, made.nbytes), ())
 
     def _may_be_over(self, result: int, param: int) -> bool:
-        """Whether a result that has a home of its own may be made over an argument."""
-        made, given = self.plan.storages[result], self.plan.storages[param]
-        if (made.dtype, made.nbytes) != (given.dtype, given.nbytes) or result not in self.sizes:
+        """Whether a result that has a home of its own may be made over an argument that is alike."""
+        if result not in self.sizes:
             return False
         first, last = self.spans[result][0], self.spans[param][1]
         return last < first or (last == first and all(_keeps(a, result, param) for a in self.plan.actions[first]))

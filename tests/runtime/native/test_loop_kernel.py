@@ -230,3 +230,19 @@ def test_functions_of_the_c_library_are_declared_once(dtype: DType) -> None:
     module = Module((function,), "f")
     for got, wanted in zip(dx.compile(module, engine="native")(x), dx.compile(module, engine="numpy")(x), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=32 * np.finfo(dtype.np).eps)
+
+
+@pytest.mark.parametrize("size", [3, 20, 100, 1000])
+def test_llvm_has_nothing_to_say(size: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says on standard error which loops it was asked to unroll and did not."""
+    monkeypatch.setenv("DEEPX_GRAPH_CACHE_LIMIT", "0")
+    x = np.random.default_rng(size).integers(-9, 9, size).astype(np.int32)
+    text = f"""func.func @main(%x: tensor<{size}xi32>) -> tensor<{size}xi32> {{
+      %y = "stablehlo.sort"(%x) ({{
+      ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+        %c = stablehlo.compare LT, %a, %b : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        stablehlo.return %c : tensor<i1>
+      }}) {{dimension = 0 : i64}} : (tensor<{size}xi32>) -> tensor<{size}xi32>
+      return %y : tensor<{size}xi32> }}"""
+    np.testing.assert_array_equal(dx.compile(dx.loads(text), engine="native")(x)[0], np.sort(x))
+    assert capfd.readouterr().err == ""

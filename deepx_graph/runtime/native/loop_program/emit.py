@@ -322,7 +322,10 @@ def _is_long(loop: For) -> bool:
 
 
 def _is_row(loop: For) -> bool:
-    """Whether a loop goes along a short row of local memory, and along memory elsewhere: unrolled, it is vectors in registers."""
+    """Whether an innermost loop goes along a short row of local memory, and along memory elsewhere: unrolled, it is vectors in
+    registers. (LLVM says on standard error what it was asked to unroll and did not, such as a loop around others.)"""
+    if any(isinstance(each, (For, While)) for each in walk(loop.body)):
+        return False
     size, accesses = loop.high - loop.low, [s for s in loop.body if isinstance(s, (Load, Store))]
     steps = {position_in(s.buffer, s.index).stride(loop.axis) for s in accesses}
     local = any(s.buffer.role == "local" and any(i.stride(loop.axis) for i in s.index) for s in accesses)

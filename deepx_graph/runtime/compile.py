@@ -28,7 +28,7 @@ from deepx_graph.literal import Array, content
 from deepx_graph.ops.data.adt import DataValue, RefValue
 from deepx_graph.ops.host.host import Feed, Host
 from deepx_graph.runtime import engines
-from deepx_graph.runtime.devices import check_ready, feeds_of, for_each, grid_of, same_types, worlds
+from deepx_graph.runtime.devices import alone, check_ready, feeds_of, for_each, grid_of, same_types, worlds
 from deepx_graph.runtime.engines.base import CompilesCalls, Engine, EntryFn, canonicalized
 from deepx_graph.runtime.inputs import FunctionValue, Port, arguments, bind, flatten, input_ports, output_ports, whole_types
 from deepx_graph.runtime.interpreter import MAX_DEPTH, execute_all, execute_one
@@ -383,6 +383,7 @@ class Compiled(InNotebook):
         module = specialise(self.module, types, seed=self._seed, data_root=self._world.data_root, arguments=given)
         if self._passes is not None:
             module = _same_interface(module, self._passes(module))
+        module = alone(module) if self.grid.count == 1 else module
         text = holds_text(module)
         engine = engines.get("numpy", getattr(self.engine, "threads", None)) if text else self.engine
         if isinstance(engine, CompilesCalls) and self.grid.count == 1:

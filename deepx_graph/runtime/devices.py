@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import DeepxGraphError, Diagnostic, RunError, UsageError, an, is_interrupt
-from deepx_graph.ir import Module, Node
+from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ir.collective import Devices, Grid, nothing
+from deepx_graph.ir.rebuild import rebuilt, with_inputs
 from deepx_graph.literal import Array
 from deepx_graph.ops.host.host import Channels, Feed, Host
 from deepx_graph.ops.tensor.parallel import parallel_grid
@@ -30,6 +31,18 @@ class Stop:
     node: Node
     values: Sequence[Any] = ()
     awaits: str = ""
+
+
+def alone(module: Module) -> Module:
+    """The module where one device runs it: which one it is, is known."""
+    b = Builder()
+    known = {n: b.constant(n.op.eval([])) for f in module.functions for n in f.nodes
+             if n.op.exchange is not None and n.op.eval is not None and not n.inputs}
+
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+        return known[node] if node in known else with_inputs(node, inputs)
+
+    return module.with_functions([rebuilt(f, step) for f in module.functions]) if known else module
 
 
 Running = Generator[Stop, Any, list[Any]]

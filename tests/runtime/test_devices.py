@@ -308,3 +308,15 @@ def test_unknown_operations_with_tokens_are_kept() -> None:
  %y:2 = "foo.bar"(%x, %t) : (tensor<2xf32>, !stablehlo.token) -> (tensor<2xf32>, !stablehlo.token)
  return %y#0 : tensor<2xf32>""")
     assert OPS["opaque"] in {n.op for n in module.entry.nodes}
+
+
+def test_the_only_device_knows_its_number_when_it_is_compiled() -> None:
+    module = dx.loads("func.func @main(%x: tensor<3xui32>) -> tensor<3xui32> {\n %p = stablehlo.partition_id : tensor<ui32>\n"
+                      " %b = stablehlo.broadcast_in_dim %p, dims = [] : (tensor<ui32>) -> tensor<3xui32>\n"
+                      " %r = stablehlo.add %x, %b : tensor<3xui32>\n return %r : tensor<3xui32>\n}")
+    x = np.arange(3, dtype=np.uint32)
+    compiled = dx.compile(module, engine="numpy")
+    assert "partition_id" not in {n.op.name for n in compiled.lowered.entry.nodes}
+    np.testing.assert_array_equal(compiled(x)[0], x)
+    first, second = dx.compile(module, engine="numpy", partitions=2)(x)
+    np.testing.assert_array_equal([first[0], second[0]], [x, x + 1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench.race.program import case, integers, jnp, lax, normal, positive_definite, program
+from bench.race.program import case, integers, jax, jnp, lax, normal, positive_definite, program, uniform
 
 
 @program(small=case(normal(5, 200, scale=0.3), normal(200), steps=10),
@@ -195,3 +195,36 @@ def tridiagonalise(a):
         return a - 2 * jnp.outer(a @ v, v)
 
     return lax.fori_loop(0, n - 2, step, a + a.T)
+
+
+@program(x64=True, bound=1e-6, small=case(normal(12, 3, dtype=np.float64), normal(12, dtype=np.float64)),
+         medium=case(normal(160, 4, dtype=np.float64), normal(160, dtype=np.float64)))
+def gaussian_process_grad(x, y):
+    """The gradient of the likelihood by Matern's kernel: a factorisation and solves from both sides."""
+    def loss(t):
+        r = jnp.sqrt(((x[:, None] - x) ** 2 * jnp.exp(t[0])).sum(-1) + 1e-12)
+        covariance = (1 + r + r * r / 3) * jnp.exp(t[1] - r) + 0.1 * jnp.eye(len(x))
+        factor = jnp.linalg.cholesky(covariance)
+        half = lax.linalg.triangular_solve(factor, y[:, None], left_side=True, lower=True)
+        return (half**2).sum() / 2 + jnp.log(jnp.diag(factor)).sum()
+
+    return jax.value_and_grad(loss)(jnp.zeros(2))
+
+
+@program(small=case(uniform(-0.4, 0, 6, 16), uniform(-0.4, 0, 6, 16), normal(6, 16)),
+         medium=case(uniform(-0.4, 0, 500, 1024), uniform(-0.4, 0, 500, 1024), normal(500, 1024)))
+def cyclic_reduction(before, behind, right):
+    """Tridiagonal systems, each equation rid of its neighbours, then of those two away, ..."""
+    diagonal, step = jnp.ones_like(before), 1
+
+    def moved(x, by, fill):
+        gap = jnp.full((len(x), abs(by)), fill)
+        return jnp.concatenate([gap, x[:, :-by]] if by > 0 else [x[:, -by:], gap], 1)
+
+    while step < before.shape[1]:
+        a, c = -before / moved(diagonal, step, 1.0), -behind / moved(diagonal, -step, 1.0)
+        diagonal = diagonal + a * moved(behind, step, 0.0) + c * moved(before, -step, 0.0)
+        right = right + a * moved(right, step, 0.0) + c * moved(right, -step, 0.0)
+        before, behind = a * moved(before, step, 0.0), c * moved(behind, -step, 0.0)
+        step *= 2
+    return right / diagonal

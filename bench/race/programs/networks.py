@@ -321,3 +321,44 @@ def experts_choose_train(x, *w):
         return ((jnp.zeros_like(x).at[chosen].add(made) - x) ** 2).mean()
 
     return stepped(loss, w)
+
+
+@program(small=case(normal(2, 16, 8), *weights((3, 8), (8, 20)), uniform(0.1, 2, 8, 6)),
+         medium=case(normal(2, 128, 128), *weights((3, 128), (128, 160)), uniform(0.1, 2, 128, 16)), bound=1e-3)
+def selective_state_train(x, *w):
+    """A state space model whose steps depend on what they read."""
+    def loss(w):
+        taps, mixed, decay = w
+        late = jnp.pad(x, ((0, 0), (2, 0), (0, 0)))
+        z = jax.nn.silu(sum(late[:, k : k + x.shape[1]] * taps[k] for k in range(3)))
+        width, states = decay.shape
+        given, read, rest = jnp.split(z @ mixed, [states, 2 * states], -1)
+        pace = jax.nn.softplus(z * rest.mean(-1, keepdims=True) - 1)
+
+        def step(state, t):
+            pace, given, read, z = t
+            state = state * jnp.exp(-pace[..., None] * decay) + (pace * z)[..., None] * given[:, None]
+            return state, jnp.einsum("bds,bs->bd", state, read)
+
+        start = jnp.zeros((x.shape[0], width, states))
+        found = lax.scan(step, start, tuple(jnp.swapaxes(t, 0, 1) for t in (pace, given, read, z)))[1]
+        return (jnp.swapaxes(found, 0, 1) ** 2).mean()
+
+    return stepped(loss, w)
+
+
+@program(small=case(normal(8, 4, 4, 3), normal(8, 4, 4, 3), *weights((3, 3, 3, 8), (32, 1))),
+         medium=case(normal(32, 8, 8, 3), normal(32, 8, 8, 3), *weights((3, 3, 3, 16), (256, 1))), bound=1e-3)
+def gradient_penalty_train(real, made, *w):
+    """A critic whose gradient has norm 1: gradients of gradients of convolutions."""
+    def critic(x, w):
+        kernel, last = w
+        h = lax.conv_general_dilated(x, kernel, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return (jax.nn.leaky_relu(h).reshape(len(x), -1) @ last)[:, 0]
+
+    def loss(w):
+        slope = jax.grad(lambda x: critic(x, w).sum())((real + made) / 2)
+        norm = jnp.sqrt((slope**2).sum((1, 2, 3)) + 1e-6)
+        return critic(made, w).mean() - critic(real, w).mean() + 10 * ((norm - 1) ** 2).mean()
+
+    return stepped(loss, w)

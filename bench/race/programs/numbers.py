@@ -166,3 +166,32 @@ def fermat_test(n):
         return lax.while_loop(lambda state: (state[2] > 0).any(), step, start)[0]
 
     return (power(2) == 1) & (power(3) == 1)
+
+
+@program(small=case(normal(8, 64), normal(64, 16)), medium=case(normal(256, 512), normal(512, 256)))
+def nearest_code_linear(x, w):
+    """Weights as the nearest of 16 levels, a scale for every 64 of them."""
+    levels = jnp.tanh(jnp.linspace(-2, 2, 16))
+    blocks = w.reshape(-1, 64)
+    scale = jnp.abs(blocks).max(1, keepdims=True)
+    code = jnp.argmin(jnp.abs((blocks / scale)[..., None] - levels), -1).astype(jnp.uint8)
+    pairs = code.reshape(-1, 2)
+    return x @ (levels[code] * scale).reshape(w.shape), pairs[:, 0] << 4 | pairs[:, 1]
+
+
+@program(x64=True, small=case(integers(0, 2**63, 25, 8, dtype=np.uint64)),
+         medium=case(integers(0, 2**63, 25, 2000, dtype=np.uint64)))
+def sponge_permutation(state):
+    """24 rounds on 25 words of 64 bits, as Keccak's are."""
+    def turned(x, by):
+        return x << np.uint64(by) | x >> np.uint64(64 - by)
+
+    def step(k, state):
+        a = [state[i] for i in range(25)]
+        c = [a[i] ^ a[i + 5] ^ a[i + 10] ^ a[i + 15] ^ a[i + 20] for i in range(5)]
+        a = [x ^ c[(i - 1) % 5] ^ turned(c[(i + 1) % 5], 1) for i, x in enumerate(a)]
+        b = [turned(a[(7 * i + 3 * (i // 5)) % 25], (11 * i) % 63 + 1) for i in range(25)]
+        a = [b[i] ^ (~b[(i + 1) % 5 + i // 5 * 5] & b[(i + 2) % 5 + i // 5 * 5]) for i in range(25)]
+        return jnp.stack([a[0] ^ jnp.uint64(k), *a[1:]])
+
+    return lax.fori_loop(0, 24, step, state)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bench.race.program import case, jax, jnp, key, normal, program, uniform
+import numpy as np
+
+from bench.race.program import case, integers, jax, jnp, key, lax, normal, program, uniform
 
 
 @program(small=case(key(), n=1000), medium=case(key(), n=1_000_000))
@@ -57,3 +59,21 @@ def ising(k, spins, steps):
         return jnp.where(flip, -s, s), s.sum()
 
     return jax.lax.scan(step, jnp.sign(spins - 0.5), jax.random.split(k, steps))
+
+
+@program(small=case(integers(0, 2**32, 24, dtype=np.uint32), n=24, apart=15),
+         medium=case(integers(0, 2**32, 624, dtype=np.uint32), n=624, apart=397))
+def twister(state, n, apart):
+    """Words of a Mersenne twister, a state after the other, each word made in its place."""
+    def refreshed(k, state):
+        y = (state[k] & jnp.uint32(0x80000000)) | (state[(k + 1) % n] & jnp.uint32(0x7FFFFFFF))
+        odd = jnp.where(y & 1, jnp.uint32(0x9908B0DF), jnp.uint32(0))
+        return state.at[k].set(state[(k + apart) % n] ^ (y >> 1) ^ odd)
+
+    def step(state, _):
+        state = lax.fori_loop(0, n, refreshed, state)
+        y = state ^ (state >> 11)
+        y = y ^ ((y << 7) & jnp.uint32(0x9D2C5680))
+        return state, y ^ (y >> 18)
+
+    return lax.scan(step, state, length=20)

@@ -156,3 +156,21 @@ def gradient_descent_small(x, steps):
         return jnp.sum(100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2)
 
     return lax.fori_loop(0, steps, lambda _, x: x - 1e-4 * jnp.clip(jax.grad(loss)(x), -100, 100), 0.1 * x)
+
+
+@program(small=case(normal(4, 12, 5), normal(5, 5)), medium=case(normal(60, 300, 10), normal(10, 10)))
+def hidden_markov_posterior(emission, transition):
+    """Forward and backward over many sequences, in logarithms."""
+    move, seen = jax.nn.log_softmax(transition), jnp.swapaxes(jax.nn.log_softmax(emission), 0, 1)
+
+    def forward(a, e):
+        a = jax.nn.logsumexp(a[:, :, None] + move, 1) + e
+        return a, a
+
+    def backward(c, e):
+        c = jax.nn.logsumexp(move + (e + c)[:, None], 2)
+        return c, c
+
+    start = jnp.zeros_like(seen[0])
+    first, second = lax.scan(forward, start, seen)[1], lax.scan(backward, start, seen, reverse=True)[1]
+    return jax.nn.softmax(first + second, -1).mean((0, 1)), jax.nn.logsumexp(first[-1], 1)

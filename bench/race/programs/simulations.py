@@ -102,3 +102,19 @@ def vorticity_by_fft(w, steps):
         return (w - 1e-3 * jnp.fft.fft2(moved)) / (1 + 1e-4 * square), None
 
     return real(lax.scan(step, jnp.fft.fft2(w).astype(jnp.complex64), length=steps)[0])
+
+
+@program(small=case(normal(2, 2**6), normal(6, 2)), medium=case(normal(2, 2**14), normal(14, 2)), bound=1e-3)
+def quantum_circuit(parts, angles):
+    """Gates on one bit of the state after the other, then flips of each that depend on the one before."""
+    state = (parts[0] + 1j * parts[1]).astype(jnp.complex64)
+    state, bits = state / jnp.linalg.norm(state), len(angles)
+    for k in range(bits):
+        turn, phase = jnp.cos(angles[k, 0]), jnp.exp(1j * angles[k, 1])
+        other = jnp.sqrt(1 - turn**2)
+        gate = jnp.array([[turn * phase, -other], [other, turn / phase]])
+        state = jnp.einsum("ij,ajb->aib", gate, state.reshape(2**k, 2, -1)).reshape(-1)
+    for k in range(bits - 1):
+        pairs = state.reshape(2**k, 2, 2, -1)
+        state = jnp.stack([pairs[:, 0], pairs[:, 1, ::-1]], 1).reshape(-1)
+    return jnp.abs(state) ** 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from bench.race.program import case, integers, jnp, lax, normal, ordered, permuted, program, uniform
 
 
@@ -71,3 +73,17 @@ def suppress_overlapping_boxes(boxes, scores):
         return kept & ~((share[i] > 0.4) & (jnp.arange(len(kept)) > i) & kept[i])
 
     return order, lax.fori_loop(0, len(scores), step, jnp.ones(len(scores), bool))
+
+
+@program(small=case(integers(0, 2**32, 64, dtype=np.uint32)), medium=case(integers(0, 2**32, 2**13, dtype=np.uint32)))
+def bitonic_network(x):
+    places, block = jnp.arange(len(x)), 2
+    while block <= len(x):
+        apart = block // 2
+        while apart:
+            other = x[places ^ apart]
+            keeps_least = ((places & block) == 0) == ((places & apart) == 0)
+            x = jnp.where(keeps_least, jnp.minimum(x, other), jnp.maximum(x, other))
+            apart //= 2
+        block *= 2
+    return x

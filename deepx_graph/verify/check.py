@@ -148,7 +148,7 @@ def _own_problem(node: Node) -> Diagnostic | None:
 
 def _is_its_value(node: Node) -> bool:
     """Whether a constant is a value under the type of that value, which is all that there is to one."""
-    return not node.inputs and len(node.attrs) == 1 and isinstance(node.attrs[0], Literal) and node.type == node.attrs[0].type
+    return not node.inputs and len(node.attrs) == 1 and isinstance(value := value_of(node), Literal) and node.type == value.type
 
 
 @lru_cache(maxsize=4096)

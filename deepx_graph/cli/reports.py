@@ -54,7 +54,7 @@ def run_info(args: Arguments) -> int:
         return 0
     info = module_info(module)
     done = programs.optimise(module, args.pass_pipeline)
-    compared = table(module, done.module, args.pass_pipeline) if done.passes else None
+    compared = table(module, done.module, args.pass_pipeline, info) if done.passes else None
     stage("kernels")
     found = kernels(done.module, args.engine, args.threads)
     if args.json:

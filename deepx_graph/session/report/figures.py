@@ -63,14 +63,15 @@ MESH_FIGURES: Mapping[str, bool] = {
 """Figures of the program of one device of a mesh, and whether they are bytes (`collectives.mesh_figures`)."""
 
 
-def reached_info(module: Module) -> ModuleInfo:
-    """The facts of the functions that the entry reaches through calls."""
+def reached_info(module: Module, whole: ModuleInfo | None = None) -> ModuleInfo:
+    """The facts of the functions that the entry reaches through calls; `whole` are those of all, where they are known."""
     names, stack = {module.entry_name}, [module.entry]
     while stack:
         for name in callees(stack.pop()) - names:
             names.add(name)
             stack.append(module[name])
-    return module_info(module.with_functions(f for f in module.functions if f.name in names))
+    reached = module.with_functions(f for f in module.functions if f.name in names)
+    return whole if whole is not None and reached is module else module_info(reached)
 
 
 def figures(info: ModuleInfo) -> dict[str, int | None]:
@@ -133,9 +134,9 @@ class Table:
         } | {"open": {"before": list(self.open[0]), "after": list(self.open[1])}}
 
 
-def table(module: Module, optimised: Module, pipeline: str) -> Table:
-    """The table of a module before and after a pipeline."""
-    before, after = reached_info(module), reached_info(optimised)
+def table(module: Module, optimised: Module, pipeline: str, info: ModuleInfo | None = None) -> Table:
+    """The table of a module, of which `info` may be known, before and after a pipeline."""
+    before, after = reached_info(module, info), reached_info(optimised)
     old, new = op_figures(before), op_figures(after)
     names = sorted(old | new, key=lambda n: (-max(old[n], new[n]), n))
     was, now = figures(before), figures(after)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import random
 import subprocess
 import sys
+import weakref
 from collections import Counter
 from dataclasses import dataclass
 from importlib import import_module
@@ -11,15 +14,20 @@ from typing import ClassVar
 
 import pytest
 
-from deepx_graph.errors import UsageError
+from bench import texts
+from deepx_graph.cycles import no_collection
+from deepx_graph.errors import Source, UsageError
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ops import add, multiply, negate
 from deepx_graph.passes import MODULES, REGISTRY
 from deepx_graph.passes.observer import Print, Record, Timing, Verify
 from deepx_graph.passes.pipeline import PIPELINES, PipelineReader, format_pipeline, parse_pipeline, run_pipeline
 from deepx_graph.rewrite.base import Pass, PassError, RewriteControl
+from deepx_graph.text import formats
 from deepx_graph.types import F32, I32, scalar
 from deepx_graph.verify import check, verify
+from tests.support.generate import random_module
+from tests.support.xla_texts import LOOP
 
 
 @dataclass(frozen=True)
@@ -222,3 +230,19 @@ def test_control_counts_by_rule() -> None:
     run_pipeline(module(), parse_pipeline("algebra"), control=control)
     assert control.applied == {"declared-law": 3}
     assert not control.exhausted
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_a_program_goes_with_its_last_name(number: int) -> None:
+    """Nothing that readers, passes and printers make refers to itself: memory does not wait for a search for reference cycles."""
+    given = {0: LOOP, 1: texts.hlo(60)}
+    text = given.get(number)
+    gc.collect()
+    with no_collection():
+        before = formats.read(Source("m", text)).module if text else random_module(random.Random(number), exact=True)
+        after = run_pipeline(before, parse_pipeline("default"))
+        for language in ("hlo", "stablehlo", "sea"):
+            formats.encode(after, language)
+        nodes = [weakref.ref(n) for module in (before, after) for f in module.functions for n in f.nodes]
+        del before, after
+        assert nodes and not any(n() for n in nodes)

@@ -259,14 +259,15 @@ class Grouping:
             if reason is not None and self._copy(maker, node):
                 reason = None
             self._record(maker, node, reason)
-        keys = self._shared_keys(node)
-        shared = [self._latest[k] for k in keys if k in self._latest]
-        for other in shared if len(self.group_of[node].members) == 1 else ():
-            reason = self.join(other, node)
-            self._record(other, node, reason)
-            if reason is None:
-                break
-        self._latest.update(dict.fromkeys(keys, node))
+        keys, latest = self._shared_keys(node), self._latest
+        if len(self.group_of[node].members) == 1:
+            for other in [latest[k] for k in keys if k in latest]:
+                reason = self.join(other, node)
+                self._record(other, node, reason)
+                if reason is None:
+                    break
+        for key in keys:
+            latest[key] = node
 
     def _shared_keys(self, node: Node) -> list[Node]:
         """Inputs of full size, worth being read once for several users."""
@@ -336,6 +337,8 @@ class Grouping:
                    for link in self.links.of(user) if link.root is first)
 
     def _misfit(self, g: Group, h: Group, space: Space) -> Reason | None:
+        if space.axes is None and not g.views and not h.views:  # every value has the full shape and is read element by element
+            return None
         for source, target in ((g, h), (h, g)):
             for link, user in self.crossing(source, target):
                 kind = misfit(link, user, space)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from deepx_graph.errors import an
 from deepx_graph.ir import Node, Op
@@ -121,7 +121,8 @@ def is_adapter(node: Node) -> bool:
     return adapter_axes(node) is not None
 
 
-class Link(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Link:
     """An operand as it is read: `operand` is `root` with its axis k at `axes[k]`; None where they are the same node.
 
     `repeats`: elements are repeated or reordered on the way, so that reading the root itself is worth while.

@@ -47,9 +47,8 @@ class Literal:
 
     def __init__(self, array: Any) -> None:
         array = np.asarray(array)
-        self.is_splat: bool = array.size > 0 and not any(
-            s for s, d in zip(array.strides, array.shape, strict=True) if d > 1
-        )
+        self.is_splat: bool = array.size == 1 or (array.size > 0 and not any(
+            s for s, d in zip(array.strides, array.shape, strict=True) if d > 1))
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
         if array.flags.writeable:
@@ -77,7 +76,7 @@ class Literal:
 
     @cached_property
     def type(self) -> TensorType:
-        return tensor(dtype_of(self.array.dtype), tuple(int(d) for d in self.array.shape))
+        return tensor(dtype_of(self.array.dtype), self.array.shape)
 
     @property
     def dtype(self) -> DType:

@@ -224,17 +224,19 @@ class _Rewriter:
                 except KeyError:
                     stack.extend([i for i in node.inputs if i not in normal])
                     continue
-                after = self._rebuilt(node, inputs)
-                if after is not node and after not in replaced and after not in normal:
-                    replaced[node] = after
-                    node = after  # it stands for all nodes equal to it, and its inputs are in normal form
-                    stack.append(node)
-                if after is node:
-                    after = self._rewritten(node)
-                if after is node:
-                    normal[node] = node
-                    stack.pop()
-                    continue
+                whole = self._rebuilt(node, inputs)  # it stands for all nodes equal to it, and its inputs are in normal form
+                if whole is not node and (whole in normal or whole in replaced):
+                    after = whole
+                else:
+                    after = self._rewritten(whole)
+                    if after is whole:
+                        normal[node] = normal[whole] = whole
+                        stack.pop()
+                        continue
+                    if whole is not node:
+                        replaced[node] = whole
+                        node = whole
+                        stack.append(node)
                 replaced[node] = after
                 if after not in normal and after in replaced:
                     raise self._endless(node)

@@ -45,17 +45,29 @@ class Copies:
     def __init__(self, is_fixed: Callable[[Node], bool]) -> None:
         self._is_fixed = is_fixed
         self._made: dict[Node, dict[TensorLayout, Node]] = {}
-        self._ways: dict[tuple[Node, TensorLayout, int], MoveWay | RemakeWay] = {}
+        self._ways: dict[Node, dict[tuple[TensorLayout, int], MoveWay | RemakeWay]] = {}
+        self._readers: dict[Node, set[Node]] = {}
+        """For each value those whose ways have been found by what it costs."""
 
     def add(self, value: Node, layout: TensorLayout, made: Node) -> None:
         """One more copy; the first one of each layout stays."""
-        self._made.setdefault(value, {}).setdefault(layout, made)
-        self._ways.clear()
+        copies = self._made.setdefault(value, {})
+        if layout not in copies:
+            copies[layout] = made
+            self._forget(value)
 
     def only(self, value: Node, layout: TensorLayout) -> None:
         """Forgets all copies of a value but that one."""
         self._made[value] = {layout: self._made[value][layout]}
-        self._ways.clear()
+        self._forget(value)
+
+    def _forget(self, value: Node) -> None:
+        """Forgets the ways that the copies of the value are part of: its own, and those of what is computed again from it."""
+        stale = {value}
+        for _ in range(REMADE + 1):
+            for node in stale:
+                self._ways.pop(node, None)
+            stale = {reader for node in stale for reader in self._readers.get(node, ())}
 
     def of(self, value: Node, layout: TensorLayout) -> Node | None:
         """The copy in that layout."""
@@ -71,14 +83,14 @@ class Copies:
 
     def way(self, value: Node, after: TensorLayout, depth: int = REMADE) -> MoveWay | RemakeWay:
         """The cheapest way to have the value in a layout that it has no copy in."""
-        key = value, after, depth
-        if key not in self._ways:
+        ways, key = self._ways.setdefault(value, {}), (after, depth)
+        if key not in ways:
             type = as_tensor(value.type)
             moves = ((before, reshard_path(type.shape, type.dtype.itemsize, before, after)) for before in self._made[value])
             before, path = min(moves, key=lambda found: found[1].cost)
             again = None if path.is_free or depth == 0 else self._again(value, after, depth)
-            self._ways[key] = again if again is not None and again.cost < path.cost else MoveWay(path.cost, before, path)
-        return self._ways[key]
+            ways[key] = again if again is not None and again.cost < path.cost else MoveWay(path.cost, before, path)
+        return ways[key]
 
     def _again(self, node: Node, after: TensorLayout, depth: int) -> RemakeWay | None:
         """How a value is computed again in another layout; None where it cannot be."""
@@ -90,5 +102,7 @@ class Copies:
                 rule.splits_freely(f) and possible_axes(node, rule, f, a) == a for f, a in axes.items() if a):
             return None
         operands = tuple(layout_of(mapped, axes, rule.sizes) for mapped in rule.operands)
+        for i in node.inputs:
+            self._readers.setdefault(i, set()).add(node)
         cost = sum(self.cost(i, o, depth - 1) for i, o in set(zip(node.inputs, operands, strict=True)))
         return RemakeWay(cost, rule, axes, operands)

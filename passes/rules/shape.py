@@ -176,11 +176,11 @@ def as_scalar(b: Builder, node: Node) -> Node | None:
 @rule(lambda op: op.elementwise and len(op.operands) > 1, over=(broadcast_in_dim, CONSTANT))
 def scalar_operand(b: Builder, node: Node) -> Node | None:
     """op(x, broadcast_in_dim(s)) = op(x, s) where x has the shape of the result"""
-    if not dims_of(node):
+    shape = dims_of(node)
+    if not shape:
         return None
     scalars = [None if is_scalar(i) else as_scalar(b, i) for i in node.inputs]
-    full = any(s is None and dims_of(i) == dims_of(node) for s, i in zip(scalars, node.inputs, strict=True))
-    if not full or not any(scalars):
+    if not any(scalars) or not any(s is None and dims_of(i) == shape for s, i in zip(scalars, node.inputs, strict=True)):
         return None
     return b.make(node.op, tuple([s or i for s, i in zip(scalars, node.inputs, strict=True)]), node.attrs, node.type)
 

@@ -14,6 +14,7 @@ from deepx_graph.ir import Node
 from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, PARAM, PARTIAL, PROJ, TUPLE, index_of, value_of
 from deepx_graph.ops import construct, field, ref_create, ref_read, ref_write
 from deepx_graph.ops.data.fusion import fused_body
+from deepx_graph.ops.tensor.layout import keeps_order
 from deepx_graph.ops.tensor.parallel import parallel_grid
 from deepx_graph.runtime.bytecode import Code, Move, Pack, Return, Run
 from deepx_graph.types import StateType, TensorType, leaves
@@ -121,8 +122,15 @@ def _owns_item(source: Node, k: int) -> bool:
     body = fused_body(source)
     if body is None:
         return False
-    results, made = body.results, body.results[k].op
-    return results.count(results[k]) == 1 and made is not PARAM and made is not CONSTANT and not made.view
+    made = [_viewed(r) for r in body.results]
+    return made.count(made[k]) == 1 and made[k].op is not PARAM and made[k].op is not CONSTANT and not made[k].op.view
+
+
+def _viewed(node: Node) -> Node:
+    """What a node is in memory: of all elements of an operand in order, that operand."""
+    while node.op.view and keeps_order(node):
+        node = node.inputs[0]
+    return node
 
 
 def _borrowed(code: Code, edges: Sequence[tuple[int, int]]) -> tuple[bool, ...]:

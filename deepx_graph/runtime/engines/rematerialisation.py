@@ -25,8 +25,10 @@ from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.contract.reduce import broadcast_in_dim
 from deepx_graph.ops.data.fusion import fused_body, fusion
+from deepx_graph.ops.tensor.index import scatter
 from deepx_graph.ops.tensor.layout import reshape
 from deepx_graph.ops.tensor.shape import iota
+from deepx_graph.ops.tensor.sort import sort
 from deepx_graph.runtime.engines.numexpr_engine import alone
 from deepx_graph.types import TensorType, TupleType, is_static, nbytes
 
@@ -176,6 +178,8 @@ class _Choice:
         body = self.body(reader)
         if body is None or not reader.inputs or self.scopes.get(reader) is not self.scopes[maker]:
             return False
+        if any(n.op is scatter or n.op is sort for n in body.nodes):
+            return False  # these loops are no vectors
         inside = {p for p, i in zip(body.params, reader.inputs, strict=True) if i is value}
         for n in body.nodes:
             if not inside.isdisjoint(n.inputs):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from deepx_graph.ops import (
     convert,
     divide,
     dynamic_update_slice,
+    erfc,
     exponential,
     log,
     maximum,
@@ -200,6 +202,20 @@ def test_stores_past_the_caches_go_where_others_do(offset: int, monkeypatch: pyt
     kernel([array], [out])
     np.testing.assert_array_equal(out, array * array)
     assert not room[:start].any() and not room[start + size :].any()
+
+
+def test_a_function_without_vectors_is_called_for_each_lane() -> None:
+    """What is around it stays a loop of vectors."""
+    b = Builder()
+    x = b.param(0, tensor(F64, (1003,)))
+    kernel = build(Function("f", (x,), (b(multiply, b(exponential, x), b(erfc, x)),)), 1)
+    text = emit.module_text(kernel.program, kernel.shares, this_machine())
+    lanes = this_machine().register_bytes // 8
+    assert f"<{lanes} x double>" in text
+    assert text.count("call double @erfc(") % lanes == 0
+    array, out = np.linspace(-5, 5, 1003), np.zeros(1003)
+    kernel([array], [out])
+    np.testing.assert_allclose(out, [math.exp(v) * math.erfc(v) for v in array], rtol=4 * np.finfo(float).eps)
 
 
 @pytest.mark.parametrize(("source", "target"), [("f4", I32), ("i4", F32), ("f8", I64), ("u1", I8)])

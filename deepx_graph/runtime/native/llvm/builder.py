@@ -207,6 +207,19 @@ class IRBuilder:
         """The scalar in lane 0."""
         return self.let(f"extractelement {self.vector(x.dtype)} {x.text}, i64 0")
 
+    def lane_by_lane(self, make: Callable[..., str], dtype: DType, *args: VectorValue) -> VectorValue:
+        """The instruction of scalars that `make` writes, for each lane of the arguments, which are of one dtype."""
+        type = self.vector(dtype)
+
+        def vector(*texts: str) -> str:
+            found = ""
+            for k in range(self.lanes):
+                lane = self.let(make(*(self.let(f"extractelement {self.vector(args[0].dtype)} {x}, i64 {k}") for x in texts)))
+                found = f"insertelement {type} {self.let(found) if found else 'poison'}, {scalar_type(dtype)} {lane}, i64 {k}"
+            return found
+
+        return self.each(vector, dtype, *args)
+
     # --- memory: `at` is the address of the first element
 
     def address(self, pointer: str, index: str, dtype: DType) -> str:

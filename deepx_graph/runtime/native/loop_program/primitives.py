@@ -1,7 +1,7 @@
 """How each primitive of loop programs is written as LLVM IR, for every dtype for which it means exactly what numpy's does.
 
-Functions beyond `Maths` come from the C library, and for vectors from glibc's vector library, where it is present; every such
-symbol is looked up before code that names it is compiled.
+Functions beyond `Maths` come from the C library, and for vectors from glibc's vector library, where it is present and as accurate,
+else lane by lane; every such symbol is looked up before code that names it is compiled.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def has_vectors(primitive: str, sources: Sequence[DType], target: DType, machine
         return False
     if primitive in _LIBRARY and sources[0].is_float:
         dtype = np_dtype(sources[0])
-        return (primitive, dtype) not in _LOOSE and machine.vector_function(primitive, dtype, _LIBRARY[primitive]) is not None
+        return machine.scalar_function(primitive, dtype) is not None
     try:
         lower_primitive(primitive, sources, target, machine)
     except NoPrimitive:
@@ -165,25 +165,29 @@ def _bitcast(source: DType, target: DType) -> Write | None:
 
 
 def _library(primitive: str, dtype: NumpyDType, machine: Target) -> Write | None:
-    """A function of the C library, with what LLVM may call for several iterations at once."""
+    """A function of the C library, with what LLVM may call for several iterations at once; called for each lane of a vector where
+    there is no form of it for vectors."""
     symbol = machine.scalar_function(primitive, dtype)
     if symbol is None:
         return None
     arity = _LIBRARY[primitive]
-    whole = machine.vector_function(primitive, dtype, arity)
     vectors = {} if (primitive, dtype) in _LOOSE else machine.vector_functions(primitive, dtype, arity)
+    whole = machine.vector_function(primitive, dtype, arity) if vectors else None
     type = scalar_type(dtype)
     declared = {symbol: type, **{vector: f"<{lanes} x {type}>" for vector, lanes in vectors.items()}}
     mappings = ",".join(f"{vector}({vector})" for vector in vectors)
     variants = f' "vector-function-abi-variant"="{mappings}"' if vectors else ""
 
     def write(t: IRBuilder, v: Sequence[VectorValue]) -> VectorValue:
-        if t.lanes > 1:
-            assert whole is not None
+        if t.lanes > 1 and whole is not None:
             return machine.call(t, whole, v)
         for each, form in declared.items():
             t.declare(library_function(each, form, arity))
-        return VectorValue(t.let(f"call {type} @{symbol}({', '.join(f'{type} {x.text}' for x in v)}){variants}"), dtype)
+
+        def call(*args: str) -> str:
+            return f"call {type} @{symbol}({', '.join(f'{type} {x}' for x in args)}){variants}"
+
+        return t.lane_by_lane(call, dtype, *v) if t.lanes > 1 else t.value(call(*(x.text for x in v)), dtype)
 
     return write
 

@@ -241,22 +241,22 @@ def canonicalized(function: Function) -> Function:
     return rebuilt(function, step)
 
 
-def in_order(function: Function, pays: Callable[[Node], bool]) -> Function:
-    """The function with operands that are no matrices as they lie transposed before their product, where that pays: a transpose is
-    a kernel like others, which a copy within the product is not. Itself where there is none."""
-    products = {n: batched_gemm_of(n) for n in function.nodes if n.op is dot_general and pays(n)}
-    found = {n: gemm for n, gemm in products.items() if gemm is not None and any(gemm.reorders)}
+def in_order(function: Function, chosen: Callable[[Node], Sequence[bool]]) -> Function:
+    """The function with operands that are `chosen` as they are no matrices transposed before their product: a transpose is a kernel
+    like others. Itself where there is none."""
+    found = {n: (gemm, which) for n in function.nodes
+             if n.op is dot_general and any(which := chosen(n)) and (gemm := batched_gemm_of(n)) is not None}
     if not found:
         return function
     b = Builder()
 
     def step(node: Node, inputs: tuple[Node, ...]) -> Node:
-        gemm = found.get(node)
-        if gemm is None:
+        if node not in found:
             return with_inputs(node, inputs)
+        gemm, which = found[node]
         operands, batches, terms = list(inputs), list(node.attrs[:2]), list(node.attrs[2:])
         for k, (order, _) in enumerate((gemm.left, gemm.right)):
-            if gemm.reorders[k]:
+            if which[k]:
                 first, count = len(batches[k]), len(terms[k])
                 operands[k] = b(transpose, inputs[k], permutation=order)
                 start = first if k else len(order) - count

@@ -37,7 +37,8 @@ from deepx_graph.runtime.native.machine_kernel import MachineKernel
 from deepx_graph.runtime.native.trampoline import EntryMemory, entry
 from deepx_graph.runtime.native.whole_program.calls import CalledFunctions, CallLimits
 from deepx_graph.runtime.native.whole_program.kernel import build as build_whole_program
-from deepx_graph.runtime.straightline import form_of, one_kernel
+from deepx_graph.runtime.straightline import form_of
+from deepx_graph.runtime.unit_code import one_kernel
 from deepx_graph.types import TensorType, as_tensor
 
 Made = TypeVar("Made")
@@ -112,7 +113,7 @@ class NativeEngine(KernelEngine):
     def product(self, node: Node) -> CompiledKernel:
         from deepx_graph.runtime.native.gemm import code
         try:
-            return code.worth_a_call(node, self.threads) or super().product(node)
+            return code.build(node, self.threads) or super().product(node)
         except Declined:
             return self._loop_program(alone(node))
 
@@ -168,7 +169,7 @@ class NativeEngine(KernelEngine):
     def with_epilogues(self, function: Function) -> Function:
         """The function with the epilogue of a convolution or a product done where that is in a cache."""
         from deepx_graph.runtime.native.gemm import code
-        function = super().canonicalize(in_order(widened(function, _is_widened), code.is_scattered))
+        function = super().canonicalize(in_order(widened(function, _is_widened), code.transposed_before))
         for op in (convolution, dot_general):
             function = with_fused_epilogue(function, self._accepts, op)
         return function

@@ -7,7 +7,7 @@ are not. Then `alone` and `shared` run the current step, and the next one is the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache, cached_property
@@ -21,6 +21,7 @@ from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.engines.epilogue import WithEpilogue
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.llvm import machine_code
+from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch
 from deepx_graph.runtime.native.machine_kernel import DATA, Layout, MachineKernel
 from deepx_graph.runtime.straightline import ArrayType
 
@@ -170,83 +171,54 @@ def _text(objects: int) -> str:
     """The IR of the functions for tables that begin with so many objects; they are the same for all kernels.
 
     The plan stands behind the objects: the slot of the words, how many there are, how many additions, and these."""
-    words = f"""
-  %at = getelementptr ptr, ptr %table, i64 {objects}
-  %plan = load ptr, ptr %at
-  %slot = load i64, ptr %plan
-  %cell = getelementptr ptr, ptr %table, i64 %slot
-  %words = load ptr, ptr %cell"""
-    step = f"""{words}
-  %step = load ptr, ptr %words
-  %function = load ptr, ptr %step
-  %own = getelementptr i8, ptr %step, i64 16"""
-    advance = """
-  %link = getelementptr i8, ptr %step, i64 8
-  %next = load ptr, ptr %link
-  store ptr %next, ptr %words
-  ret void"""
-    return f"""
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+    parts = [_function("prepare", "", objects, _prepare), _function("alone", "", objects, _alone),
+             _function("shared", "ptr %counter, ", objects, lambda t, plan, words: _call(t, words)),
+             _function("advance", "", objects, lambda t, plan, words: _next(t, words))]
+    return "\n".join(["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)", *parts, ""])
 
-define void @prepare(ptr %table, ptr %scratch) nounwind {{
-entry:{words}
-  %at1 = getelementptr i64, ptr %plan, i64 1
-  %count = load i64, ptr %at1
-  %at2 = getelementptr i64, ptr %plan, i64 2
-  %additions = load i64, ptr %at2
-  %known = getelementptr i64, ptr %plan, i64 3
-  %bytes = mul i64 %count, 8
-  call void @llvm.memcpy.p0.p0.i64(ptr %words, ptr %known, i64 %bytes, i1 false)
-  %rows = getelementptr i64, ptr %known, i64 %count
-  br label %look
-look:
-  %k = phi i64 [ 0, %entry ], [ %k1, %add ]
-  %some = icmp slt i64 %k, %additions
-  br i1 %some, label %one, label %out
-one:
-  %first = mul i64 %k, 3
-  %row = getelementptr i64, ptr %rows, i64 %first
-  %number = load i64, ptr %row
-  %row1 = getelementptr i64, ptr %row, i64 1
-  %from = load i64, ptr %row1
-  %row2 = getelementptr i64, ptr %row, i64 2
-  %follows = load i64, ptr %row2
-  %entryat = getelementptr ptr, ptr %table, i64 %from
-  %object = load ptr, ptr %entryat
-  %is = icmp ne i64 %follows, 0
-  br i1 %is, label %data, label %add
-data:
-  %dataat = getelementptr i8, ptr %object, i64 {DATA}
-  %elements = load ptr, ptr %dataat
-  br label %add
-add:
-  %address = phi ptr [ %object, %one ], [ %elements, %data ]
-  %value = ptrtoint ptr %address to i64
-  %word = getelementptr i64, ptr %words, i64 %number
-  %old = load i64, ptr %word
-  %new = add i64 %old, %value
-  store i64 %new, ptr %word
-  %k1 = add i64 %k, 1
-  br label %look
-out:
-  ret void
-}}
 
-define void @alone(ptr %table, ptr %scratch) nounwind {{
-entry:
-  %counter = alloca i64
-  store i64 0, ptr %counter{step}
-  call void %function(ptr %own, ptr %counter, ptr %scratch){advance}
-}}
+def _function(name: str, more: str, objects: int, body: Callable[[IRBuilder, str, str], object]) -> str:
+    """The function `name(table, ..., scratch)`; the body is told where the plan and the words are."""
+    t = IRBuilder(1)
+    plan = t.word("%table", objects, "ptr")
+    body(t, plan, t.word("%table", t.word(plan), "ptr"))
+    return t.function(f"void @{name}(ptr %table, {more}ptr %scratch) nounwind")
 
-define void @shared(ptr %table, ptr %counter, ptr %scratch) nounwind {{
-entry:{step}
-  call void %function(ptr %own, ptr %counter, ptr %scratch)
-  ret void
-}}
 
-define void @advance(ptr %table, ptr %scratch) nounwind {{
-entry:{words}
-  %step = load ptr, ptr %words{advance}
-}}
-"""
+def _prepare(t: IRBuilder, plan: str, words: str) -> None:
+    """Copies the words, and adds addresses to those that are not known before."""
+    count, additions, known = t.word(plan, 1), t.word(plan, 2), t.behind(plan, 24)
+    nbytes = t.let(f"mul i64 {count}, 8")
+    t.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {words}, ptr {known}, i64 {nbytes}, i1 false)")
+    rows = t.behind(known, nbytes)
+
+    def one(k: str) -> None:
+        row = t.behind(rows, t.let(f"mul i64 {k}, 24"))
+        at, object = t.behind(words, t.let(f"mul i64 {t.word(row)}, 8")), t.word("%table", t.word(row, 1), "ptr")
+
+        def add(address: str) -> None:
+            value = t.let(f"ptrtoint ptr {address} to i64")
+            t.line(f"store i64 {t.let(f'add i64 {t.word(at)}, {value}')}, ptr {at}")
+
+        branch(t, t.let(f"icmp ne i64 {t.word(row, 2)}, 0"), lambda: add(t.word(t.behind(object, DATA), 0, "ptr")),
+               lambda: add(object))
+
+    t.rows("0", additions, one)
+
+
+def _alone(t: IRBuilder, plan: str, words: str) -> None:
+    t.line("%counter = alloca i64")
+    t.line("store i64 0, ptr %counter")
+    _call(t, words)
+    _next(t, words)
+
+
+def _call(t: IRBuilder, words: str) -> None:
+    """The function of the current step."""
+    step = t.word(words, 0, "ptr")
+    t.line(f"call void {t.word(step, 0, 'ptr')}(ptr {t.behind(step, 16)}, ptr %counter, ptr %scratch)")
+
+
+def _next(t: IRBuilder, words: str) -> None:
+    """Makes the next step the current one."""
+    t.line(f"store ptr {t.word(t.word(words, 0, 'ptr'), 1, 'ptr')}, ptr {words}")

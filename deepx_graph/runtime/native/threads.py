@@ -12,6 +12,7 @@ import os
 import platform
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from deepx_graph.forking import Lock, renew_after_fork
 from deepx_graph.runtime.kernels.memory import aligned
 from deepx_graph.runtime.kernels.threads import TEAM
 from deepx_graph.runtime.native.llvm import machine_code
+from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, least
 
 SHARED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 """`function(table, counter, scratch)`: takes shares of the work from the counter until there are none."""
@@ -37,155 +39,138 @@ _DONE, _SLEEPS, _JOB, _CLAIM = 64, 128, 192, 224
 """The claim is twice the number of a job that is free, and one more when the worker has taken it or the caller has taken it back:
 the caller never waits for a worker that has not begun."""
 
-_IR = f"""
+PATIENCE, SCHED_YIELD, FUTEX, FUTEX_WAIT, FUTEX_WAKE = 20_000, 24, 202, 128, 129
+"""How often a thread looks before it lets others run; the numbers of system calls and of what they are to do."""
+
+_DECLARATIONS = """
 declare i64 @syscall(i64, ...)
 declare void @llvm.x86.sse2.pause()
-
-define void @serve(ptr %state) {{
-entry:
-  %done = getelementptr i8, ptr %state, i64 {_DONE}
-  %sleeps = getelementptr i8, ptr %state, i64 {_SLEEPS}
-  %job = getelementptr i8, ptr %state, i64 {_JOB}
-  %claims = getelementptr i8, ptr %state, i64 {_CLAIM}
-  %first = load atomic i32, ptr %done seq_cst, align 4
-  br label %wait
-wait:
-  %seen = phi i32 [ %first, %entry ], [ %now, %work ], [ %now, %claim ], [ %seen, %sleep ], [ %seen, %pause ]
-  %looks = phi i64 [ 0, %entry ], [ 0, %work ], [ 0, %claim ], [ 0, %sleep ], [ %more, %pause ]
-  %now = load atomic i32, ptr %state seq_cst, align 4
-  %same = icmp eq i32 %now, %seen
-  br i1 %same, label %idle, label %claim
-idle:
-  %awake = icmp ult i64 %looks, {SPIN}
-  br i1 %awake, label %pause, label %sleep
-pause:
-  call void @llvm.x86.sse2.pause()
-  %more = add i64 %looks, 1
-  br label %wait
-sleep:
-  store atomic i32 1, ptr %sleeps seq_cst, align 4
-  %slept = call i64 (i64, ...) @syscall(i64 202, ptr %state, i64 128, i32 %seen, ptr null, ptr null, i32 0)
-  store atomic i32 0, ptr %sleeps seq_cst, align 4
-  br label %wait
-claim:
-  %free = shl i32 %now, 1
-  %taken = or i32 %free, 1
-  %tried = cmpxchg ptr %claims, i32 %free, i32 %taken seq_cst seq_cst
-  %got = extractvalue {{ i32, i1 }} %tried, 1
-  br i1 %got, label %work, label %wait
-work:
-  %function = load ptr, ptr %job
-  %at1 = getelementptr i8, ptr %job, i64 8
-  %table = load ptr, ptr %at1
-  %at2 = getelementptr i8, ptr %job, i64 16
-  %counter = load ptr, ptr %at2
-  %at3 = getelementptr i8, ptr %job, i64 24
-  %scratch = load ptr, ptr %at3
-  call void %function(ptr %table, ptr %counter, ptr %scratch)
-  store atomic i32 %now, ptr %done seq_cst, align 4
-  br label %wait
-}}
-
-define void @launch(ptr %states, i64 %workers, ptr %function, ptr %table, ptr %counter, ptr %scratches) {{
-entry:
-  br label %give
-give:
-  %k = phi i64 [ 0, %entry ], [ %k1, %given ]
-  %some = icmp slt i64 %k, %workers
-  br i1 %some, label %one, label %own
-one:
-  %offset = mul i64 %k, {BLOCK}
-  %state = getelementptr i8, ptr %states, i64 %offset
-  %job = getelementptr i8, ptr %state, i64 {_JOB}
-  store ptr %function, ptr %job
-  %at1 = getelementptr i8, ptr %job, i64 8
-  store ptr %table, ptr %at1
-  %at2 = getelementptr i8, ptr %job, i64 16
-  store ptr %counter, ptr %at2
-  %k1 = add i64 %k, 1
-  %which = getelementptr ptr, ptr %scratches, i64 %k1
-  %scratch = load ptr, ptr %which
-  %at3 = getelementptr i8, ptr %job, i64 24
-  store ptr %scratch, ptr %at3
-  %old = load atomic i32, ptr %state seq_cst, align 4
-  %number = add i32 %old, 1
-  %claims = getelementptr i8, ptr %state, i64 {_CLAIM}
-  %free = shl i32 %number, 1
-  store atomic i32 %free, ptr %claims seq_cst, align 4
-  store atomic i32 %number, ptr %state seq_cst, align 4
-  %flag = getelementptr i8, ptr %state, i64 {_SLEEPS}
-  %asleep = load atomic i32, ptr %flag seq_cst, align 4
-  %must = icmp ne i32 %asleep, 0
-  br i1 %must, label %wake, label %given
-wake:
-  %woken = call i64 (i64, ...) @syscall(i64 202, ptr %state, i64 129, i32 1, ptr null, ptr null, i32 0)
-  br label %given
-given:
-  br label %give
-own:
-  %mine = load ptr, ptr %scratches
-  call void %function(ptr %table, ptr %counter, ptr %mine)
-  br label %collect
-collect:
-  %j = phi i64 [ 0, %own ], [ %j1, %next ]
-  %left = icmp slt i64 %j, %workers
-  br i1 %left, label %look, label %out
-look:
-  %offset2 = mul i64 %j, {BLOCK}
-  %state2 = getelementptr i8, ptr %states, i64 %offset2
-  %done = getelementptr i8, ptr %state2, i64 {_DONE}
-  %wanted = load atomic i32, ptr %state2 seq_cst, align 4
-  %claims2 = getelementptr i8, ptr %state2, i64 {_CLAIM}
-  %free2 = shl i32 %wanted, 1
-  %taken2 = or i32 %free2, 1
-  %tried2 = cmpxchg ptr %claims2, i32 %free2, i32 %taken2 seq_cst seq_cst
-  %idle2 = extractvalue {{ i32, i1 }} %tried2, 1
-  br i1 %idle2, label %next, label %spin
-spin:
-  %times = phi i64 [ 0, %look ], [ %times1, %again ]
-  %is = load atomic i32, ptr %done seq_cst, align 4
-  %finished = icmp eq i32 %is, %wanted
-  br i1 %finished, label %next, label %hold
-hold:
-  %times1 = add i64 %times, 1
-  %long = icmp ugt i64 %times1, 20000
-  br i1 %long, label %yield, label %rest
-yield:
-  %yielded = call i64 (i64, ...) @syscall(i64 24)
-  br label %again
-rest:
-  call void @llvm.x86.sse2.pause()
-  br label %again
-again:
-  br label %spin
-next:
-  %j1 = add i64 %j, 1
-  br label %collect
-out:
-  ret void
-}}
-
-define void @share(ptr %pool, i64 %threads, ptr %function, ptr %table, ptr %counter, ptr %scratches) {{
-entry:
-  %states = getelementptr i8, ptr %pool, i64 {BLOCK}
-  %busy = getelementptr i8, ptr %pool, i64 {_BUSY}
-  %tried = cmpxchg ptr %busy, i32 0, i32 1 seq_cst seq_cst
-  %got = extractvalue {{ i32, i1 }} %tried, 1
-  br i1 %got, label %together, label %alone
-together:
-  %at = getelementptr i8, ptr %pool, i64 {WORKERS}
-  %there = load i64, ptr %at
-  %wanted = sub i64 %threads, 1
-  %many = icmp slt i64 %there, %wanted
-  %workers = select i1 %many, i64 %there, i64 %wanted
-  call void @launch(ptr %states, i64 %workers, ptr %function, ptr %table, ptr %counter, ptr %scratches)
-  store atomic i32 0, ptr %busy seq_cst, align 4
-  ret void
-alone:
-  call void @launch(ptr %states, i64 0, ptr %function, ptr %table, ptr %counter, ptr %scratches)
-  ret void
-}}
 """
+
+
+def wait_until(t: IRBuilder, holds: Callable[[], str]) -> None:
+    """Writes code that goes on once something holds; others are at work on it. It needs `syscall` and the pause."""
+    before, look, hold, go = t.block, t.name("look"), t.name("hold"), t.name("go")
+    looks, more = "%" + t.name("i"), "%" + t.name("n")
+    t.line(f"br label %{look}")
+    t.start(look)
+    position = len(t.lines)
+    t.line(f"br i1 {holds()}, label %{go}, label %{hold}")
+    t.start(hold)
+    branch(t, t.let(f"icmp ugt i64 {looks}, {PATIENCE}"),
+           lambda: t.let(f"call i64 (i64, ...) @syscall(i64 {SCHED_YIELD})"), lambda: t.line("call void @llvm.x86.sse2.pause()"))
+    t.line(f"{more} = add i64 {looks}, 1")
+    t.lines.insert(position, f"  {looks} = phi i64 [ 0, %{before} ], [ {more}, %{t.block} ]")
+    t.line(f"br label %{look}")
+    t.start(go)
+
+
+def _atomic(t: IRBuilder, at: str) -> str:
+    return t.let(f"load atomic i32, ptr {at} seq_cst, align 4")
+
+
+def _put(t: IRBuilder, value: str, at: str) -> None:
+    t.line(f"store atomic i32 {value}, ptr {at} seq_cst, align 4")
+
+
+def _exchanged(t: IRBuilder, at: str, old: str, new: str) -> str:
+    """Whether a word was an old value, and is a new one now."""
+    tried = t.let(f"cmpxchg ptr {at}, i32 {old}, i32 {new} seq_cst seq_cst")
+    return t.let(f"extractvalue {{ i32, i1 }} {tried}, 1")
+
+
+def _claimed(t: IRBuilder, state: str, number: str) -> str:
+    """Whether the job of that number was free, and is whoever's asks now."""
+    free = t.let(f"shl i32 {number}, 1")
+    return _exchanged(t, t.behind(state, _CLAIM), free, t.let(f"or i32 {free}, 1"))
+
+
+def _serve() -> str:
+    """`serve(state)`: what a worker does for ever."""
+    t = IRBuilder(1)
+    seen, looks = t.let("alloca i32"), t.let("alloca i64")
+    done, sleeps, job = (t.behind("%state", at) for at in (_DONE, _SLEEPS, _JOB))
+
+    def look_again(times: str) -> None:
+        t.line(f"store i64 {times}, ptr {looks}")
+
+    def pause() -> None:
+        t.line("call void @llvm.x86.sse2.pause()")
+        look_again(t.let(f"add i64 {t.word(looks)}, 1"))
+
+    def sleep() -> None:
+        _put(t, "1", sleeps)
+        t.let(f"call i64 (i64, ...) @syscall(i64 {FUTEX}, ptr %state, i64 {FUTEX_WAIT}, i32 {now}, ptr null, ptr null, i32 0)")
+        _put(t, "0", sleeps)
+        look_again("0")
+
+    def work() -> None:
+        function, *arguments = (t.word(job, k, "ptr") for k in range(4))
+        t.line(f"call void {function}({', '.join(f'ptr {a}' for a in arguments)})")
+        _put(t, now, done)
+
+    def claim() -> None:
+        t.line(f"store i32 {now}, ptr {seen}")
+        look_again("0")
+        branch(t, _claimed(t, "%state", now), work)
+
+    t.line(f"store i32 {_atomic(t, done)}, ptr {seen}")
+    look_again("0")
+    t.line("br label %wait")
+    t.start("wait")
+    now = _atomic(t, "%state")
+    branch(t, t.let(f"icmp eq i32 {now}, {t.let(f'load i32, ptr {seen}')}"),
+           lambda: branch(t, t.let(f"icmp ult i64 {t.word(looks)}, {SPIN}"), pause, sleep), claim)
+    return t.function("void @serve(ptr %state)", "br label %wait")
+
+
+def _launch() -> str:
+    """`launch(states, workers, function, table, counter, scratches)`: has workers do a job, does it, too, and waits for them."""
+    t = IRBuilder(1)
+
+    def state_of(k: str) -> str:
+        return t.behind("%states", t.let(f"mul i64 {k}, {BLOCK}"))
+
+    def give(k: str) -> None:
+        state = state_of(k)
+        scratch = t.word("%scratches", t.let(f"add i64 {k}, 1"), "ptr")
+        for at, word in enumerate(("%function", "%table", "%counter", scratch)):
+            t.line(f"store ptr {word}, ptr {t.behind(state, _JOB + 8 * at)}")
+        number = t.let(f"add i32 {_atomic(t, state)}, 1")
+        _put(t, t.let(f"shl i32 {number}, 1"), t.behind(state, _CLAIM))
+        _put(t, number, state)
+        branch(t, t.let(f"icmp ne i32 {_atomic(t, t.behind(state, _SLEEPS))}, 0"), lambda: t.let(
+            f"call i64 (i64, ...) @syscall(i64 {FUTEX}, ptr {state}, i64 {FUTEX_WAKE}, i32 1, ptr null, ptr null, i32 0)"))
+
+    def collect(k: str) -> None:
+        state = state_of(k)
+        number = _atomic(t, state)
+        branch(t, _claimed(t, state, number), None, lambda: wait_until(
+            t, lambda: t.let(f"icmp eq i32 {_atomic(t, t.behind(state, _DONE))}, {number}")))
+
+    t.rows("0", "%workers", give)
+    t.line(f"call void %function(ptr %table, ptr %counter, ptr {t.word('%scratches', 0, 'ptr')})")
+    t.rows("0", "%workers", collect)
+    return t.function("void @launch(ptr %states, i64 %workers, ptr %function, ptr %table, ptr %counter, ptr %scratches)")
+
+
+def _share() -> str:
+    """`share(pool, threads, function, table, counter, scratches)`: launches a job with the workers, unless somebody has them."""
+    t = IRBuilder(1)
+    busy, states = t.behind("%pool", _BUSY), t.behind("%pool", BLOCK)
+
+    def launch(workers: str) -> None:
+        t.line(f"call void @launch(ptr {states}, i64 {workers}, ptr %function, ptr %table, ptr %counter, ptr %scratches)")
+
+    def together() -> None:
+        launch(least(t, t.word(t.behind("%pool", WORKERS)), t.let("sub i64 %threads, 1")))
+        _put(t, "0", busy)
+
+    branch(t, _exchanged(t, busy, "0", "1"), together, lambda: launch("0"))
+    return t.function("void @share(ptr %pool, i64 %threads, ptr %function, ptr %table, ptr %counter, ptr %scratches)")
+
+
+_IR = "\n".join([_DECLARATIONS, _serve(), _launch(), _share(), ""])
 
 _POINTER = ctypes.c_void_p
 

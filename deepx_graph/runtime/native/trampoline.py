@@ -115,7 +115,6 @@ class _Frame:
             "given": self._rows(self.arguments), "given_count": len(self.arguments),
             "made": self._rows(self.results), "made_count": len(self.results),
             "steps": self._rows(self.steps), "step_count": len(self.steps),
-            "objects": self._rows([range(len(params))]) if any(not p.shape for p in params) else 0,
             "share": workers.share_address if workers else 0, "pool": workers.address if workers else 0,
             "workers": min(threads - 1, workers.most) if workers else 0,
             "array_type": id(np.ndarray), "new_array": machine.new_array, "none": id(None),

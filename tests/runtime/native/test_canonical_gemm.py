@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
+from deepx_graph.ir import Node
 from deepx_graph.ops import dot_general, transpose
 from deepx_graph.ops.math.elementwise import is_complex
 from deepx_graph.runtime.engines.gemm import batched_gemm_of, canonicalized, in_order, widened
@@ -83,7 +84,7 @@ SCATTERED = """func.func @main(%%x: tensor<%s>, %%y: tensor<%s>) -> tensor<%s> {
 ], ids=["right", "left", "batches", "two axes of terms"])  # fmt: skip
 def test_operands_that_are_no_matrices_are_transposed(x: str, y: str, z: str, how: str) -> None:
     module = dx.loads(SCATTERED % (x, y, z, how, x, y, z, z))
-    function = in_order(module.entry, lambda node: True)
+    function = in_order(module.entry, _reordered)
     (product,) = (n for n in function.nodes if n.op is dot_general)
     gemm = batched_gemm_of(product)
     assert gemm is not None and not any(gemm.reorders) and _has_transpose(function)
@@ -96,7 +97,29 @@ def test_operands_that_are_no_matrices_are_transposed(x: str, y: str, z: str, ho
 
 def test_operands_that_are_matrices_stay_as_they_are() -> None:
     function = dx.loads(BATCHES % ("2,3,5", "0,2,1")).entry
-    assert in_order(function, lambda node: True) is function
+    assert in_order(function, _reordered) is function
+
+
+def _reordered(node: Node) -> tuple[bool, bool]:
+    """The operands that become matrices by copies."""
+    gemm = batched_gemm_of(node)
+    assert gemm is not None
+    return gemm.reorders
+
+
+@pytest.mark.parametrize(("x", "y", "z", "how"), [
+    ("200x40x8xf32", "8x40x96xf32", "8x200x96xf32", "batching_dims = [2] x [0], contracting_dims = [1] x [1]"),
+    ("64x50x16xf32", "64x16x60xf32", "50x60xf32", "contracting_dims = [2, 0] x [1, 0]"),
+    ("4x60x8x32xf32", "4x60x8x32xf32", "4x8x60x60xf32", "batching_dims = [0, 2] x [0, 2], contracting_dims = [3] x [3]"),
+    ("64x32x40xf32", "32x10x64x20xf32", "40x10x20xf32", "contracting_dims = [1, 0] x [0, 2]"),
+    ("12x20x9x10xf32", "9x12x60x10xf32", "9x20x60xf32", "batching_dims = [2] x [0], contracting_dims = [0, 3] x [1, 3]"),
+], ids=["batch last", "terms apart", "heads inside", "terms in another order", "batches and terms"])  # fmt: skip
+def test_products_of_what_is_no_matrix_are_one_kernel(x: str, y: str, z: str, how: str) -> None:
+    module = dx.loads(SCATTERED % (x, y, z, how, x, y, z, z))
+    args = _arrays(module)
+    native = dx.compile(module, engine="native", optimize=False)
+    np.testing.assert_allclose(native(*args)[0], dx.compile(module, engine="numpy", optimize=False)(*args)[0], rtol=2e-5)
+    assert not native.python_steps
 
 
 @pytest.mark.parametrize("dtype", ["complex<f32>", "complex<f64>"])

@@ -23,7 +23,7 @@ class DirectShareCode(ShareCode):
         """Writes into scratch memory what these windows of the image at `x` see."""
         Packing(self.plan, t).write(x, "%scratch", starts, counts)
         if offsets_of(self.plan):
-            self._list_windows(t, self._scratch(t, offsets_start(self.plan)), counts)
+            self._list_windows(t, t.behind("%scratch", offsets_start(self.plan)), counts)
 
     def _list_windows(self, t: IRBuilder, table: str, counts: Sequence[str]) -> None:
         """Writes where the windows of a block are: the offsets of all in scratch memory, then those in the output."""
@@ -50,7 +50,7 @@ class DirectShareCode(ShareCode):
                 finish: Callable[[str, str], None]) -> None:
         plan, p, (group, w, y) = self.plan, self.problem, at
         w, w_step = moved(t, w, self.dtype.itemsize, ((group, self.tiles.weights.group),)), self.tiles.weights.panel
-        table, sums = (self._scratch(t, start) for start in (offsets_start(plan), sums_start(plan)))
+        table, sums = (t.behind("%scratch", start) for start in (offsets_start(plan), sums_start(plan)))
         pointers = "%scratch", w, y, table, sums, moved(t, w, self.dtype.itemsize, (("1", w_step),))
         windows = counts[0]
         for count in counts[1:] if self.method.lanes is not Lanes.WINDOWS else ():

@@ -22,7 +22,7 @@ from deepx_graph.runtime.native.convolution.plan import (
 )
 from deepx_graph.runtime.native.convolution.tile import TileCode, W, X, Y, moved
 from deepx_graph.runtime.native.gemm.microkernel import iteration_text
-from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, least
+from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, least, leave_if
 
 EPILOGUE, EPILOGUE_TABLE = range(3, 5)
 """The slots of the table behind X, W and Y: the function of the epilogue and its own table."""
@@ -48,47 +48,28 @@ def module_text(code: ShareCode) -> str:
 
 
 def work_text(name: str, share: str, shares: int) -> str:
-    """What each thread runs. `%block`: the number of the block of input that is in its scratch memory.
+    """What each thread runs. It keeps the number of the block of input that is in its scratch memory.
 
     Threads take chunks of shares from the first on and from the last on in turn, so that two have blocks of their own to copy. The
     counter has the numbers of chunks taken from either side, and of threads that came, whose last bit counts.
     """
-    side, chunk = COUNT_BITS, max(1, shares // CHUNKS)
-    chunks = ceil_div(shares, chunk)
-    return f"""define void @{name}(ptr %table, ptr %counter, ptr %scratch) nounwind {{
-entry:
-  %block = alloca i64
-  store i64 -1, ptr %block
-  %came = atomicrmw add ptr %counter, i64 {1 << 2 * side} monotonic
-  %bit = and i64 %came, {1 << 2 * side}
-  %forward = icmp eq i64 %bit, 0
-  %one = select i1 %forward, i64 1, i64 {1 << side}
-  br label %next
-next:
-  %taken = atomicrmw add ptr %counter, i64 %one monotonic
-  %first = and i64 %taken, {(1 << side) - 1}
-  %others = lshr i64 %taken, {side}
-  %last = and i64 %others, {(1 << side) - 1}
-  %all = add i64 %first, %last
-  %some = icmp ult i64 %all, {chunks}
-  br i1 %some, label %take, label %done
-take:
-  %back = sub i64 {chunks - 1}, %last
-  %number = select i1 %forward, i64 %first, i64 %back
-  %low = mul i64 %number, {chunk}
-  %up = add i64 %low, {chunk}
-  %over = icmp sgt i64 %up, {shares}
-  %high = select i1 %over, i64 {shares}, i64 %up
-  br label %each
-each:
-  %share = phi i64 [ %low, %take ], [ %share1, %each ]
-  call void @{share}(ptr %table, i64 %share, ptr %scratch, ptr %block)
-  %share1 = add i64 %share, 1
-  %more = icmp slt i64 %share1, %high
-  br i1 %more, label %each, label %next
-done:
-  ret void
-}}"""
+    t, side, chunk = IRBuilder(1), COUNT_BITS, max(1, shares // CHUNKS)
+    chunks, mask = ceil_div(shares, chunk), (1 << side) - 1
+    block = t.let("alloca i64")
+    t.line(f"store i64 -1, ptr {block}")
+    came = t.let(f"atomicrmw add ptr %counter, i64 {1 << 2 * side} monotonic")
+    forward = t.let(f"icmp eq i64 {t.let(f'and i64 {came}, {1 << 2 * side}')}, 0")
+    one = t.let(f"select i1 {forward}, i64 1, i64 {1 << side}")
+    t.line("br label %next")
+    t.start("next")
+    taken = t.let(f"atomicrmw add ptr %counter, i64 {one} monotonic")
+    first, last = t.let(f"and i64 {taken}, {mask}"), t.let(f"and i64 {t.let(f'lshr i64 {taken}, {side}')}, {mask}")
+    leave_if(t, t.let(f"icmp uge i64 {t.let(f'add i64 {first}, {last}')}, {chunks}"), lambda: t.line("ret void"))
+    number = t.let(f"select i1 {forward}, i64 {first}, i64 {t.let(f'sub i64 {chunks - 1}, {last}')}")
+    low = t.let(f"mul i64 {number}, {chunk}")
+    t.rows(low, least(t, t.let(f"add i64 {low}, {chunk}"), str(shares)),
+           lambda k: t.line(f"call void @{share}(ptr %table, i64 {k}, ptr %scratch, ptr {block})"))
+    return t.function(f"void @{name}(ptr %table, ptr %counter, ptr %scratch) nounwind", "br label %next")
 
 
 class ShareCode(ABC):
@@ -115,7 +96,7 @@ class ShareCode(ABC):
             blocks.insert(0, block)
         group, image = digit(t, rest, 1 if self.method.lanes is Lanes.GROUPS else p.groups)
         starts, counts = zip(*(self._windows(t, k, block) for k, block in enumerate(blocks)), strict=True)
-        x, w, y = (self._slot(t, k) for k in (X, W, Y))
+        x, w, y = (t.word("%table", k, "ptr") for k in (X, W, Y))
         x = moved(t, x, self.dtype.itemsize, ((image, p.x[0]), (group, p.x[1])))
         y = moved(t, y, self.dtype.itemsize, ((image, p.y[0]), (group, p.y[1]),
                                               *((s, a.y) for s, a in zip(starts, p.axes, strict=True))))
@@ -128,8 +109,8 @@ class ShareCode(ABC):
                     zip(starts, counts, strict=True))))
 
         self._panels(t, (low, panels), counts, (group, w, y), finish)
-        head = "define internal void @share(ptr noalias %table, i64 %number, ptr noalias %scratch, ptr noalias %block) nounwind {"
-        return ["\n".join([head, "entry:", *t.lines, "  ret void", "}"])]
+        params = "ptr noalias %table, i64 %number, ptr noalias %scratch, ptr noalias %block"
+        return [t.function(f"internal void @share({params}) nounwind")]
 
     @abstractmethod
     def _windows(self, t: IRBuilder, axis: int, block: str) -> tuple[str, str]:
@@ -144,9 +125,6 @@ class ShareCode(ABC):
                 finish: Callable[[str, str], None]) -> None:
         """The results of each panel, from one on so many. `at`: the group, and where the weights and its results begin. Calls
         `finish` with panels whose results are there."""
-
-    def _scratch(self, t: IRBuilder, start: int) -> str:
-        return t.let(f"getelementptr i8, ptr %scratch, i64 {start}")
 
     def _unless_there(self, t: IRBuilder, number: str, write: Callable[[], None]) -> None:
         """Fills the scratch memory, unless the last share of this thread had the same block."""
@@ -173,7 +151,7 @@ class ShareCode(ABC):
 
     def _epilogue(self, t: IRBuilder, share: dict[int, tuple[str, str]]) -> None:
         """Runs the epilogue over rows whose results are still in a cache."""
-        epilogue, table = self._slot(t, EPILOGUE), self._slot(t, EPILOGUE_TABLE)
+        epilogue, table = (t.word("%table", k, "ptr") for k in (EPILOGUE, EPILOGUE_TABLE))
         cut, row = self.plan.extents[: self.plan.apart], self.plan.extents[self.plan.apart :]
         left, right = "0", str(math.prod(e.size for e in row))
         if self.plan.cuts_rows:
@@ -190,7 +168,3 @@ class ShareCode(ABC):
             t.line(f"call void {epilogue}(ptr {table}, i64 {low}, i64 {high}, i64 {left}, i64 {right})")
 
         over(0, "0")
-
-    def _slot(self, t: IRBuilder, slot: int) -> str:
-        at = t.let(f"getelementptr ptr, ptr %table, i64 {slot}")
-        return t.let(f"load ptr, ptr {at}")

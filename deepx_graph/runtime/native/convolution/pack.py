@@ -109,7 +109,7 @@ class WeightPacking:
         panel, group = digit(t, rest, plan.panels)
         low, count = part_of_range(t, part, parts, size)
         high = t.let(f"add i64 {low}, {count}")
-        source, target = (t.let(f"load ptr, ptr {t.let(f'getelementptr ptr, ptr %table, i64 {k}')}") for k in (SOURCE, TARGET))
+        source, target = (t.word("%table", k, "ptr") for k in (SOURCE, TARGET))
         source = self._at(source, group, plan.problem.w[0] if plan.method.lanes is not Lanes.GROUPS else 0)
         target = self._at(target, rest, plan.panel * plan.problem.depth)
         first = t.let(f"mul i64 {panel}, {plan.panel}")
@@ -122,8 +122,7 @@ class WeightPacking:
             self._run(0, self._at(source, begin, self.step), self._at(target, v, t.lanes), low, high)
 
         t.rows("0", str(-(-plan.panel // t.lanes)), vector)
-        head = "define internal void @packed(ptr noalias %table, i64 %number, ptr %scratch, ptr %block) nounwind {"
-        return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
+        return t.function("internal void @packed(ptr noalias %table, i64 %number, ptr %scratch, ptr %block) nounwind")
 
     def _at(self, pointer: str, index: str, step: int) -> str:
         t = self.t

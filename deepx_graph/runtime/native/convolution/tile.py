@@ -108,8 +108,7 @@ class TileCode:
             for value, at in zip(itertools.chain(*found), itertools.chain(*kept), strict=True):
                 t.store(t.binary("fadd", t.load(at, self.dtype, None), value), at, None)
         params = ", ".join(f"ptr noalias %{name}" for name in ("x", "w", "y", "at", "sums", "next"))
-        head = f"define internal void @{name}({params}, i64 %count) nounwind \"stackrealign\" {{"
-        return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
+        return t.function(f"internal void @{name}({params}, i64 %count) nounwind \"stackrealign\"")
 
     @property
     def fetched(self) -> int:
@@ -147,7 +146,7 @@ class TileCode:
         windows = range(self.method.windows)
 
         def listed(first: int, count: int) -> list[str]:
-            return [t.let(f"load i64, ptr {t.let(f'getelementptr i64, ptr %at, i64 {first + k}')}") for k in range(count)]
+            return [t.word("%at", first + k) for k in range(count)]
 
         x = list(windows) if self.plan.has_packed_tiles else listed(0, len(windows))
         y = listed(math.prod(self.plan.longest), 1 if self.plan.stores_transposed else len(windows))
@@ -265,5 +264,5 @@ def moved(t: IRBuilder, pointer: str, itemsize: int, by: Sequence[tuple[str, int
     """A pointer moved on by indices times element steps."""
     for index, step in by:
         if index != "0" and step:
-            pointer = t.let(f"getelementptr i8, ptr {pointer}, i64 {t.let(f'mul i64 {index}, {step * itemsize}')}")
+            pointer = t.behind(pointer, t.let(f"mul i64 {index}, {step * itemsize}"))
     return pointer

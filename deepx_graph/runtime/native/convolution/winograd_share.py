@@ -52,7 +52,7 @@ class WinogradShareCode(ShareCode):
         starts, counts = ([self._tiles(t, n) for n in of] for of in (starts, counts))
         Packing(self.plan.copy, t).write(x, "%scratch", starts, counts)
         plan, inputs = self.plan, self.problem.inputs
-        target, vectors = self._scratch(t, plan.input_start), plan.method.tile.vectors
+        target, vectors = t.behind("%scratch", plan.input_start), plan.method.tile.vectors
 
         def vector(row: str, column: str) -> None:
             number = t.let(f"add i64 {t.let(f'mul i64 {row}, {plan.row_vectors}')}, {column}")
@@ -95,7 +95,7 @@ class WinogradShareCode(ShareCode):
     def _panels(self, t: IRBuilder, part: tuple[str, str], counts: Sequence[str], at: tuple[str, str, str],
                 finish: Callable[[str, str], None]) -> None:
         plan, (low, panels), (group, w, y) = self.plan, part, at
-        source, sums = self._scratch(t, plan.input_start), self._scratch(t, plan.sums_start)
+        source, sums = (t.behind("%scratch", start) for start in (plan.input_start, plan.sums_start))
         rows, vectors = self._tiles(t, counts[0]), plan.method.tile.vectors
         count = t.let(f"add i64 {t.let(f'mul i64 {rows}, {plan.row_vectors}')}, {vectors - 1}")
         groups, weights = t.let(f"udiv i64 {count}, {vectors}"), self.tiles.weights
@@ -123,7 +123,7 @@ class WinogradShareCode(ShareCode):
         first = t.let(f"mul i64 {low}, {plan.panel}")
         features = least(t, t.let(f"sub i64 {plan.features}, {first}"), t.let(f"mul i64 {panels}, {plan.panel}"))
         _, step, _ = self.problem.w
-        given = self._at(t, self._slot(t, WEIGHTS), (group, self.problem.w[0]), (first, step))
+        given = self._at(t, t.word("%table", WEIGHTS, "ptr"), (group, self.problem.w[0]), (first, step))
         y = self._at(t, y, (first, self.problem.y[2]))
         t.rows("0", features, lambda f: self._results(t, (rows, counts[0]), self._at(t, sums, (f, self.row_step)),
                                                       self._at(t, given, (f, step)), self._at(t, y, (f, self.problem.y[2]))))
@@ -197,8 +197,7 @@ class WinogradShareCode(ShareCode):
             steps = [(self._offset(i + r, j + c), taps[0][r] + taps[1][c]) for r, c in itertools.product(range(TAPS), repeat=2)]
             ((value,),) = accumulate(t, self.dtype, Tile(1, 1), (one[0], one[1]), ("%x", "%w"), [loop], steps)
             t.store(value, t.address("%m", str(k * self.sum_step), self.dtype), None)
-        head = "define internal void @windows(ptr noalias %x, ptr noalias %w, ptr noalias %m) nounwind noinline cold {"
-        return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
+        return t.function("internal void @windows(ptr noalias %x, ptr noalias %w, ptr noalias %m) nounwind noinline cold")
 
 
 def _on_both_axes(line: Callable[[Sequence[VectorValue]], list[VectorValue]], square: Square) -> Square:

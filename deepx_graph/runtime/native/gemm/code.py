@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,15 +18,10 @@ from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.gemm import small
 from deepx_graph.runtime.native.gemm.emit import Fields
 from deepx_graph.runtime.native.gemm.kernel import LEAST_WORK, GemmKernel, StridedMatrices, fits, is_thin, strided
-from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.machine_kernel import MachineKernel
 from deepx_graph.runtime.native.prepared import Address, Base, FunctionAddress, PreparedKernel, PreparedStep, Word
-from deepx_graph.runtime.native.transpose import LEAST_SHARED, copy_table, text
 from deepx_graph.runtime.straightline import ArrayType
 from deepx_graph.types import TensorType
-
-PACKED = 0
-"""The number of the memory of a call for the packed left operand."""
 
 
 def build(node: Node, threads: int) -> MachineKernel | None:
@@ -40,24 +35,14 @@ def build(node: Node, threads: int) -> MachineKernel | None:
     return small.build(node, threads, is_thin=gemm is not None and is_thin(gemm))
 
 
-def worth_a_call(node: Node, threads: int) -> MachineKernel | None:
-    """The kernel of a product that BLAS, called alone, does not do as well. None for others. Raises Declined."""
-    gemm = batched_gemm_of(node)
-    if gemm is not None and is_thin(gemm):
-        return small.build(node, threads, is_thin=True)
-    if (direct := small_product(node, threads)) is not None:
-        return direct
-    return packed(node, gemm, threads) if gemm is not None and fits(gemm) else None
-
-
 def packed(node: Node, gemm: BatchedGemm, threads: int) -> PreparedKernel:
-    """The kernel of a product that packs its operands. Raises Declined where one of them cannot be copied."""
+    """The kernel of a product that packs its operands. Raises Declined where one of them is no matrix as it lies."""
     assert isinstance(node.type, TensorType)
-    operands = operands_of(node, gemm, [Address(Base.ELEMENTS, k) for k in (0, 1)], threads)
-    multiply = GemmKernel.of(gemm, threads, None, operands.matrices[0])
-    return PreparedKernel((0, 1), [ArrayType(gemm.dtype, node.type.shape)], steps_of(multiply, operands, Address(Base.ELEMENTS, 2)),
-                          own_bytes=own_bytes(multiply, operands), scratch_bytes=0,
-                          predicted=parts_alone(node, multiply.threads), kept=(multiply, operands))
+    left, right = matrices_of(node, gemm)
+    multiply = GemmKernel.of(gemm, threads, None, left)
+    steps = steps_of(multiply, (left, right), [Address(Base.ELEMENTS, k) for k in range(3)])
+    return PreparedKernel((0, 1), [ArrayType(gemm.dtype, node.type.shape)], steps, own_bytes=[multiply.packed_bytes],
+                          scratch_bytes=0, predicted=parts_alone(node, multiply.threads), kept=multiply)
 
 
 def small_product(node: Node, threads: int) -> MachineKernel | None:
@@ -68,49 +53,28 @@ def small_product(node: Node, threads: int) -> MachineKernel | None:
     return small.build(node, threads)
 
 
-def is_scattered(node: Node) -> bool:
-    """Whether the operands of a product that is worth packing lie so that most lanes would be idle."""
-    plan, gemm = small.plan_of(node), batched_gemm_of(node)
-    return plan is not None and plan.is_narrow and gemm is not None and fits(gemm)
+def transposed_before(node: Node) -> tuple[bool, ...]:
+    """Which operands of a product are transposed by a kernel of their own before it packs them: those that are no matrices as they
+    lie, unless small ones are read where they are and fill registers."""
+    gemm, plan = batched_gemm_of(node), small.plan_of(node)
+    if gemm is None or not fits(gemm) or (plan is not None and plan.is_small and not plan.is_narrow):
+        return (False, False)
+    return tuple(m is None for m in _matrices(node, gemm))
 
 
-@dataclass(eq=False)
-class GemmOperands:
-    """Where both operands begin, how their matrices lie from there, and the steps that copy those which do not lie as matrices."""
-
-    addresses: list[Address] = field(default_factory=list)
-    matrices: list[StridedMatrices] = field(default_factory=list)
-    steps: list[PreparedStep] = field(default_factory=list)
-    copied_bytes: list[int] = field(default_factory=list)
+def matrices_of(node: Node, gemm: BatchedGemm) -> tuple[StridedMatrices, StridedMatrices]:
+    """How the operands, in the order of C, lie as matrices. Raises Declined for one that does not."""
+    left, right = _matrices(node, gemm)
+    if left is None or right is None:
+        raise Declined("an operand that is no matrix as it lies")
+    return left, right
 
 
-def own_bytes(multiply: GemmKernel, operands: GemmOperands) -> list[int]:
-    """The sizes of the memory of a call: for the packed left operand, and for copies."""
-    return [multiply.packed_bytes, *operands.copied_bytes]
-
-
-def operands_of(node: Node, gemm: BatchedGemm, sources: Sequence[Address], threads: int) -> GemmOperands:
-    """The operands of a kernel from arrays in the order of C. Raises Declined where there is no copy of one that must be copied."""
-    found = GemmOperands()
-    for given, (order, shape), reorders, source in zip(node.inputs, (gemm.left, gemm.right), gemm.reorders, sources, strict=True):
-        array = _phantom(given.type.shape, gemm.dtype) if isinstance(given.type, TensorType) else None
-        if array is None:
-            raise Declined("an operand is larger than memory")
-        matrices = None if reorders else strided(array.transpose(order).reshape(shape))
-        if matrices is not None:
-            found.matrices.append(matrices)
-            found.addresses.append(source)
-            continue
-        copy = Address(Base.OWN, PACKED + 1 + len(found.copied_bytes))
-        table = copy_table(array.transpose(order), source, copy)
-        if table is None:
-            raise Declined("an operand cannot be copied")
-        copied = machine_code.functions(text(array.itemsize), ["copied"], found)["copied"]
-        found.steps.append(PreparedStep(copied, table, threads if array.size >= LEAST_SHARED else 1))
-        found.copied_bytes.append(array.nbytes)
-        found.addresses.append(copy)
-        whole = shape[-2] * shape[-1] * gemm.dtype.itemsize
-        found.matrices.append((np.arange(gemm.matrices) * whole, shape[-1], 1))
+def _matrices(node: Node, gemm: BatchedGemm) -> list[StridedMatrices | None]:
+    found = []
+    for given, (order, shape), reorders in zip(node.inputs, (gemm.left, gemm.right), gemm.reorders, strict=True):
+        array = _phantom(given.type.shape, gemm.dtype) if isinstance(given.type, TensorType) and not reorders else None
+        found.append(None if array is None else strided(array.transpose(order).reshape(shape)))
     return found
 
 
@@ -124,21 +88,19 @@ def _phantom(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array | None:
         return None
 
 
-def steps_of(multiply: GemmKernel, operands: GemmOperands, result: Address, epilogue_table: Word = 0) -> list[PreparedStep]:
-    """The steps of a product whose operands lie so: copies, and groups of products."""
-    each = [np.broadcast_to(start, (multiply.count,)) for start, _, _ in operands.matrices]
+def steps_of(multiply: GemmKernel, matrices: tuple[StridedMatrices, StridedMatrices], addresses: Sequence[Address],
+             epilogue_table: Word = 0) -> list[PreparedStep]:
+    """The steps of a product: groups of products. `addresses` are those of operands and result."""
+    left, right = matrices
     whole = multiply.rows * multiply.columns * multiply.dtype.itemsize
-    pointers: list[Word] = []
-    for k in range(multiply.count):
-        pointers += [Address(o.base, o.number, int(starts[k])) for o, starts in zip(operands.addresses, each, strict=True)]
-        pointers.append(Address(result.base, result.number, k * whole))
-    (_, left_row, left_depth), (_, right_depth, right_column) = operands.matrices
+    each = [np.broadcast_to(starts, (multiply.count,)) for starts in (left[0], right[0], np.arange(multiply.count) * whole)]
+    pointers = [replace(a, offset=int(starts[k])) for k in range(multiply.count) for a, starts in zip(addresses, each, strict=True)]
     known: dict[Fields, Word] = {
-        Fields.POINTERS: tuple(pointers), Fields.PACKED: Address(Base.OWN, PACKED) if multiply.packs_left else 0,
-        Fields.LEFT_ROW: left_row, Fields.LEFT_DEPTH: left_depth, Fields.RIGHT_DEPTH: right_depth,
-        Fields.RIGHT_COLUMN: right_column, Fields.RESULT_ROW: multiply.columns, Fields.EPILOGUE_TABLE: epilogue_table,
+        Fields.POINTERS: tuple(pointers), Fields.PACKED: Address(Base.OWN, 0) if multiply.packs_left else 0,
+        Fields.LEFT_ROW: left[1], Fields.LEFT_DEPTH: left[2], Fields.RIGHT_DEPTH: right[1], Fields.RIGHT_COLUMN: right[2],
+        Fields.RESULT_ROW: multiply.columns, Fields.EPILOGUE_TABLE: epilogue_table,
     }  # fmt: skip
     if multiply.epilogue is not None:
         known[Fields.EPILOGUE] = FunctionAddress(multiply.epilogue.address)
     tables = [tuple(known.get(f, table[f]) for f in Fields) for table in multiply.tables]
-    return operands.steps + [PreparedStep(multiply.address, table, multiply.threads) for table in tables]
+    return [PreparedStep(multiply.address, table, multiply.threads) for table in tables]

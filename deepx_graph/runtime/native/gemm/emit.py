@@ -16,7 +16,8 @@ from collections.abc import Callable
 from enum import IntEnum
 
 from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand, accumulate, transposed
-from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue, below, branch, least, scalar_type, stepped
+from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue, below, branch, each_share, least, scalar_type
+from deepx_graph.runtime.native.threads import wait_until
 
 VECTORS = 2
 """Registers across a tile."""
@@ -44,7 +45,7 @@ class TileEmitter:
     def function(self, head: str, t: IRBuilder) -> str:
         """A function of its own from its first line and its body."""
         self.declarations |= t.declarations
-        return "\n".join([f"define internal void {head} noinline nounwind {{", "entry:", *t.lines, "  ret void", "}"])
+        return t.function(f"internal void {head} noinline nounwind")
 
     def at(self, t: IRBuilder, pointer: str, row: str, distance: str | int, column: str | int = 0) -> str:
         """The address of an element, from its row and column."""
@@ -119,8 +120,8 @@ class TileEmitter:
                 last = t.let(f"insertelement {t.vector(self.dtype)} {last}, {self.scalar} {kept}, i64 {r}")
             t.store(VectorValue(last, self.dtype), self.at(t, "%t", n, "%step"), mask)
 
-        stepped(t, "0", whole, self.lanes, square)
-        stepped(t, whole, "%k", 1, single)
+        t.rows("0", whole, square, self.lanes)
+        t.rows(whole, "%k", single)
         return self.function("@transposed(ptr %s, i64 %distance, ptr %t, i64 %step, i64 %count, i64 %put, i64 %k)", t)
 
     def _left(self) -> str:
@@ -138,7 +139,7 @@ class TileEmitter:
                                                 self.at(t, target, i, self.rows), mask))
 
         dense = t.let("icmp eq i64 %deep, 1")
-        stepped(t, "0", "%rows", self.lanes, strip)
+        t.rows("0", "%rows", strip, self.lanes)
         return self.function("@left(ptr %s, i64 %row, i64 %deep, ptr %t, i64 %rows, i64 %k)", t)
 
     def _right(self) -> str:
@@ -158,7 +159,7 @@ class TileEmitter:
                 t.line(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)")
                 t.store(t.load(self.at(t, "%s", i, "%deep", j), self.dtype, None), spot(i, j), None)
 
-            stepped(t, "0", whole, self.lanes, vector)
+            t.rows("0", whole, vector, self.lanes)
             branch(t, some, lambda: t.store(t.load(self.at(t, "%s", i, "%deep", whole), self.dtype, mask), spot(i, whole), None))
 
         def transposed(j: str) -> None:
@@ -170,7 +171,7 @@ class TileEmitter:
         rest = t.let(f"sub i64 %columns, {whole}")
         some, mask = t.let(f"icmp sgt i64 {rest}, 0"), below(t, rest)
         branch(t, t.let("icmp eq i64 %column, 1"), lambda: t.rows("0", "%k", copied),
-               lambda: stepped(t, "0", "%columns", self.lanes, transposed))
+               lambda: t.rows("0", "%columns", transposed, self.lanes))
         return self.function("@right(ptr %s, i64 %deep, i64 %column, ptr %t, i64 %panel, i64 %columns, i64 %k)", t)
 
 
@@ -180,9 +181,6 @@ that are too short."""
 
 PANEL_GAP = 32
 """Elements between packed panels of columns, so that they do not fall on the same lines of the cache."""
-
-PATIENCE, SCHED_YIELD = 20_000, 24
-"""How often a thread looks before it lets others run, and the number of that system call."""
 
 
 class Fields(IntEnum):
@@ -237,8 +235,7 @@ class _Table:
     def __init__(self, t: IRBuilder) -> None:
         self._values: dict[str, str] = {}
         for field in Fields:
-            at = t.let(f"getelementptr i64, ptr %table, i64 {int(field)}")
-            self._values[field.name.lower()] = t.let(f"load {'ptr' if field in ADDRESSES else 'i64'}, ptr {at}")
+            self._values[field.name.lower()] = t.word("%table", int(field), "ptr" if field in ADDRESSES else "i64")
 
     def __getattr__(self, name: str) -> str:
         return self._values[name]
@@ -246,7 +243,7 @@ class _Table:
     def pointer(self, t: IRBuilder, matrix: str, which: int) -> str:
         """The address of an operand or the result of a matrix."""
         slot = t.let(f"add i64 {t.let(f'mul i64 {matrix}, 3')}, {which}")
-        return t.let(f"load ptr, ptr {t.let(f'getelementptr ptr, ptr {self.pointers}, i64 {slot}')}")
+        return t.word(self.pointers, slot, "ptr")
 
     def panel(self, t: IRBuilder, panel: str) -> tuple[str, str]:
         """The first row of a panel and how many it has."""
@@ -296,7 +293,7 @@ class _Multiplying:
         self.rows = f.pointer(t, matrix, 0)
         self.source = parts.at(t, f.pointer(t, matrix, 1), self.left, f.right_column)
         self.result = t.address(f.pointer(t, matrix, 2), self.left, parts.dtype)
-        stepped(t, "0", f.depth, f.block, self.block)
+        t.rows("0", f.depth, self.block, f.block)
         branch(t, t.let(f"icmp ne ptr {f.epilogue}, null"), lambda: self.epilogue(matrix, right))
 
     def epilogue(self, matrix: str, right: str) -> None:
@@ -313,7 +310,7 @@ class _Multiplying:
         self.term, self.terms = term, least(t, t.let(f"sub i64 {f.depth}, {term}"), f.block)
         self.add = t.let(f"icmp ne i64 {term}, 0")
         self.block_source = self.parts.at(t, self.source, term, f.right_depth)
-        stepped(t, "0", self.columns, STRIP * self.parts.width, self.strip)
+        t.rows("0", self.columns, self.strip, STRIP * self.parts.width)
 
     def strip(self, j: str) -> None:
         """Some columns: packed, and then each panel of them multiplied."""
@@ -322,7 +319,7 @@ class _Multiplying:
         source = self.parts.at(t, self.block_source, j, f.right_column)
         t.line(f"call void @right(ptr {source}, i64 {f.right_depth}, i64 {f.right_column}, ptr {self.panels}, i64 {self.panel},"
                f" i64 {t.let(f'sub i64 {end}, {j}')}, i64 {self.terms})")
-        stepped(t, j, end, self.parts.width, lambda k: self.column(k, t.let(f"sub i64 {k}, {j}")))
+        t.rows(j, end, lambda k: self.column(k, t.let(f"sub i64 {k}, {j}")), self.parts.width)
 
     def column(self, j: str, within: str) -> None:
         """The tiles of one packed panel of columns."""
@@ -359,44 +356,18 @@ def _product(parts: TileEmitter) -> str:
     m = _Multiplying(parts, t, f)
     packs = t.let(f"select i1 {m.is_packed}, i64 {t.let(f'mul i64 {f.matrices}, {f.panels}')}, i64 0")
     items = t.let(f"add i64 {packs}, {t.let(f'mul i64 {f.matrices}, {m.chunks}')}")
-    ready = t.let(f"getelementptr i64, ptr %table, i64 {int(Fields.READY)}")
-    t.line("br label %next")
-    t.start("next")
-    k = t.let("atomicrmw add ptr %counter, i64 1 monotonic")
-    t.line(f"br i1 {t.let(f'icmp slt i64 {k}, {items}')}, label %take, label %done")
-    t.start("take")
+    ready = t.behind("%table", 8 * int(Fields.READY))
 
-    def pack() -> None:
+    def item(k: str) -> None:
+        branch(t, t.let(f"icmp slt i64 {k}, {packs}"), lambda: pack(k), lambda: multiply(k))
+
+    def pack(k: str) -> None:
         _packed(parts, t, f, k)
-        t.line(f"{'%' + t.name('packed')} = atomicrmw add ptr {ready}, i64 1 seq_cst")
+        t.let(f"atomicrmw add ptr {ready}, i64 1 seq_cst")
 
-    def multiply() -> None:
-        _wait(t, ready, packs)
+    def multiply(k: str) -> None:
+        wait_until(t, lambda: t.let(f"icmp sge i64 {t.let(f'load atomic i64, ptr {ready} acquire, align 8')}, {packs}"))
         m.chunk(t.let(f"sub i64 {k}, {packs}"))
 
-    branch(t, t.let(f"icmp slt i64 {k}, {packs}"), pack, multiply)
-    t.line("br label %next")
-    t.start("done")
-    head = "define void @product(ptr %table, ptr %counter, ptr %scratch) nounwind \"stackrealign\" {"
-    return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
-
-
-def _wait(t: IRBuilder, counter: str, wanted: str) -> None:
-    """Until a counter has got so far; others are at work on it."""
-    before = t.block
-    t.line("br label %look")
-    t.start("look")
-    looks, more = "%" + t.name("i"), "%" + t.name("n")
-    t.line(f"{looks} = phi i64 [ 0, %{before} ], [ {more}, %again ]")
-    now = t.let(f"load atomic i64, ptr {counter} acquire, align 8")
-    t.line(f"br i1 {t.let(f'icmp slt i64 {now}, {wanted}')}, label %hold, label %go")
-    t.start("hold")
-    t.line("call void @llvm.x86.sse2.pause()")
-    t.line(f"br i1 {t.let(f'icmp ugt i64 {looks}, {PATIENCE}')}, label %yield, label %again")
-    t.start("yield")
-    t.let(f"call i64 (i64, ...) @syscall(i64 {SCHED_YIELD})")
-    t.line("br label %again")
-    t.start("again")
-    t.line(f"{more} = add i64 {looks}, 1")
-    t.line("br label %look")
-    t.start("go")
+    each_share(t, items, item)
+    return t.function("void @product(ptr %table, ptr %counter, ptr %scratch) nounwind \"stackrealign\"")

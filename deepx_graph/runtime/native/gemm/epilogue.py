@@ -16,7 +16,7 @@ from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
 from deepx_graph.runtime.engines.gemm import BatchedGemm, batched_gemm_of
 from deepx_graph.runtime.native.gemm import small
-from deepx_graph.runtime.native.gemm.code import operands_of, own_bytes, steps_of
+from deepx_graph.runtime.native.gemm.code import matrices_of, steps_of
 from deepx_graph.runtime.native.gemm.kernel import BLOCK_TERMS, LEAST_WORK, GemmKernel, fits
 from deepx_graph.runtime.native.loop_program import epilogue
 from deepx_graph.runtime.native.loop_program.epilogue import EpilogueKernel
@@ -72,12 +72,12 @@ def _packed(function: Function, parts: WithEpilogue, gemm: BatchedGemm, then: Ep
     """A product that packs its operands, and the epilogue on each chunk of it. Raises Declined."""
     joined, node = JoinedOperands(function, parts, then), parts.node
     assert isinstance(node.type, TensorType)
-    operands = operands_of(node, gemm, joined.sources, threads)
-    multiply = GemmKernel.of(gemm, threads, then, operands.matrices[0])
-    return PreparedKernel(joined.params, [ArrayType(gemm.dtype, node.type.shape)],
-                          steps_of(multiply, operands, joined.result, joined.table), constants=joined.constants,
-                          own_bytes=own_bytes(multiply, operands), scratch_bytes=0,
-                          predicted=_predicted(node, multiply.threads, then), kept=(multiply, operands), lowering=LOWERING)
+    left, right = matrices_of(node, gemm)
+    multiply = GemmKernel.of(gemm, threads, then, left)
+    steps = steps_of(multiply, (left, right), [*joined.sources, joined.result], joined.table)
+    return PreparedKernel(joined.params, [ArrayType(gemm.dtype, node.type.shape)], steps, constants=joined.constants,
+                          own_bytes=[multiply.packed_bytes], scratch_bytes=0,
+                          predicted=_predicted(node, multiply.threads, then), kept=multiply, lowering=LOWERING)
 
 
 def _predicted(node: Node, threads: int, then: EpilogueKernel) -> cost.ForecastParts:

@@ -185,8 +185,7 @@ def iteration_text(name: str, width: int, dtype: DType, declarations: dict[str, 
 
     branch(t, t.let(f"icmp eq i64 %count, {width}"), lambda: stored(sorted(usual)), masked)
     params = "ptr %from, i64 %step, i64 %last, ptr %to, i64 %distance, i64 %lanes, i64 %count"
-    head = f"define internal void @{name}({params}) nounwind {{"
-    return "\n".join([head, "entry:", *t.lines, "  ret void", "}"])
+    return t.function(f"internal void @{name}({params}) nounwind")
 
 
 def transposed(t: IRBuilder, vectors: Sequence[VectorValue]) -> list[VectorValue]:

@@ -27,7 +27,7 @@ from deepx_graph.runtime.native.gemm.small_plan import (
     tile,
 )
 from deepx_graph.runtime.native.llvm import machine_code
-from deepx_graph.runtime.native.llvm.builder import F4, F8, IRBuilder, branch, scalar_type, stepped
+from deepx_graph.runtime.native.llvm.builder import F4, F8, IRBuilder, branch, scalar_type
 from deepx_graph.runtime.native.llvm.target import Target, this_machine
 from deepx_graph.runtime.native.machine_kernel import DATA, Layout, MachineKernel
 from deepx_graph.runtime.straightline import ArrayType
@@ -381,13 +381,13 @@ class _PanelWriter:
         t = self.t
         before = t.let(f"mul i64 {first}, {count}")
         if inner:
-            stepped(t, "0", count, 1, lambda k: self._rows(inner, self._at(source, k, step), t.let(f"add i64 {before}, {k}")))
+            t.rows("0", count, lambda k: self._rows(inner, self._at(source, k, step), t.let(f"add i64 {before}, {k}")))
             return
         target, whole = self._at("%target", before, self.line), "0"
         if self.lane != 1 == step:
             whole = t.let(f"and i64 {count}, {-t.lanes}")
-            stepped(t, "0", whole, t.lanes, lambda k: self._squares(self._at(source, k, 1), self._at(target, k, self.line)))
-        stepped(t, whole, count, 1, lambda k: self._row(self._at(source, k, step), self._at(target, k, self.line)))
+            t.rows("0", whole, lambda k: self._squares(self._at(source, k, 1), self._at(target, k, self.line)), t.lanes)
+        t.rows(whole, count, lambda k: self._row(self._at(source, k, step), self._at(target, k, self.line)))
 
     def _row(self, source: str, target: str) -> None:
         """One row: registers where its elements lie side by side, else element by element."""

@@ -98,6 +98,10 @@ class IRBuilder:
         self.lines.append(label + ":")
         self.block = label
 
+    def function(self, head: str, last: str = "ret void") -> str:
+        """The text of the function that begins and ends so."""
+        return "\n".join([f"define {head} {{", "entry:", *self.lines, f"  {last}", "}"])
+
     def vector(self, dtype: DType) -> str:
         return scalar_type(dtype) if self.lanes == 1 else f"<{self.lanes} x {scalar_type(dtype)}>"
 
@@ -222,6 +226,14 @@ class IRBuilder:
 
     # --- memory: `at` is the address of the first element
 
+    def behind(self, at: str, nbytes: int | str) -> str:
+        """The address so many bytes behind another."""
+        return self.let(f"getelementptr i8, ptr {at}, i64 {nbytes}")
+
+    def word(self, at: str, number: int | str = 0, type: str = "i64") -> str:
+        """A word of a table at an address: an integer, or a `ptr`."""
+        return self.let(f"load {type}, ptr {self.let(f'getelementptr i64, ptr {at}, i64 {number}')}")
+
     def address(self, pointer: str, index: str, dtype: DType) -> str:
         return self.let(f"getelementptr inbounds {memory_type(dtype)}, ptr {pointer}, i64 {index}")
 
@@ -292,7 +304,7 @@ class IRBuilder:
 
     # --- loops
 
-    def rows(self, low: str, high: str, body: Callable[[str], None], step: int = 1) -> None:
+    def rows(self, low: str, high: str, body: Callable[[str], object], step: int | str = 1) -> None:
         """`for i in range(low, high, step): body(i)`; the range may be empty."""
         before, head, after = self.block, self.name("row"), self.name("end")
         some = self.let(f"icmp slt i64 {low}, {high}")
@@ -396,23 +408,6 @@ def _suffix(dtype: DType) -> str:
 # --- control flow, and what it needs
 
 
-def stepped(t: IRBuilder, low: str, high: str, step: str | int, body: Callable[[str], object]) -> None:
-    """`for i in range(low, high, step): body(i)`."""
-    before, head, inside, after = t.block, t.name("from"), t.name("in"), t.name("to")
-    i, next_index = "%" + t.name("i"), "%" + t.name("n")
-    t.line(f"br label %{head}")
-    t.start(head)
-    position = len(t.lines)
-    more = t.let(f"icmp slt i64 {i}, {high}")
-    t.line(f"br i1 {more}, label %{inside}, label %{after}")
-    t.start(inside)
-    body(i)
-    t.line(f"{next_index} = add i64 {i}, {step}")
-    t.lines.insert(position, f"  {i} = phi i64 [ {low}, %{before} ], [ {next_index}, %{t.block} ]")
-    t.line(f"br label %{head}")
-    t.start(after)
-
-
 def branch(t: IRBuilder, condition: str, then: Callable[[], object] | None, other: Callable[[], object] | None = None) -> None:
     """`if condition: then() else: other()`."""
     yes, no, after = t.name("yes"), t.name("no"), t.name("end")
@@ -423,6 +418,27 @@ def branch(t: IRBuilder, condition: str, then: Callable[[], object] | None, othe
             body()
         t.line(f"br label %{after}")
     t.start(after)
+
+
+def leave_if(t: IRBuilder, condition: str, leave: Callable[[], object]) -> None:
+    """`if condition: leave()`, which ends the function."""
+    end, on = t.name("leave"), t.name("on")
+    t.line(f"br i1 {condition}, label %{end}, label %{on}")
+    t.start(end)
+    leave()
+    t.start(on)
+
+
+def each_share(t: IRBuilder, count: int | str, body: Callable[[str], object]) -> None:
+    """`body(k)` for each share of the work, of which there are `count`, that this thread takes from `%counter`."""
+    t.line("br label %next")
+    t.start("next")
+    share = t.let("atomicrmw add ptr %counter, i64 1 monotonic")
+    t.line(f"br i1 {t.let(f'icmp slt i64 {share}, {count}')}, label %take, label %done")
+    t.start("take")
+    body(share)
+    t.line("br label %next")
+    t.start("done")
 
 
 def least(t: IRBuilder, x: str, y: str) -> str:

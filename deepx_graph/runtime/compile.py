@@ -39,8 +39,7 @@ from deepx_graph.runtime.profile import Profile
 from deepx_graph.runtime.program import Unit, engine_plans
 from deepx_graph.runtime.python_steps import PythonStep, python_steps
 from deepx_graph.runtime.specialise import InputValues, has_deferred, is_fixed, specialise
-from deepx_graph.runtime.straightline import NONE, StraightLine, straight_line
-from deepx_graph.runtime.unit_code import UnitCode, unit_code
+from deepx_graph.runtime.unit_code import NONE, UnitCode, unit_code
 from deepx_graph.types import STRING, TensorType, Type, leaves
 
 if TYPE_CHECKING:
@@ -111,16 +110,14 @@ class _Ready:
         return self.units[self.module.entry_name]
 
     @cached_property
-    def straight(self) -> StraightLine | None:
-        """The entry without the machinery of control flow, where it has none."""
-        return straight_line(self.unit)
+    def code(self) -> UnitCode | None:
+        """The entry as a function of Python, or as one of machine code, where it can be."""
+        return unit_code(self.unit)
 
-    @cached_property
-    def runner(self) -> UnitCode | StraightLine | None:
+    @property
+    def runner(self) -> UnitCode | None:
         """What runs the entry without the interpreter, where that can be."""
-        if self.holds_text:
-            return None
-        return unit_code(self.unit, self.straight) or self.straight
+        return None if self.holds_text else self.code
 
     @cached_property
     def may_call_blas(self) -> bool:
@@ -157,7 +154,7 @@ class Compiled(InNotebook):
         """The inputs whose values the program was specialised to, for their types."""
         self.when_failing: WhenFailing = lambda error, arrays, named: None
         """Is told of an exception that a call ends in, and of its arguments."""
-        self._runner: UnitCode | StraightLine | StoredProgram | None = None
+        self._runner: UnitCode | StoredProgram | None = None
         """What runs the last signature's entry without the interpreter."""
         self._entries: dict[tuple[str, ...], EntryFn] = {}
         """That as one call, for the names of the inputs given away, where it is one. Made when first called."""
@@ -215,7 +212,7 @@ class Compiled(InNotebook):
         program is machine code. For the last signature, and raises, as `plan`. May compile kernels that were not called yet."""
         ready = self._latest()
         with self._lock:
-            return python_steps(ready.module, ready.units, ready.straight if self.grid.count == 1 else None)
+            return python_steps(ready.module, ready.units, ready.code if self.grid.count == 1 else None)
 
     def __call__(self, *arrays: Any, donate: Sequence[str] = (), **named: Any) -> tuple[Any, ...]:
         """Runs it. Raises RunError, before anything runs, for missing, extra or ill-typed inputs.

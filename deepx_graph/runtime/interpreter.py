@@ -51,20 +51,13 @@ class Activation:
         return results
 
 
-def execute(units: Mapping[str, Unit], entry: str, args: Sequence[Any], *, max_depth: int = MAX_DEPTH,
-            max_bytes: int | None = None) -> list[Any]:
-    """The results of the entry for arguments of its parameter types.
+def execute_all(units: Mapping[str, Unit], calls: Sequence[tuple[str, Sequence[Any]]], grid: Grid, *, max_depth: int = MAX_DEPTH,
+                max_bytes: int | None = None) -> list[list[Any]]:
+    """The results of one call (a function and its arguments) on every device of the grid.
 
     Raises RunError, with the node's source position, when an operation fails; LimitError when calls nest too deeply or the levels
     of a recursion together need more than `max_bytes`.
     """
-    (results,) = execute_all(units, [(entry, args)], Grid(), max_depth=max_depth, max_bytes=max_bytes)
-    return results
-
-
-def execute_all(units: Mapping[str, Unit], calls: Sequence[tuple[str, Sequence[Any]]], grid: Grid, *, max_depth: int = MAX_DEPTH,
-                max_bytes: int | None = None) -> list[list[Any]]:
-    """The results of one call (a function and its arguments) on every device of the grid. Raises as `execute` does."""
     machines = [_Machine(units, max_depth, max_bytes) for _ in calls]
     running = [m.run(Activation(units[name], args, None)) for m, (name, args) in zip(machines, calls, strict=True)]
     with np.errstate(all="ignore"):
@@ -73,7 +66,7 @@ def execute_all(units: Mapping[str, Unit], calls: Sequence[tuple[str, Sequence[A
 
 def execute_one(units: Mapping[str, Unit], entry: str, args: Sequence[Any], run: Callable[[Running], list[Any]], *,
                 max_depth: int = MAX_DEPTH, max_bytes: int | None = None) -> list[Any]:
-    """The results of one call on the device that this process is; `run` meets the others. Raises as `execute` does."""
+    """The results of one call on the device that this process is; `run` meets the others. Raises as `execute_all` does."""
     machine = _Machine(units, max_depth, max_bytes)
     with np.errstate(all="ignore"):
         return run(machine.run(Activation(units[entry], args, None)))

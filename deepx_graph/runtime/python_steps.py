@@ -17,7 +17,7 @@ from deepx_graph.runtime.cost.counts import function_times
 from deepx_graph.runtime.engines.base import Explains, WritesLoops
 from deepx_graph.runtime.memory.alias import makes_memory
 from deepx_graph.runtime.program import Unit, is_kernel
-from deepx_graph.runtime.straightline import StraightLine
+from deepx_graph.runtime.unit_code import UnitCode
 
 CONTROL = "control"
 
@@ -44,11 +44,11 @@ def total(steps: tuple[PythonStep, ...]) -> Times:
     return sum((s.times for s in steps), NEVER)
 
 
-def python_steps(module: Module, units: Mapping[str, Unit], straight: StraightLine | None) -> tuple[PythonStep, ...]:
-    """The steps of one call of a module made ready; `straight` is its entry where that has no control flow."""
-    if straight is not None:
+def python_steps(module: Module, units: Mapping[str, Unit], code: UnitCode | None) -> tuple[PythonStep, ...]:
+    """The steps of one call of a module made ready; `code` is its entry where that is a function of Python."""
+    if code is not None and code.is_straight:
         unit = units[module.entry_name]
-        return tuple(_step(unit, s, ONCE) for s in straight.steps)
+        return tuple(_step(unit, s, ONCE) for s in code.steps)
     calls = function_times(module)
     return tuple(_step(unit, i, times * calls.get(name, NEVER))
                  for name, unit in units.items() for i, times in _instruction_times(unit.plan.code))

@@ -2,7 +2,8 @@
 
 It computes what the interpreter computes, and fails as that does, with the least between its kernels. Calls, effects and what
 devices do together are left to the interpreter. The memory that kernels write to is bound once, so a function of this kind is
-one activation: it is never run by two threads at once.
+one activation: it is never run by two threads at once. Results may lie over arguments that are given away. A function of one kernel
+is one call of machine code, where the engine has an entry to it.
 """
 
 from __future__ import annotations
@@ -13,15 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.ir.structure import PARTIAL, taken_branch
+from deepx_graph.ir import Function, Node
+from deepx_graph.ir.structure import CONSTANT, PARAM, PARTIAL, PROJ, index_of, taken_branch
 from deepx_graph.literal import Array
 from deepx_graph.runtime.bytecode import Instruction, Jump, Move, Pack, Return, Run, Select, Skip, Test
-from deepx_graph.runtime.engines.base import EntryFn, Staging
+from deepx_graph.runtime.engines.base import EntryFn
+from deepx_graph.runtime.memory.in_place import DonatedBuffers, donated_buffers
 from deepx_graph.runtime.memory.pool import owned
-from deepx_graph.runtime.program import Unit, fail
+from deepx_graph.runtime.program import Unit, fail, is_kernel
 from deepx_graph.runtime.python_code import PythonFunction, statement_at
-from deepx_graph.runtime.straightline import StraightLine, has_tensors_alone, takes, tensor_forms
+from deepx_graph.runtime.straightline import has_tensors_alone, takes, tensor_forms
 from deepx_graph.types import BOOL, StateType, TensorType, leaves
+
+MOST_KERNELS = 20_000
+"""A function of more is interpreted: Python would compile it for longer than it runs."""
 
 DEEPEST = 15
 """Loops in one another that Python compiles; of more it makes no code."""
@@ -32,53 +38,117 @@ SCALARS = frozenset("?bhilqBHILQfd")
 to_scalar = itemgetter(())
 
 
-class _NotPython(Exception):
+NONE: frozenset[int] = frozenset()
+
+
+class NotPython(Exception):
     """A function that is left to the interpreter."""
 
 
 class UnitCode:
-    """The code of one unit. Not to be run by two threads at once."""
+    """The code of one unit. Not to be run by two threads at once; what `entry` gives may be."""
 
-    def __init__(self, unit: Unit, function: Callable[..., Any], straight: StraightLine | None) -> None:
-        self._unit, self._function, self._straight = unit, function, straight
-        self._forms = tensor_forms(unit.function)
-        last = unit.instructions[-1]
+    def __init__(self, unit: Unit) -> None:
+        self._unit, self._forms = unit, tensor_forms(unit.function)
+        *body, last = unit.instructions
         assert isinstance(last, Return)
         self._copied = tuple(k in unit.plan.copied for k in range(len(last.sources)))
+        self.is_straight = all(isinstance(i, Run) for i in body)
+        """Whether it has neither loops nor branches."""
+        self._calls = 0
+        self._functions: dict[frozenset[int], Callable[..., Any]] = {}
+        self._entries: dict[frozenset[int], EntryFn | None] = {}
 
     def takes(self, arrays: Sequence[Any]) -> bool:
         """Whether the arguments are arrays of the very types of the parameters, in the order of C."""
         return takes(self._forms, arrays)
 
-    def entry(self, donated: frozenset[int] = frozenset()) -> EntryFn | None:
-        """None: it is no machine code."""
-        return None
+    def entry(self, donated: frozenset[int] = NONE) -> EntryFn | None:
+        """All of it as one call of machine code, with the arguments `donated` away; None where there is more to it than one kernel,
+        or no entry.
 
-    def __call__(self, arrays: Sequence[Array], donated: frozenset[int] = frozenset()) -> tuple[Array, ...]:
+        It is made for what has been called once. It gives None, with nothing done, for arguments that `takes` would refuse, and
+        for some others.
+        """
+        return self._entry(donated) if self._calls else None
+
+    def _entry(self, donated: frozenset[int]) -> EntryFn | None:
+        if donated not in self._entries:
+            function, engine, found = self._unit.function, self._unit.entering, None
+            if engine is not None and (node := one_kernel(function)) is not None:
+                over = donated_buffers(self._unit, donated) if donated else {}
+                found = engine.entry(node, function.params, next(iter(over.values()), ()))
+            self._entries[donated] = found
+        return self._entries[donated]
+
+    @property
+    def steps(self) -> Sequence[Instruction]:
+        """What Python runs in every call but the first: nothing where all of it is one call of machine code."""
+        return () if self._entry(NONE) is not None else self._unit.instructions[:-1]
+
+    def __call__(self, arrays: Sequence[Array], donated: frozenset[int] = NONE) -> tuple[Array, ...]:
         """The results, arrays of the caller's own; they may lie in the memory of the arguments `donated` away."""
-        if donated and self._straight is not None:
-            return self._straight(arrays, donated)
+        self._calls += 1
+        function = self.function(self._free(arrays, donated) if donated and self.is_straight else NONE)
         try:
-            results = self._function(*arrays)
+            results = function(*arrays)
         except Exception as e:  # told with its source position, or raised again
-            at = statement_at(e, self._function)
+            at = statement_at(e, function)
             fail(e, None if at is None else getattr(self._unit.instructions[at], "node", None))
         return tuple([owned(r) if copied else np.asarray(r) for r, copied in zip(results, self._copied, strict=True)])
 
+    def function(self, free: frozenset[int] = NONE) -> Callable[..., Any]:
+        """The function of Python, for arguments of which those are free to be written over. Raises NotPython."""
+        if free not in self._functions:
+            self._functions[free] = _Writer(self._unit, donated_buffers(self._unit, free) if free else {}).function()
+        return self._functions[free]
 
-def unit_code(unit: Unit, straight: StraightLine | None) -> UnitCode | None:
-    """The unit's code; None where it has more than kernels, branches and loops, or where the engine stages no kernels."""
-    if unit.staging is None or not has_tensors_alone(unit.function):
+    def _free(self, arrays: Sequence[Array], donated: frozenset[int]) -> frozenset[int]:
+        """Those of the arguments donated that share no memory with another."""
+        return frozenset(k for k in donated if arrays[k].flags.writeable and not any(
+            j != k and np.may_share_memory(arrays[k], a) for j, a in enumerate(arrays)))
+
+
+def unit_code(unit: Unit) -> UnitCode | None:
+    """The unit's code; None where it has more than kernels, or more than kernels, branches and loops for an engine that stages
+    kernels: others gain nothing by functions of Python with loops."""
+    runs = [i.node for i in unit.instructions if isinstance(i, Run)]
+    if not has_tensors_alone(unit.function) or len(runs) > MOST_KERNELS or any(map(_needs_interpreter, runs)):
         return None
-    try:
-        return UnitCode(unit, _Writer(unit, unit.staging).function(), straight)
-    except _NotPython:
+    code = UnitCode(unit)
+    if not code.is_straight:
+        if unit.staging is None:
+            return None
+        try:
+            code.function()
+        except NotPython:
+            return None
+    return code
+
+
+def _needs_interpreter(node: Node) -> bool:
+    held = (t for n in (node, *node.inputs) for t in leaves(n.type))
+    return not is_kernel(node) or node.op is PARTIAL or any(isinstance(t, StateType) for t in held)
+
+
+def one_kernel(function: Function) -> Node | None:
+    """The node that computes all results of a function, in order, from its parameters; None where there is none."""
+    first = function.results[0] if function.results else None
+    node = first.inputs[0] if first is not None and first.op is PROJ else first
+    if node is None or node.op in (PARAM, CONSTANT) or node.op.view or any(i.op is not PARAM for i in node.inputs):
         return None
+    count = len(leaves(node.type))
+    whole = (node,) if isinstance(node.type, TensorType) else ()
+    parts = len(function.results) == count and all(
+        r.op is PROJ and r.inputs[0] is node and index_of(r) == k for k, r in enumerate(function.results))
+    return node if function.results == whole or parts else None
 
 
 class _Writer:
-    def __init__(self, unit: Unit, engine: Staging) -> None:
-        self.unit, self.engine = unit, engine
+    """Writes the function; where results are put over parameters is `donated`."""
+
+    def __init__(self, unit: Unit, donated: DonatedBuffers) -> None:
+        self.unit, self.engine, self.donated = unit, unit.staging, donated
         self.code, self.outs = unit.instructions, unit.take_outs()
         self.loops = {span.start: span.end for span in unit.plan.code.loops.values()}
         params = list(map(_name, unit.plan.code.params))
@@ -90,7 +160,7 @@ class _Writer:
         """The function, of the arguments in order."""
         slots = self.unit.plan.code.slots
         for s in self.unit.plan.code.params:
-            if _is_scalar(slots[s].type):
+            if self._is_scalar(slots[s].type):
                 self.out.call(_name(s), to_scalar, _name(s))
         self._write(0, len(self.code))
         return self.out.finished()
@@ -123,31 +193,37 @@ class _Writer:
             case Return(sources):
                 self.out.give(self._sources(sources))
             case _:
-                raise _NotPython
+                raise NotPython
         return at + 1
 
     def _run(self, run: Run, at: int) -> None:
         node, kernel = run.node, self.unit.kernels[at]
-        held = (t for n in (node, *node.inputs) for t in leaves(n.type))
-        if kernel is None or node.op is PARTIAL or any(isinstance(t, StateType) for t in held):
-            raise _NotPython
-        staged = self.engine.staged(node)
+        staged = self.engine.staged(node) if self.engine is not None and at not in self.donated else None
         if staged is not None:
             self.out.call(_name(run.target), staged, *self._sources(run.sources))
         else:
             self.out.pack("given", self._sources(run.sources))
             if at in self.unit.taken:
                 self.out.drop([_name(run.sources[0])])
-            self.out.call(_name(run.target), kernel, "given", self.out.bind(self.outs[at]))
-        if _is_scalar(node.type) and (staged is None or not all(_is_scalar(i.type) for i in node.inputs)):
+            self.out.call(_name(run.target), kernel, "given", self._into(at))
+        if self._is_scalar(node.type) and (staged is None or not all(self._is_scalar(i.type) for i in node.inputs)):
             self.out.call(_name(run.target), to_scalar, _name(run.target))
         self._drop(run.frees)
+
+    def _into(self, at: int) -> str:
+        """The name of the arrays that the kernel at a position is to put its results into."""
+        if at not in self.donated:
+            return self.out.bind(self.outs[at])
+        params, slots = self.unit.plan.code.params, self.unit.plan.code.slots
+        free = [None if k is None or self._is_scalar(slots[params[k]].type) else params[k] for k in self.donated[at]]
+        self.out.pack("into", [self.out.bind(None) if s is None else _name(s) for s in free])
+        return "into"
 
     def _loop(self, start: int) -> int:
         """A loop; the position behind it."""
         self.depth += 1
         if self.depth > DEEPEST:
-            raise _NotPython
+            raise NotPython
         test = next(at for at in range(start, self.loops[start]) if self._is_test_of(at, start))
         found = self.code[test]
         assert isinstance(found, Test)
@@ -171,7 +247,7 @@ class _Writer:
         """The branches, each of which ends with a jump behind the last; the position there."""
         jump = self.code[i.to[1] - 1] if len(i.to) > 1 else None
         if not isinstance(jump, Jump):
-            raise _NotPython
+            raise NotPython
         ends = [*(to - 1 for to in i.to[1:]), jump.to - 1]
         spans = list(zip(i.to, ends, strict=True))
         taken = self._source(i.source)
@@ -211,19 +287,18 @@ class _Writer:
         if slot not in self.constants:
             return _name(slot)
         value = self.unit.frame[slot]
-        if _is_scalar(self.unit.plan.code.slots[slot].type):
+        if self._is_scalar(self.unit.plan.code.slots[slot].type):
             value = self.unit.frame[slot] = to_scalar(value)
         return self.out.bind(value)
 
     def _drop(self, slots: Sequence[int]) -> None:
         self.out.drop([_name(s) for s in slots])
 
+    def _is_scalar(self, type: Any) -> bool:
+        """Whether values of a type are numpy's scalars between kernels, as those that are staged take them."""
+        is_staged = self.engine is not None and isinstance(type, TensorType) and type.dims == ()
+        return is_staged and type.dtype.np is not None and type.dtype.np.char in SCALARS
+
 
 def _name(slot: int) -> str:
     return f"v{slot}"
-
-
-def _is_scalar(type: Any) -> bool:
-    return isinstance(type, TensorType) and type.dims == () and type.dtype.np is not None and type.dtype.np.char in SCALARS
-
-

@@ -34,7 +34,8 @@ from deepx_graph.runtime.native.llvm.target import running_machine
 from deepx_graph.runtime.native.threads import pool
 from deepx_graph.runtime.native.trampoline import EntryMemory, entry
 from deepx_graph.runtime.program import Unit
-from deepx_graph.runtime.straightline import NONE, form_of, one_kernel, takes
+from deepx_graph.runtime.straightline import form_of, takes
+from deepx_graph.runtime.unit_code import NONE, one_kernel
 from deepx_graph.types import dtype_of, tensor
 
 LEAST_SECONDS = 0.02
@@ -106,7 +107,7 @@ def save(kept_as: str, unit: Unit, outputs: Sequence[Port]) -> None:
 
 
 class StoredProgram:
-    """A program that was kept. It runs as a `StraightLine` does that is one call."""
+    """A program that was kept. It runs as a `UnitCode` does that is one call."""
 
     def __init__(self, kernel: StoredKernel, about: Said, vector_bits: int | None) -> None:
         if kernel.team > 1 and pool() is None:

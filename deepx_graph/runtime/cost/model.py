@@ -10,7 +10,6 @@ The constants shipped here were measured on a 2-core AMD EPYC with AVX-512, 1 Mi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -183,22 +182,6 @@ def nest_ns(c: Constants, elements: float, work: float, nbytes: float = 0.0) -> 
 def chunk_ns(c: Constants) -> float:
     """The least work that is worth a share of its own: handing it to a worker costs half as much."""
     return 2 * c.native_share_ns
-
-
-@dataclass(frozen=True)
-class NestWork:
-    """One loop nest of machine code: elements (of 4 bytes) it goes through, the price of what it does to each, and its shares."""
-
-    elements: float
-    work: float
-    shares: int = 1
-
-
-def machine_code(c: Constants, nests: Sequence[NestWork], nbytes: int, threads: int) -> ForecastParts:
-    """A kernel of machine code."""
-    arithmetic = sum(s.elements * (c.native_element_ns + c.native_op_ns * s.work) / min(threads, s.shares) for s in nests)
-    shared = sum(s.shares > 1 for s in nests) if threads > 1 else 0
-    return ForecastParts(c.native_call_ns + shared * c.native_share_ns, arithmetic, memory_ns(c, nbytes, threads if shared else 1))
 
 
 def ufunc_ns(c: Constants, elements: float, work: float = 1.0) -> float:

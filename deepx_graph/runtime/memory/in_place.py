@@ -1,7 +1,7 @@
 """Results in the memory of inputs that the caller has donated.
 
 Such an input is written over only by the last kernel that reads it, only where that kernel says that it may, and only by a result
-of the caller's. What cannot be used is left alone. Nothing is decided here about the arrays themselves: `StraightLine` looks at
+of the caller's. What cannot be used is left alone. Nothing is decided here about the arrays themselves: `UnitCode` looks at
 them. Takes time linear in the code.
 """
 

@@ -21,7 +21,7 @@ from deepx_graph.ops.contract.linalg import fft
 from deepx_graph.runtime.cost import file as cost_file
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.calibrate import nanoseconds
-from deepx_graph.runtime.cost.model import NAMES, SHIPPED, Constants, NestWork, from_json
+from deepx_graph.runtime.cost.model import NAMES, SHIPPED, Constants, from_json
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.kernels.execute import build
 from deepx_graph.types import C64, F32, F64, DType, tensor
@@ -39,16 +39,6 @@ def test_memory_is_as_fast_as_where_it_lies() -> None:
     assert cost.memory_ns(MADE_UP, 1000, 2) == 1000 / 20
     assert cost.memory_ns(MADE_UP, 2400, 1) == 2400 / 4
     assert cost.memory_ns(MADE_UP, 2400, 4) == 2400 / 6, "all threads share one memory"
-
-
-def test_machine_code_by_hand() -> None:
-    alone = cost.machine_code(MADE_UP, [NestWork(20, 3)], 100, 2)
-    assert (alone.calls, alone.arithmetic, alone.memory) == (100, 20 * (2 + 3), 10)
-    assert alone.nanoseconds == 200 and alone.bound == "calls"
-    shared = cost.machine_code(MADE_UP, [NestWork(400, 3, 4), NestWork(10, 0)], 900, 2)
-    assert (shared.calls, shared.arithmetic, shared.memory) == (150, 400 * 5 / 2 + 10 * 2, 45)
-    assert shared.bound == "arithmetic"
-    assert cost.machine_code(MADE_UP, [NestWork(400, 3, 4)], 900, 1).arithmetic == 2000, "one thread does all shares"
 
 
 def test_loops_and_machine_programs_by_hand() -> None:

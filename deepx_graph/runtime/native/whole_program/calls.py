@@ -17,18 +17,7 @@ from deepx_graph.runtime.bytecode import Code, Instruction, Jump, Move, Select, 
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.outline import as_kernel
 from deepx_graph.runtime.native.machine_kernel import rounded
-from deepx_graph.runtime.native.whole_program.plan import (
-    Action,
-    Called,
-    CalledFunction,
-    Copied,
-    Index,
-    Invoked,
-    MachineOf,
-    ProgramPlan,
-    RowCopy,
-    Swapped,
-)
+from deepx_graph.runtime.native.whole_program.plan import CalledFunction, MachineOf, ProgramPlan, on_storages
 from deepx_graph.runtime.native.whole_program.planner import planned
 
 
@@ -123,7 +112,7 @@ def _joined(plans: Sequence[ProgramPlan], names: Sequence[str], recursive: Seque
     whole = ProgramPlan(code, [s for p in plans for s in p.storages], results=first.results, exchanged=first.exchanged,
                         in_place=first.in_place)
     for plan, at, base, is_recursive in zip(plans, positions, storages, (False, *recursive), strict=False):
-        whole.actions += [[_renumbered(a, base) for a in actions] for actions in plan.actions]
+        whole.actions += [[on_storages(a, base.__add__) for a in actions] for actions in plan.actions]
         whole.tested |= {at + k: base + s for k, s in plan.tested.items()}
         start = 0 if is_recursive else whole.nbytes
         whole.homes |= {base + k: replace(h, offset=h.offset + (start if h.result is None else 0)) for k, h in plan.homes.items()}
@@ -151,19 +140,3 @@ def _moved(i: Instruction, at: int, slot: int) -> Instruction:
         case Move(clears=clears):
             return replace(i, clears=tuple(c + slot for c in clears))
     return i
-
-
-def _renumbered(action: Action, base: int) -> Action:
-    """An action on storages that are numbered from `base` on."""
-    match action:
-        case Called(kernel, objects):
-            return Called(kernel, tuple(base + s for s in objects))
-        case Copied(source, target, runs):
-            return Copied(base + source, base + target, runs)
-        case RowCopy(source, target, at, nbytes, reads):
-            index = tuple(Index(base + i.storage, i.most, i.stride) for i in at)
-            return RowCopy(base + source, base + target, index, nbytes, reads)
-        case Swapped(one, other):
-            return Swapped(base + one, base + other)
-        case Invoked(function, arguments, results, node):
-            return Invoked(function, tuple(base + s for s in arguments), tuple(base + s for s in results), node)

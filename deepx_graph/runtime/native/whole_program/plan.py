@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -103,6 +103,20 @@ class Invoked:
 
 
 Action = Called | Copied | RowCopy | Swapped | Invoked
+
+
+def on_storages(action: Action, storage: Callable[[int], int]) -> Action:
+    """The action on other storages, by the number of each."""
+    match action:
+        case Called(objects=objects):
+            return replace(action, objects=tuple(map(storage, objects)))
+        case Invoked(arguments=arguments, results=results):
+            return replace(action, arguments=tuple(map(storage, arguments)), results=tuple(map(storage, results)))
+        case Swapped(one, other):
+            return Swapped(storage(one), storage(other))
+        case RowCopy(at=at):
+            action = replace(action, at=tuple(replace(i, storage=storage(i.storage)) for i in at))
+    return replace(action, source=storage(action.source), target=storage(action.target))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +37,7 @@ from deepx_graph.runtime.native.whole_program.plan import (
     Storage,
     Swapped,
     Tree,
+    on_storages,
 )
 from deepx_graph.runtime.native.whole_program.storage import JoinedPart, assign
 from deepx_graph.types import TensorType, TupleType
@@ -88,7 +88,7 @@ class _Planner:
         sharing = self._shared(ranges, alive)
         self.group = sharing.group
         for at, (i, actions) in enumerate(zip(self.code.instructions, steps, strict=True)):
-            done = self._move(i, alive[at]) if isinstance(i, Move) else [_on(self.group, a) for a in actions]
+            done = self._move(i, alive[at]) if isinstance(i, Move) else [on_storages(a, self.group) for a in actions]
             self.loops.actions.append([a for a in done if not _is_nothing(a)])
             if isinstance(i, (Select, Test)):
                 self.loops.tested[at] = self.group(self._leaf(i.source))
@@ -340,21 +340,6 @@ _COPIES: dict[Op, Callable[[_Planner, Run, int, int], list[Action]]] = {
     dynamic_slice: _Planner._sliced, dynamic_update_slice: _Planner._updated, concatenate: _Planner._joined,
 }  # fmt: skip
 """Operations that are copies of memory: `copy(planner, run, target, position)`."""
-
-
-def _on(group: Callable[[int], int], action: Action) -> Action:
-    """An action on the storages that stand for those that share memory."""
-    match action:
-        case Called(kernel, objects):
-            return Called(kernel, tuple(map(group, objects)))
-        case Copied(source, target, runs):
-            return Copied(group(source), group(target), runs)
-        case RowCopy(source, target, at):
-            index = tuple(replace(i, storage=group(i.storage)) for i in at)
-            return replace(action, source=group(source), target=group(target), at=index)
-        case Invoked(_, arguments, results):
-            return replace(action, arguments=tuple(map(group, arguments)), results=tuple(map(group, results)))
-    return action
 
 
 def _is_nothing(action: Action) -> bool:

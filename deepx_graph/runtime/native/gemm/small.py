@@ -27,7 +27,7 @@ from deepx_graph.runtime.native.gemm.small_plan import (
     tile,
 )
 from deepx_graph.runtime.native.llvm import machine_code
-from deepx_graph.runtime.native.llvm.builder import F4, F8, IRBuilder, branch, scalar_type
+from deepx_graph.runtime.native.llvm.builder import F4, F8, IRBuilder, branch, each_share, scalar_type
 from deepx_graph.runtime.native.llvm.target import Target, this_machine
 from deepx_graph.runtime.native.machine_kernel import DATA, Layout, MachineKernel
 from deepx_graph.runtime.straightline import ArrayType
@@ -41,9 +41,9 @@ def function_text(plan: SmallGemmPlan, register_bytes: int) -> tuple[str, int]:
     if found is None:
         writer = w.writer(plan)
         writer.product(w.operands(writer, DATA))
-        return w.function("ptr %table, ptr %scratch", ["  ret void"]), 0
+        return w.function("ptr %table, ptr %scratch"), 0
     w.shares(found, DATA)
-    return w.function("ptr %table, ptr %counter, ptr %scratch", ["  br label %next", "done:", "  ret void"]), found.count
+    return w.function("ptr %table, ptr %counter, ptr %scratch"), found.count
 
 
 def text_with_epilogue(plan: SmallGemmPlan, found: ShareAxis, columns: int, register_bytes: int) -> str:
@@ -51,7 +51,7 @@ def text_with_epilogue(plan: SmallGemmPlan, found: ShareAxis, columns: int, regi
     both operands and the result, of the epilogue and of its table."""
     w = _Text(plan, register_bytes)
     w.shares(found, None, columns)
-    return w.function("ptr %table, ptr %counter, ptr %scratch", ["  br label %next", "done:", "  ret void"])
+    return w.function("ptr %table, ptr %counter, ptr %scratch")
 
 
 class _Text:
@@ -66,51 +66,46 @@ class _Text:
         """What writes the loops of the product or of a part of it, with tiles of so many rows and vectors."""
         return _Writer(plan, self.register_bytes, self.t, self.panels, sums)
 
-    def _word(self, number: int) -> str:
-        return self.t.let(f"load ptr, ptr {self.t.let(f'getelementptr ptr, ptr %table, i64 {number}')}")
-
     def operands(self, writer: _Writer, within: int | None) -> Pointers:
         """Where operands and result begin: what the table holds, or so many bytes within the objects whose addresses it holds."""
         writer.make_room()
-        left, right, result = (self._word(k) for k in range(3))
+        left, right, result = (self.t.word("%table", k, "ptr") for k in range(3))
         if within is None:
             return left, right, result
-        left, right, result = (self.t.let(f"load ptr, ptr {self.t.let(f'getelementptr i8, ptr {o}, i64 {within}')}")
-                               for o in (left, right, result))
+        left, right, result = (self.t.word(self.t.behind(o, within), 0, "ptr") for o in (left, right, result))
         return left, right, result
 
     def shares(self, found: ShareAxis, within: int | None, columns: int = 0) -> None:
         """Takes share after share; of rows of so many `columns` if there is an epilogue."""
         t, axis, each, count = self.t, found.axis, found.each, found.count
         writer = self.writer(part_of(self.plan, axis, each))
-        pointers = self.operands(writer, within)
-        then = [self._word(k) for k in (3, 4)] if columns else []
-        t.line("br label %next")
-        t.start("next")
-        number = t.let("atomicrmw add ptr %counter, i64 1 monotonic")
-        t.line(f"br i1 {t.let(f'icmp slt i64 {number}, {count}')}, label %take, label %done")
-        t.start("take")
-        pointers = writer.moved(pointers, axis, t.let(f"mul i64 {number}, {each}"))
+        start = self.operands(writer, within)
+        epilogue = [t.word("%table", k, "ptr") for k in (3, 4)] if columns else []
         rest = axis.size - (count - 1) * each
         last = self.writer(part_of(self.plan, axis, rest), (writer.height, writer.most))
 
-        def part(writer: _Writer, size: int) -> None:
-            writer.product(pointers)
-            if columns:
-                low = t.let(f"mul i64 {number}, {each * axis.steps[RESULT] // columns}")
-                high = t.let(f"add i64 {low}, {size * axis.steps[RESULT] // columns}")
-                t.line(f"call void {then[0]}(ptr {then[1]}, i64 {low}, i64 {high}, i64 0, i64 {columns})")
+        def take(number: str) -> None:
+            pointers = writer.moved(start, axis, t.let(f"mul i64 {number}, {each}"))
 
-        if rest == each:
-            part(writer, each)
-        else:
-            branch(t, t.let(f"icmp slt i64 {number}, {count - 1}"), lambda: part(writer, each), lambda: part(last, rest))
+            def part(writer: _Writer, size: int) -> None:
+                writer.product(pointers)
+                if columns:
+                    low = t.let(f"mul i64 {number}, {each * axis.steps[RESULT] // columns}")
+                    high = t.let(f"add i64 {low}, {size * axis.steps[RESULT] // columns}")
+                    t.line(f"call void {epilogue[0]}(ptr {epilogue[1]}, i64 {low}, i64 {high}, i64 0, i64 {columns})")
 
-    def function(self, params: str, end: Sequence[str]) -> str:
+            if rest == each:
+                part(writer, each)
+            else:
+                branch(t, t.let(f"icmp slt i64 {number}, {count - 1}"), lambda: part(writer, each), lambda: part(last, rest))
+
+        each_share(t, count, take)
+
+    def function(self, params: str) -> str:
         """The whole text."""
         copies = [line for text in self.panels.values() for line in text]
-        head = f"define void @product({params}) nounwind \"stackrealign\" {{"
-        return "\n".join([*copies, head, "entry:", *self.t.lines, *end, "}", *self.t.declarations, ""])
+        whole = self.t.function(f"void @product({params}) nounwind \"stackrealign\"")
+        return "\n".join([*copies, whole, *self.t.declarations, ""])
 
 
 Pointers = tuple[str, str, str]
@@ -372,8 +367,8 @@ class _PanelWriter:
         counts = [f"%count{k}" for k in range(len(self.steps))]
         self._rows(list(zip(self.steps, counts, strict=True)) or [(0, "1")], "%source", "0")
         params = "".join(f", i64 {count}" for count in counts)
-        head = f"define internal void @panel{self.columns}(ptr %target, ptr %source{params}) noinline nounwind {{"
-        return [head, "entry:", *self.t.lines, "  ret void", "}", *self.t.declarations]
+        head = f"internal void @panel{self.columns}(ptr %target, ptr %source{params}) noinline nounwind"
+        return [self.t.function(head), *self.t.declarations]
 
     def _rows(self, axes: Sequence[tuple[int, str]], source: str, first: str) -> None:
         """The rows of the terms of some axes, before which there are so many times as many."""

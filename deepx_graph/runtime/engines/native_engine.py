@@ -7,12 +7,11 @@ Convolutions and matrix products are imported where they are met: starting shoul
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import wraps
 from typing import Any, TypeVar
 
 from deepx_graph.ir import Function, Module, Node
-from deepx_graph.ir.scalar_expr import FUNCTION_PRICE, price
+from deepx_graph.ir.scalar_expr import FUNCTION_PRICE, Apply, Expr, price
 from deepx_graph.ir.structure import LOOP_END, PROJ, REGION, TUPLE
 from deepx_graph.loops.program import LoopProgram
 from deepx_graph.ops.contract.convolution import convolution
@@ -26,8 +25,6 @@ from deepx_graph.runtime.engines.numexpr_engine import CompiledKernel, KernelBui
 from deepx_graph.runtime.engines.outline import as_kernel, is_program, outlined
 from deepx_graph.runtime.engines.rematerialisation import with_rematerialised
 from deepx_graph.runtime.engines.subscript_fusion import with_composed_subscripts
-from deepx_graph.runtime.kernels.lower import lower
-from deepx_graph.runtime.kernels.program import KernelProgram
 from deepx_graph.runtime.native import asked, vectors
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
@@ -68,14 +65,9 @@ class NativeEngine(KernelEngine):
         super().__init__(threads)
         this_machine()
         self.vector_bits = asked()
-        self._loop_kernels: dict[Any, LoopKernel | None] = {}
-        """Of operations that have other kernels, or none, when they run alone."""
-        self._rounding: dict[Any, bool] = {}
         self._called = CalledFunctions()
         self._apart: dict[Function, str] = {}
         """Why functions are not one kernel."""
-        self._asked: set[MachineKernel | None] = set()
-        """Machine code that has been asked what it keeps."""
         self._memories: dict[MachineKernel, EntryMemory] = {}
         """What the entries of kernels have in common."""
 
@@ -162,7 +154,7 @@ class NativeEngine(KernelEngine):
 
     def loop_program(self, node: Node) -> LoopProgram | None:
         """The loops of a node's kernel, alone or inside a kernel."""
-        kernel = self._compiled(node) or self._loop_kernels.get(key_of(node))
+        kernel = self._compiled(node) or self._built.get((alone, key_of(node)))
         return kernel.program if isinstance(kernel, LoopKernel) else None
 
     @_in_its_width
@@ -209,20 +201,10 @@ class NativeEngine(KernelEngine):
         return f"{found}: {reason}" if reason else found
 
     def _own(self, node: Node) -> KernelFn | None:
-        if node.op is convolution:
-            return self._kernel(node, key_of(node), lambda: alone(node))
-        found = super()._own(node)
-        if found is None and self._rounds(node) and (kernel := self._alone(node)) is not None:
-            self._built[key_of(node)] = kernel
-            return self._kernel(node, key_of(node), lambda: alone(node))
-        return self._loops(node) if found is None else found
-
-    def _loops(self, node: Node) -> KernelFn | None:
-        """The kernel of an operation whose declaration says its elements or its loops."""
-        if node.op.view or (node.op.element is None and node.op.loops is None):
-            return None
-        if node.op.elementwise and node.op.kernel is not None and node.op.kernel(*node.attrs) is not None:
-            return None  # one numpy call: nothing to gain
+        """A kernel for all that has elements or loops, but for what numpy does as well."""
+        found, op = super()._own(node), node.op
+        if found is not None or op.view or not (op.elementwise or op.element or op.loops) or _is_exact(node):
+            return found
         return self._kernel(node, key_of(node), lambda: alone(node))
 
     # --- entries
@@ -240,10 +222,8 @@ class NativeEngine(KernelEngine):
         """The machine code of a node that may be entered. A single operation that has not been compiled, as numpy does it as well,
         may be so now: it gives the same bits."""
         code = self._code(node)
-        if code is None and self._compiled(node) is None and _is_single(node) and (code := self._alone(node)) not in self._asked:
-            self._asked.add(code)
-            if code is not None:
-                code.keep(self._kept)
+        if code is None and self._compiled(node) is None and _is_single(node):
+            code = self._alone(node)
         return code if code is not None and code.is_kept else None
 
     def _code(self, node: Node) -> MachineKernel | None:
@@ -258,19 +238,8 @@ class NativeEngine(KernelEngine):
 
     def _alone(self, node: Node) -> LoopKernel | None:
         """The loop program of a single operation, also of one that others compute as well."""
-        key = key_of(node)
-        if key not in self._loop_kernels:
-            self._loop_kernels[key] = None
-            with suppress(Declined):
-                self._loop_kernels[key] = self._loop_program(alone(node))
-        return self._loop_kernels[key]
-
-    def _rounds(self, node: Node) -> bool:
-        """Whether the node is a single operation whose machine code may round otherwise than its eval, which is then not used."""
-        key = key_of(node)
-        if key not in self._rounding:
-            self._rounding[key] = _rounds(alone(node))
-        return self._rounding[key]
+        kernel = self._remembered((alone, key_of(node)), lambda: self._loop_program(alone(node)))
+        return kernel if isinstance(kernel, LoopKernel) else None
 
 
 _MOST_WORK = {(dot_general, "float"): 1 << 12, (dot_general, "complex"): 1 << 14, (convolution, "float"): 1 << 18}
@@ -329,14 +298,11 @@ def _is_single(node: Node) -> bool:
     return (node.op.elementwise or node.op is reduce) and is_tensor(node) and all(map(is_tensor, node.inputs))
 
 
-def _rounds(function: Function) -> bool:
-    """Whether there is a kernel for a function, and engines may compute it to other bits."""
-    try:
-        return not is_exact(lower(function))
-    except Declined:
-        return False
+def _is_exact(node: Node) -> bool:
+    """Whether every engine computes an elementwise operation to the same bits: single instructions all round alike."""
+    tree = node.op.kernel(*node.attrs) if node.op.elementwise and node.op.kernel is not None else None
+    return tree is not None and not _has_functions(tree)
 
 
-def is_exact(program: KernelProgram) -> bool:
-    """Whether every engine computes the program to the same bits: single instructions, which all round alike, and no float sums."""
-    return all(s.primitive and price(s.primitive) < FUNCTION_PRICE for s in program.steps)
+def _has_functions(tree: Expr) -> bool:
+    return isinstance(tree, Apply) and (price(tree.primitive) >= FUNCTION_PRICE or any(map(_has_functions, tree.args)))

@@ -41,7 +41,7 @@ OPERANDLESS = frozenset({"constant", "parameter", "iota", "partition-id", "repli
 
 
 @dataclass(slots=True)
-class Operands:
+class OperandNames:
     """The names of operands; where shapes stand beside them, these and where the names stand."""
 
     names: list[str] = field(default_factory=list)
@@ -162,7 +162,7 @@ class HloParser(TextCursor):
         if not opcode:
             self.fail("expected an operation", expected="opcode(")
         payload = self.parenthesised()
-        operands = Operands() if opcode[1] in OPERANDLESS else self.operands(payload)
+        operands = OperandNames() if opcode[1] in OPERANDLESS else self.operands(payload)
         attributes = self.attributes()
         return HloInstruction(match[2], type, opcode[1], payload, operands.names, attributes, bool(match[1]), start, self.at,
                               operands.types, operands.starts, "" if is_plain(shape) else shape)
@@ -215,8 +215,8 @@ class HloParser(TextCursor):
                 self.fail(f"'{mark}' closes nothing here", match.start(), expected=f"'{stack[-1]}'")
         return at
 
-    def operands(self, payload: Raw) -> Operands:
-        found = Operands()
+    def operands(self, payload: Raw) -> OperandNames:
+        found = OperandNames()
         at, end = 0, len(payload.text)
         while at < end:
             match = _OPERAND.match(payload.text, at)
@@ -226,9 +226,9 @@ class HloParser(TextCursor):
             at = match.end()
         return found
 
-    def operands_with_shapes(self, payload: Raw) -> Operands:
+    def operands_with_shapes(self, payload: Raw) -> OperandNames:
         """Operands as `shape %name`, with comments between."""
-        found = Operands()
+        found = OperandNames()
         end, after = payload.start + len(payload.text), self.at
         self.at = payload.start
         self.skip()

@@ -277,12 +277,14 @@ class _Step:
         return True
 
     def _remember(self, k: int, factor: int, added: Axes, seen: Sequence[Projection | None]) -> None:
-        """Where axes came from: another tensor of the node that has them on the factor."""
+        """Where axes came from: the other tensor of the node that has most axes on the factor."""
         mine = self.tensors[k]
         assert mine is not None
+        others = [(len(p.factors.get(factor, ())), t, p) for j, (t, p) in enumerate(zip(self.tensors, seen, strict=True))
+                  if j != k and t and p]
         for a in added:
-            for j, (other, p) in enumerate(zip(self.tensors, seen, strict=True)):
-                if j != k and other and p and a in other.origins and a in p.factors.get(factor, ()):
+            for _, other, p in sorted(others, key=lambda found: -found[0]):
+                if a in other.origins and a in p.factors.get(factor, ()):
                     mine.origins[a] = AxisOrigin(other.origins[a].source, self.ruled.node, letter(factor), other.node)
                     break
 

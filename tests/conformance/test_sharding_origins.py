@@ -1,8 +1,8 @@
 """Where the axes of what devices exchange came from, beside what jaxlib's propagation records (`sdy.sharding_origins`): of the 12
 standard programs and of 100 random ones.
 
-Where two sources reach a value in the same round, which of them is recorded follows the order in which operations are visited,
-which in jaxlib is that of a worklist of MLIR. So a few differ, and are printed.
+jaxlib counts operations whose results nothing uses as users of a value, which readers here leave out, and looks at called functions
+apart. So a few differ, and are printed.
 """
 
 from __future__ import annotations

@@ -12,15 +12,19 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 
 from deepx_graph.errors import UsageError
-from deepx_graph.sharding.mesh import Axes, count_of, local_shape
+from deepx_graph.sharding.mesh import Axes, AxisRef, count_of, local_shape
 
 MESSAGE = 64.0
 """What starting a collective costs, in bytes."""
+
+MOST_AXES = 6
+"""Of more prime factors those that stand together move together."""
 
 MOST_STATES = 20_000
 """More states are not looked at."""
@@ -63,7 +67,55 @@ class Path:
 
 @cache
 def reshard_path(shape: tuple[int, ...], itemsize: int, before: TensorLayout, after: TensorLayout) -> Path:
-    """The cheapest path for a tensor of that shape. Raises UsageError where none is found."""
+    """The cheapest path for a tensor of that shape. Raises UsageError where none is found.
+
+    On large meshes axes that stand together in both layouts move together.
+    """
+    if len({a for layout in (before, after) for axes in (*layout.dims, layout.partial) for a in axes}) > MOST_AXES:
+        runs = _runs(before, after)
+        found = _search(shape, itemsize, _replaced(before, runs), _replaced(after, runs))
+        if found is not None:
+            whole = {run: atoms for atoms, run in runs.items()}
+            moves = ((replace(move, axes=_expanded(move.axes, whole)), TensorLayout(
+                tuple(_expanded(axes, whole) for axes in at.dims), _expanded(at.partial, whole))) for move, at in found.moves)
+            return Path(tuple(moves), found.cost)
+    found = _search(shape, itemsize, before, after)
+    if found is None:
+        raise UsageError(f"no path from one sharding of {list(shape)} to the other")
+    return found
+
+
+def _runs(before: TensorLayout, after: TensorLayout) -> dict[Axes, AxisRef]:
+    """Prime factors of one axis that follow one another wherever one of them is, each with the part of the axis that they are."""
+    rows = [axes for layout in (before, after) for axes in (*layout.dims, layout.partial)]
+    following = [{a: b for a, b in pairwise((*axes, None)) if a} for axes in rows]
+    runs: list[list[AxisRef]] = []
+    for a in dict.fromkeys(a for axes in rows for a in axes):
+        run = next((r for r in runs if _follows(r[-1], a, following)), None)
+        if run is None:
+            runs.append([a])
+        else:
+            run.append(a)
+    return {tuple(run): AxisRef(run[0].name, run[0].pre, count_of(run)) for run in runs}
+
+
+def _follows(a: AxisRef, b: AxisRef, following: Sequence[Mapping[AxisRef, AxisRef | None]]) -> bool:
+    is_next = a.name == b.name and a.post == b.pre
+    return is_next and all((a in row) == (b in row) and (a not in row or row[a] == b) for row in following)
+
+
+def _replaced(layout: TensorLayout, runs: Mapping[Axes, AxisRef]) -> TensorLayout:
+    first = {atoms[0]: run for atoms, run in runs.items()}
+    return TensorLayout(tuple(tuple(first[a] for a in axes if a in first) for axes in layout.dims),
+                        tuple(first[a] for a in layout.partial if a in first))
+
+
+def _expanded(axes: Axes, whole: Mapping[AxisRef, Axes]) -> Axes:
+    return tuple(a for run in axes for a in whole[run])
+
+
+def _search(shape: tuple[int, ...], itemsize: int, before: TensorLayout, after: TensorLayout) -> Path | None:
+    """Dijkstra's algorithm; None where no path is found."""
     number = itertools.count()
     queue: list[tuple[float, int, TensorLayout]] = [(0.0, next(number), before)]
     best: dict[TensorLayout, float] = {before: 0.0}
@@ -83,7 +135,7 @@ def reshard_path(shape: tuple[int, ...], itemsize: int, before: TensorLayout, af
                 best[there] = price
                 reached[there] = at, move
                 heapq.heappush(queue, (price, next(number), there))
-    raise UsageError(f"no path from one sharding of {list(shape)} to the other")
+    return None
 
 
 def _steps(reached: dict[TensorLayout, tuple[TensorLayout, ReshardMove]], before: TensorLayout,

@@ -11,6 +11,7 @@ import pytest
 import deepx_graph as dx
 from deepx_graph.errors import ParseError, UsageError
 from deepx_graph.ir import Module
+from deepx_graph.sharding import reshard
 from deepx_graph.sharding.annotations import needed_plan, stated_plan
 from deepx_graph.sharding.mesh import Mesh, open_sharding, split
 from deepx_graph.sharding.partition import partition
@@ -244,6 +245,24 @@ def test_every_pair_of_layouts_has_a_path() -> None:
     for before, after in itertools.product(layouts, layouts):
         path = reshard_path((16, 16), 4, TensorLayout(before), TensorLayout(after))
         assert (path.cost == 0) == (before == after)
+
+
+def test_axes_of_large_meshes_move_together() -> None:
+    """A thousand devices: both axes change their dimension, and a sum over one is scattered along it."""
+    mesh = Mesh((("data", 256), ("model", 4)))
+    data, model = (mesh.atoms([mesh.axis(name)]) for name, _ in mesh.axes)
+    moved = reshard_path((8192, 1024), 4, TensorLayout((data, model)), TensorLayout((model, data)))
+    assert moved.moves[-1][1] == TensorLayout((model, data))
+    summed = reshard_path((8192, 1024), 4, TensorLayout(((), model), data), TensorLayout((data, model)))
+    assert [(move.kind, move.axes) for move, _ in summed.moves] == [("reduce_scatter", data)]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_moving_axes_together_keeps_the_results(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    monkeypatch.setattr(reshard, "MOST_AXES", 0)
+    reshard_path.cache_clear()
+    test_random_shardings_keep_the_results(MIXED, seed)
+    reshard_path.cache_clear()
 
 
 def test_parts_of_columns_lie_in_order() -> None:

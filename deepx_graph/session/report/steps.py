@@ -48,7 +48,7 @@ def _axis(seconds: float, rows: int) -> Iterator[str]:
     for k in range(11):
         x = LABEL + (WIDTH - LABEL - 40) * k / 10
         yield f'<line class="line" x1="{x:.1f}" y1="0" x2="{x:.1f}" y2="{ROW * rows}"/>'
-        yield f'<text x="{x:.1f}" y="{ROW * (rows + 1)}">{seconds * k / 10 * factor:.4g} {unit}</text>\n'
+        yield f'<text x="{x:.1f}" y="{ROW * (rows + 1)}" text-anchor="middle">{seconds * k / 10 * factor:.4g} {unit}</text>\n'
 
 
 def _bars(step: SimulatedStep, rows: dict[DeviceStream, int]) -> Iterator[str]:

@@ -80,13 +80,7 @@ def _pickled(module: Module) -> tuple[Any, ...]:
     """A module pickles as text that reads back exactly, and what waits for inputs beside it."""
     from deepx_graph.session import pickling
 
-    return _unpickled, pickling.packed(module)
-
-
-def _unpickled(text: str, objects: Any = ()) -> Module:
-    from deepx_graph.session import pickling
-
-    return pickling.unpacked(text, objects)
+    return pickling.reduced(module)
 
 
 copyreg.pickle(Module, _pickled)

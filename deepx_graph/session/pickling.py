@@ -1,10 +1,12 @@
 """Modules as pickles: the text that reads back exactly, and beside it the objects of this process that nodes hold.
 
-As with every pickle, load only what comes from where you trust.
+Who imports this file can pickle modules; `deepx_graph.api` says so, too, and imports it when one is pickled. As with every pickle,
+load only what comes from where you trust.
 """
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,6 +29,14 @@ def unpacked(text: str, objects: Objects) -> Module:
     """The module again."""
     module = programs.loads(text, "sea", ReadOptions()).module
     return module.with_functions([_with_objects(f, objects[f.name]) if f.name in objects else f for f in module.functions])
+
+
+def reduced(module: Module) -> tuple[Any, ...]:
+    """What `pickle` makes of a module."""
+    return unpacked, packed(module)
+
+
+copyreg.pickle(Module, reduced)
 
 
 def _held(node: Node) -> tuple[Any, ...]:

@@ -13,11 +13,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from distributed import Client, Future, Lock
 
-from deepx_graph.errors import DeepxGraphError, Diagnostic, RunError, UsageError, counted
+from deepx_graph.errors import DeepxGraphError, Diagnostic, RunError, UsageError, counted, printable
 from deepx_graph.ir.collective import Grid
 from deepx_graph.runtime.transport.base import PATIENCE
 from deepx_graph.runtime.transport.mailbox import DaskTransport, Mailboxes, close_run
@@ -38,7 +40,7 @@ def run_gang(client: Client, grid: Grid, member: Member, arguments: Sequence[tup
     It waits `gathering` seconds for workers; when one was lost, as long as members wait for each other, since it may come back.
     Raises UsageError when fewer workers are free than devices, RunError when workers were lost too often, and what a member raises.
     """
-    client.register_plugin(Mailboxes())
+    _give_mailboxes(client)
     watch, name = _Watch(client), uuid.uuid4().hex
     try:
         for attempt in range(restarts + 1):
@@ -50,6 +52,21 @@ def run_gang(client: Client, grid: Grid, member: Member, arguments: Sequence[tup
         watch.close()
     message = f"workers were lost in each of {restarts + 1} runs"
     raise RunError(Diagnostic(message, hint="--checkpoint-every lets a restarted run go on from where it was"))
+
+
+def _give_mailboxes(client: Client) -> None:
+    """Also to workers that come later. Raises UsageError for workers with no or another deepx_graph, which could not take them."""
+    every = client.get_versions(packages=["deepx_graph"])
+    mine = every["client"]["packages"]["deepx_graph"]
+    for worker, said in every["workers"].items():
+        if (other := said["packages"].get("deepx_graph")) != mine:
+            message = f"the worker {printable(worker)} has {f'deepx_graph {other}' if other else 'no deepx_graph'}"
+            raise UsageError(Diagnostic(message, expected=f"deepx_graph {mine}, as here"))
+    for _ in range(RESTARTS):
+        with suppress(OSError):  # a worker died meanwhile; the scheduler has noted the call by then
+            client.register_plugin(Mailboxes())
+            return
+    client.register_plugin(Mailboxes())
 
 
 class _Watch:
@@ -77,6 +94,19 @@ class _Watch:
             if all(f.status == "finished" for f in futures):
                 return True
 
+    def gathered(self, futures: Sequence[Future], workers: Sequence[str]) -> list[Any] | None:
+        """What tasks have given; None where a worker is lost before all of it is here: its task alone would wait for ever."""
+        with ThreadPoolExecutor(1) as pool:
+            found = pool.submit(self.client.gather, futures)
+            found.add_done_callback(lambda _: self.changed.set())
+            while not found.done():
+                self.changed.wait()
+                self.changed.clear()
+                if self.lost & set(workers):
+                    self.client.cancel(futures, force=True)  # ends the gathering
+                    break
+            return None if found.exception() else list(found.result())
+
     def close(self) -> None:
         self.client.unsubscribe_topic("all")
 
@@ -85,6 +115,7 @@ def _attempt(client: Client, watch: _Watch, run: str, task: tuple[Any, ...], gat
     """The results of one run; None when it has to be started again. Raises what a member does."""
     grid, member, arguments, patience, attempt = task
     with client.as_current(), Lock("deepx-graph-gang"):  # of two gangs that gather at once neither would get all
+        watch.lost.clear()  # who comes back may have its old address
         workers = _free_workers(client, grid.count, gathering)
         futures = [
             client.submit(_run_member, member, grid, d, workers, run, patience, attempt, arguments[d],
@@ -92,8 +123,8 @@ def _attempt(client: Client, watch: _Watch, run: str, task: tuple[Any, ...], gat
             for d in range(grid.count)
         ]  # fmt: skip
         _await_started(client, futures, watch, workers)
-    if watch.settled(futures, workers):
-        return list(client.gather(futures))
+    if watch.settled(futures, workers) and (found := watch.gathered(futures, workers)) is not None:
+        return found
     alive = [w for w in workers if w in client.ncores()]
     client.run(close_run, run, workers=alive, on_error="ignore")
     failures = [e for f in futures if f.status == "error" and isinstance(e := f.exception(), DeepxGraphError)]
@@ -113,7 +144,7 @@ def _free_workers(client: Client, count: int, gathering: float) -> list[str]:
             return sorted(free)[:count]
         if time.monotonic() > until:
             message = f"the program needs {counted(count, 'free worker')}, one for each device, and the cluster has {len(free)}"
-            raise UsageError(Diagnostic(message, hint="start more workers"))
+            raise UsageError(Diagnostic(message, hint="start more workers; each needs this version of deepx_graph"))
         time.sleep(0.1)
 
 

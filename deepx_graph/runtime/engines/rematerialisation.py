@@ -257,7 +257,7 @@ class _Choice:
 
 def _recipe(maker: Node, result: Node, outer: Mapping[Node, Node], known: Mapping[Node, Node]) -> Recipe | None:
     """The operations that make a result of parameters, which stand for values outside, and of known results; None where one of them
-    does not say what its elements are."""
+    does not say what its elements are, or moves them: readers would no longer be loops of vectors."""
     nodes, sources = dict[Node, None](), dict[Node, Node]()
     stack = [result]
     while stack:
@@ -267,7 +267,7 @@ def _recipe(maker: Node, result: Node, outer: Mapping[Node, Node], known: Mappin
         if node in known or node in outer:
             sources[node] = known.get(node) or outer[node]
             continue
-        if node.op is not CONSTANT and (node.op.loops is not None or not has_element(node)):
+        if node.op is not CONSTANT and not (has_element(node) and (node.op.elementwise or node.op in (iota, broadcast_in_dim))):
             return None
         nodes[node] = None
         stack += node.inputs

@@ -93,6 +93,7 @@ class _Choice:
         self.bodies: dict[Node, Function | None] = {}
         self.items: dict[Node, dict[int, Node]] = {}
         """Of a kernel with several results, those that are read."""
+        self._stored: dict[Function, int] = {}
         for node in reversed(function.nodes):
             body = self.body(node) if node in self.scopes else None
             if body is not None and not any(map(_is_product, body.nodes)):
@@ -233,15 +234,21 @@ class _Choice:
         readers = [r for r in {r: None for v in found for r in self.readers[v] if r not in found}
                    if not any(map(_is_product, self.composed(r)[1].nodes))]
         try:
-            before = [len(stored_values(self.composed(r)[1])) for r in readers]
+            before = [self._stored_by(self.composed(r)[1]) for r in readers]
             self.recipes |= found
             after = [self.composed(r)[1] for r in readers]
-            return all(len(f.nodes) <= MOST_OPS and len(stored_values(f)) <= n for f, n in zip(after, before, strict=True))
+            return all(len(f.nodes) <= MOST_OPS and self._stored_by(f) <= n for f, n in zip(after, before, strict=True))
         except NotExpressible:
             return False
         finally:
             for v in found:
                 self.recipes.pop(v, None)
+
+    def _stored_by(self, body: Function) -> int:
+        """How many values a kernel stores of its own; worked out once for bodies that are alike, as those of a model's layers."""
+        if body not in self._stored:
+            self._stored[body] = len(stored_values(body))
+        return self._stored[body]
 
     def _accept(self, maker: Node, found: Recipes) -> None:
         self.recipes |= found

@@ -203,7 +203,7 @@ class NativeEngine(KernelEngine):
     def _own(self, node: Node) -> KernelFn | None:
         """A kernel for all that has elements or loops, but for what numpy does as well."""
         found, op = super()._own(node), node.op
-        if found is not None or op.view or not (op.elementwise or op.element or op.loops) or _is_exact(node):
+        if found is not None or op.view or not (op.elementwise or op.element or op.loops) or is_of_instructions(node):
             return found
         return self._kernel(node, key_of(node), lambda: alone(node))
 
@@ -298,8 +298,8 @@ def _is_single(node: Node) -> bool:
     return (node.op.elementwise or node.op is reduce) and is_tensor(node) and all(map(is_tensor, node.inputs))
 
 
-def _is_exact(node: Node) -> bool:
-    """Whether every engine computes an elementwise operation to the same bits: single instructions all round alike."""
+def is_of_instructions(node: Node) -> bool:
+    """Whether an elementwise operation is single instructions, which all engines compute to the same bits: they round alike."""
     tree = node.op.kernel(*node.attrs) if node.op.elementwise and node.op.kernel is not None else None
     return tree is not None and not _has_functions(tree)
 

@@ -224,7 +224,7 @@ WIDE = {
     ("deepx_graph/runtime/interpreter.py", "step"): "`fail` tells the place, or raises again",
     ("deepx_graph/runtime/unit_code.py", "__call__"): "`fail` tells the place, or raises again",
     ("passes/pipeline.py", "_run"): "PassError names the pass; interrupts go on",
-    ("deepx_graph/rewrite/engine.py", "_try"): "PassError names the rule; interrupts go on",
+    ("deepx_graph/rewrite/engine.py", "_rewritten"): "PassError names the rule; interrupts go on",
     ("deepx_graph/interop/plugins.py", "load_installed"): "a warning names the plugin; interrupts go on",
     ("deepx_graph/interop/live.py", "taken"): "UsageError says what the other library raised; interrupts go on",
     ("deepx_graph/interop/python_file.py", "_guarded"): "UsageError has the line of the user's file; interrupts go on",

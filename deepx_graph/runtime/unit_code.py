@@ -113,7 +113,7 @@ def unit_code(unit: Unit) -> UnitCode | None:
     """The unit's code; None where it has more than kernels, or more than kernels, branches and loops for an engine that stages
     kernels: others gain nothing by functions of Python with loops."""
     runs = [i.node for i in unit.instructions if isinstance(i, Run)]
-    if not has_tensors_alone(unit.function) or len(runs) > MOST_KERNELS or any(map(_needs_interpreter, runs)):
+    if not has_tensors_alone(unit.function) or len(runs) > MOST_KERNELS or _need_interpreter(runs):
         return None
     code = UnitCode(unit)
     if not code.is_straight:
@@ -126,9 +126,11 @@ def unit_code(unit: Unit) -> UnitCode | None:
     return code
 
 
-def _needs_interpreter(node: Node) -> bool:
-    held = (t for n in (node, *node.inputs) for t in leaves(n.type))
-    return not is_kernel(node) or node.op is PARTIAL or any(isinstance(t, StateType) for t in held)
+def _need_interpreter(nodes: Sequence[Node]) -> bool:
+    """Whether one of the nodes is no kernel, or handles a state."""
+    held = {n for node in nodes for n in (node, *node.inputs)}  # one node may have hundreds of results
+    return any(not is_kernel(n) or n.op is PARTIAL for n in nodes) or any(
+        isinstance(t, StateType) for n in held for t in leaves(n.type))
 
 
 def one_kernel(function: Function) -> Node | None:

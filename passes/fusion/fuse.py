@@ -17,7 +17,7 @@ from typing import ClassVar
 from deepx_graph.errors import UsageError
 from deepx_graph.ir import Function, Module, Node, Origin
 from deepx_graph.ir.peephole import splat_of
-from deepx_graph.ir.rebuild import copied, inlined, new_item, rebuilt, with_inputs, with_results
+from deepx_graph.ir.rebuild import copied, inlined, new_item, on_demand, rebuilt, with_inputs, with_results
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE, value_of
 from deepx_graph.literal import Literal
 from deepx_graph.ops import broadcast_in_dim, fusion, reshape
@@ -126,7 +126,7 @@ class _Rebuilder:
         members = sorted(group.members, key=attrgetter("serial"))
         outputs = [m for m in members if m in self.results or any(self.grouping.readers(m))]
         body = _Body(self.grouping, group)
-        made = body.values(outputs)
+        made = [body.value(m) for m in outputs]
         if sum(n.op is not PARAM and n.op is not CONSTANT for n in body.made) < 2:
             self._keep(*members)
             return
@@ -156,11 +156,12 @@ class _Body:
         self._new: dict[Node, Node] = {}
         self._leaves: dict[tuple[Node, Type], Node] = {}
 
-    def values(self, outputs: list[Node]) -> list[Node]:
-        """The body's nodes for members; with those that they need it makes all of them, in their order."""
-        for node in sorted(self._inside, key=attrgetter("serial")):
-            self._new[node] = self._member(node)
-        return [self._new[m] for m in outputs]
+    def value(self, member: Node) -> Node:
+        """The body's node for a member, after those that it needs: so few values wait for their users."""
+        return on_demand((member,), self._new, self._needs, lambda node, _: self._member(node))[0]
+
+    def _needs(self, node: Node) -> list[Node]:
+        return [k.root for k in self.grouping.links.of(node) if k.root in self._inside]
 
     def _member(self, node: Node) -> Node:
         reduces = reduced_axes(node) is not None

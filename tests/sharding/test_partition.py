@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
 
 import deepx_graph as dx
 from deepx_graph.errors import ParseError, UsageError
-from deepx_graph.ir import Module
+from deepx_graph.ir import Module, Node
 from deepx_graph.sharding import reshard
 from deepx_graph.sharding.annotations import needed_plan, stated_plan
+from deepx_graph.sharding.copies import REMADE, Copies, MoveWay, RemakeWay
 from deepx_graph.sharding.mesh import Mesh, open_sharding, split
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.plan import Plan, plan_diff, read_plan
@@ -106,10 +108,8 @@ def test_what_has_no_parts_is_refused() -> None:
         partition(module, Plan(Mesh((("a", 2),)), module.entry))
 
 
-@pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("text", [LOOP, MIXED, MLP], ids=["loop", "mixed", "mlp"])
-def test_random_shardings_keep_the_results(text: str, seed: int) -> None:
-    module = dx.loads(text, "stablehlo")
+def random_plan(module: Module, seed: int) -> Plan:
+    """Some axes of parameters and results on some axes of a mesh."""
     rng = np.random.default_rng(seed)
     mesh = [Mesh((("a", 2), ("b", 2))), Mesh((("a", 4),)), Mesh((("a", 2), ("b", 3))), Mesh((("a", 2),), (1, 0))][seed % 4]
     values = {}
@@ -120,7 +120,14 @@ def test_random_shardings_keep_the_results(text: str, seed: int) -> None:
             if rank and rng.random() < 0.7:
                 dims[k] = (*dims[(k := int(rng.integers(rank)))], mesh.axis(name))
         values[node] = split(*dims) if rng.random() < 0.8 else open_sharding(rank)
-    equal_on_devices(module, Plan(mesh, module.entry, values))
+    return Plan(mesh, module.entry, values)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("text", [LOOP, MIXED, MLP], ids=["loop", "mixed", "mlp"])
+def test_random_shardings_keep_the_results(text: str, seed: int) -> None:
+    module = dx.loads(text, "stablehlo")
+    equal_on_devices(module, random_plan(module, seed))
 
 
 def test_a_sum_that_is_split_again_is_scattered() -> None:
@@ -272,3 +279,24 @@ def test_parts_of_columns_lie_in_order() -> None:
     w = next(p for p in module.entry.params if len(p.type.shape) == 2)
     local = partition(module, propagate(Plan(mesh, module.entry, {w: split((), (mesh.axis("a"),))})))
     assert all(part.flags.c_contiguous for part in local.cut(inputs(module), 1))
+
+
+def test_ways_that_are_remembered_are_those_that_would_be_found_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    remembered = Copies.way
+    reused = 0
+
+    def checked(self: Copies, value: Node, after: TensorLayout, depth: int = REMADE) -> MoveWay | RemakeWay:
+        nonlocal reused
+        reused += (after, depth) in self._ways.get(value, {})
+        found = remembered(self, value, after, depth)
+        anew = Copies(self._is_fixed)
+        anew._made = self._made
+        monkeypatch.setattr(anew, "way", partial(remembered, anew))
+        assert remembered(anew, value, after, depth) == found
+        return found
+
+    monkeypatch.setattr(Copies, "way", checked)
+    for text in (MIXED, MLP):
+        module = dx.loads(text, "stablehlo")
+        partition(module, propagate(random_plan(module, 1)))
+    assert reused

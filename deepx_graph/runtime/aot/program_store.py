@@ -24,6 +24,7 @@ from deepx_graph.ir import Module
 from deepx_graph.ir.fingerprint import fingerprint
 from deepx_graph.literal import Array
 from deepx_graph.runtime.aot.stored_kernel import NotStorable, Said, StoredKernel, form_read, form_said, read, written
+from deepx_graph.runtime.array_type import form_of, takes
 from deepx_graph.runtime.cost import file as costs
 from deepx_graph.runtime.engines.base import EntryFn
 from deepx_graph.runtime.inputs import Port
@@ -34,7 +35,6 @@ from deepx_graph.runtime.native.llvm.target import running_machine
 from deepx_graph.runtime.native.threads import pool
 from deepx_graph.runtime.native.trampoline import EntryMemory, entry
 from deepx_graph.runtime.program import Unit
-from deepx_graph.runtime.straightline import form_of, takes
 from deepx_graph.runtime.unit_code import NONE, one_kernel
 from deepx_graph.types import dtype_of, tensor
 

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.literal import bits
+from deepx_graph.runtime.array_type import ArrayType
 from deepx_graph.runtime.kernels.memory import aligned
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.machine_kernel import KernelState, Layout, MachineKernel
 from deepx_graph.runtime.native.whole_program.kernel import WholeProgramKernel
 from deepx_graph.runtime.native.whole_program.words import ProgramWords, TableCall, WordsInMemory
-from deepx_graph.runtime.straightline import ArrayType
 from deepx_graph.types import dtype_named, dtype_of
 
 Said = dict[str, Any]

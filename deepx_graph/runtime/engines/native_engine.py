@@ -18,6 +18,7 @@ from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.contract.reduce import reduce
 from deepx_graph.ops.data.fusion import fusion
+from deepx_graph.runtime.array_type import form_of
 from deepx_graph.runtime.engines.base import Declined, EntryFn, KernelFn
 from deepx_graph.runtime.engines.epilogue import with_fused_epilogue
 from deepx_graph.runtime.engines.gemm import in_order, widened
@@ -34,7 +35,6 @@ from deepx_graph.runtime.native.machine_kernel import MachineKernel
 from deepx_graph.runtime.native.trampoline import EntryMemory, entry
 from deepx_graph.runtime.native.whole_program.calls import CalledFunctions, CallLimits
 from deepx_graph.runtime.native.whole_program.kernel import build as build_whole_program
-from deepx_graph.runtime.straightline import form_of
 from deepx_graph.runtime.unit_code import one_kernel
 from deepx_graph.types import TensorType, as_tensor
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph.runtime.array_type import ArrayType
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.kernels.memory import ALIGNMENT
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import LEAST_BYTES, Allowance, delivered, result_memory, room
 from deepx_graph.runtime.memory.sharing import packed
 from deepx_graph.runtime.native.threads import SHARED, pool, run_shared
-from deepx_graph.runtime.straightline import ArrayType
 
 KEPT_BYTES = LEAST_BYTES
 """A workspace up to this size is kept from call to call; a larger one is made of the buffer pool's memory for every call."""

@@ -17,13 +17,13 @@ import numpy as np
 
 from deepx_graph.ir import Function
 from deepx_graph.ir.structure import PARAM, value_of
+from deepx_graph.runtime.array_type import ArrayType
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.engines.epilogue import WithEpilogue
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch
 from deepx_graph.runtime.native.machine_kernel import DATA, Layout, MachineKernel
-from deepx_graph.runtime.straightline import ArrayType
 
 KEPT_BYTES = 1 << 20
 """A workspace up to this size is kept from call to call."""

@@ -24,6 +24,7 @@ import numpy as np
 
 from deepx_graph.forking import renew_after_fork
 from deepx_graph.literal import Array
+from deepx_graph.runtime.array_type import ArrayType
 from deepx_graph.runtime.engines.base import EntryFn
 from deepx_graph.runtime.memory.pool import LEAST_BYTES, RESULTS
 from deepx_graph.runtime.native import trampoline_ir
@@ -31,7 +32,6 @@ from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.machine_kernel import KernelMemory, MachineKernel, address_of
 from deepx_graph.runtime.native.threads import WorkerPool, pool
 from deepx_graph.runtime.native.trampoline_ir import FRAME, PARAM, RESULT
-from deepx_graph.runtime.straightline import ArrayType
 
 _READABLE, _WRITEABLE = 0x1 | 0x100, 0x400
 """numpy's flags: C-contiguous and aligned; writeable."""

@@ -13,6 +13,7 @@ from itertools import accumulate
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.ops.contract.convolution import convolution
+from deepx_graph.runtime.array_type import ArrayType
 from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
@@ -34,7 +35,6 @@ from deepx_graph.runtime.native.loop_program.epilogue import EpilogueKernel
 from deepx_graph.runtime.native.machine_kernel import rounded
 from deepx_graph.runtime.native.prepared import Address, Base, FunctionAddress, JoinedOperands, PreparedKernel, PreparedStep
 from deepx_graph.runtime.native.threads import SHARED, run_shared
-from deepx_graph.runtime.straightline import ArrayType
 
 
 def planned(node: Node) -> list[PartialPlan]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.ir import Node
+from deepx_graph.runtime.array_type import ArrayType
 from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.gemm import BatchedGemm, batched_gemm_of
@@ -20,7 +21,6 @@ from deepx_graph.runtime.native.gemm.emit import Fields
 from deepx_graph.runtime.native.gemm.kernel import LEAST_WORK, GemmKernel, StridedMatrices, fits, is_thin, strided
 from deepx_graph.runtime.native.machine_kernel import MachineKernel
 from deepx_graph.runtime.native.prepared import Address, Base, FunctionAddress, PreparedKernel, PreparedStep, Word
-from deepx_graph.runtime.straightline import ArrayType
 from deepx_graph.types import TensorType
 
 

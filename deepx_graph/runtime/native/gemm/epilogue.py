@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ops.contract.linear import dot_general
+from deepx_graph.runtime.array_type import ArrayType
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.engines.base import Declined
@@ -21,7 +22,6 @@ from deepx_graph.runtime.native.gemm.kernel import BLOCK_TERMS, LEAST_WORK, Gemm
 from deepx_graph.runtime.native.loop_program import epilogue
 from deepx_graph.runtime.native.loop_program.epilogue import EpilogueKernel
 from deepx_graph.runtime.native.prepared import FunctionAddress, JoinedOperands, PreparedKernel, PreparedStep, Word
-from deepx_graph.runtime.straightline import ArrayType
 from deepx_graph.types import TensorType
 
 LOWERING = "machine code, with epilogue"

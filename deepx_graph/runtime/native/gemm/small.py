@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from deepx_graph.ir import Node
+from deepx_graph.runtime.array_type import ArrayType
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.kernels.program import Array
@@ -30,7 +31,6 @@ from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.builder import F4, F8, IRBuilder, branch, each_share, scalar_type
 from deepx_graph.runtime.native.llvm.target import Target, this_machine
 from deepx_graph.runtime.native.machine_kernel import DATA, Layout, MachineKernel
-from deepx_graph.runtime.straightline import ArrayType
 from deepx_graph.types import TensorType
 
 

@@ -22,6 +22,7 @@ from deepx_graph.loops.passes.fuse_loops import fuse_loops
 from deepx_graph.loops.passes.rewrite import Fresh
 from deepx_graph.loops.program import Buffer, For, Load, LoopProgram, Statement, walk
 from deepx_graph.loops.scalar import Affine, NotExpressible, ScalarVar, affine
+from deepx_graph.runtime.array_type import ArrayType
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
@@ -29,7 +30,6 @@ from deepx_graph.runtime.native.loop_program.emit import FREE, FunctionEmitter, 
 from deepx_graph.runtime.native.loop_program.kernel import nanoseconds
 from deepx_graph.runtime.native.loop_program.primitives import array_dtype
 from deepx_graph.runtime.native.machine_kernel import Layout, MachineKernel
-from deepx_graph.runtime.straightline import ArrayType
 from deepx_graph.types import I64
 
 MOST_STATEMENTS = 2000

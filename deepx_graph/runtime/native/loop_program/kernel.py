@@ -17,6 +17,7 @@ from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import Buffer, Combine, Copy, For, Let, Load, LoopProgram, Statement, Store, walk
 from deepx_graph.loops.scalar import NotExpressible
 from deepx_graph.loops.weight import price_of, weighted
+from deepx_graph.runtime.array_type import ArrayType
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.cost.model import ForecastParts
@@ -31,7 +32,6 @@ from deepx_graph.runtime.native.machine_kernel import (
     MachineKernel,
     data_is_where_expected,
 )
-from deepx_graph.runtime.straightline import ArrayType
 from deepx_graph.types import leaves
 
 SCALAR = 6.0

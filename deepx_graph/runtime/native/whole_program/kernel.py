@@ -16,6 +16,7 @@ from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.errors import Diagnostic, LimitError
 from deepx_graph.ir import Function
 from deepx_graph.ir.structure import LOOP_END, callee_of
+from deepx_graph.runtime.array_type import form_of
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.outline import is_program
@@ -40,7 +41,6 @@ from deepx_graph.runtime.native.whole_program.plan import (
 )
 from deepx_graph.runtime.native.whole_program.planner import MOST_BYTES, MOST_PROGRAM_BYTES
 from deepx_graph.runtime.native.whole_program.words import ProgramWords, WordsInMemory
-from deepx_graph.runtime.straightline import form_of
 
 CALL_NANOSECONDS = 20_000_000
 """About how long one call takes at most."""

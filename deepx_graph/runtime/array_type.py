@@ -1,4 +1,4 @@
-"""What a function of tensors alone takes and gives: the forms of arrays."""
+"""The dtypes and shapes of arrays that functions of tensors alone take and give."""
 
 from __future__ import annotations
 

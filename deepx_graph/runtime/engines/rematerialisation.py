@@ -227,7 +227,21 @@ class _Choice:
             for n in recipe.nodes:
                 readers.setdefault(n, set()).update(r for r in self.readers[value] if r not in found)
         again = sum(_work(n) * (times[n] + len(r) - 1) for n, r in readers.items())
-        return again <= MOST_WORK * sum(v.op is not reshape for v in found)
+        return again <= sum(self._gain(maker, v, recipe) for v, recipe in found.items() if v.op is not reshape)
+
+    def _gain(self, maker: Node, value: Node, recipe: Recipe) -> float:
+        """What an element may take, in additions: a store and a load; but less the loads of what it is made of where it takes no
+        memory, as the only reader is the next kernel and a result of that may lie in its place."""
+        if not self._is_updated_in_place(maker, value):
+            return MOST_WORK
+        (reader,) = self.readers[value]
+        loaded = sum(_elements(s) >= _elements(value) and s not in reader.inputs for s in recipe.sources.values())
+        return MOST_WORK * (1 - loaded / 2)
+
+    def _is_updated_in_place(self, maker: Node, value: Node) -> bool:
+        later = itertools.islice(self.function.nodes, self.position[maker] + 1, None)
+        reader = next((n for n in later if n.op is not PROJ and n.op is not reshape and nbytes(n.type) >= nbytes(value.type)), None)
+        return self.readers[value] == {reader}
 
     def _stores_no_more(self, found: Recipes) -> bool:
         """Whether readers store no more values of their own when they make these again."""

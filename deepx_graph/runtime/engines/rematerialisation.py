@@ -161,7 +161,7 @@ class _Choice:
         free = {k: read for k, v in self.results(maker).items() if (read := self._read(maker, v)) is not None}
         for is_strict, most_work in itertools.product((False, True), (math.inf, MOST_WORK)) if free else ():
             chosen = self._recipes(maker, body, free, is_strict, most_work)
-            if chosen and self._saves(chosen) and self._is_little(maker, body, chosen) and self._stores_no_more(chosen):
+            if chosen and self._saves(maker, chosen) and self._is_little(maker, body, chosen) and self._stores_no_more(chosen):
                 self._accept(maker, chosen)
                 return
 
@@ -214,9 +214,19 @@ class _Choice:
                 if s.op not in (PARAM, CONSTANT) and s not in self.recipes and s not in self.function.results
                 and all(self.position[r] < last for r in self.readers[s])}
 
-    def _saves(self, found: Recipes) -> bool:
+    def _saves(self, maker: Node, found: Recipes) -> bool:
         gone = sum(nbytes(v.type) for v in found if v.op is not reshape)
-        return gone > sum(nbytes(s.type) for s in self._missing(found))
+        missing = sum(nbytes(s.type) for s in self._missing(found))
+        return gone > max(missing, self._overwritten(maker, found))
+
+    def _overwritten(self, maker: Node, found: Recipes) -> int:
+        """Bytes of values that take no memory: the next kernel alone reads them, and its results may lie in their place. To store
+        and load those takes no longer than to load what they are made of, where that kernel does not read it anyway."""
+        later = itertools.islice(self.function.nodes, self.position[maker] + 1, None)
+        reader = next((n for n in later if n.op is not PROJ and n.op is not reshape and nbytes(n.type) >= LEAST_BYTES), maker)
+        values = [v for v, recipe in found.items() if self.readers[v] == {reader}
+                  and any(s not in reader.inputs and nbytes(s.type) >= nbytes(v.type) for s in recipe.sources.values())]
+        return min(nbytes(reader.type), sum(nbytes(v.type) for v in values))
 
     def _is_little(self, maker: Node, body: Function, found: Recipes) -> bool:
         """Whether what is computed more often than before takes no longer than what is stored and loaded no more."""
@@ -227,21 +237,7 @@ class _Choice:
             for n in recipe.nodes:
                 readers.setdefault(n, set()).update(r for r in self.readers[value] if r not in found)
         again = sum(_work(n) * (times[n] + len(r) - 1) for n, r in readers.items())
-        return again <= sum(self._gain(maker, v, recipe) for v, recipe in found.items() if v.op is not reshape)
-
-    def _gain(self, maker: Node, value: Node, recipe: Recipe) -> float:
-        """What an element may take, in additions: a store and a load; but less the loads of what it is made of where it takes no
-        memory, as the only reader is the next kernel and a result of that may lie in its place."""
-        if not self._is_updated_in_place(maker, value):
-            return MOST_WORK
-        (reader,) = self.readers[value]
-        loaded = sum(_elements(s) >= _elements(value) and s not in reader.inputs for s in recipe.sources.values())
-        return MOST_WORK * (1 - loaded / 2)
-
-    def _is_updated_in_place(self, maker: Node, value: Node) -> bool:
-        later = itertools.islice(self.function.nodes, self.position[maker] + 1, None)
-        reader = next((n for n in later if n.op is not PROJ and n.op is not reshape and nbytes(n.type) >= nbytes(value.type)), None)
-        return self.readers[value] == {reader}
+        return again <= MOST_WORK * sum(v.op is not reshape for v in found)
 
     def _stores_no_more(self, found: Recipes) -> bool:
         """Whether readers store no more values of their own when they make these again."""

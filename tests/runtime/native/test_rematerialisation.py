@@ -78,10 +78,10 @@ def normalised(steps: int) -> Module:
         f"%r = stablehlo.divide {value}, %all : {type}", f"return %r : {type}", "}"])))
 
 
-@pytest.mark.parametrize(("steps", "results"), [(2, {1}), (6, {2})])
-def test_what_the_next_kernel_writes_over_saves_one_store_alone(steps: int, results: set[int]) -> None:
-    """Made again it takes a load, too, and no less memory: two steps take less time than the store, six take more."""
-    assert set(kept(normalised(steps))) == results
+@pytest.mark.parametrize("steps", [2, 6])
+def test_what_the_next_kernel_writes_over_is_kept(steps: int) -> None:
+    """It takes no memory, and made again it takes a load as well."""
+    assert kept(normalised(steps)) == [2]
 
 
 def program(rng: random.Random) -> Module:

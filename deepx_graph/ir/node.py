@@ -16,7 +16,7 @@ from typing import Any
 from deepx_graph.errors import Diagnostic, Span, printable, slot_setters
 from deepx_graph.ir.op import Op
 from deepx_graph.ir.provided import provided
-from deepx_graph.types import Type
+from deepx_graph.types import TensorType, Type
 
 _serials = itertools.count()
 
@@ -100,7 +100,8 @@ class Node:
     origin: Origin
     serial: int
     sound: bool = field(init=False, repr=False)
-    """Set once `verify` has found that the node keeps the rules of its op, as it never changes; what is made of it is not."""
+    """Set once `verify` has found that the node keeps the rules of its op, as it never changes; what is made of it is not, but for
+    the same over other tensors of the same types (`over`)."""
 
     def __init__(self, op: Op, inputs: tuple[Node, ...], attrs: tuple[Any, ...], type: Type, origin: Origin = NOWHERE,
                  serial: int | None = None) -> None:
@@ -112,6 +113,17 @@ class Node:
         set_origin(self, origin)
         set_serial(self, next(_serials) if serial is None else serial)
         set_sound(self, False)
+
+    def over(self, inputs: tuple[Node, ...], origin: Origin | None = None) -> Node:
+        """A new node of this op, with these attributes and this type, over other inputs of the same types."""
+        made = Node(self.op, inputs, self.attrs, self.type, origin or self.origin)
+        if self.sound and len(inputs) == len(self.inputs):
+            for a, b in zip(inputs, self.inputs, strict=False):
+                if a is not b and (a.type is not b.type or not isinstance(a.type, TensorType)):
+                    break  # what is no tensor may be a construct, and then more than its type counts
+            else:
+                _NODE[-1](made, True)
+        return made
 
     def attr(self, name: str) -> Any:
         """The value of an attribute. Raises KeyError for a name the op does not declare."""

@@ -26,7 +26,7 @@ K = TypeVar("K")
 
 def with_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:
     """The node over other inputs of the same types; itself when they are its own."""
-    return node if inputs == node.inputs else Node(node.op, inputs, node.attrs, node.type, node.origin)
+    return node if inputs == node.inputs else node.over(inputs)
 
 
 def new_item(node: Node, inputs: tuple[Node, ...]) -> Node | None:
@@ -37,8 +37,9 @@ def new_item(node: Node, inputs: tuple[Node, ...]) -> Node | None:
 
 def copied(node: Node, inputs: tuple[Node, ...], origin: Origin | None = None) -> Node:
     """A new node over other inputs of the same types; the copy of a loop is a loop of its own."""
-    attrs = (fresh_loop(),) if node.op is LOOP_BEGIN else node.attrs
-    return Node(node.op, inputs, attrs, node.type, origin or node.origin)
+    if node.op is LOOP_BEGIN:
+        return Node(node.op, inputs, (fresh_loop(),), node.type, origin or node.origin)
+    return node.over(inputs, origin)
 
 
 def made_by(b: Builder) -> Step:

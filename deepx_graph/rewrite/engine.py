@@ -161,6 +161,16 @@ class InterningBuilder(Builder):
             node = self.newest = self._known[key] = Node(op, inputs, attrs, type, origin)
         return node
 
+    def over(self, node: Node, inputs: tuple[Node, ...]) -> Node:
+        """The node over other inputs of the same types; an equal one made or adopted before, as `intern` gives it."""
+        if not mergeable(node.op, node.type):
+            return node.over(inputs)
+        key = _key(node.op, inputs, node.attrs, node.type)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = node.over(inputs)
+        return found
+
     def adopt(self, node: Node) -> Node:
         """The node itself, or the equal one known before."""
         if node.op is PARAM or not mergeable(node.op, node.type):
@@ -171,7 +181,7 @@ class InterningBuilder(Builder):
         """A node made a moment ago, not used yet, under another name."""
         key = _key(node.op, node.inputs, node.attrs, node.type)
         origin = Origin(name, node.origin.spans, node.origin.rewrites)
-        named = self._known[key] = Node(node.op, node.inputs, node.attrs, node.type, origin)
+        named = self._known[key] = node.over(node.inputs, origin)
         return named
 
 
@@ -253,6 +263,8 @@ class _Rewriter:
             attrs = (*attrs[:k], self._body(attrs[k]), *attrs[k + 1 :])
         if inputs == node.inputs and (attrs is node.attrs or all(map(_same, attrs, node.attrs))):
             return self.first.get(node) or self.builder.adopt(node)
+        if attrs is node.attrs:
+            return self.builder.over(node, inputs)
         return self.builder.intern(node.op, inputs, attrs, node.type, node.origin)
 
     def _body(self, body: Function) -> Function:

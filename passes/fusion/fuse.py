@@ -170,7 +170,10 @@ class _Body:
         if reduces:
             inputs.append(self._constant(node.inputs[1], node.inputs[1].type))
         self.computed.append(node)
-        return self._node(Node(node.op, tuple(inputs), node.attrs, self._type(node), node.origin))
+        type = self._type(node)
+        if type is node.type:
+            return self._node(node.over(tuple(inputs)))
+        return self._node(Node(node.op, tuple(inputs), node.attrs, type, node.origin))
 
     def _type(self, node: Node) -> Type:
         """The type of a member or operand in the body: rows never keep reduced axes."""

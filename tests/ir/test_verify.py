@@ -43,6 +43,20 @@ def test_generated_programs_are_sound(seed: int) -> None:
     verify(random_module(random.Random(seed)))
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_what_is_sound_over_other_inputs_would_be_found_so(seed: int) -> None:
+    """A verified node over parameters of its operands' types, and of others, is taken to be sound only where it is."""
+    whole = random_module(random.Random(seed))
+    verify(whole)
+    carried, types = 0, list[Type]()
+    for node in [n for f in whole.functions for n in f.nodes if n.inputs]:
+        for types in ([i.type for i in node.inputs], [tensor(F32, (7, 11, 13))] * len(node.inputs)):
+            made = node.over(tuple(Builder().param(k, t) for k, t in enumerate(types)))
+            carried += made.sound
+            assert not made.sound or check._own_problem(made) is None
+    assert carried
+
+
 def test_a_wrong_type_is_found_with_its_location_and_form() -> None:
     source = Source("f.hlo", "t = add(x, y)\n")
     bad = Node(add, (p := Builder().param(0, X, "x"), p), (), scalar(F32), Origin("t", (Span(source, 0, 1),)))

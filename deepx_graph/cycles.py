@@ -22,6 +22,13 @@ def no_collection() -> Iterator[None]:
             gc.enable()
 
 
+def left_to_the_end(*values: object) -> None:
+    """Puts the values into a cycle: a process that ends does so without taking them apart first, and one that goes on frees them in
+    the next round of the search."""
+    held: list[object] = [*values]
+    held.append(held)
+
+
 NEW = 100_000
 """So many new objects, in place of Python's 700, start a round."""
 

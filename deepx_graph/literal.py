@@ -114,14 +114,10 @@ class Literal:
         one: bytes = found[: array.itemsize]
         return one if found == one * (len(found) // array.itemsize) else found
 
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.type, self._sample))
-
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        if not isinstance(other, Literal) or self._hash != other._hash or self.type != other.type or self._sample != other._sample:
+        if not isinstance(other, Literal) or hash(self) != hash(other) or self.type != other.type or self._sample != other._sample:
             return False
         ours, theirs = self.array, other.array
         stored_once = ours.ctypes.data == theirs.ctypes.data and ours.strides == theirs.strides
@@ -133,7 +129,7 @@ class Literal:
         return all(np.array_equal(x, y) for x, y in zip(pieces(bits(ours)), pieces(bits(theirs)), strict=True))
 
     def __hash__(self) -> int:
-        return self._hash
+        return hash((self.type, self._sample))
 
     def __repr__(self) -> str:
         value = self.splat_value

@@ -12,26 +12,31 @@ def convex_rows(same: Sequence[int], order: Sequence[int], inputs: Sequence[Sequ
     """Runs of these items, which are in the order of data, that can be one box: no path leaves a run and comes back."""
     wanted = set(same)
     rows: list[list[int]] = [[]]
-    row: set[int] = set()
+    reached: set[int] = set()
+    """The row at hand, and what a path leads to from it."""
     behind: set[int] = set()
-    """What a path leads to from the row at hand, outside of it."""
+    """What of that lies outside of the row."""
     for k in order[order.index(same[0]) :]:
         if k in wanted:
             if not behind.isdisjoint(inputs[k]):
                 rows.append([])
-                row, behind = set(), set()
+                reached, behind = set(), set()
             rows[-1].append(k)
-            row.add(k)
+            reached.add(k)
             if k == same[-1]:
                 break
-        elif any(i in row or i in behind for i in inputs[k]):
+        elif not reached.isdisjoint(inputs[k]):
             behind.add(k)
+            reached.add(k)
     return rows
 
 
 def joined_boxes(boxes: dict[tuple[K, int], list[int]], inputs: Sequence[Sequence[int]],
                  names: dict[int, K]) -> list[tuple[K, list[int]]]:
-    """Boxes of one name made one where no path leads from the one to the other through a third."""
+    """Boxes of one name made one where no path leads from the one to the other through a third.
+
+    A box is a name and a level, which grows along every path from box to box.
+    """
     ordered = sorted(boxes, key=lambda b: b[1])
     number = {b: i for i, b in enumerate(ordered)}
     of = {k: number[b] for b, members in boxes.items() for k in members}
@@ -68,13 +73,14 @@ def joined_boxes(boxes: dict[tuple[K, int], list[int]], inputs: Sequence[Sequenc
 
 
 def _reaches(after: Sequence[set[int]], starts: Iterable[int], goal: int) -> bool:
+    """Whether a path leads to the goal. No path leads to it from a box of a higher number, as none of these has been joined."""
     seen = set(starts)
-    stack = list(seen)
+    stack = [k for k in seen if k <= goal]
     while stack:
         k = stack.pop()
         if k == goal:
             return True
         fresh = after[k] - seen
         seen |= fresh
-        stack += fresh
+        stack += [f for f in fresh if f <= goal]
     return False

@@ -122,7 +122,8 @@ class Quotient:
         """Draws the first of parts alike in a frame of its own, and the others as one box."""
         item, one = self.items[number], set(self.items[number].one)
         others = item._replace(members=tuple(m for m in item.members if m not in one), one=(), times=item.times - 1, place=AFTER)
-        self.items[number : number + 1] = [item._replace(members=item.one, title=title, times=1), others]
+        first = item._replace(members=item.one, title=title, times=1)
+        self.items = [*self.items[:number], first, others, *self.items[number + 1 :]]
         self.open(number)
 
     def sequences(self) -> list[list[int]]:

@@ -124,7 +124,7 @@ def _fold_series(q: Quotient, limit: int, depth: int, scopes: Mapping[Path, Path
         if len(path) == depth and nodes[0].kind not in FIXED | FOLLOWERS:
             last[k] = item.title if item.title is not None and "/" in item.title else path[-1]
             series.setdefault((item.cluster, nodes[0].backward, path[:-1], stem(path[-1])), []).append(k)
-    rows = [row for same in series.values() for row in convex_rows(same, order, inputs) if len(row) > 1]
+    rows = [row for same in series.values() if len(same) > 1 for row in convex_rows(same, order, inputs) if len(row) > 1]
     if len(q) - sum(len(row) - 1 for row in rows) < ENOUGH:
         rows = [list(part) for row in rows for part in _batches(row, max(2, -(-len(row) // (limit // 2))))]
     q.merge([FoldGroup(row, f"{last[row[0]]} to {last[row[-1]]}", q.items[row[0]].cluster) for row in rows])

@@ -23,7 +23,7 @@ from deepx_graph.runtime.engines.base import Declined, EntryFn, KernelFn
 from deepx_graph.runtime.engines.epilogue import with_fused_epilogue
 from deepx_graph.runtime.engines.gemm import in_order, widened
 from deepx_graph.runtime.engines.numexpr_engine import CompiledKernel, KernelBuilder, KernelEngine, alone, is_tensor, key_of
-from deepx_graph.runtime.engines.outline import as_kernel, is_program, outlined
+from deepx_graph.runtime.engines.outline import as_kernel, is_program, is_too_large, outlined
 from deepx_graph.runtime.engines.rematerialisation import with_rematerialised
 from deepx_graph.runtime.engines.subscript_fusion import with_composed_subscripts
 from deepx_graph.runtime.native import asked, vectors
@@ -129,7 +129,7 @@ class NativeEngine(KernelEngine):
         flow stay `apart` where that is asked for and each of them is machine code."""
         function = self.arranged(function)
         node = one_kernel(function)
-        if (node is not None and self.entered(node) is not None) or (apart and self._is_machine_code(function)):
+        if (node is not None and self.entered(node) is not None) or (apart and self._stays_apart(function)):
             return function
         try:
             return as_kernel(function, self._required)
@@ -175,10 +175,13 @@ class NativeEngine(KernelEngine):
             return None
         return self._remembered(body, lambda: kernel)
 
-    def _is_machine_code(self, function: Function) -> bool:
-        """Whether a function has no control flow, and each of its kernels is machine code."""
+    def _stays_apart(self, function: Function) -> bool:
+        """Whether a function has no control flow, and each of its kernels is machine code, or they are too many to be one: then
+        none is made here."""
+        if has_control(function):
+            return False
         made = [n for n in function.nodes if n.inputs and not n.op.view and n.op not in (PROJ, TUPLE)]
-        return not has_control(function) and all(
+        return is_too_large(function) or all(
             self.entered(n) is not None or isinstance(self._compiled(n), MachineKernel) for n in made)
 
     def _accepts(self, body: Function) -> bool:

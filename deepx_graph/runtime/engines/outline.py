@@ -20,7 +20,7 @@ from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.types import TensorType, TupleType
 
 MOST_NODES = 4000
-"""A loop of more nodes is not tried."""
+"""A loop, or a whole function, of more nodes is not tried."""
 
 PROGRAM = "program"
 """The name of a body that holds a whole function."""
@@ -43,9 +43,14 @@ def is_program(body: Function) -> bool:
     return body.name == PROGRAM
 
 
+def is_too_large(function: Function) -> bool:
+    """Whether a function has more nodes than one kernel is tried for."""
+    return len(function.nodes) > MOST_NODES
+
+
 def as_kernel(function: Function, build: Callable[[Function], object]) -> Function:
     """The function as one node that holds it all. Raises Declined, as `build` does, where there is no kernel for that."""
-    if len(function.nodes) > MOST_NODES:
+    if is_too_large(function):
         raise Declined(f"more than {MOST_NODES} nodes")
     if not all(isinstance(n.type, TensorType) for n in (*function.params, *function.results)):
         raise Declined("inputs or outputs that are no tensors")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from deepx_graph.analysis.schedule import Block, Eval, IfStep, LoopStep, Once, schedule
 from deepx_graph.analysis.trip_count import trip_count
@@ -102,13 +103,23 @@ def flops(node: Node) -> int:
     bodies = [v for a, v in zip(node.op.attrs, node.attrs, strict=True) if a.kind == "function"]
     if bodies:
         per_element = all(isinstance(p.type, TensorType) and p.type.dims == () for p in bodies[0].params)
-        times = _size(node.inputs[0]) if per_element and node.inputs else 1
-        runs = node_times(bodies[0]) if any(n.op is LOOP_END for n in bodies[0].nodes) else {}
-        return times * sum(flops(n) * runs.get(n, ONCE).count for n in bodies[0].nodes)
+        return _of_body(bodies[0]) * (_size(node.inputs[0]) if per_element and node.inputs else 1)
     if node.op.elementwise and node.op.kernel is not None:
         expression = node.op.kernel(*node.attrs)
         return 0 if expression is None else _primitives(expression) * _size(node)
     return 0 if node.op.flops is None else node.op.flops([i.type for i in node.inputs], node.type, *node.attrs)
+
+
+_KNOWN: WeakKeyDictionary[Function, int] = WeakKeyDictionary()
+"""What bodies do: many kernels of a program have equal ones, and reports ask for each several times."""
+
+
+def _of_body(body: Function) -> int:
+    """Arithmetic operations of one call of a body."""
+    if (known := _KNOWN.get(body)) is None:
+        runs = node_times(body) if any(n.op is LOOP_END for n in body.nodes) else {}
+        known = _KNOWN[body] = sum(flops(n) * runs.get(n, ONCE).count for n in body.nodes)
+    return known
 
 
 def _primitives(expression: Expr) -> int:

@@ -50,15 +50,20 @@ class Type:
 class TensorType(Type):
     """An array of `dtype`; `dims=None` means that not even the rank is known.
 
-    Its hash is worked out once: every node is looked up by the types of its operands. Hashes differ between processes.
+    Its hash and size are worked out once: every node is looked up by the types of its operands. Hashes differ between processes.
     """
 
     dtype: DType
     dims: Dims | None
     _hash: int = field(init=False, compare=False, repr=False)
+    _size: int | None = field(init=False, compare=False, repr=False)
+    """Number of elements; None where a dimension is not known."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_hash", hash((self.dtype, self.dims)))
+        sizes = [d for d in self.dims or () if isinstance(d, int)]
+        known = self.dims is not None and len(sizes) == len(self.dims)
+        object.__setattr__(self, "_size", math.prod(sizes) if known else None)
 
     def __hash__(self) -> int:
         return self._hash
@@ -73,19 +78,19 @@ class TensorType(Type):
     @property
     def is_static(self) -> bool:
         """Dtype and every dimension are known."""
-        return self.dims is not None and self.dtype is not ANY and all(isinstance(d, int) for d in self.dims)
+        return self._size is not None and self.dtype is not ANY
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The dimensions as ints. Raises InferError when one is not known."""
-        if self.dims is None or not all(isinstance(d, int) for d in self.dims):
+        if self._size is None:
             raise InferError(f"the shape of {self} is not known", hint="give the inputs' shapes first")
         return self.dims  # type: ignore[return-value]
 
     @property
     def size(self) -> int:
         """Number of elements. Raises InferError when a dimension is not known."""
-        return math.prod(self.shape)
+        return math.prod(self.shape) if self._size is None else self._size
 
     @property
     def nbytes(self) -> int:

@@ -143,7 +143,7 @@ def plan(schedule: Schedule, *, writes: Callable[[Node], bool] = always, call_ne
     """
     code = lower(schedule)
     flow = alias_analysis(code)
-    own = dict(_scratches(code, flow, scratch))
+    own = {} if scratch is no_scratch else dict(_scratches(code, flow, scratch))
     pieces, shared = _placed(code, flow, overwrites, _pieces(code, flow, writes))
     final, end = code.instructions[-1], len(code.instructions) - 1
     assert isinstance(final, Return)

@@ -15,7 +15,7 @@ from deepx_graph.ir import Builder, Module
 from deepx_graph.ops import tanh
 from deepx_graph.runtime.cost import file as cost_file
 from deepx_graph.runtime.cost.model import SHIPPED, Constants
-from deepx_graph.runtime.engines import has_native
+from deepx_graph.runtime.engines import get, has_native, outline
 from deepx_graph.session.report.calibration import Calibration
 from deepx_graph.session.report.kernels import kernels
 from deepx_graph.session.report.placing import Placing
@@ -193,3 +193,12 @@ def test_a_calibration_is_within_bounds() -> None:
     assert isinstance(found, Constants) and found != SHIPPED
     assert found.memory_gbs <= found.memory_all_gbs and found.ufunc_element_ns < found.vm_element_ns
     assert Calibration(found, None).to_json()["constants"] == found.to_json()
+
+
+@pytest.mark.skipif(not has_native(), reason="no llvmlite: no machine code")
+def test_no_kernel_is_made_to_list_a_program_that_is_too_large_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, function = get("native", 1), dx.loads(PROGRAM).entry
+    monkeypatch.setattr(engine, "entered", lambda node: pytest.fail(f"{node} is made"))
+    monkeypatch.setattr(outline, "MOST_NODES", 2)
+    found = engine.canonicalize(function, apart=True)  # type: ignore[attr-defined]
+    assert found == engine.arranged(function)  # type: ignore[attr-defined]

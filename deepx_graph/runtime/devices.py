@@ -34,10 +34,11 @@ class Stop:
 
 
 def alone(module: Module) -> Module:
-    """The module where one device runs it: which one it is, is known."""
-    b = Builder()
-    known = {n: b.constant(n.op.eval([])) for f in module.functions for n in f.nodes
-             if n.op.exchange is not None and n.op.eval is not None and not n.inputs}
+    """The module where one device runs it: which one it is, is known, unless the program itself runs functions on others."""
+    b, nodes = Builder(), [n for f in module.functions for n in f.nodes]
+    if any(parallel_grid(n) is not None for n in nodes):
+        return module
+    known = {n: b.constant(n.op.eval([])) for n in nodes if n.op.exchange is not None and n.op.eval is not None and not n.inputs}
 
     def step(node: Node, inputs: tuple[Node, ...]) -> Node:
         return known[node] if node in known else with_inputs(node, inputs)

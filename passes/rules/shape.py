@@ -180,7 +180,8 @@ def scalar_operand(b: Builder, node: Node) -> Node | None:
     if not shape:
         return None
     scalars = [None if is_scalar(i) else as_scalar(b, i) for i in node.inputs]
-    if not any(scalars) or not any(s is None and dims_of(i) == shape for s, i in zip(scalars, node.inputs, strict=True)):
+    full = any(s is None and dims_of(i) == shape for s, i in zip(scalars, node.inputs, strict=True))
+    if not full or not any(scalars):
         return None
     return b.make(node.op, tuple([s or i for s, i in zip(scalars, node.inputs, strict=True)]), node.attrs, node.type)
 

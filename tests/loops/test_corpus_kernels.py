@@ -29,8 +29,7 @@ MOST_STATEMENTS = 15_000
 
 def kernels(engine: NativeEngine) -> Iterator[LoopKernel]:
     """The loop programs that an engine has compiled, each once."""
-    found = (*engine._built.values(), *engine._loop_kernels.values())
-    return (k for k in dict.fromkeys(found) if isinstance(k, LoopKernel))
+    return (k for k in dict.fromkeys(engine._built.values()) if isinstance(k, LoopKernel))
 
 
 def arguments(program: LoopProgram) -> list[Any] | None:

@@ -9,24 +9,14 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Pauses the search while very many objects are made, which count as old afterwards: no round looks at all of them at once."""
+    """Pauses the search while very many objects are made."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if enabled:
-            if not gc.get_freeze_count():
-                gc.freeze()
-                gc.unfreeze()
             gc.enable()
-
-
-def left_to_the_end(*values: object) -> None:
-    """Puts the values into a cycle: a process that ends does so without taking them apart first, and one that goes on frees them in
-    the next round of the search."""
-    held: list[object] = [*values]
-    held.append(held)
 
 
 NEW = 100_000

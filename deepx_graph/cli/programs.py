@@ -22,7 +22,7 @@ from deepx_graph.cli.options import (
     watch,
 )
 from deepx_graph.cli.output import check_suffix, emit, emit_report, emit_report_beside, say, say_notes
-from deepx_graph.cycles import left_to_the_end, no_collection
+from deepx_graph.cycles import no_collection
 from deepx_graph.errors import DeepxGraphError, Diagnostic, UsageError, printable, sized, suggest
 from deepx_graph.progress import stage
 
@@ -90,7 +90,6 @@ def run_opt(args: Arguments) -> int:
     _report(args, done, read)
     for line in [] if done.validated is None or args.json else done.validated.lines():
         say(line)
-    left_to_the_end(module, done)
     return 0
 
 

@@ -7,7 +7,7 @@ told by its name: once a plugin has added something, which may mean anything in 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
@@ -41,7 +41,7 @@ def fingerprint(module: Module) -> bytes | None:
             writer.value((names, function))
     except TypeError:
         return None
-    return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).digest()
+    return hashlib.sha256(_joined(parts)).digest()
 
 
 class _Writer:
@@ -87,7 +87,11 @@ class _Writer:
 def _digest(value: Any) -> str:
     parts: list[str] = []
     _Writer(parts.append).value(value)
-    return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(_joined(parts)).hexdigest()
+
+
+def _joined(lines: Sequence[str]) -> bytes:
+    return "\n".join(lines).encode("utf-8", "surrogatepass")
 
 
 def _content(literal: Literal) -> str:

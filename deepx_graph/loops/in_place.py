@@ -59,7 +59,6 @@ class Accesses:
         fitting = [k for k, a in enumerate(self.arguments) if (a.dtype, a.shape) == (result.dtype, result.shape)]
         return [k for k in fitting if stores and _is_read_first(self._of.get(self.arguments[k], ()), stores)]
 
-
     def is_done_before(self, temporary: Buffer, result: Buffer) -> bool:
         """Whether each element of a temporary is touched for the last time before that of a result of its type is stored."""
         stores = [a for a in self._of.get(result, ()) if a.is_store]

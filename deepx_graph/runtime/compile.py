@@ -28,7 +28,7 @@ from deepx_graph.literal import Array, content
 from deepx_graph.ops.data.adt import DataValue, RefValue
 from deepx_graph.ops.host.host import Feed, Host
 from deepx_graph.runtime import engines
-from deepx_graph.runtime.devices import alone, check_ready, feeds_of, for_each, grid_of, same_types, worlds
+from deepx_graph.runtime.devices import check_ready, feeds_of, for_each, grid_of, on_one_device, same_types, worlds
 from deepx_graph.runtime.engines.base import CompilesCalls, Engine, EntryFn, canonicalized
 from deepx_graph.runtime.inputs import FunctionValue, Port, arguments, bind, flatten, input_ports, output_ports, whole_types
 from deepx_graph.runtime.interpreter import MAX_DEPTH, execute_all, execute_one
@@ -180,8 +180,8 @@ class Compiled(InNotebook):
 
     def _kept_as(self) -> str | None:
         """The key under which the program is kept, if it is."""
-        alone = self.grid.count == 1 and self._feeds is None and self._transport is None and self._world.data_root is None
-        if self._prepared is None or not alone or self.profile is not None or self.engine.name != "native":
+        is_alone = self.grid.count == 1 and self._feeds is None and self._transport is None and self._world.data_root is None
+        if self._prepared is None or not is_alone or self.profile is not None or self.engine.name != "native":
             return None
         from deepx_graph.runtime.aot import program_store
 
@@ -380,7 +380,7 @@ class Compiled(InNotebook):
         module = specialise(self.module, types, seed=self._seed, data_root=self._world.data_root, arguments=given)
         if self._passes is not None:
             module = _same_interface(module, self._passes(module))
-        module = alone(module) if self.grid.count == 1 else module
+        module = on_one_device(module) if self.grid.count == 1 else module
         text = holds_text(module)
         engine = engines.get("numpy", getattr(self.engine, "threads", None)) if text else self.engine
         if isinstance(engine, CompilesCalls) and self.grid.count == 1:

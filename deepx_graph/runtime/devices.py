@@ -33,7 +33,7 @@ class Stop:
     awaits: str = ""
 
 
-def alone(module: Module) -> Module:
+def on_one_device(module: Module) -> Module:
     """The module where one device runs it: which one it is, is known, unless the program itself runs functions on others."""
     b, nodes = Builder(), [n for f in module.functions for n in f.nodes]
     if any(parallel_grid(n) is not None for n in nodes):

@@ -18,7 +18,7 @@ from deepx_graph.sharding.plan import AxisOrigin, Plan, labels_of
 from deepx_graph.sharding.propagate import propagate
 from deepx_graph.sharding.reasons import CollectiveCause, MeetingReason
 from deepx_graph.sharding.reshard import TensorLayout
-from deepx_graph.types import TensorType, TupleType, nbytes
+from deepx_graph.types import nbytes
 
 NOTHING_LESS = "instead: nothing, however what is given for this value lies otherwise, devices exchange no less"
 ITSELF = "instead: nothing that is given otherwise, the program itself has devices meet here"
@@ -184,15 +184,10 @@ def mesh_figures(function: Function) -> dict[str, int]:
     `all_gathers`.
     """
     met = collectives_of(function)
-    found = {"collective_bytes": sum(map(_bytes, met)), "collectives": len(met),
-             "parameter_bytes": sum(nbytes(p.type) for p in function.params if isinstance(p.type, TensorType))}
+    found = {"collective_bytes": sum(nbytes(n.type) for n in met), "collectives": len(met),
+             "parameter_bytes": sum(nbytes(p.type) for p in function.params)}
     counts = Counter(f"{n.op.name.removeprefix('spmd_')}s" for n in met)
     return {name: found.get(name, counts[name]) for name in MESH_FIGURES}
-
-
-def _bytes(node: Node) -> int:
-    items = node.type.items if isinstance(node.type, TupleType) else (node.type,)
-    return sum(nbytes(t) for t in items if isinstance(t, TensorType))
 
 
 def mesh_lines(local: Partitioned, plan: Plan) -> list[str]:

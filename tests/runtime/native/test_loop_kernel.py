@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -202,6 +203,21 @@ def test_stores_past_the_caches_go_where_others_do(offset: int, monkeypatch: pyt
     kernel([array], [out])
     np.testing.assert_array_equal(out, array * array)
     assert not room[:start].any() and not room[start + size :].any()
+
+
+@pytest.mark.parametrize("n", [8, 9, 16, 17, 40])
+def test_vectors_are_not_wider_than_rows(n: int) -> None:
+    """Of a vector of a short row at least more than half of the lanes are at work."""
+    b = Builder()
+    x, of_rows = b.param(0, tensor(F32, (50, n))), b.param(1, tensor(F32, (50,)))
+    quotient = b(divide, x, b(broadcast_in_dim, of_rows, shape=(50, n), broadcast_dimensions=(0,)))
+    kernel = build(Function("f", (x, of_rows), (quotient,)), 1)
+    lanes = {int(k) for k in re.findall(r"<(\d+) x float>", emit.module_text(kernel.program, kernel.shares, this_machine()))}
+    assert lanes and max(lanes) < 2 * n
+    arrays = [np.random.default_rng(0).uniform(1, 2, size).astype("f4") for size in ((50, n), (50,))]
+    out = np.zeros((50, n), "f4")
+    kernel(arrays, [out])
+    np.testing.assert_allclose(out, arrays[0] / arrays[1][:, None], rtol=3e-7)
 
 
 def test_a_function_without_vectors_is_called_for_each_lane() -> None:

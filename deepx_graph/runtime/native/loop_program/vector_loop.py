@@ -137,7 +137,7 @@ def plan(loop: For, machine: Target) -> VectorPlan | None:
     primitives = {s.cell: s.primitive for s in inside if isinstance(s, Combine)}
     if (not stores and not primitives) or any(isinstance(s, Combine) and primitives[s.cell] != s.primitive for s in inside):
         return None
-    lanes = _lanes(inside, machine.register_bytes)
+    lanes = _lanes(inside, count, machine.register_bytes)
     return VectorPlan(tuple(before), tuple(inside), frozenset(varying), lanes, _side_by_side(inside, lanes, count))
 
 
@@ -170,16 +170,19 @@ def _fits(s: Statement, axis: ScalarVar, varying: set[ScalarVar], stored: dict[B
     return False
 
 
-def _lanes(inside: Sequence[Statement], register_bytes: int) -> int:
+def _lanes(inside: Sequence[Statement], count: Affine, register_bytes: int) -> int:
     """How many iterations a vector stands for: as many as one register holds of the widest elements, or more where that is faster,
-    as where functions of single precision are added up in double."""
+    as where functions of single precision are added up in double; fewer where half of them would be idle in every row."""
     widest = max(4, max((_itemsize(s) for s in inside), default=4))
     work = [(price(s.primitive) if isinstance(s, (Let, Combine)) else 1, _itemsize(s)) for s in inside]
 
     def cost(lanes: int) -> float:
         return sum(price * max(1, lanes * size / register_bytes) for price, size in work) / lanes
 
-    return min((register_bytes // size for size in (8, 4) if size <= widest), key=cost)
+    lanes = min((register_bytes // size for size in (8, 4) if size <= widest), key=cost)
+    while not count.terms and lanes >= 2 * count.constant:
+        lanes //= 2
+    return lanes
 
 
 def _itemsize(s: Statement) -> int:

@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import jax  # type: ignore[import-not-found]
+import jax
 import ml_dtypes
 import numpy as np
-from jax._src.lib import xla_client  # type: ignore[import-not-found]
-from jaxlib import _hlo, _jax  # type: ignore[import-not-found]
+from jax._src.lib import xla_client
+from jaxlib import _hlo, _jax
 
 
 def compiled(text: str, folder: Path | None) -> Any:

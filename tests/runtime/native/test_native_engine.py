@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -42,7 +43,7 @@ from deepx_graph.runtime.native.llvm import store
 from deepx_graph.runtime.native.llvm.builder import F4, F8, IRBuilder, VectorValue
 from deepx_graph.runtime.native.llvm.machine_code import functions
 from deepx_graph.runtime.native.llvm.math import Maths
-from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.runtime.native.llvm.target import Target, this_machine
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel, build
 from deepx_graph.types import F16, F32, F64, I32, DType, dtype_named, tensor
 from tests.support import laws
@@ -231,6 +232,16 @@ def test_functions_stay_within_their_bounds(name: str, dtype: np.dtype[Any], has
     assert error.max() <= _BOUNDS[name], f"{error.max()} units at {x[~special][error.argmax()]!r}"
 
 
+@pytest.mark.parametrize(("lanes", "calls"), [(4, ["wide8"]), (8, ["wide8"]), (16, ["wide16"]), (32, ["wide16"] * 2)])
+def test_a_function_is_called_in_the_widest_form_that_the_lanes_fill(lanes: int, calls: list[str]) -> None:
+    """And in that of fewer lanes, twice, where there is none so wide."""
+    for forms in ({"wide8": 8, "wide16": 16}, {"wide8": 8}):
+        t = IRBuilder(lanes, False)
+        Target.call(t, forms, [t.splat(0.5, np.dtype("f4"))])
+        want = calls if "wide16" in forms else ["wide8"] * max(1, lanes // 8)
+        assert re.findall(r"call .*@(wide\d+)\(", "\n".join(t.lines)) == want
+
+
 # --- reductions, broadcasts, stages ---------------------------------------------------------------------------------
 
 SHAPES = [(1,), (13,), (4096,), (10_001,), (5, 9), (3, 1003), (40, 33, 17), (300, 1024)]
@@ -403,7 +414,7 @@ _NEEDS = {"erf": 1, "erfc": 1, "cbrt": 1}
 @pytest.mark.parametrize("name", ["sign", "round_nearest_even", "square", "is_finite", "erf", "erfc", "cbrt"])
 def test_these_are_machine_code(name: str, dtype: str) -> None:
     x = _WIDE.astype(dtype)
-    if name in _NEEDS and this_machine().vector_function(name, x.dtype, _NEEDS[name]) is None:
+    if name in _NEEDS and not this_machine().vector_functions(name, x.dtype, _NEEDS[name]):
         pytest.skip("this machine's C library has no vector form of it")
     check(laws.one_op(OPS[name], [x], {}), [x])
 

@@ -10,7 +10,7 @@ import hashlib
 import os
 import platform
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -32,6 +32,11 @@ _EXTERNAL = re.compile(r"^declare .*?@(?!llvm\.)([A-Za-z_]\w*)\(", re.MULTILINE)
 
 LEVELS = {128: "x86-64-v2", 256: "x86-64-v3", 512: "x86-64-v4"}
 """The processors that stand for all with vectors of so many bits: SSE 4.2; AVX2 and FMA; AVX-512."""
+
+
+SLOW = frozenset((name, F4, 64) for name in ("sin", "cos", "erf", "erfc"))
+"""Functions of glibc whose form for registers of so many bytes takes longer than two calls of the next narrower one (sin: 3.2
+times)."""
 
 
 @dataclass(frozen=True)
@@ -91,16 +96,14 @@ class Target:
             return False
         return True
 
-    def vector_function(self, name: str, dtype: DType, arity: int) -> str | None:
-        """The symbol of a vector function that takes whole registers; None where there is none."""
-        symbols = {lanes: symbol for symbol, lanes in self.vector_functions(name, dtype, arity).items()}
-        return symbols.get(self.register_bytes // dtype.itemsize)
-
     def vector_functions(self, name: str, dtype: DType, arity: int) -> dict[str, int]:
-        """The symbols of a vector function and how many lanes each takes, for registers of every width that the machine has."""
+        """The symbols of a vector function and how many lanes each takes, for registers of each width that the machine has, but
+        where that is slow."""
         found = {}
         for letter, register in (("b", 16), ("d", 32), ("e", 64)):
             symbol = f"_ZGV{letter}N{register // dtype.itemsize}{'v' * arity}_{name}{'f' if dtype == F4 else ''}"
+            if (name, dtype, register) in SLOW:
+                continue
             if register <= self.register_bytes and self._has_library and llvm.address_of_symbol(symbol) is not None:
                 found[symbol] = register // dtype.itemsize
         return found
@@ -109,11 +112,11 @@ class Target:
         """The symbol of a function of complex numbers in double precision, which takes and gives their parts in registers."""
         return self.scalar_function(f"c{name}", F8) if self._has_library else None
 
-    def call(self, t: IRBuilder, symbol: str, args: Sequence[VectorValue]) -> VectorValue:
-        """A call of a vector function, once for every register that the lanes take."""
+    @staticmethod
+    def call(t: IRBuilder, forms: Mapping[str, int], args: Sequence[VectorValue]) -> VectorValue:
+        """A call of a vector function in the widest of its forms that takes no more than all lanes, as often as needed."""
         dtype = args[0].dtype
-        assert dtype in (F4, F8)
-        lanes = self.register_bytes // dtype.itemsize
+        symbol, lanes = max(forms.items(), key=lambda form: (form[1] <= t.lanes, form[1] if form[1] <= t.lanes else -form[1]))
         if lanes == t.lanes:
             return t.call(symbol, *args)
         count = max(len(a.more) for a in args) + 1

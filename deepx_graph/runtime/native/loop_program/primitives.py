@@ -172,15 +172,14 @@ def _library(primitive: str, dtype: NumpyDType, machine: Target) -> Write | None
         return None
     arity = _LIBRARY[primitive]
     vectors = {} if (primitive, dtype) in _LOOSE else machine.vector_functions(primitive, dtype, arity)
-    whole = machine.vector_function(primitive, dtype, arity) if vectors else None
     type = scalar_type(dtype)
     declared = {symbol: type, **{vector: f"<{lanes} x {type}>" for vector, lanes in vectors.items()}}
     mappings = ",".join(f"{vector}({vector})" for vector in vectors)
     variants = f' "vector-function-abi-variant"="{mappings}"' if vectors else ""
 
     def write(t: IRBuilder, v: Sequence[VectorValue]) -> VectorValue:
-        if t.lanes > 1 and whole is not None:
-            return machine.call(t, whole, v)
+        if t.lanes > 1 and vectors:
+            return machine.call(t, vectors, v)
         for each, form in declared.items():
             t.declare(library_function(each, form, arity))
 

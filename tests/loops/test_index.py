@@ -11,7 +11,7 @@ import deepx_graph as dx
 from deepx_graph.ir import Builder, Function, Module, Op
 from deepx_graph.loops.interpret import interpret
 from deepx_graph.loops.lower import lower
-from deepx_graph.loops.program import For, LoopProgram
+from deepx_graph.loops.program import Conditional, For, LoopProgram, walk
 from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.ops.loops import index
 from deepx_graph.ops.math.elementwise import add, maximum, minimum, multiply
@@ -85,6 +85,7 @@ def test_rows_may_meet_and_lie_outside(name: str) -> None:
                     inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,), index_vector_dim=1,
                     update_computation=combiner(name, type_of_array(floats(1)).dtype))
     assert parallel(program) == []
+    assert not any(isinstance(s, Conditional) and s.otherwise for s in walk(program.body)), "a row is inside, or it is outside"
 
 
 def test_what_operands_and_updates_go_over_together_is_done_by_all_threads() -> None:

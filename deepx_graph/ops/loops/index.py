@@ -148,8 +148,8 @@ class Updates:
                 source = [place[k] for k in range(len(self.extents))]
                 b.when(inside, lambda: combined(b, self.body, outs, [*into, *index], [u.at(b, source) for u in self.values]))
 
-        single = all(n == 1 for n in sizes.values())
-        b.when(whole, lambda: write(checked=False), lambda: None if single else write(checked=True))
+        may_cross = any(n > 1 and axis in self.index_map for axis, n in sizes.items())
+        b.when(whole, lambda: write(checked=False), (lambda: write(checked=True)) if may_cross else lambda: None)
 
 
 def scatter_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:

@@ -13,8 +13,13 @@ pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[nativ
 
 import deepx_graph as dx
 from deepx_graph.errors import UsageError
+from deepx_graph.ir import Builder, Function
+from deepx_graph.loops.lower import lower
+from deepx_graph.ops import multiply, reverse, transpose
 from deepx_graph.runtime.native import VARIABLE, WIDTHS, asked, vectors
 from deepx_graph.runtime.native.llvm import machine_code, target
+from deepx_graph.runtime.native.loop_program.emit import CodePart, module_text, parts
+from deepx_graph.types import F32, tensor
 from tests.support.cli_runner import Run
 from tests.support.paths import ROOT
 from tests.support.widths import MODULES, narrower
@@ -136,3 +141,16 @@ def test_the_command_line(run: Run, tmp_path: Any) -> None:
 def test_the_modules_that_run_at_every_width_are_there() -> None:
     missing = [name for name in MODULES if not (ROOT / "tests" / f"{name.replace('.', '/')}.py").is_file()]
     assert not missing
+
+
+def test_elements_that_do_not_lie_together_are_loaded_one_by_one() -> None:
+    """For a processor with AVX-512, which LLVM would use gathers for."""
+    b = Builder()
+    x = b.param(0, tensor(F32, (4, 32, 224, 3)))
+    flipped = b(reverse, b(multiply, x, x), dimensions=(2,))
+    program = lower(Function("f", (x,), (b(transpose, flipped, permutation=(0, 3, 1, 2)),)))
+    machine = target.Target(processor=target.Processor("x86_64-unknown-linux-gnu", "znver4", "", 512))
+    with target.written_for(machine):
+        text = module_text(program, [CodePart(tuple(p)) for p in parts(program)], machine)
+        code = machine._machine.emit_assembly(machine.parsed(text, optimise=True))
+    assert "vmulps" in code and "gather" not in code

@@ -229,7 +229,7 @@ def externals(ir: str) -> list[str]:
 
 
 def _tuned(processor: Processor) -> str:
-    """The features, with what LLVM's vectorizer is to leave: gathers, which take AMD's processors (and Intel's, since they were mended
+    """The features, with what LLVM's vectorizer is to leave: gathers, which take AMD's processors (and Intel's, since their mending
     against leaks) longer than the loads that they stand for."""
     return ",".join(filter(None, (processor.features, "+prefer-no-gather" * processor.triple.startswith("x86_64"))))
 

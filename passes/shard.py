@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Module
-from deepx_graph.planning.automatic import AutomaticPlan, automatic_plan
+from deepx_graph.planning.automatic import SECONDS, AutomaticPlan, automatic_plan
 from deepx_graph.planning.cluster import DeviceCluster, preset
 from deepx_graph.rewrite.base import Pass
 from deepx_graph.sharding.annotations import needed_plan, stated_plan
@@ -22,7 +22,7 @@ class Shard(Pass):
     """The program that every device of a mesh runs on its parts: shardings that the text states, propagated, with collectives.
 
     With `auto` they are chosen for a `mesh` of axes and sizes, such as data:4,model:2, by what a step is predicted to take on a
-    `cluster`, so that a device needs at most `memory` bytes, such as 16G.
+    `cluster`, so that a device needs at most `memory` bytes, such as 16G; the search ends after so many `seconds`.
     """
 
     name: ClassVar[str] = "shard"
@@ -30,6 +30,7 @@ class Shard(Pass):
     mesh: tuple[str, ...] = ()
     memory: str = ""
     cluster: str = "h100"
+    seconds: int = int(SECONDS)
 
     def __post_init__(self) -> None:
         """Raises UsageError for options that do not go together, or say nothing."""
@@ -44,15 +45,20 @@ class Shard(Pass):
         """Raises UsageError where the text states no sharding, and for what has no parts."""
         if not self.auto:
             return partition(module, propagate(needed_plan(module))).module
-        found = chosen_plan(module, mesh_from_option(",".join(self.mesh)), preset(self.cluster), bytes_of(self.memory))
+        mesh, memory = mesh_from_option(",".join(self.mesh)), bytes_of(self.memory)
+        found = chosen_plan(module, mesh, preset(self.cluster), memory, self.seconds)
         return partition(module, found.plan).module
 
 
-def chosen_plan(module: Module, mesh: Mesh, cluster: DeviceCluster, memory: float | None) -> AutomaticPlan:
-    """The automatic plan for the entry; shardings over the same axes that the text states stay. Raises as `automatic_plan` does."""
+def chosen_plan(module: Module, mesh: Mesh, cluster: DeviceCluster, memory: float | None,
+                seconds: float = SECONDS) -> AutomaticPlan:
+    """The automatic plan for the entry, searched for so many seconds; shardings over the same axes that the text states stay.
+
+    Raises as `automatic_plan` does.
+    """
     stated = stated_plan(module)
     given = stated if stated is not None and stated.mesh.axes == mesh.axes else None
-    return automatic_plan(module.entry, mesh, cluster, memory=memory, given=given)
+    return automatic_plan(module.entry, mesh, cluster, memory=memory, given=given, seconds=seconds)
 
 
 def bytes_of(text: str) -> float | None:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from deepx_graph.cli.options import Arguments, add_split, count, read_program, size
+from deepx_graph.cli.options import Arguments, add_split, count, read_program, seconds, size
 from deepx_graph.cli.output import emit, emit_report, say
 from deepx_graph.errors import Diagnostic, UsageError, printable
 
@@ -39,6 +39,8 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--auto", action="store_true", help="choose it: the least predicted time of a step on --mesh")
     parser.add_argument("--mesh", metavar="AXIS=N,...", help="with --auto: the axes of the mesh, such as data=4,model=2")
     parser.add_argument("--memory", type=size, metavar="N", help="with --auto: bytes of a device that values may take")
+    parser.add_argument("--search", type=seconds, metavar="SECONDS", help="with --auto: how long to search (10); the best that was "
+                                                                          "found then counts")
     parser.add_argument("--cluster", default="h100", metavar="CLUSTER", help="with --auto: where it runs, as for simulate (h100)")
     parser.add_argument("-o", "--output", metavar="FILE.plan", help="where to write it")
 
@@ -52,7 +54,8 @@ def run_plan(args: Arguments) -> int:
         module, found = _automatic(args)
         plan, lines = found.plan, [printable(line) for line in found.lines()]
         report["automatic"] = {"seconds": found.seconds, "gap": found.gap, "memory_bytes": found.memory_bytes,
-                               "decisions": found.decisions, "dearest": [m.__dict__ for m in found.dearest]}
+                               "decisions": found.decisions, "dearest": [m.__dict__ for m in found.dearest],
+                               "rivals": [r.__dict__ for r in found.rivals]}
     else:
         (module, plan), lines = planned(read_program(args).module, plan_text(args.plan), args.plan), []
     local = partition(module, plan)
@@ -71,6 +74,7 @@ def run_plan(args: Arguments) -> int:
 
 def _automatic(args: Arguments) -> tuple[Module, AutomaticPlan]:
     from deepx_graph.passes.shard import chosen_plan
+    from deepx_graph.planning.automatic import SECONDS
     from deepx_graph.session.cluster.simulation import cluster_of
     from deepx_graph.session.programs import optimise
     from deepx_graph.sharding.notation import mesh_from_option
@@ -78,7 +82,8 @@ def _automatic(args: Arguments) -> tuple[Module, AutomaticPlan]:
     if not (args.auto and args.mesh):
         raise UsageError(Diagnostic("a plan is chosen for a mesh", expected="--auto --mesh data=4,model=2"))
     module = optimise(read_program(args).module, "inline").module
-    return module, chosen_plan(module, mesh_from_option(args.mesh), cluster_of(args.cluster), args.memory)
+    return module, chosen_plan(module, mesh_from_option(args.mesh), cluster_of(args.cluster), args.memory,
+                               SECONDS if args.search is None else args.search)
 
 
 def add_simulate(parser: argparse.ArgumentParser) -> None:

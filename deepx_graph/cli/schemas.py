@@ -433,6 +433,12 @@ RECORDS: dict[str, Fields] = {
         "memory_bytes": ("int", "of values of a device, at most"),
         "decisions": ("int", "that were made"),
         "dearest": ("[DearMove]", "the moves that cost most"),
+        "rivals": ("[RivalPlan]", "plans that people write by hand, whether they fit or not"),
+    },
+    "RivalPlan": {
+        "name": ("str", "data parallel, FSDP, Megatron or replicated"),
+        "seconds": ("float", "of a step, predicted"),
+        "memory_bytes": ("int", "of values of a device, at most"),
     },
     "DearMove": {
         "seconds": ("float", "of a step, predicted"),

@@ -3,37 +3,44 @@
 One decision for each node: which of its candidates (`candidates.py`). Nodes of repeated blocks share theirs, and elementwise
 operations lie as the one operand that is not made of constants. Between decisions stands what moving costs from how a value is made
 to how it is needed; memory is bounded at the moments of most bytes alive. This is the formulation of Alpa's intra-operator pass
-(Zheng et al., 2022), with its products of decisions relaxed to the marginals of each edge, solved by HiGHS.
+(Zheng et al., 2022). The search (`search.py`) begins from the plans that people write by hand (`known.py`), whose ways to split
+are among the candidates of every node, and ends after a stated time.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import Any
 
 import numpy as np
 
 from deepx_graph.analysis.repeats import repeated
 from deepx_graph.analysis.work import NEVER, ONCE, bytes_moved, flops, node_times
-from deepx_graph.errors import Diagnostic, UsageError, sized
+from deepx_graph.errors import sized
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM
+from deepx_graph.literal import Array
 from deepx_graph.planning.candidates import MeshCosts, SplitCandidate, splittable
+from deepx_graph.planning.choices import SLACK, ChoiceProblem, SearchLimit
 from deepx_graph.planning.cluster import DeviceCluster
+from deepx_graph.planning.known import Folded, KnownPlan, known_plans
+from deepx_graph.planning.search import FoundChoice, best_choice
 from deepx_graph.sharding.mesh import Mesh, TensorSharding, local_shape, merged, split
 from deepx_graph.sharding.plan import Plan, labels_of
 from deepx_graph.sharding.reshard import TensorLayout
 from deepx_graph.sharding.values import CARRIERS, DataFlow
-from deepx_graph.types import TensorType, as_tensor, nbytes
+from deepx_graph.types import TensorType, as_tensor
 
 MOMENTS = 24
-"""Memory is bounded at so many moments, those of most bytes alive."""
+"""Memory is bounded at so many moments, those of most bytes alive, and where a plan that is found needs more than there is."""
 
-SECONDS = 120.0
-"""How long the solver may search; then the best plan found counts, with its gap."""
+SECONDS = 10.0
+"""How long a plan is searched for when nothing else is said; then the best that was found counts, with its gap."""
+
+BUILDING = 0.5
+"""The share of that in which candidates are made; then nodes have those of the known plans alone."""
 
 DEAREST = 3
 
@@ -51,10 +58,20 @@ class DearMove:
 
 
 @dataclass(frozen=True)
+class RivalPlan:
+    """A plan that people write by hand, in the same model: its predicted seconds, and what values of one device take."""
+
+    name: str
+    seconds: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
 class AutomaticPlan:
     """A plan with its predicted seconds of a step, and by how much of these at most the best plan is better (`gap`).
 
-    `memory_bytes` is what values of one device take at the moment of most; `dearest` are the moves that cost most.
+    `memory_bytes` is what values of one device take at the moment of most; `dearest` are the moves that cost most; `rivals` are
+    the plans from which the search began, whether they fit or not.
     """
 
     plan: Plan
@@ -63,6 +80,7 @@ class AutomaticPlan:
     memory_bytes: int
     decisions: int
     dearest: tuple[DearMove, ...]
+    rivals: tuple[RivalPlan, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """In words."""
@@ -71,50 +89,65 @@ class AutomaticPlan:
                f"values of a device take {sized(self.memory_bytes)} at most")
         for move in self.dearest:
             yield f"  {move.seconds * 1e6:,.1f} us to bring {move.value} to {move.at}"
+        for rival in self.rivals:
+            yield f"  beside it, {rival.name}: {rival.seconds * 1e6:,.1f} us, {sized(rival.memory_bytes)}"
 
 
 @dataclass
 class _Decision:
-    """The candidates of a group of nodes, with their costs in seconds."""
+    """The candidates of a group of nodes, with their costs in seconds, and the one that each known plan takes."""
 
     candidates: Sequence[SplitCandidate]
-    costs: np.ndarray = field(init=False)
+    starts: Sequence[int]
+    costs: Array = field(init=False)
 
     def __post_init__(self) -> None:
         self.costs = np.zeros(len(self.candidates))
 
 
-@dataclass(frozen=True)
 class _Place:
-    """How a value lies, or is needed, for each candidate of a decision; of no decision: in one way."""
+    """How a value lies, or is needed, for each candidate of a decision; of no decision (-1): in one way.
 
-    decision: int
-    layouts: tuple[TensorLayout, ...]
+    `kinds` are the layouts that differ, `kind` says for each candidate which of them.
+    """
+
+    def __init__(self, decision: int, layouts: Sequence[TensorLayout]) -> None:
+        numbers = {x: k for k, x in enumerate(dict.fromkeys(layouts))}
+        self.decision, self.layouts, self.kinds = decision, tuple(layouts), tuple(numbers)
+        self.kind = np.array([numbers[x] for x in layouts])
 
 
 def automatic_plan(function: Function, mesh: Mesh, cluster: DeviceCluster, *, memory: float | None = None,
-                   given: Plan | None = None) -> AutomaticPlan:
+                   given: Plan | None = None, seconds: float = SECONDS,
+                   clock: Callable[[], float] = time.monotonic) -> AutomaticPlan:
     """The plan of least predicted seconds that fits into `memory` bytes of a device (all that it has when left out).
 
-    What `given` says of values and results stays. Raises UsageError where no plan fits.
+    What `given` says of values and results stays. The search ends after so many seconds by a clock. Raises UsageError where no plan
+    is found that fits, which says how much is missing.
     """
-    return _Planner(function, mesh, cluster, cluster.device.memory if memory is None else memory, given).result()
+    limit = SearchLimit(seconds, clock)
+    return _Planner(function, mesh, cluster, cluster.device.memory if memory is None else memory, given, limit).result()
 
 
 class _Planner:
-    def __init__(self, function: Function, mesh: Mesh, cluster: DeviceCluster, memory: float, given: Plan | None) -> None:
-        self.function, self.mesh, self.costs, self.memory = function, mesh, MeshCosts(mesh, cluster), memory
+    def __init__(self, function: Function, mesh: Mesh, cluster: DeviceCluster, memory: float, given: Plan | None,
+                 limit: SearchLimit) -> None:
+        self.function, self.mesh, self.costs, self.memory, self.limit = function, mesh, MeshCosts(mesh, cluster), memory, limit
         self.given: Mapping[Node, TensorSharding] = {} if given is None else given.values
         self.asked: Mapping[int, TensorSharding] = {} if given is None else given.results
         self.flow, self.times = DataFlow(function), node_times(function)
         self.free = _free(function)
         working = [n for n in function.nodes if n not in self.free and n.op is not PARAM and n.op not in CARRIERS]
         self.first = repeated(working)
+        folded = Folded(function, self.flow, self.first)
+        fixed = {folded.value(n): self._layout(s) for n, s in self.given.items()}
+        self.folded, self.known = folded, known_plans(folded, self.costs.axes, fixed)
         self.decisions: list[_Decision] = []
         self.own: dict[tuple[Node, int], _Place] = {}
         self.needs: dict[tuple[Node, int], _Place] = {}
-        self.edges: dict[tuple[int, int], np.ndarray] = {}
-        self.moves: list[tuple[_Place, _Place, np.ndarray, Node, Node | None]] = []
+        self.edges: dict[tuple[int, int], Array] = {}
+        self.moves: list[tuple[_Place, _Place, Array, Node, Node | None]] = []
+        self._paths: dict[tuple[_Place, _Place, tuple[int, ...], int], Array] = {}
 
     def result(self) -> AutomaticPlan:
         for node in self.function.nodes:
@@ -125,8 +158,23 @@ class _Planner:
             node = self.function.results[k]
             if isinstance(node.type, TensorType) and node not in self.free:
                 self._edge(self.place(node), _Place(-1, (self._layout(sharding),)), node, None, 1)
-        found, gap = _solved(self.decisions, self.edges, self._memory_rows(), self.memory)
-        return self._plan(found, gap)
+        return self._plan(*self._searched())
+
+    def _searched(self) -> tuple[FoundChoice, _Lifetimes, list[list[int]]]:
+        """The best choice, when what is alive, and the choices of the known plans. Where a choice needs more than there is at a
+        moment that was not looked at, that is bounded, too."""
+        alive = _Lifetimes(self)
+        starts = [[d.starts[k] for d in self.decisions] for k in range(len(self.known))]
+        moments = alive.moments(starts)
+        while True:
+            problem = ChoiceProblem([d.costs for d in self.decisions], self.edges, *alive.held(moments), self.memory)
+            found = best_choice(problem, starts, self.limit)
+            used = alive.curve(found.candidates)
+            worst = int(used.argmax())
+            if used[worst] <= self.memory * (1 + SLACK) or worst in moments:
+                return found, alive, starts
+            moments.append(worst)
+            starts.append(list(found.candidates))
 
     # --- decisions
 
@@ -159,11 +207,27 @@ class _Planner:
         """A decision of its own for a value that nothing computes."""
         type, device = as_tensor(node.type), self.costs.cluster.device
         held = [(x, math.prod(local_shape(type.shape, x.dims)) * type.dtype.itemsize) for x in self.costs.layouts(type.shape)]
-        return self._made([SplitCandidate((), (x,), size / device.bandwidth * HOLDING) for x, size in held], 0)
+        return self._made(node, [SplitCandidate((), (x,), size / device.bandwidth * HOLDING) for x, size in held])
 
-    def _made(self, candidates: Sequence[SplitCandidate], result: int) -> _Place:
-        self.decisions.append(_Decision(candidates))
-        return _Place(len(self.decisions) - 1, tuple(c.results[result] for c in candidates))
+    def _made(self, node: Node, candidates: Sequence[SplitCandidate]) -> _Place:
+        self.decisions.append(_Decision(candidates, [self._start(node, candidates, plan) for plan in self.known.values()]))
+        return _Place(len(self.decisions) - 1, [c.results[0] for c in candidates])
+
+    def _start(self, node: Node, candidates: Sequence[SplitCandidate], plan: KnownPlan) -> int:
+        """The candidate that a known plan takes: that gives results as it says, and of these the cheapest from its operands."""
+        types = [as_tensor(t) for t in getattr(node.type, "items", (node.type,))]
+        asked = tuple(plan.layout((node, k), len(t.shape)) for k, t in enumerate(types))
+        alike = [k for k, c in enumerate(candidates) if c.results == asked] or range(len(candidates))
+
+        def seconds(k: int) -> float:
+            found = candidates[k].seconds
+            for i, needed in zip(node.inputs, candidates[k].operands, strict=False):
+                if needed.dims and i not in self.free:
+                    made = plan.layout(self.folded.value(i), len(needed.dims))
+                    found += self.costs.path(as_tensor(i.type).shape, as_tensor(i.type).dtype.itemsize, made, needed)
+            return found
+
+        return min(alike, key=seconds)
 
     def _fresh(self, node: Node) -> None:
         rule = splittable(node)
@@ -180,13 +244,14 @@ class _Planner:
                     none = TensorLayout(((),) * len(i.type.shape))
                     self.needs[node, k] = place if alike else _Place(-1, (none,))
             return
-        candidates = self.costs.candidates(node, rule)
-        place = self._made(candidates, 0)
+        known = [plan.axes[node] for plan in self.known.values() if node in plan.axes]
+        candidates = self.costs.candidates(node, rule, known, lambda: self.limit.left(BUILDING) > 0)
+        place = self._made(node, candidates)
         for k in range(len(candidates[0].results)):
-            self.own[node, k] = _Place(place.decision, tuple(c.results[k] for c in candidates))
+            self.own[node, k] = _Place(place.decision, [c.results[k] for c in candidates])
         for k, i in enumerate(node.inputs):
             if isinstance(i.type, TensorType):
-                self.needs[node, k] = _Place(place.decision, tuple(c.operands[k] for c in candidates))
+                self.needs[node, k] = _Place(place.decision, [c.operands[k] for c in candidates])
 
     def _whole(self, node: Node) -> None:
         """What has no rule is computed whole on every device."""
@@ -249,8 +314,11 @@ class _Planner:
         if made is needed:
             return
         type = as_tensor(value.type)
-        costs = np.array([[self.costs.path(type.shape, type.dtype.itemsize, a, b) for b in needed.layouts] for a in made.layouts])
-        costs *= runs
+        key = made, needed, type.shape, type.dtype.itemsize
+        if key not in self._paths:
+            kinds = np.array([[self.costs.path(*key[2:], a, b) for b in needed.kinds] for a in made.kinds])
+            self._paths[key] = kinds[made.kind][:, needed.kind]
+        costs = self._paths[key] * runs
         if not costs.any():
             return
         self.moves.append((made, needed, costs, value, at))
@@ -264,52 +332,26 @@ class _Planner:
         elif a == b:
             self.decisions[a].costs += np.diagonal(costs)
         else:
-            key, matrix = ((a, b), costs) if a < b else ((b, a), costs.T)
-            self.edges[key] = self.edges.get(key, 0.0) + matrix
-
-    # --- memory
-
-    def _memory_rows(self) -> list[dict[tuple[int, int], float]]:
-        """For the moments of most bytes alive: bytes of one device by decision and candidate."""
-        order = {n: k for k, n in enumerate(self.function.nodes)}
-        end = len(order)
-        values = [n for n in self.function.nodes if isinstance(n.type, TensorType) and n not in self.free and n.op not in CARRIERS]
-        last = {n: max((order[u] for u in self.function.users[n]), default=order[n]) for n in values}
-        for n in (*self.function.params, *self.function.results):
-            last[n] = end
-        changes = np.zeros(end + 2)
-        for n in values:
-            size = nbytes(n.type)
-            changes[0 if n.op is PARAM else order[n]] += size
-            changes[last[n] + 1] -= size
-        alive = np.cumsum(changes)[: end + 1]
-        rows = []
-        for moment in np.argsort(-alive, kind="stable")[:MOMENTS]:
-            row: dict[tuple[int, int], float] = {}
-            for n in values:
-                if (n.op is PARAM or order[n] <= moment) and last[n] >= moment:
-                    place, type = self.place(n), as_tensor(n.type)
-                    for c, x in enumerate(place.layouts):
-                        key = place.decision, c
-                        row[key] = row.get(key, 0.0) + float(math.prod(local_shape(type.shape, x.dims)) * type.dtype.itemsize)
-            rows.append(row)
-        return rows
+            pair, matrix = ((a, b), costs) if a < b else ((b, a), costs.T)
+            self.edges[pair] = self.edges.get(pair, 0.0) + matrix
 
     # --- the plan
 
-    def _plan(self, found: Sequence[int], gap: float) -> AutomaticPlan:
+    def _plan(self, choice: FoundChoice, alive: _Lifetimes, starts: Sequence[Sequence[int]]) -> AutomaticPlan:
         values: dict[Node, TensorSharding] = {}
+        found = choice.candidates
         for node in self.function.nodes:
             if isinstance(node.type, TensorType) and node.type.is_static and (node not in self.free or self._is_joined(node)):
                 values[node] = _sharding(_taken(self.place(node), found))
         for node in reversed(self.function.nodes):
             if node in self.free and node not in values:
                 values |= self._as_needed(node, found)
-        seconds = sum(float(d.costs[k]) for d, k in zip(self.decisions, found, strict=True))
-        seconds += sum(float(m[found[a], found[b]]) for (a, b), m in self.edges.items())
-        used = max((sum(b for (d, c), b in row.items() if d < 0 or found[d] == c) for row in self._memory_rows()), default=0.0)
+        problem = ChoiceProblem([d.costs for d in self.decisions], self.edges, *alive.held([]), self.memory)
+        rivals = tuple(RivalPlan(name, problem.seconds(start), int(alive.curve(start).max()))
+                       for name, start in zip(self.known, starts, strict=False))
         plan = Plan(self.mesh, self.function, values, self.asked, dict.fromkeys(values, "automatic"), frozenset(self.given))
-        return AutomaticPlan(plan, seconds, gap, int(used), len(self.decisions), tuple(self._dearest(found)))
+        return AutomaticPlan(plan, choice.seconds, choice.gap, int(alive.curve(found).max()), len(self.decisions),
+                             tuple(self._dearest(found)), rivals)
 
     def _as_needed(self, node: Node, found: Sequence[int]) -> dict[Node, TensorSharding]:
         """What is made of constants lies as its first user needs it."""
@@ -347,61 +389,51 @@ def _sharding(layout: TensorLayout) -> TensorSharding:
     return split(*map(merged, layout.dims))
 
 
-# --- the integer program ------------------------------------------------------------------------------------------
+class _Lifetimes:
+    """When values are alive, and what they hold on one device for each candidate of the decision of how they lie."""
 
-_MICRO = 1e6
-"""Costs are in microseconds, as solvers have absolute tolerances."""
+    def __init__(self, planner: _Planner) -> None:
+        function = planner.function
+        order = {n: k for k, n in enumerate(function.nodes)}
+        self.end, self.decisions = len(order), planner.decisions
+        whole = {*function.params, *function.results}
+        values = [n for n in function.nodes
+                  if isinstance(n.type, TensorType) and n not in planner.free and n.op not in CARRIERS]
+        known: dict[tuple[_Place, tuple[int, ...], int], Array] = {}
+        self.rows: list[tuple[int, int, int, Array]] = []
+        """From which moment to which, by which decision, and the bytes of each candidate."""
+        for n in values:
+            place, type = planner.place(n), as_tensor(n.type)
+            key = place, type.shape, type.dtype.itemsize
+            if key not in known:
+                parts = [math.prod(local_shape(type.shape, x.dims)) * type.dtype.itemsize for x in place.kinds]
+                known[key] = np.array(parts, float)[place.kind]
+            last = self.end if n in whole else max((order[u] for u in function.users[n]), default=order[n])
+            self.rows.append((0 if n.op is PARAM else order[n], last, place.decision, known[key]))
 
+    def curve(self, choice: Sequence[int] | None) -> Array:
+        """The bytes alive at each moment, by a choice, or of whole values."""
+        changes = np.zeros(self.end + 2)
+        for start, last, decision, held in self.rows:
+            size = held.max() if choice is None else held[choice[decision] if decision >= 0 else 0]
+            changes[start] += size
+            changes[last + 1] -= size
+        return np.cumsum(changes)[: self.end + 1]
 
-def _solved(decisions: Sequence[_Decision], edges: Mapping[tuple[int, int], np.ndarray],
-            rows: Sequence[Mapping[tuple[int, int], float]], memory: float) -> tuple[list[int], float]:
-    """The candidate of each decision, and the relative gap. Raises UsageError where none fits into memory."""
-    optimize, sparse = import_module("scipy.optimize"), import_module("scipy.sparse")
-    offsets = np.cumsum([0, *(len(d.candidates) for d in decisions)])
-    count = int(offsets[-1]) + sum(m.size for m in edges.values())
-    if not decisions:
-        return [], 0.0
-    cost = [np.concatenate([d.costs for d in decisions]), *(m.ravel() for m in edges.values())]
-    problem = _Rows()
-    for k, d in enumerate(decisions):
-        problem.add([(int(offsets[k]) + c, 1.0) for c in range(len(d.candidates))], 1.0, 1.0)
-    at = int(offsets[-1])
-    for (a, b), m in edges.items():
-        numbers = at + np.arange(m.size).reshape(m.shape)
-        at += m.size
-        for end, each in ((a, numbers), (b, numbers.T)):
-            for c, line in enumerate(each):
-                problem.add([*((int(v), 1.0) for v in line), (int(offsets[end]) + c, -1.0)], 0.0, 0.0)
-    for row in rows:
-        fixed = sum(size for (d, _), size in row.items() if d < 0)
-        problem.add([(int(offsets[d]) + c, size / memory) for (d, c), size in row.items() if d >= 0], -np.inf, 1.0 - fixed / memory)
-    matrix = sparse.csr_matrix((problem.values, (problem.rows, problem.columns)), shape=(len(problem.low), count))
-    integral = np.zeros(count)
-    integral[: offsets[-1]] = 1
-    found: Any = optimize.milp(np.concatenate(cost) * _MICRO, integrality=integral, bounds=optimize.Bounds(0, 1),
-                               constraints=optimize.LinearConstraint(matrix, problem.low, problem.high),
-                               options={"time_limit": SECONDS})
-    if found.x is None:
-        hint = "allow more memory, or use more devices"
-        raise UsageError(Diagnostic(f"no plan was found that fits into {sized(int(memory))} of a device", hint=hint))
-    chosen = [int(np.argmax(found.x[offsets[k]: offsets[k + 1]])) for k in range(len(decisions))]
-    return chosen, float(found.mip_gap or 0.0)
+    def moments(self, choices: Sequence[Sequence[int]]) -> list[int]:
+        """The moments of most, of whole values and under each of some choices."""
+        curves = [self.curve(choice) for choice in (None, *choices)]
+        most = MOMENTS // len(curves)
+        return list(dict.fromkeys(int(k) for curve in curves for k in np.argsort(-curve, kind="stable")[:most]))
 
-
-class _Rows:
-    """The rows of the constraints of an integer program."""
-
-    def __init__(self) -> None:
-        self.rows: list[int] = []
-        self.columns: list[int] = []
-        self.values: list[float] = []
-        self.low: list[float] = []
-        self.high: list[float] = []
-
-    def add(self, terms: Sequence[tuple[int, float]], low: float, high: float) -> None:
-        for column, value in terms:
-            self.rows.append(len(self.low))
-            self.columns.append(column)
-            self.values.append(value)
-        self.low.append(low)
-        self.high.append(high)
+    def held(self, moments: Sequence[int]) -> tuple[list[Array], Array]:
+        """What candidates hold at moments, decision by decision, and what is held there whatever is decided."""
+        at = np.array(moments, int)
+        held, fixed = [np.zeros((len(d.candidates), len(at))) for d in self.decisions], np.zeros(len(at))
+        for start, last, decision, sizes in self.rows:
+            now = np.flatnonzero((at >= start) & (at <= last))
+            if decision < 0:
+                fixed[now] += sizes[0]
+            elif len(now):
+                held[decision][:, now] += sizes[:, None]
+        return held, fixed

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from deepx_graph.analysis.work import bytes_moved, flops
@@ -88,34 +88,41 @@ class MeshCosts:
                 found.append(TensorLayout(axes))
         return found
 
-    def candidates(self, node: Node, rule: FactorRule) -> list[SplitCandidate]:
-        """The ways to split a node, the fastest first."""
+    def candidates(self, node: Node, rule: FactorRule, known: Sequence[FactorAxes] = (),
+                   goes_on: Callable[[], object] = lambda: True) -> list[SplitCandidate]:
+        """The ways to split a node, the fastest first: those along `known` axes, the whole, and others as long as it goes on."""
         found: dict[tuple[tuple[TensorLayout, ...], tuple[TensorLayout, ...]], SplitCandidate] = {}
-        for c in self._candidates(node, rule):
-            key = c.operands, c.results
-            if key not in found or c.seconds < found[key].seconds:
-                found[key] = c
-        best = sorted(found.values(), key=lambda c: c.seconds)
-        whole = [c for c in best if not any(any(x.dims) for x in (*c.operands, *c.results))]
-        return list(dict.fromkeys([*best[: MOST_CANDIDATES - 1], *whole[:1]]))
 
-    def _candidates(self, node: Node, rule: FactorRule) -> Iterator[SplitCandidate]:
-        work, moved = flops(node), bytes_moved(node)
+        def add(axes: FactorAxes) -> None:
+            for c in self._split(node, rule, axes):
+                key = c.operands, c.results
+                if key not in found or c.seconds < found[key].seconds:
+                    found[key] = c
+
+        for axes in ({}, *known):
+            add(axes)
+        kept = tuple(found)
+        for axes in itertools.takewhile(lambda _: goes_on(), self._assignments(node, rule)):
+            add(axes)
+        best = sorted(found.values(), key=lambda c: c.seconds)
+        return list(dict.fromkeys([*best[:MOST_CANDIDATES], *(found[key] for key in kept)]))
+
+    def _split(self, node: Node, rule: FactorRule, axes: FactorAxes) -> Iterator[SplitCandidate]:
+        """The ways to split a node along axes: with parts of sums combined on every device, or scattered along a dimension."""
         shapes = result_shapes(node)
-        sizes = _itemsizes(node)
-        for axes in self._assignments(node, rule):
-            share = math.prod(-(-rule.sizes[f] // count_of(a)) / rule.sizes[f] for f, a in axes.items())
-            operands = tuple(layout_of(mapped, axes, rule.sizes) for mapped in rule.operands)
-            local = self.cluster.device.seconds(work * share, moved * share) + self._prepared(node, rule, axes, operands)
-            made = [layout_of(mapped, axes, rule.sizes) for mapped in rule.results]
-            partial = partial_axes(rule, axes)
-            for dim in (-1, *(range(len(shapes[0])) if partial and len(shapes) == 1 else ())):
-                after = [_scattered(x, partial, dim) for x in made]
-                if dim >= 0 and not fills(shapes[0][dim], after[0].dims[dim]):
-                    continue
-                seconds = sum(self.path(shape, size, TensorLayout(x.dims, partial), y)
-                              for shape, size, x, y in zip(shapes, sizes, made, after, strict=True))
-                yield SplitCandidate(operands, tuple(after), local + seconds)
+        share = math.prod(-(-rule.sizes[f] // count_of(a)) / rule.sizes[f] for f, a in axes.items())
+        operands = tuple(layout_of(mapped, axes, rule.sizes) for mapped in rule.operands)
+        local = self.cluster.device.seconds(flops(node) * share, bytes_moved(node) * share)
+        local += self._prepared(node, rule, axes, operands)
+        made = [layout_of(mapped, axes, rule.sizes) for mapped in rule.results]
+        partial = partial_axes(rule, axes)
+        for dim in (-1, *(range(len(shapes[0])) if partial and len(shapes) == 1 else ())):
+            after = [_scattered(x, partial, dim) for x in made]
+            if dim >= 0 and not fills(shapes[0][dim], after[0].dims[dim]):
+                continue
+            seconds = sum(self.path(shape, size, TensorLayout(x.dims, partial), y)
+                          for shape, size, x, y in zip(shapes, _itemsizes(node), made, after, strict=True))
+            yield SplitCandidate(operands, tuple(after), local + seconds)
 
     def _prepared(self, node: Node, rule: FactorRule, axes: FactorAxes, operands: Sequence[TensorLayout]) -> float:
         """Seconds to fetch what is read of neighbours' parts, and to mask what reductions would read beyond the end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 
@@ -14,13 +15,16 @@ from deepx_graph.analysis.work import flops
 from deepx_graph.errors import UsageError
 from deepx_graph.ir import Module
 from deepx_graph.planning.automatic import AutomaticPlan, automatic_plan
+from deepx_graph.planning.candidates import MeshCosts
 from deepx_graph.planning.cluster import DeviceCluster, preset, read_cluster
+from deepx_graph.planning.known import Folded, known_plans
 from deepx_graph.session.cluster.simulation import simulate
 from deepx_graph.session.programs import optimise
 from deepx_graph.sharding.mesh import Mesh, TensorSharding, split
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.plan import Plan
 from deepx_graph.sharding.propagate import propagate
+from deepx_graph.sharding.values import DataFlow
 from tests.support.cli_runner import Run
 from tests.support.generate import random_inputs, random_module
 from tests.support.sharded_programs import LOOP, MLP, inputs, layers, on_devices
@@ -167,3 +171,51 @@ def test_the_pass_and_the_command(run: Run, tmp_path: object) -> None:
     assert done.json["automatic"]["gap"] < 1e-4 and "automatic" in done.json["plan"]
     assert "predicted" in run("plan", path, "--auto", "--mesh", "data=4").err
     assert "--auto --mesh" in run("plan", path, "--auto").err
+
+
+def test_a_plan_is_found_in_no_time() -> None:
+    """When time is over at once, nodes have the candidates of the known plans, and the best of these is taken, with its gap."""
+    module, calls = gradient(8192, 256, 256, 2), itertools.count()
+    found = automatic_plan(module.entry, EIGHT, H100, seconds=0.5, clock=lambda: float(next(calls)))
+    best = automatic_plan(module.entry, EIGHT, H100)
+    assert best.seconds <= found.seconds <= min(r.seconds for r in found.rivals) and found.gap > 0
+    assert {r.name for r in found.rivals} == {"replicated", "data parallel", "FSDP", "Megatron"}
+    equal_small = gradient(64, 16, 32, 2)
+    arrays = inputs(equal_small)
+    plan = automatic_plan(equal_small.entry, EIGHT, H100, seconds=0.5, clock=lambda: float(next(calls))).plan
+    whole = dx.compile(equal_small, engine="numpy", optimize=False)(*arrays)
+    for got, want in zip(on_devices(equal_small, plan, arrays), whole, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_known_plans_are_those_of_the_literature() -> None:
+    """The batch is told from the rest; FSDP holds a part of each weight; Megatron takes columns and rows by turns."""
+    module, mesh = gradient(8192, 256, 1024, 2), Mesh((("data", 4), ("model", 2)))
+    flow, nodes = DataFlow(module.entry), [n for n in module.entry.nodes if n.inputs]
+    data, model = (mesh.atoms((mesh.axis(name),)) for name in ("data", "model"))
+    found = known_plans(Folded(module.entry, flow, repeated(nodes)), (data, model), {})
+    params = {p.name: (p, 0) for p in module.entry.params}
+
+    def lies(plan: str, name: str) -> tuple[object, ...]:
+        return found[plan].layout(params[name], 2).dims
+
+    assert lies("data parallel", "x") == lies("FSDP", "x") == ((*data, *model), ())
+    assert lies("data parallel", "w0") == ((), ()) == lies("replicated", "x")
+    assert lies("FSDP", "w0") == ((), (*data, *model)) and lies("FSDP", "v0") == ((*data, *model), ())
+    assert lies("Megatron", "x") == (data, ()) and lies("Megatron", "w0") == ((), model) and lies("Megatron", "v0") == (model, ())
+
+
+def test_twice_the_layers_cost_no_more_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    real = MeshCosts.candidates
+
+    def counted(self: MeshCosts, *args: object) -> object:
+        asked.append(1)
+        return real(self, *args)
+
+    monkeypatch.setattr(MeshCosts, "candidates", counted)
+    for depth in (6, 12, 24):
+        automatic_plan(gradient(64, 64, 128, depth).entry, EIGHT, H100)
+        asked.append(0)
+    six, twelve, both = (len(list(g)) for one, g in itertools.groupby(asked) if one)
+    assert six == twelve == both

@@ -96,7 +96,7 @@ def rank(path: Path, rounds: int) -> None:
     """Measures the cases of a file, and prints what was found from the first process."""
     cases: list[RankCase] = pickle.loads(path.read_bytes())
     first, plan = next((dx.loads(case.text, "sea"), case.plan) for case in cases if case.plan is not None)
-    transport = mpi_transport(planned(first, plan)[1])
+    transport = mpi_transport(planned(first, plan)[1].mesh.count)
     ready = [(_compiled(case, transport), case.plan is None) for case in cases]
     found: list[list[float]] = [[] for _ in cases]
     for _ in range(rounds):

@@ -444,26 +444,35 @@ def compile(module: Module, *, optimize: bool = True, engine: str = "auto", thre
 
 @public
 def distribute(module: Module, mesh: Mapping[str, int] | None = None, *, plan: str | None = None, on: str = "lockstep",
-               engine: str = "auto", threads: int | None = None) -> OverMesh:
+               engine: str = "auto", threads: int | None = None, seed: int = 0, deterministic: bool = False,
+               patience: float | None = None, checkpoint: str | os.PathLike[str] | None = None,
+               checkpoint_every: int | None = None) -> OverMesh:
     """A callable that runs a program on the devices of a mesh: whole numpy arrays in, a tuple of whole numpy arrays out.
 
     `plan` is the text of a plan, which says how values lie. Without one the shardings count that the program states, of any
     shapes and dtypes; where it states none over `mesh`, such as `{"data": 4, "model": 2}`, the plan of least predicted time is
     chosen. `on` is where the devices run: `lockstep`, in this process; `mpi`, each in a process that mpiexec has started, of which
-    the first gets the results; `dask:ADDRESS`, each on a worker. `engine` and `threads` are as in `compile`. `.plan` is the plan.
+    the first gets the results; `dask:ADDRESS`, each on a worker. `engine`, `threads` and `seed` are as in `compile`. `.plan` is
+    the plan. `deterministic` gives the same bits for any number of threads, and over MPI those of lock step; a device waits for
+    others for `patience` seconds (600).
 
-    Raises UsageError where nothing says how values lie, and for a place that there is not, ParseError for a plan that does not fit;
-    when called, as `compile`.
+    With a folder `checkpoint` the training loop of the program runs `checkpoint_every` (100) iterations at a time, and the loop's
+    variables are saved between; the next call over the same folder goes on from there, on this mesh or another one.
+
+    Raises UsageError where nothing says how values lie, for a place that there is not, and for a program without a loop to save,
+    ParseError for a plan that does not fit; when called, as `compile`, and UsageError for a checkpoint of another program, of other
+    inputs or another seed.
 
     >>> f = dx.distribute(dx.trace(lambda x: dx.xp.sum(x * x), "f32[8]"), {"data": 4}, engine="numpy")
     >>> f(np.ones(8, np.float32)), f.mesh.count
     ((array(8., dtype=float32),), 4)
     """
-    from deepx_graph.session.cluster.over_mesh import over_mesh
+    from deepx_graph.session.cluster.over_mesh import MeshOptions, over_mesh
 
     if engine == "auto":
         _tell_of_native()
-    return over_mesh(module, mesh, plan, on, engine=engine, threads=threads)
+    where = MeshOptions(on, deterministic, patience, checkpoint, checkpoint_every)
+    return over_mesh(module, mesh, plan, where, engine=engine, threads=threads, seed=seed)
 
 
 @functools.cache

@@ -10,7 +10,6 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from deepx_graph.cli.meshes import plan_asked
@@ -26,10 +25,9 @@ if TYPE_CHECKING:
     from deepx_graph.numerics.rounding import RoundingReport
     from deepx_graph.runtime.compile import Compiled
     from deepx_graph.runtime.inputs import Port
-    from deepx_graph.session.cluster.training import Saving
+    from deepx_graph.runtime.transport.mpi import MpiTransport
     from deepx_graph.session.programs import Loaded
     from deepx_graph.session.sharded import OverMesh
-    from deepx_graph.sharding.plan import Plan
     from deepx_graph.text.common.options import Recorded
 
 T = TypeVar("T")
@@ -94,9 +92,6 @@ def outfeed_arrays(outfeed: Sequence[Any], devices: int) -> dict[str, Array]:
 
 WARM_RUNS = 5
 """Runs that a profile is taken of, after one that warms up."""
-
-CHECKPOINT_EVERY = 100
-"""Iterations between checkpoints."""
 
 SNAPSHOT = ".pb"
 """How files end that a run is recorded in."""
@@ -242,48 +237,31 @@ def _explain(args: Arguments, program: Loaded, devices: int) -> int:
 
 def _run_over_mesh(args: Arguments, module: Module, options: dict[str, Any]) -> int:
     """Runs it on the devices of a mesh; of several processes the one of the first device reports."""
-    from deepx_graph.runtime.transport.dask import PREFIX
     from deepx_graph.session.cluster.launch import MPI, is_rank, start_ranks
-    from deepx_graph.session.cluster.training import Saving
-    from deepx_graph.session.sharded import Sharded
+    from deepx_graph.session.cluster.over_mesh import MeshOptions
 
-    if args.checkpoint_every and not args.checkpoint:
-        raise UsageError(Diagnostic("--checkpoint-every needs a folder", hint="--checkpoint DIR"))
+    # a call of MPI that blocks sees no deadline
+    patience = min(filter(None, (args.patience, args.timeout if args.on == MPI else None)), default=None)
+    where = MeshOptions(args.on, args.deterministic, patience, args.checkpoint, args.checkpoint_every)
     inlined, plan = plan_asked(args, module)
-    saving = Saving(Path(args.checkpoint), args.checkpoint_every or CHECKPOINT_EVERY) if args.checkpoint else None
-    if args.on.startswith(PREFIX):
-        return _run_over_dask(args, inlined, plan, saving, options)
     if args.on == MPI and not is_rank():
-        return start_ranks(plan.mesh.count, sys.argv[1:], restart=saving is not None)
-    if args.on == MPI:
-        return _run_as_rank(args, inlined, plan, saving, options)
-    return _run_whole(args, Sharded(inlined, plan, saving=saving, **options))
+        return start_ranks(plan.mesh.count, sys.argv[1:], restart=where.saving is not None)
+    del options["deterministic"]
+    transport = where.transport(plan.mesh.count)
+    with _ending_together(transport), deadline(args.timeout if transport else None):
+        f = where.program(inlined, plan, transport, **options)
+        return _run_whole(args, f, reports=transport is None or transport.device == 0)
 
 
-def _run_over_dask(args: Arguments, module: Module, plan: Plan, saving: Saving | None, options: dict[str, Any]) -> int:
-    from deepx_graph.runtime.transport.dask import PREFIX, dask_client
-    from deepx_graph.session.cluster.gangs import OverDask
-
-    sent = {name: options[name] for name in ("engine", "threads", "seed", "max_bytes", "prepare")}
-    with dask_client(args.on.removeprefix(PREFIX)) as client:
-        return _run_whole(args, OverDask(module, plan, client, saving=saving, patience=args.patience, **sent))
-
-
-def _run_as_rank(args: Arguments, module: Module, plan: Plan, saving: Saving | None, options: dict[str, Any]) -> int:
-    """As the device that this process of MPI is."""
-    from deepx_graph.session.cluster.launch import attempt, threads_of
-    from deepx_graph.session.sharded import Sharded, mpi_transport
-
-    patience = min(filter(None, (args.patience, args.timeout)), default=None)  # a call of MPI that blocks sees no deadline
-    transport = mpi_transport(plan, deterministic=args.deterministic, patience=patience, attempt=attempt())
+@contextlib.contextmanager
+def _ending_together(transport: MpiTransport | None) -> Iterator[None]:
+    """An error in a process of MPI ends all of them, as the others would wait for this one."""
     try:
-        threads = options["threads"] or threads_of(transport.neighbours)
-        f = Sharded(module, plan, transport=transport, saving=saving, **{**options, "threads": threads})
-        with deadline(args.timeout):
-            return _run_whole(args, f, reports=transport.device == 0)
-    except DeepxGraphError as e:  # the other processes would wait for this one
-        say(str(e))
-        transport.abort(e.exit_code)
+        yield
+    except DeepxGraphError as e:
+        if transport is not None:
+            say(str(e))
+            transport.abort(e.exit_code)
         raise
 
 

@@ -13,6 +13,7 @@ from deepx_graph.ir.collective import Grid
 from deepx_graph.literal import Array
 from deepx_graph.runtime.compile import Compiled
 from deepx_graph.runtime.inputs import Port, bind, input_ports, output_ports
+from deepx_graph.session.cluster.checkpoint import input_digests
 from deepx_graph.session.cluster.training import (
     Parts,
     Saving,
@@ -140,8 +141,8 @@ class OverMesh:
     The program `first` takes the parts of inputs, `last` gives those of results.
     """
 
-    def __init__(self, module: Module, plan: Plan, local: Partitioned | TrainingProgram) -> None:
-        self.plan, self.mesh, self.local = plan, plan.mesh, local
+    def __init__(self, module: Module, plan: Plan, local: Partitioned | TrainingProgram, saving: Saving | None = None) -> None:
+        self.plan, self.mesh, self.local, self.saving = plan, plan.mesh, local, saving
         self.first, self.last = (local.before, local.after) if isinstance(local, TrainingProgram) else (local, local)
         self.inputs: tuple[Port, ...] = input_ports(module.entry)
         self.outputs: tuple[Port, ...] = output_ports(module.entry)
@@ -154,7 +155,8 @@ class OverMesh:
     def __call__(self, *arrays: Any, **named: Any) -> tuple[Array, ...]:
         """Runs it. Raises RunError for inputs that do not fit, and as the program does."""
         whole = bind(self.inputs, arrays, named)
-        found = self.run([self.first.cut(whole, d) for d in self.devices])
+        saving = self.saving and replace(self.saving, inputs=input_digests(self.inputs, whole))
+        found = self.run([self.first.cut(whole, d) for d in self.devices], saving)
         return () if found is None else tuple(self.last.joined(found))
 
     @property
@@ -162,8 +164,8 @@ class OverMesh:
         """The devices whose inputs this process gives."""
         return range(self.mesh.count)
 
-    def run(self, inputs: Parts) -> Parts | None:
-        """The results of all devices for the inputs of `devices`; None where another process has them."""
+    def run(self, inputs: Parts, saving: Saving | None) -> Parts | None:
+        """The results of all devices for the inputs of `devices`, saved meanwhile; None where another process has them."""
         raise NotImplementedError
 
 
@@ -177,32 +179,32 @@ class Sharded(OverMesh):
 
     def __init__(self, module: Module, plan: Plan, *, transport: Transport | None = None, saving: Saving | None = None,
                  **options: Any) -> None:
-        super().__init__(module, plan, training_program(module, plan) if saving else partition(module, plan))
-        self.transport, self.saving = transport, saving
+        super().__init__(module, plan, training_program(module, plan) if saving else partition(module, plan), saving)
+        self.transport, self.options = transport, options
         if transport is not None:
             check_same(transport, self.local, saving, options.get("seed", 0))
         if isinstance(self.local, Partitioned):
             self.compiled = compile_part(self.local, transport, options)
-            self._run = runner(self.compiled, len(self.devices))
-        else:
-            self._run = run_here(self.local, self.devices, transport, saving, options)
 
     @property
     def devices(self) -> Sequence[int]:
         return super().devices if self.transport is None else [self.transport.device]
 
-    def run(self, inputs: Parts) -> Parts | None:
+    def run(self, inputs: Parts, saving: Saving | None) -> Parts | None:
         """As in `OverMesh`."""
-        found = self._run(inputs)
+        if self.compiled is not None:
+            found = runner(self.compiled, len(self.devices))(inputs)
+        else:
+            found = run_here(self.local, self.devices, self.transport, inputs, saving, self.options)
         return found if self.transport is None else self.transport.gather(found[0])
 
 
-def mpi_transport(plan: Plan, *, deterministic: bool = False, patience: float | None = None, attempt: int = 0) -> MpiTransport:
-    """This process as a device of the plan's mesh, by its MPI rank. Raises UsageError without MPI, or for too few processes."""
+def mpi_transport(count: int, *, deterministic: bool = False, patience: float | None = None, attempt: int = 0) -> MpiTransport:
+    """This process as one of so many devices, by its MPI rank. Raises UsageError without MPI, or for too few processes."""
     from deepx_graph.runtime.transport.base import PATIENCE
     from deepx_graph.runtime.transport.mpi import MpiTransport
 
-    return MpiTransport(Grid(1, plan.mesh.count), deterministic=deterministic, patience=patience or PATIENCE,
+    return MpiTransport(Grid(1, count), deterministic=deterministic, patience=patience or PATIENCE,
                         attempt=attempt)
 
 

@@ -79,6 +79,21 @@ def test_checkpoints_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     other, other_plan = planned(dx.loads(TRAINING.replace("0.01", "0.02"), "stablehlo"), PLAN % (2, 1))
     with pytest.raises(UsageError, match="is of another program"):
         Sharded(other, other_plan, saving=Saving(tmp_path, 20), engine="numpy")(*arrays)
+    names = [p.name for p in module.entry.params]
+    for k in range(len(arrays)):
+        changed = [a + a.dtype.type(j == k) for j, a in enumerate(arrays)]
+        with pytest.raises(UsageError, match=f"is of another input: {names[k]}$|is of another input: {names[k]}\n"):
+            Sharded(inlined, plan, saving=Saving(tmp_path, 20), engine="numpy")(*changed)
+    with pytest.raises(UsageError, match="is of another seed: 0, and not 1"):
+        Sharded(inlined, plan, saving=Saving(tmp_path, 20), engine="numpy", seed=1)(*arrays)
+    (manifest,) = tmp_path.glob("*/manifest.json")
+    said = manifest.read_text()
+    for damaged, message in ((said.replace('"version": 3', '"version": 2'), "another version"), (said[:-9], "damaged"),
+                             (said.replace('"inputs": {', '"inputs": 1, "old": {'), "damaged"), ("[]", "damaged")):
+        manifest.write_text(damaged)
+        with pytest.raises((UsageError, RunError), match=message):
+            Sharded(inlined, plan, saving=Saving(tmp_path, 20), engine="numpy")(*arrays)
+    manifest.write_text(said)
     (part,) = tmp_path.glob("*/0.npz")
     whole = part.read_bytes()
     np.savez(part, **{k: v + 1 for k, v in np.load(part).items()})  # as whole as the right one

@@ -2,16 +2,17 @@
 
 A checkpoint is a folder with an archive for each device that has parts of its own, and a manifest, written last: without it the
 folder is no checkpoint. The manifest says for each value its whole shape, and where each part lies in it; for each archive, its
-checksum, as it may be one that another attempt has left.
+checksum, as it may be one that another attempt has left; and what the run is of: program, seed, and each input by its digest.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,15 @@ import numpy as np
 
 from deepx_graph.errors import Diagnostic, RunError, UsageError, printable
 from deepx_graph.files import write_file
-from deepx_graph.literal import Array, bits
+from deepx_graph.literal import Array, bits, content
+from deepx_graph.runtime.inputs import Port
 from deepx_graph.session.inputs import read_npz, write_npz
 from deepx_graph.sharding.mesh import Mesh, TensorSharding
 from deepx_graph.sharding.pieces import box, padded
 from deepx_graph.types import TensorType
 
 MANIFEST = "manifest.json"
-VERSION = 2
+VERSION = 3
 
 Variables = Sequence[tuple[str, TensorType]]
 """The names and whole types of what is saved."""
@@ -35,12 +37,35 @@ Layout = tuple[Mesh, Sequence[TensorSharding]]
 
 
 @dataclass(frozen=True)
+class RunOf:
+    """What a run is of: digests of the program and of each input by name, and the seed."""
+
+    program: str
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    seed: int = 0
+
+    def other(self, said: Mapping[str, Any]) -> str:
+        """What a manifest says of another run than this one; empty where it is of the same."""
+        if said["program"] != self.program:
+            return "program"
+        names = [name for name in {**said["inputs"], **self.inputs} if said["inputs"].get(name) != self.inputs.get(name)]
+        if names:
+            return f"input: {', '.join(map(printable, names))}"
+        return f"seed: {said['seed']}, and not {self.seed}" if said["seed"] != self.seed else ""
+
+
+def input_digests(ports: Sequence[Port], arrays: Sequence[Array]) -> dict[str, str]:
+    """A digest of each whole input by name: of its type and elements."""
+    return {port.name: hashlib.blake2b(f"{a.dtype.name}{list(a.shape)}".encode() + content(a), digest_size=16).hexdigest()
+            for port, a in zip(ports, arrays, strict=True)}
+
+
+@dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints of one program in a folder; those of another one are refused. The last `kept` ones stay."""
+    """The checkpoints of one run in a folder; those of another program or inputs are refused. The last `kept` ones stay."""
 
     folder: Path
-    program: str
-    """A digest of the program."""
+    run: RunOf
     variables: Variables
     kept: int = 2
 
@@ -65,8 +90,7 @@ class Checkpoints:
                        for d, (owner, where) in enumerate(_boxes(layout, k, type)) if d == owner]}
             for k, (name, type) in enumerate(self.variables)
         ]  # fmt: skip
-        manifest = {"version": VERSION, "program": self.program, "iteration": iteration, "values": values,
-                    "checksums": list(checksums)}
+        manifest = {"version": VERSION, **asdict(self.run), "iteration": iteration, "values": values, "checksums": list(checksums)}
         write_file(self._at(iteration) / MANIFEST, json.dumps(manifest, indent=1).encode())
         for old in self._iterations()[: -self.kept]:
             shutil.rmtree(self._at(old), ignore_errors=True)
@@ -78,7 +102,7 @@ class Checkpoints:
     def restored(self, iteration: int, layout: Layout, devices: Sequence[int], max_bytes: int | None = None) -> list[list[Array]]:
         """The parts of some devices of a mesh, which may be another one than the one that has saved.
 
-        Raises UsageError for a checkpoint of another program, RunError for a damaged one.
+        Raises UsageError for a checkpoint of another program, inputs or seed, RunError for a damaged one.
         """
         folder = self._at(iteration)
         manifest = self._manifest(folder)
@@ -98,13 +122,15 @@ class Checkpoints:
     def _manifest(self, folder: Path) -> dict[str, Any]:
         try:
             manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_bytes())
-            version, program, values = manifest["version"], manifest["program"], manifest["values"]
-            known = version == VERSION and len(values) == len(self.variables) and len(manifest["checksums"]) > 0
-        except (OSError, ValueError, KeyError, TypeError) as e:
+            other = "version" if manifest["version"] != VERSION else self.run.other(manifest)
+            known = bool(other) or (len(manifest["values"]) == len(self.variables) and len(manifest["checksums"]) > 0)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as e:
             raise _damaged(folder, str(e)) from None
-        if program != self.program or not known:
-            raise UsageError(Diagnostic(f"the checkpoint {printable(str(folder))} is of another program",
+        if other:
+            raise UsageError(Diagnostic(f"the checkpoint {printable(str(folder))} is of another {other}",
                                         hint="give a folder of its own with --checkpoint DIR"))
+        if not known:
+            raise _damaged(folder, "it has other values than the program")
         return manifest
 
     def _at(self, iteration: int) -> Path:

@@ -27,14 +27,14 @@ class OverDask(OverMesh):
     def __init__(self, module: Module, plan: Plan, client: Client, *, saving: Saving | None = None, patience: float | None = None,
                  prepare: Callable[[Module], Module] | None = None, **options: Any) -> None:
         local = training_program(module, plan) if saving else partition(module, plan)
-        super().__init__(module, plan, _prepared(local, prepare) if prepare else local)
-        self.client, self.saving, self.options, self.patience = client, saving, options, patience or PATIENCE
+        super().__init__(module, plan, _prepared(local, prepare) if prepare else local, saving)
+        self.client, self.options, self.patience = client, options, patience or PATIENCE
 
-    def run(self, inputs: Parts) -> Parts:
+    def run(self, inputs: Parts, saving: Saving | None) -> Parts:
         """As in `OverMesh`. Raises as `run_gang` does."""
         from deepx_graph.runtime.transport.gang import run_gang
 
-        arguments = [(self.local, row, self.saving, self.options) for row in inputs]
+        arguments = [(self.local, row, saving, self.options) for row in inputs]
         found: Parts = run_gang(self.client, Grid(1, self.mesh.count), _member, arguments, patience=self.patience)
         return found
 
@@ -50,4 +50,4 @@ def _member(transport: Transport, local: Partitioned | TrainingProgram, inputs: 
             options: dict[str, Any]) -> list[Any]:
     """In a task: the results of one device."""
     check_same(transport, local, saving, options.get("seed", 0))
-    return run_here(local, [transport.device], transport, saving, options)([inputs])[0]
+    return run_here(local, [transport.device], transport, [inputs], saving, options)[0]

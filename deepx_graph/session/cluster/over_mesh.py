@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 from deepx_graph.errors import Diagnostic, UsageError
@@ -14,31 +17,81 @@ from deepx_graph.planning.cluster import DeviceCluster
 from deepx_graph.runtime.transport.dask import PREFIX, dask_client
 from deepx_graph.session.cluster.calibration import network_here
 from deepx_graph.session.cluster.gangs import OverDask
-from deepx_graph.session.cluster.launch import LOCKSTEP, MPI, checked_place
+from deepx_graph.session.cluster.launch import LOCKSTEP, MPI, attempt, checked_place, threads_of
+from deepx_graph.session.cluster.training import Saving
 from deepx_graph.session.programs import optimise
 from deepx_graph.session.sharded import OverMesh, Sharded, mpi_transport, planned
 from deepx_graph.sharding.annotations import stated_plan
 from deepx_graph.sharding.mesh import Mesh
 from deepx_graph.sharding.plan import Plan
 
+if TYPE_CHECKING:
+    from deepx_graph.runtime.transport.mpi import MpiTransport
 
-def over_mesh(module: Module, mesh: Mapping[str, int] | None, plan: str | None, on: str, **options: Any) -> OverMesh:
-    """The program over a mesh; see `dx.distribute`. Raises UsageError where nothing says how values lie, and for no such place."""
+
+@dataclass(frozen=True)
+class MeshOptions:
+    """Where and how a program runs over a mesh, for the command line and for Python alike.
+
+    `on` is a place (`launch.checked_place`). `deterministic` gives the bits of lock step wherever devices are. A device waits
+    `patience` seconds for others. With a folder for checkpoints the training loop runs `checkpoint_every` iterations at a time.
+    """
+
+    on: str = LOCKSTEP
+    deterministic: bool = False
+    patience: float | None = None
+    checkpoint: str | os.PathLike[str] | None = None
+    checkpoint_every: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for no such place, and for iterations between checkpoints that have no folder."""
+        try:
+            checked_place(self.on)
+        except ValueError as e:
+            raise UsageError(Diagnostic(f"no place '{self.on}'", expected=str(e))) from None
+        if self.checkpoint_every is not None and self.checkpoint is None:
+            raise UsageError(Diagnostic("checkpoints need a folder", hint="--checkpoint DIR, or checkpoint=DIR"))
+
+    @property
+    def saving(self) -> Saving | None:
+        """Where checkpoints go, if anywhere. Raises UsageError for no positive number of iterations."""
+        if self.checkpoint is None:
+            return None
+        folder = Path(self.checkpoint)
+        return Saving(folder) if self.checkpoint_every is None else Saving(folder, self.checkpoint_every)
+
+    def transport(self, count: int) -> MpiTransport | None:
+        """This process as one of so many devices over MPI; None elsewhere. Raises UsageError where there is no MPI."""
+        if self.on != MPI:
+            return None
+        return mpi_transport(count, deterministic=self.deterministic, patience=self.patience, attempt=attempt())
+
+    def program(self, module: Module, plan: Plan, transport: MpiTransport | None, **options: Any) -> OverMesh:
+        """The program of a module without calls under a propagated plan, with the options of `compile`.
+
+        Raises UsageError where the place is not to be had, and as `Sharded` does.
+        """
+        if self.on.startswith(PREFIX):
+            stack = ExitStack()
+            sent = {name: value for name, value in options.items() if name in SENT}
+            client = stack.enter_context(dask_client(self.on.removeprefix(PREFIX)))
+            program = OverDask(module, plan, client, saving=self.saving, patience=self.patience, **sent)
+            finalize(program, stack.close)
+            return program
+        if transport is not None:
+            options["threads"] = options.get("threads") or threads_of(transport.neighbours)
+        return Sharded(module, plan, transport=transport, saving=self.saving, deterministic=self.deterministic, **options)
+
+
+SENT = ("engine", "threads", "seed", "max_bytes", "prepare")
+"""The options of `compile` that tasks on other machines are given, too."""
+
+
+def over_mesh(module: Module, mesh: Mapping[str, int] | None, plan: str | None, where: MeshOptions, **options: Any) -> OverMesh:
+    """The program over a mesh; see `dx.distribute`. Raises UsageError where nothing says how values lie."""
     axes = None if mesh is None else Mesh(tuple((str(name), int(size)) for name, size in mesh.items()))
     inlined, found = plan_over(module, axes, plan)
-    try:
-        checked_place(on)
-    except ValueError as e:
-        raise UsageError(Diagnostic(f"no place '{on}'", expected=str(e))) from None
-    options["prepare"] = lambda m: optimise(m).module
-    if on == LOCKSTEP:
-        return Sharded(inlined, found, **options)
-    if on == MPI:
-        return Sharded(inlined, found, transport=mpi_transport(found), **options)
-    stack = ExitStack()
-    program = OverDask(inlined, found, stack.enter_context(dask_client(on.removeprefix(PREFIX))), **options)
-    finalize(program, stack.close)
-    return program
+    return where.program(inlined, found, where.transport(found.mesh.count), prepare=lambda m: optimise(m).module, **options)
 
 
 def plan_over(module: Module, mesh: Mesh | None, text: str | None, name: str = "<plan>",

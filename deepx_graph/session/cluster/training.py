@@ -7,8 +7,8 @@ is. The next run over the same folder, on this mesh or another one, goes on from
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from deepx_graph.progress import stage
 from deepx_graph.runtime.compile import Compiled, compile
 from deepx_graph.runtime.transport.base import Transport
 from deepx_graph.session import programs
-from deepx_graph.session.cluster.checkpoint import Checkpoints, Layout, Variables
+from deepx_graph.session.cluster.checkpoint import Checkpoints, Layout, RunOf, Variables
 from deepx_graph.session.cluster.segments import segments
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.pieces import Partitioned
@@ -34,10 +34,11 @@ Parts = list[list[Any]]
 
 @dataclass(frozen=True)
 class Saving:
-    """Where checkpoints are, and after how many iterations one is made."""
+    """Where checkpoints are, and after how many iterations one is made; `inputs` are the digests of those that the run is of."""
 
     folder: Path
-    every: int
+    every: int = 100
+    inputs: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises UsageError for no positive number of iterations."""
@@ -60,7 +61,8 @@ class TrainingProgram:
 
         Raises UsageError and RunError as `Checkpoints.restored` does, and as the program does.
         """
-        checkpoints, layout = Checkpoints(saving.folder, self.digest, self.variables), (self.before.mesh, self.before.results)
+        run = RunOf(self.digest, saving.inputs, options.get("seed", 0))
+        checkpoints, layout = Checkpoints(saving.folder, run, self.variables), (self.before.mesh, self.before.results)
         iteration = _newest(checkpoints, transport)
         parts = (self.before, self.some, self.after)
         before, some, after = (runner(compile_part(part, transport, options), len(devices)) for part in parts)
@@ -93,13 +95,13 @@ def training_program(module: Module, plan: Plan) -> TrainingProgram:
     return TrainingProgram(before, some, after, cut.variables, digest)
 
 
-def run_here(program: Partitioned | TrainingProgram, devices: Sequence[int], transport: Transport | None, saving: Saving | None,
-             options: dict[str, Any]) -> Callable[[Parts], Parts]:
-    """What runs a program on devices of this process: all of a mesh, or the one of a transport."""
+def run_here(program: Partitioned | TrainingProgram, devices: Sequence[int], transport: Transport | None, inputs: Parts,
+             saving: Saving | None, options: dict[str, Any]) -> Parts:
+    """Runs a program on devices of this process: all of a mesh, or the one of a transport."""
     if isinstance(program, Partitioned):
-        return runner(compile_part(program, transport, options), len(devices))
+        return runner(compile_part(program, transport, options), len(devices))(inputs)
     assert saving is not None
-    return lambda inputs: program.run(inputs, saving, devices, transport, **options)
+    return program.run(inputs, saving, devices, transport, **options)
 
 
 def check_same(transport: Transport, program: Partitioned | TrainingProgram, saving: Saving | None, seed: int) -> None:

@@ -41,7 +41,8 @@ def add_calibrate(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--show", action="store_true", help="measure nothing: show the constants in use and where they come from")
     what.add_argument("--reset", action="store_true", help="forget what was measured and go by the shipped constants again")
-    what.add_argument("-o", "--output", metavar="FILE", help="store them in this file instead (DEEPX_GRAPH_COSTS=FILE uses it)")
+    what.add_argument("-o", "--output", metavar="FILE",
+                      help="store them in this file instead (DEEPX_GRAPH_COSTS=FILE uses it), a network in FILE.network")
     parser.add_argument("--network", action="store_true", help="the collectives of MPI instead, between processes of this machine")
 
 

@@ -10,6 +10,7 @@ import pytest
 import deepx_graph as dx
 from deepx_graph.errors import ParseError
 from deepx_graph.planning.cluster import PARTS, ComputeDevice, DeviceCluster, preset, read_cluster
+from deepx_graph.runtime.cost import file as cost_file
 from deepx_graph.runtime.cost.file import using
 from deepx_graph.runtime.cost.model import SHIPPED, product
 from deepx_graph.runtime.engines import has_native
@@ -103,19 +104,43 @@ def test_a_plan_that_names_its_program_is_all_that_it_takes(run: Run, tmp_path: 
     assert (tmp_path / "elsewhere" / "m.plan").read_text().startswith("mesh")
 
 
+PARTS_LEFT = {"busy_flops": 0.5, "busy_bandwidth": 0.25, "alone_flops": 0.75, "alone_bandwidth": 0.875, "step": 1e-4}
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place of processes that measure."""
+    points = [(size, size * 1e-9) for size in (1 << 10, 1 << 20)]
+    seconds = {kind: {"2": points} for kind in ("all_reduce", "all_gather", "collective_permute")}
+    monkeypatch.setattr(calibration, "_measurements", lambda ranks: calibration.RankMeasurements(seconds, PARTS_LEFT))
+
+
+@pytest.mark.usefixtures("measured")
 def test_measurements_are_kept_beside_the_constants(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEEPX_GRAPH_COSTS", str(tmp_path / "costs"))
     assert run("calibrate", "--network", "--show", "--json").json["path"] is None
-    points = [(size, size * 1e-9) for size in (1 << 10, 1 << 20)]
-    seconds = {kind: {"2": points} for kind in ("all_reduce", "all_gather", "collective_permute")}
-    parts = {"busy_flops": 0.5, "busy_bandwidth": 0.25, "alone_flops": 0.75, "alone_bandwidth": 0.875, "step": 1e-4}
-    monkeypatch.setattr(calibration, "_measurements", lambda ranks: calibration.RankMeasurements(seconds, parts))
     assert run("calibrate", "--network").code == 0
     assert calibration.network_here().collective("all_reduce", ((0, 1),), 1 << 20) == (pytest.approx(1048e-6, rel=1e-3), "measured")
     device = calibration.network_here().device
-    assert {name: getattr(device, name) for name in (*PARTS, calibration.STEP)} == parts
+    assert {name: getattr(device, name) for name in (*PARTS, calibration.STEP)} == PARTS_LEFT
     assert "removed" in run("calibrate", "--network", "--reset").err
     assert calibration.network_in_use().path is None
+
+
+@pytest.mark.usefixtures("measured")
+def test_a_network_in_the_file_of_the_constants_leaves_them(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One FILE names both, stored in either order, and DEEPX_GRAPH_COSTS=FILE finds both."""
+    constants = replace(SHIPPED, product_gflops=12345.0)
+    file = tmp_path / "new" / "costs"
+    for order in (("network", "constants"), ("constants", "network")):
+        for what in order:
+            if what == "constants":
+                cost_file.store(constants, file)
+            else:
+                assert run("calibrate", "--network", "-o", str(file)).code == 0
+    monkeypatch.setenv("DEEPX_GRAPH_COSTS", str(file))
+    assert cost_file.read(cost_file.location()).constants == constants
+    assert calibration.network_in_use().path == Path(f"{file}.network")
 
 
 def test_processes_beside_each_other_are_slower_by_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:

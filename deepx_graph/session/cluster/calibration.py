@@ -76,9 +76,9 @@ class NetworkCalibration:
         return {"machine": cost_file.machine(), "path": None if self.path is None else str(self.path), "cluster": str(self.cluster)}
 
 
-def network_location() -> Path | None:
-    """Beside the constants; None where these are not kept."""
-    beside = cost_file.location()
+def network_location(constants: Path | None = None) -> Path | None:
+    """Beside the constants: those of this file, or those in use; None where none are kept."""
+    beside = cost_file.location() if constants is None else constants
     return None if beside is None else beside.with_name(beside.name + SUFFIX)
 
 
@@ -107,9 +107,12 @@ def _device(parts: Mapping[str, float]) -> ComputeDevice:
     return ComputeDevice(c.product_gflops * 1e9, c.memory_gbs * 1e9, memory, c.native_call_ns * 1e-9, **parts)
 
 
-def calibrate_network(path: str | None = None) -> NetworkCalibration:
-    """Measures and stores. Raises UsageError without MPI, and where there is no folder for the file."""
-    target = Path(path) if path is not None else network_location()
+def calibrate_network(constants: str | None = None) -> NetworkCalibration:
+    """Measures and stores beside the constants: those of the file so named, which need not be there, or those in use.
+
+    Raises UsageError without MPI, and where there is no folder for the file.
+    """
+    target = network_location(None if constants is None else Path(constants))
     if target is None:
         raise UsageError("there is no folder for measurements: DEEPX_GRAPH_COSTS is empty, or there is no home")
     measured = _measurements(max(2, available_cores()))

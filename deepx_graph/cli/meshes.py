@@ -137,7 +137,7 @@ def _simulated_pipeline(args: Arguments) -> SimulationReport:
 
 def why_collectives(args: Arguments, module: Module) -> int:
     """All collectives with their reasons, or one, with what to do instead."""
-    from deepx_graph.session.report.collectives import chosen_rows, collective_rows, instead
+    from deepx_graph.session.report.collectives import OtherPlans, chosen_rows, collective_rows
     from deepx_graph.session.sharded import given_plan, plan_text
     from deepx_graph.sharding.partition import partition
     from deepx_graph.sharding.propagate import propagate
@@ -146,8 +146,8 @@ def why_collectives(args: Arguments, module: Module) -> int:
     plan = propagate(given)
     local = partition(inlined, plan)
     found = chosen_rows(collective_rows(local, plan), args.collective)
-    return _emit_collectives(args, [(row, instead(inlined, given, local, local.meetings[k]) if args.collective else [])
-                                    for k, row in found])
+    others = OtherPlans(inlined, given, local)
+    return _emit_collectives(args, [(row, others.instead(local.meetings[k]) if args.collective else []) for k, row in found])
 
 
 def why_dumped(args: Arguments) -> int:

@@ -234,16 +234,18 @@ class Compiled(InNotebook):
             self.when_failing(e, arrays, named)
             raise
 
-    def map(self, batches: Iterable[Any], on: str | Client = "here", *, retries: int = 3) -> Iterator[tuple[Array, ...]]:
+    def map(self, batches: Iterable[Any], on: str | Client = "here", *, retries: int = 3,
+            patience: float | None = None) -> Iterator[tuple[Array, ...]]:
         """The results for each batch, in order: a tuple or list of arrays, a dict of them by name, or one array.
 
         `on` is `here`, `dask:ADDRESS` of a scheduler, or a client of Dask. Workers of a cluster may come and go meanwhile; a batch
         that loses its worker is given to another one, at most `retries` times. Raises what running raises, RunError when a batch
-        loses too many workers, UsageError where there is no cluster, TypeError for programs that cannot be sent (`__reduce__`).
+        loses too many workers, or there has been none for `patience` seconds (600), or no scheduler; UsageError where there is no
+        cluster, TypeError for programs that cannot be sent (`__reduce__`).
         """
         from deepx_graph.runtime.transport.batches import mapped
 
-        return mapped(self, batches, on, retries)
+        return mapped(self, batches, on, retries, patience)
 
     def _run_checked(self, arrays: Sequence[Any], donate: tuple[str, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         """Runs it with arguments of which nothing is known."""

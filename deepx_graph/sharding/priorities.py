@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Flag
+from functools import cached_property
 
 from deepx_graph.ir import Node
 from deepx_graph.ir.factor_rule import FactorRule
@@ -55,13 +56,13 @@ class RuledNode:
             found |= allowed(self, factor)
         return found & self.open
 
-    @property
+    @cached_property
     def passes_through(self) -> bool:
         """Whether every factor is in all tensors that have dimensions, and split for nothing, as of reshapes."""
         tensors = [{f for dim in t for f in dim} for t in self.rule.tensors if t]
         return all(t == tensors[0] and all(map(self.rule.splits_freely, t)) for t in tensors)
 
-    @property
+    @cached_property
     def repeats(self) -> bool:
         """Whether the result repeats the operand, and is larger."""
         how = partitioning_of(self.node)

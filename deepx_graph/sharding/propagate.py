@@ -48,6 +48,8 @@ class _Tensor:
     size: int = 1
     reason: str = ""
     origins: dict[AxisRef, AxisOrigin] = field(default_factory=dict)
+    version: int = 0
+    """How often anything of it has changed."""
 
     @property
     def forbidden(self) -> frozenset[AxisRef]:
@@ -139,9 +141,11 @@ class _Propagation:
             for t in every:
                 for k in [k for k, (p, _) in t.pending.items() if p <= priority]:
                     t.dims[k] = t.pending.pop(k)[1]
+                    t.version += 1
             for level in range(1, len(SCHEDULE) + 1):
+                ways = [*self._ways(level)]
                 for is_aggressive in (False, True):
-                    self._until_fixed(level, is_aggressive)
+                    self._until_fixed(ways, is_aggressive)
         found = {n: self.tensors[v] for n in self.flow.tensors() if (v := self.flow.of(n)) in self.tensors}
         values = {n: self._sharding(t) for n, t in found.items()}
         reasons = {n: t.reason for n, t in found.items() if t.reason and values[n].is_split}
@@ -155,13 +159,25 @@ class _Propagation:
     def _sharding(t: _Tensor) -> TensorSharding:
         return TensorSharding(tuple(DimSharding(merged(a), is_open) for a, is_open in zip(t.dims, t.is_open, strict=True)))
 
-    def _until_fixed(self, level: int, is_aggressive: bool) -> None:
-        """Until no step changes anything, of the operations of the first levels of the schedule."""
-        ways = [(s, {f: d for f in range(len(s.rule.sizes)) if (d := s.ruled.direction(f, level))}) for s in self.steps]
-        ways = [(s, allowed) for s, allowed in ways if allowed]
+    def _ways(self, level: int) -> Iterator[tuple[_Step, Mapping[int, Direction]]]:
+        """The operations of the first levels of the schedule, with where the axes of their factors may go."""
+        for s in self.steps:
+            if allowed := {f: d for f in range(len(s.rule.sizes)) if (d := s.ruled.direction(f, level))}:
+                yield s, allowed
+
+    def _until_fixed(self, ways: Sequence[tuple[_Step, Mapping[int, Direction]]], is_aggressive: bool) -> None:
+        """Until no step changes anything. One that has changed nothing waits until any of its tensors has changed."""
+        settled = [-1] * len(ways)
         changed = True
         while changed:
-            changed = any([self._step(s, w, is_aggressive) for s, w in (*ways, *reversed(ways))])  # noqa: C419, every one of them
+            changed = False
+            for k in (*range(len(ways)), *reversed(range(len(ways)))):
+                step, allowed = ways[k]
+                version = step.version
+                if version != settled[k] and self._step(step, allowed, is_aggressive):
+                    changed = True
+                else:
+                    settled[k] = version
 
     def _step(self, step: _Step, allowed: Mapping[int, Direction], is_aggressive: bool) -> bool:
         """Whether one node changed the sharding of any of its tensors."""
@@ -226,6 +242,11 @@ class _Step:
         """How the node is split."""
         return self.ruled.rule
 
+    @property
+    def version(self) -> int:
+        """How often any of its tensors has changed."""
+        return sum(t.version for t in self.tensors if t is not None)
+
     def targets(self, direction: Direction) -> Iterator[int]:
         """The tensors that are extended, results first."""
         count = len(self.rule.operands)
@@ -271,6 +292,7 @@ class _Step:
         if len(after) <= len(before) or after[: len(before)] != before:
             return False
         t.dims[dim] = after
+        t.version += 1
         self._remember(k, factor, after[len(before) :], seen)
         node = self.ruled.node
         t.reason = t.reason or f"from {node.op.name} {node.name}".rstrip()

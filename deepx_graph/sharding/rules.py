@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from weakref import WeakKeyDictionary
 
 from deepx_graph.ir import Function, Node, Op
 from deepx_graph.ir.factor_rule import POINTWISE, FactorRule, Mapped, Partitioning, Reading, result_shapes
@@ -21,12 +22,16 @@ def partitioning_of(node: Node) -> Partitioning | None:
     return node.op.sharding or (POINTWISE if node.op.elementwise else None)
 
 
+_RULES: WeakKeyDictionary[Node, FactorRule | None] = WeakKeyDictionary()
+"""Those of nodes that are there: a rule is asked for in each way to split a node, and under each plan that is tried."""
+
+
 def factor_rule(node: Node) -> FactorRule | None:
     """The factors of the node; None where its operation declares none or a size is not known."""
-    found = partitioning_of(node)
-    if found is None or not all(map(_is_static, (node, *node.inputs))):
-        return None
-    return found.rule(node)
+    if node not in _RULES:
+        found = partitioning_of(node)
+        _RULES[node] = found.rule(node) if found is not None and all(map(_is_static, (node, *node.inputs))) else None
+    return _RULES[node]
 
 
 def makes_constants(node: Node) -> bool:

@@ -227,10 +227,16 @@ def test_mpiexec_is_started_where_nobody_has(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[object]:
-    """A client of a cluster of two worker processes, which are started again when they die."""
+    """A client of a cluster of two worker processes, which are started again when they die.
+
+    Dask's cluster on one machine looks some seconds after a loss whether the worker is there, and closes for ever what starts it
+    again if it is not: also one that came back and has been killed once more meanwhile. It gives no worker up here.
+    """
+    import dask
     from distributed import Client, LocalCluster
 
-    with (LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster,
+    with (dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"}),
+          LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster,
           Client(cluster) as client):
         yield client
 
@@ -251,6 +257,25 @@ def test_batches_are_each_done_once_though_workers_die(client) -> None:
     assert len(found) == 200
     for b, y in enumerate(found):
         np.testing.assert_array_equal(y, f(np.full(8, b, np.float32))[0])
+
+
+@needs_dask
+def test_batches_wait_so_long_for_a_worker_to_come() -> None:
+    """A cluster without any, as when all have died and none comes back, or one that is itself gone."""
+    from distributed import Client, LocalCluster
+
+    f = dx.compile(dx.trace(lambda x: np.tanh(x) * 2, "f32[8]"), engine="numpy")
+    batch = np.zeros(8, np.float32)
+    with LocalCluster(n_workers=0, dashboard_address=None, silence_logs=50) as cluster, Client(cluster) as client:
+        with pytest.raises(RunError, match=r"batch 0 waits for a worker, .* has had none for 1 s") as caught:
+            list(f.map([batch], client, patience=1))
+        assert client.scheduler.address in str(caught.value.diagnostics[0].hint)
+        given = f.map(iter([batch] * 3), client)
+        cluster.scale(1)
+        np.testing.assert_array_equal(next(given)[0], f(batch)[0])
+        cluster.close()
+        with pytest.raises(RunError, match=r"the scheduler at .* is gone"):
+            list(given)
 
 
 @needs_dask

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import deepx_graph as dx
-from deepx_graph.session.report.collectives import collective_rows, instead, mesh_figures
+from deepx_graph.session.report import collectives
+from deepx_graph.session.report.collectives import MOST_PLANS, NOT_TRIED, OtherPlans, collective_rows, mesh_figures
 from deepx_graph.session.sharded import given_plan, placed_values
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.propagate import propagate
@@ -69,8 +70,26 @@ def test_origins_are_named_as_shardy_does() -> None:
 def test_what_is_said_instead_exchanges_less() -> None:
     module, given = given_plan(dx.loads(TURNED, "stablehlo"))
     local = partition(module, propagate(given))
-    found = instead(module, given, local, local.meetings[0])
+    found = OtherPlans(module, given, local).instead(local.meetings[0])
     assert found and "(0 bytes in 0 collectives" in found[0]
+
+
+def test_only_so_many_other_plans_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many collectives and inputs there are: each is told what was found for it, or that it was not looked for."""
+    count = 3 * MOST_PLANS
+    columns = sharding('[{}, {"x"}]')
+    params = ", ".join([f"%s0: tensor<8x8xf32> {columns}", *(f"%a{k}: tensor<8x8xf32> {columns}" for k in range(count))])
+    sums = [f"  %s{k + 1} = stablehlo.dot_general %s{k}, %a{k}, contracting_dims = [1] x [0] "
+            ": (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>" for k in range(count)]
+    body = "\n".join([*sums, f"  return %s{count} : tensor<8x8xf32>"])
+    module, given = given_plan(dx.loads(HEAD + f"func.func @main({params}) -> tensor<8x8xf32> {{\n{body}\n}}", "stablehlo"))
+    local = partition(module, propagate(given))
+    tried: list[object] = []
+    monkeypatch.setattr(collectives, "partition", lambda m, p: tried.append(p) or partition(m, p))
+    others = OtherPlans(module, given, local)
+    found = [others.instead(m) for m in local.meetings]
+    assert len(local.meetings) > MOST_PLANS and len(tried) <= MOST_PLANS
+    assert [NOT_TRIED] in found and any("bytes in" in said[0] for said in found)
 
 
 def test_figures_and_budgets() -> None:

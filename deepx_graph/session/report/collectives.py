@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from deepx_graph.errors import Diagnostic, UsageError, counted, printable, suggest
@@ -21,10 +22,15 @@ from deepx_graph.sharding.reshard import TensorLayout
 from deepx_graph.types import nbytes
 
 NOTHING_LESS = "instead: nothing, however what is given for this value lies otherwise, devices exchange no less"
+NOTHING_FOUND = "instead: nothing was found, however the inputs that are nearest to it lie otherwise, devices exchange no less"
+NOT_TRIED = "instead: not looked for after so many others, ask for this one by its name"
 ITSELF = "instead: nothing that is given otherwise, the program itself has devices meet here"
 
 MOST_STEPS = 4
 """So many operations are named through which an axis came."""
+
+MOST_TRIED, MOST_PLANS = 8, 16
+"""So many other plans are tried for one collective, and for all that are asked for: each is propagated and partitioned."""
 
 
 @dataclass(frozen=True)
@@ -130,45 +136,76 @@ def _path(origin: AxisOrigin, axis: Any, plan: Plan) -> Iterator[AxisOrigin]:
 # --- what would do instead ----------------------------------------------------------------------------------------
 
 
-def instead(module: Module, given: Plan, local: Partitioned, *causes: CollectiveCause) -> list[str]:
-    """Changes of what is given under which devices exchange less, the best first, or that there is none. `given` is the plan before
-    propagation; a collective may be one of several moves.
+class OtherPlans:
+    """What devices exchange where inputs and results are given otherwise; a plan is tried once for all collectives.
+
+    `given` is the plan before propagation, under which `local` was made.
     """
-    if all(c.reason is MeetingReason.WRITTEN for c in causes):
-        return [ITSELF]
-    now = _total(local)
-    found: list[tuple[int, str]] = []
-    for words, plan in {words: plan for c in causes for words, plan in _alternatives(given, c)}.items():
-        try:
-            other = partition(module, propagate(plan))
-        except UsageError:
-            continue
-        if (total := _total(other)) < now:
-            found.append((total, f"instead: {words} ({counted(total, 'byte')} in {counted(len(other.meetings), 'collective')}, "
-                                 f"now {counted(now, 'byte')} in {len(local.meetings)})"))
-    return [line for _, line in sorted(found)][:3] or [NOTHING_LESS]
+
+    def __init__(self, module: Module, given: Plan, local: Partitioned) -> None:
+        self.module, self.given, self.now, self.count = module, given, _total(local), len(local.meetings)
+        self.labels = labels_of(given.function)
+        self._tried: dict[str, tuple[int, int] | None] = {}
+
+    def instead(self, *causes: CollectiveCause) -> list[str]:
+        """Changes of what is given under which devices exchange less, the best first, or that there is none. A collective may be
+        one of several moves; what is nearest to it is tried first.
+        """
+        if all(c.reason is MeetingReason.WRITTEN for c in causes):
+            return [ITSELF]
+        plans = {words: plan for c in causes for words, plan in self._alternatives(c)}
+        near = dict(islice(plans.items(), MOST_TRIED))
+        known = {words: self._exchanged(words, plan) for words, plan in near.items()
+                 if words in self._tried or len(self._tried) < MOST_PLANS}
+        found = sorted((*total, words) for words, total in known.items() if total is not None and total[0] < self.now)
+        if not found:
+            return [NOT_TRIED if len(known) < len(near) else NOTHING_FOUND if len(near) < len(plans) else NOTHING_LESS]
+        return [f"instead: {words} ({counted(total, 'byte')} in {counted(meetings, 'collective')}, "
+                f"now {counted(self.now, 'byte')} in {self.count})" for total, meetings, words in found[:3]]
+
+    def _exchanged(self, words: str, plan: Plan) -> tuple[int, int] | None:
+        """Bytes and collectives under another plan; None where it cannot be."""
+        if words not in self._tried:
+            try:
+                local = partition(self.module, propagate(plan))
+                self._tried[words] = _total(local), len(local.meetings)
+            except UsageError:
+                self._tried[words] = None
+        return self._tried[words]
+
+    def _alternatives(self, meeting: CollectiveCause) -> Iterator[tuple[str, Plan]]:
+        """The value itself as it is needed, or made; then without the axes of the move what it comes from, and all else."""
+        given = self.given
+        for layout, word in ((meeting.after, "as it is needed"), (meeting.before, "as it is made")):
+            node, wanted = meeting.value, split(*map(merged, layout.dims))
+            if node in given.values or node.op is PARAM:
+                yield f"'{self.labels[node]}' as {wanted.text(given.mesh)}", replace(given, values={**given.values, node: wanted})
+            for k, result in enumerate(given.function.results):
+                if result is node and given.results.get(k) != wanted:
+                    text = f"result {k} {word}, {wanted.text(given.mesh)}"
+                    yield text, replace(given, results={**given.results, k: wanted})
+        axes = set(meeting.axes)
+        for node in dict.fromkeys((*(n for n in _back_from(meeting.value) if n in given.values), *given.values)):
+            sharding = given.values[node]
+            atoms = [given.mesh.atoms(dim) for dim in sharding.axes]
+            if axes.intersection(a for dim in atoms for a in dim):
+                freed = sharding.with_axes([merged(a for a in dim if a not in axes) for dim in atoms])
+                yield f"'{self.labels[node]}' as {freed.text(given.mesh)}", replace(given, values={**given.values, node: freed})
 
 
 def _total(local: Partitioned) -> int:
     return sum(nbytes(m.collective.type) for m in local.meetings)
 
 
-def _alternatives(given: Plan, meeting: CollectiveCause) -> Iterator[tuple[str, Plan]]:
-    labels = labels_of(given.function)
-    axes = set(meeting.axes)
-    for node, sharding in given.values.items():
-        atoms = [given.mesh.atoms(dim) for dim in sharding.axes]
-        if axes.intersection(a for dim in atoms for a in dim):
-            freed = sharding.with_axes([merged(a for a in dim if a not in axes) for dim in atoms])
-            yield f"'{labels[node]}' as {freed.text(given.mesh)}", replace(given, values={**given.values, node: freed})
-    for layout, word in ((meeting.after, "as it is needed"), (meeting.before, "as it is made")):
-        node, wanted = meeting.value, split(*map(merged, layout.dims))
-        if node in given.values or node.op is PARAM:
-            yield f"'{labels[node]}' as {wanted.text(given.mesh)}", replace(given, values={**given.values, node: wanted})
-        for k, result in enumerate(given.function.results):
-            if result is node and given.results.get(k) != wanted:
-                text = f"result {k} {word}, {wanted.text(given.mesh)}"
-                yield text, replace(given, results={**given.results, k: wanted})
+def _back_from(value: Node) -> Iterator[Node]:
+    """A value and what it is computed from, the nearest first."""
+    seen, waiting = {value}, deque([value])
+    while waiting:
+        node = waiting.popleft()
+        yield node
+        new = [i for i in dict.fromkeys(node.inputs) if i not in seen]
+        seen.update(new)
+        waiting.extend(new)
 
 
 # --- figures ------------------------------------------------------------------------------------------------------

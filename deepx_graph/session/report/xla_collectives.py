@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from deepx_graph.ir.factor_rule import FactorRule
 from deepx_graph.ir.structure import PROJ
 from deepx_graph.session.dumps import DumpedModule, dumped_modules
 from deepx_graph.session.programs import load, optimise
-from deepx_graph.session.report.collectives import ITSELF, NOTHING_LESS, CollectiveRow, instead
+from deepx_graph.session.report.collectives import ITSELF, NOTHING_LESS, CollectiveRow, OtherPlans
 from deepx_graph.sharding.annotations import needed_plan
 from deepx_graph.sharding.notation import read_tiles
 from deepx_graph.sharding.partition import partition
@@ -33,26 +34,37 @@ from deepx_graph.types import TensorType, TupleType, nbytes
 PASS = "spmd-partitioning"
 
 
+class DumpedProgram:
+    """A program before XLA partitioned it, and what our own partitioner says of it."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+
+    @cached_property
+    def others(self) -> OtherPlans:
+        """Raises UsageError where it cannot be partitioned."""
+        given = _given(self.module)
+        return OtherPlans(self.module, given, partition(self.module, propagate(given)))
+
+
 @dataclass(frozen=True)
 class DumpedCollective:
     """A collective of XLA's, with the program before it was partitioned, and the instruction there that it is for."""
 
     row: CollectiveRow
-    program: Module
+    program: DumpedProgram
     source: Node | None
 
     def instead(self) -> list[str]:
         """Changes of how inputs and results lie under which devices exchange less, or why there is none."""
         if self.source is None or self.row.reason is MeetingReason.WRITTEN:
             return [ITSELF if self.source else NOTHING_LESS]
-        try:
-            given = _given(self.program)
-            local = partition(self.program, propagate(given))
-        except DeepxGraphError as e:
-            return [f"instead: not known, {e.diagnostics[0].message}"]
         causes = [CollectiveCause(self.source, self.row.reason, i, self.source, before, after)
                   for i, before, after in _operands(self.source) if before.dims != after.dims]
-        return instead(self.program, given, local, *causes) if causes else [NOTHING_LESS]
+        try:
+            return self.program.others.instead(*causes) if causes else [NOTHING_LESS]
+        except DeepxGraphError as e:
+            return [f"instead: not known, {e.diagnostics[0].message}"]
 
 
 def dumped_collectives(folder: Path, options: ReadOptions | None = None) -> list[DumpedCollective]:
@@ -79,6 +91,7 @@ def _pair(module: DumpedModule) -> tuple[Path, Path] | None:
 
 
 def _rows(before: Module, after: Module) -> Iterator[DumpedCollective]:
+    program = DumpedProgram(before)
     sources = {key: n for n in before.entry.nodes if n.inputs and _label(n) for key in (_label(n), _key(n))}
     for node in after.entry.nodes:
         if node.op.exchange is None or not node.inputs:
@@ -92,7 +105,7 @@ def _rows(before: Module, after: Module) -> Iterator[DumpedCollective]:
             node.name or kind, kind, _bytes(node), _shown(groups), members, f"'{_label(node)}'" if _label(node) else "a value",
             f"'{source.name}' ({source.op.name})" if source else "", str(place) if place else "",
             _reason(kind, source), "; ".join(_stated(i) for i in source.inputs) if source else "",
-            _stated(source) if source else "", ()), before, source)
+            _stated(source) if source else "", ()), program, source)
 
 
 def _label(node: Node) -> str:

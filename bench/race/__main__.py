@@ -8,6 +8,7 @@
     python -m bench.race texts FOLDER                 # the StableHLO texts as files
     python -m bench.race steps --kind sorting         # what Python does in a call
     python -m bench.race counts                       # that, kernels and bytes, in counts.md
+    python -m bench.race memory --size medium         # the most memory of a call beside XLA's
     PYTHON_WITH_JAX -m bench.race lower               # lower the programs again and store them
 
 Times are microseconds a call, minimum and median over rounds; a ratio is ours / XLA, below 1 where we are ahead.
@@ -23,6 +24,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.race import memory
 from bench.race.contest import Row, has_xla, race, together
 from bench.race.program import Program, jax, programs
 from bench.race.report import by_kind, geometric_mean, line, ratio, rewrite, summary
@@ -34,7 +36,7 @@ NO_XLA = "no XLA, so we run alone: python3 -m venv .peers && .peers/bin/pip inst
 def parser() -> argparse.ArgumentParser:
     layout = argparse.RawDescriptionHelpFormatter
     p = argparse.ArgumentParser(prog="python -m bench.race", description=__doc__, formatter_class=layout)
-    p.add_argument("command", nargs="?", choices=("run", "lower", "texts", "steps", "counts"), default="run")
+    p.add_argument("command", nargs="?", choices=("run", "lower", "texts", "steps", "counts", "memory"), default="run")
     p.add_argument("folder", nargs="?", type=Path, default=Path("out") / "race", help="where `texts` writes")
     p.add_argument("--only", default="", metavar="REGEX", help="programs in whose name (function.size) it is found")
     p.add_argument("--kind", type=lambda text: text.split(","), help="kinds of programs, separated by commas")
@@ -74,14 +76,27 @@ def run(options: argparse.Namespace) -> int:
     return int(above or any("fails" in row for row in rows))
 
 
+def with_xla(options: argparse.Namespace) -> str | None:
+    """The Python that runs XLA; None, which is said, where there is none."""
+    if options.alone or has_xla(options.python):
+        return None if options.alone else str(options.python)
+    print(NO_XLA)
+    return None
+
+
+def compare_memory(options: argparse.Namespace) -> int:
+    """Prints the memory of the programs; 1 where one fails, or has more than the plan states."""
+    rows = list(memory.memory(chosen(options), with_xla(options), options.engine, options.threads))
+    print(memory.summary(rows))
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    return int(any("fails" in row or not memory.is_held(row) for row in rows))
+
+
 def raced(options: argparse.Namespace) -> list[Row]:
     """The rows of a race, each printed when it is there."""
-    python = None if options.alone else options.python
-    if python is not None and not has_xla(python):
-        print(NO_XLA)
-        python = None
     rows = []
-    for row in race(chosen(options), python, options.engine, options.rounds, options.threads):
+    for row in race(chosen(options), with_xla(options), options.engine, options.rounds, options.threads):
         rows.append(row)
         print(line(row), flush=True)
     return rows
@@ -109,6 +124,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         unpack(chosen(options), options.folder)
     elif options.command in ("steps", "counts"):
         count(options)
+    if options.command == "memory":
+        return compare_memory(options)
     return run(options) if options.command == "run" else 0
 
 

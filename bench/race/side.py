@@ -37,15 +37,22 @@ def ours(text: str, args: Sequence[Array], engine: str) -> Loaded:
     return (lambda: function(*args)), lambda results: [np.asarray(r) for r in results]
 
 
-def xla(text: str, args: Sequence[Array], engine: str) -> Loaded:
-    """XLA's compiler for the CPU, called through its Python client; `engine` says nothing to it."""
+def executable(text: str) -> Any:
+    """What XLA's compiler for the CPU makes of a text, asked through its Python client."""
     import jax
     from jaxlib import xla_client
 
     jax.config.update("jax_enable_x64", True)
     jax.numpy.linalg.cholesky(np.eye(2))  # has LAPACK loaded, which texts may call
     device = jax.devices("cpu")[0]
-    execute = device.client.compile_and_load(text, xla_client.DeviceList((device,)), xla_client.CompileOptions()).execute_sharded
+    return device.client.compile_and_load(text, xla_client.DeviceList((device,)), xla_client.CompileOptions())
+
+
+def xla(text: str, args: Sequence[Array], engine: str) -> Loaded:
+    """XLA's executable; `engine` says nothing to it."""
+    import jax
+
+    execute = executable(text).execute_sharded
     given = jax.block_until_ready([jax.device_put(a) for a in args])
 
     def call() -> Any:

@@ -11,6 +11,7 @@ import pytest
 
 import deepx_graph as dx
 from bench.race import __main__ as command
+from bench.race import memory
 from bench.race.compare import digest, digest_fault, error, fault
 from bench.race.contest import race, together
 from bench.race.program import BF16, Program, programs
@@ -152,6 +153,24 @@ def test_programs_are_chosen() -> None:
     assert names("--only", "^heat", "--size", "small", "--every", "2") == ["heat.small"]
     assert names("--kind", "sorting", "--only", "^heat") == []
     assert set(names()) == set(programs())
+
+
+# --- memory
+
+
+def test_a_call_of_a_program_has_what_its_plan_states(capsys: pytest.CaptureFixture[str]) -> None:
+    """A sort and its scratch, a loop of stencils, and a product."""
+    assert command.main(["memory", "--alone", "--only", "^(sort|heat|matmul_f64).medium", "--threads", "2"]) == 0
+    assert capsys.readouterr().out == "more than stated: 0; failed: 0\n"
+
+
+def test_memory_is_listed_by_ratio() -> None:
+    rows = [{"name": name, "kind": "k", "ours": {"bytes": ours, "held": held}, "xla": {"bytes": xla}}
+            for name, ours, held, xla in (("much", 30, 31, 10), ("little", 5, 5, 10), ("none", 0, 0, 0))]
+    said = memory.summary([*rows, {"name": "g", "kind": "k", "fails": "why"}]).splitlines()
+    assert [text.split()[0] for text in said[1:4]] == ["little", "none", "much"]
+    assert said[3].endswith("3.000  a call has 31")
+    assert said[4:] == ["at most XLA's: 2 of 3, geometric mean of ratios 1.14", "more than stated: 1; failed: 1"]
 
 
 # --- counts

@@ -7,7 +7,8 @@ Each becomes a module of LLVM with names of its own; all are linked into one of 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import llvmlite.binding
 from deepx_graph.errors import Diagnostic, RunError, UsageError, printable
 from deepx_graph.files import write_file
 from deepx_graph.ir import Function, Module, Node
-from deepx_graph.runtime.aot.entry import EntryLayout, entry_text
+from deepx_graph.runtime.aot.entry import UNLIMITED, entry_text, workspace_bytes
 from deepx_graph.runtime.aot.program import BuiltProgram
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.numexpr_engine import alone
@@ -25,7 +26,8 @@ from deepx_graph.runtime.native.llvm.machine_code import Collection, collected
 from deepx_graph.runtime.native.llvm.target import LEVELS, Processor, Target, externals
 from deepx_graph.runtime.native.loop_program.kernel import build as build_loops
 from deepx_graph.runtime.native.machine_kernel import MachineKernel
-from deepx_graph.runtime.native.whole_program.emit import function_text, kernels_of
+from deepx_graph.runtime.native.whole_program.emit import function_text
+from deepx_graph.runtime.native.whole_program.image import ProgramImage
 from deepx_graph.runtime.native.whole_program.plan import ProgramPlan
 from deepx_graph.runtime.native.whole_program.planner import planned
 from deepx_graph.runtime.specialise import specialise
@@ -75,30 +77,47 @@ def processor_of(cpu: str, triple: str | None = None) -> Processor:
 
 
 def built(module: Module, *, name: str = "model", cpu: str = NATIVE, triple: str | None = None, seed: int = 0,
-          data_root: Path | None = None, prepare: Callable[[Module], Module] | None = None, threads: int = 1,
-          processor: Processor | None = None) -> BuiltProgram:
-    """The entry of a module as the C function `NAME_run`; `prepare` maps the module once its seeds are fixed. `processor` stands
-    for `cpu` and `triple`. With several `threads` the function takes what shares work out among them, if it has any to share.
+          data_root: Path | None = None, prepare: Callable[[Module], Module] | None = None) -> BuiltProgram:
+    """The entry of a module as the C function `NAME_run`; `prepare` maps the module once its seeds are fixed.
 
     Raises UsageError for a name that C has not or an unknown processor, RunError, with the place, for a program that is not one
     machine function.
     """
     if not _IDENTIFIER.fullmatch(name):
         raise UsageError(Diagnostic(f"'{printable(name)}' is no name of C", expected="letters, digits and _"))
-    processor = processor_of(cpu, triple) if processor is None else processor
-    inputs = input_ports(module.entry)
-    for port in inputs:
+    processor = processor_of(cpu, triple)
+    entry = fixed_entry(module, seed, data_root, prepare)
+    target = Target(processor=processor)
+    with collected(target) as collection:
+        plan = _planned(entry)
+        image = ProgramImage.of(plan, UNLIMITED)
+        code = KernelCode(image.addresses, collection, target)
+    params, results = len(entry.params), len(entry.results)
+    texts = [entry_text(image, params, results, f"{name}_run", code.symbol), function_text(plan, tuple(range(params)))]
+    return BuiltProgram(name, code.emitted([f"{name}_run"], texts), input_ports(module.entry), output_ports(entry),
+                        workspace_bytes(image, params + results), code.libraries, processor)
+
+
+def fixed_entry(module: Module, seed: int, data_root: Path | None, prepare: Callable[[Module], Module] | None) -> Function:
+    """The entry of a module, with its seeds fixed, as `prepare` maps it then. Raises RunError where a size is not known."""
+    for port in input_ports(module.entry):
         if not is_static(port.type):
             message = f"input '{printable(port.name)}' has type {port.type}: its size must be known"
             raise RunError(Diagnostic(message, module.entry.span))
     module = specialise(module, module.entry.type.params, seed=seed, data_root=data_root)
-    entry = (module if prepare is None else prepare(module)).entry
-    target = Target(processor=processor)
-    with collected(target) as collection:
-        plan = _planned(entry, threads)
-        code = ProgramCode(plan, len(entry.params), name, collection, target)
-    return BuiltProgram(name, code.emitted(), inputs, output_ports(entry), code.layout.nbytes, code.libraries, processor,
-                        code.layout.threads, code.symbols)
+    return (module if prepare is None else prepare(module)).entry
+
+
+@contextmanager
+def one_machine_function(function: Function) -> Iterator[None]:
+    """Inside, what is `Declined` is a RunError, with the place: the function is not one machine function."""
+    try:
+        yield
+    except Declined as e:
+        span = function.span if e.node is None else e.node.span
+        raise RunError(Diagnostic(
+            f"'{printable(function.name)}' is not one machine function: {printable(str(e))}", span,
+            notes=("what can be built is what the native engine runs as one machine function",))) from None
 
 
 def _planned(function: Function, threads: int = 1) -> ProgramPlan:
@@ -114,35 +133,27 @@ def _planned(function: Function, threads: int = 1) -> ProgramPlan:
         except Declined:
             return None
 
-    try:
+    with one_machine_function(function):
         return planned(engine.arranged(function), made, MOST_BYTES)
-    except Declined as e:
-        span = function.span if e.node is None else e.node.span
-        raise RunError(Diagnostic(
-            f"'{printable(function.name)}' is not one machine function: {printable(str(e))}", span,
-            notes=("what can be built is what the native engine runs as one machine function",))) from None
 
 
-class ProgramCode:
-    """The code of a plan: the entry, the plan's own function, and the kernels that it calls."""
+class KernelCode:
+    """The code of collected functions, by their addresses, each with a name of its own."""
 
-    def __init__(self, plan: ProgramPlan, params: int, name: str, collection: Collection, target: Target) -> None:
-        self.name, self.target = f"{name}_run", target
-        self.layout = EntryLayout.of(plan, params + len(plan.results))
-        called = [collection[address] for c in kernels_of(plan) for address in _functions(c.kernel)]
-        self.modules = dict.fromkeys((f.ir, f.optimise) for f in called)
-        numbers = {key: k for k, key in enumerate(self.modules)}
+    def __init__(self, addresses: Iterable[int], collection: Collection, target: Target) -> None:
+        self.target, self._collection = target, collection
+        called = map(collection.__getitem__, addresses)
+        self._numbers = {key: k for k, key in enumerate(dict.fromkeys((f.ir, f.optimise) for f in called))}
 
-        def symbol(address: int) -> str:
-            function = collection[address]
-            return _renamed(numbers[function.ir, function.optimise], function.name)
-
-        self.texts = [entry_text(plan, params, self.name, symbol, self.layout), function_text(plan, tuple(range(params)))]
+    def symbol(self, address: int) -> str:
+        """The name of a function."""
+        function = self._collection[address]
+        return _renamed(self._numbers[function.ir, function.optimise], function.name)
 
     @property
     def symbols(self) -> tuple[str, ...]:
         """The functions that kernels call and do not define."""
-        return tuple(sorted({n for ir, _ in self.modules for n in externals(ir)}))
+        return tuple(sorted({n for ir, _ in self._numbers for n in externals(ir)}))
 
     @property
     def libraries(self) -> tuple[str, ...]:
@@ -150,14 +161,12 @@ class ProgramCode:
         vector = any(n.startswith("_ZGV") for n in self.symbols)
         return ("mvec", "m") if vector else ("m",)
 
-    def emitted(self) -> bytes:
-        """The object code."""
-        whole, *rest = (self.target.parsed(text) for text in self.texts)
-        for k, (ir, optimise) in enumerate(self.modules):
-            rest.append(self._kernel(k, ir, optimise))
+    def emitted(self, names: Iterable[str], texts: Iterable[str] = ()) -> bytes:
+        """The object code of these and of what is in some texts, in which those names alone can be seen."""
+        whole, *rest = [*map(self.target.parsed, texts), *(self._kernel(k, *key) for key, k in self._numbers.items())]
         for module in rest:
             whole.link_in(module)
-        self.target.keep_only(whole, self.name)
+        self.target.keep_only(whole, names)
         return self.target.emit(whole)
 
     def _kernel(self, number: int, ir: str, optimise: bool) -> Any:
@@ -167,12 +176,6 @@ class ProgramCode:
             if not value.is_declaration:
                 value.name = _renamed(number, value.name)
         return module
-
-
-def _functions(kernel: MachineKernel) -> Iterator[int]:
-    """The machine functions of a kernel: those that run it, and those of which its first constant has the addresses."""
-    yield from (address for address, _ in kernel.calls)
-    yield from (int(kernel.constants[0][at]) for at in kernel.relocations)
 
 
 def _renamed(number: int, name: str) -> str:

@@ -37,10 +37,6 @@ class BuiltProgram:
     workspace_bytes: int
     libraries: tuple[str, ...]
     processor: Processor
-    threads: int = 1
-    """How many share the work; of several the function takes a fourth argument (`entry.POOL_WORDS`)."""
-    symbols: tuple[str, ...] = ()
-    """The functions of these libraries that it calls."""
 
     def __repr__(self) -> str:
         return f"<built {self.name}: {sized(len(self.code))} for {self.processor.cpu}>"

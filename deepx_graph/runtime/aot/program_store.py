@@ -23,7 +23,17 @@ import deepx_graph
 from deepx_graph.ir import Module
 from deepx_graph.ir.fingerprint import fingerprint
 from deepx_graph.literal import Array
-from deepx_graph.runtime.aot.stored_kernel import NotStorable, Said, StoredKernel, form_read, form_said, read, written
+from deepx_graph.runtime.aot.stored_kernel import (
+    NotStorable,
+    Said,
+    StoredKernel,
+    form_read,
+    form_said,
+    port_read,
+    port_said,
+    read,
+    written,
+)
 from deepx_graph.runtime.array_type import form_of, takes
 from deepx_graph.runtime.cost import file as costs
 from deepx_graph.runtime.engines.base import EntryFn
@@ -32,11 +42,9 @@ from deepx_graph.runtime.memory.in_place import Donatable, chosen, donatable
 from deepx_graph.runtime.native import vectors
 from deepx_graph.runtime.native.llvm import store
 from deepx_graph.runtime.native.llvm.target import running_machine
-from deepx_graph.runtime.native.threads import pool
 from deepx_graph.runtime.native.trampoline import EntryMemory, entry
 from deepx_graph.runtime.program import Unit
 from deepx_graph.runtime.unit_code import NONE, one_kernel
-from deepx_graph.types import dtype_of, tensor
 
 LEAST_SECONDS = 0.02
 """Of processor time: what is quicker to make is not kept."""
@@ -101,7 +109,7 @@ def save(kept_as: str, unit: Unit, outputs: Sequence[Port]) -> None:
         return
     (over,) = donatable(unit).values() or [()]
     about = {"operands": [params.index(i) for i in node.inputs], "params": [form_said(form_of(p.type)) for p in params],
-             "outputs": [[p.name, form_said(form_of(p.type))] for p in outputs], "over": [list(may) for may in over]}
+             "outputs": list(map(port_said, outputs)), "over": [list(may) for may in over]}
     with suppress(NotStorable):
         store.save(kept_as, written(kernel, about))
 
@@ -110,11 +118,9 @@ class StoredProgram:
     """A program that was kept. It runs as a `UnitCode` does that is one call."""
 
     def __init__(self, kernel: StoredKernel, about: Said, vector_bits: int | None) -> None:
-        if kernel.team > 1 and pool() is None:
-            raise RuntimeError("no workers that machine code can call")
         self._kernel, self._operands, self._vector_bits = kernel, about["operands"], vector_bits
         self._forms = tuple(map(form_read, about["params"]))
-        self.outputs = tuple(_port(name, form) for name, form in about["outputs"])
+        self.outputs = tuple(map(port_read, about["outputs"]))
         self._over: Donatable = tuple(map(tuple, about["over"]))
         self._memory = EntryMemory(kernel)
         self._entries: dict[frozenset[int], EntryFn | None] = {}
@@ -134,8 +140,3 @@ class StoredProgram:
     def __call__(self, arrays: Sequence[Array], donated: frozenset[int] = NONE) -> tuple[Array, ...]:
         """The results, in arrays of their own."""
         return tuple(self._kernel([arrays[k] for k in self._operands]))
-
-
-def _port(name: str, said: Said) -> Port:
-    form = form_read(said)
-    return Port(name, tensor(dtype_of(form.dtype), form.shape))

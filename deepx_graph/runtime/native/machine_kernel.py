@@ -10,7 +10,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import LEAST_BYTES, Allowance, delivered, result_memory, room
 from deepx_graph.runtime.memory.sharing import packed
 from deepx_graph.runtime.native.threads import SHARED, pool, run_shared
+
+if TYPE_CHECKING:
+    from deepx_graph.runtime.native.whole_program.image import ProgramImage
 
 KEPT_BYTES = LEAST_BYTES
 """A workspace up to this size is kept from call to call; a larger one is made of the buffer pool's memory for every call."""
@@ -58,14 +61,6 @@ class Layout:
     size: int
 
 
-@dataclass(frozen=True, eq=False)
-class KernelState:
-    """Words that a kernel changes while it runs, and what they point to. The first is not 0 as long as there is more to do."""
-
-    words: Array
-    kept: Any
-
-
 class MachineKernel:
     """A callable of machine code: `kernel(args, out)` gives all its results, in `out` where that is given. It runs on a
     table: array objects, then addresses of constants and of its own memory."""
@@ -90,10 +85,11 @@ class MachineKernel:
     """About how long one thread works on it."""
     calls: tuple[tuple[int, int], ...]
     """What runs it: machine functions, each with the number of threads that share its work; 0 for one that takes no counter."""
-    has_state: bool = False
-    """Whether its memory has a state, which is one constant more in its table."""
+    image: ProgramImage | None = None
+    """Of a whole program the memory of a call when it begins, whose words are one constant more in its table: the first is not 0 as
+    long as there is more to do."""
     is_one_call: bool = True
-    """Whether one round of the calls does it all; else there are as many as its state says."""
+    """Whether one round of the calls does it all; else there are as many as its words say."""
 
     @cached_property
     def own(self) -> tuple[list[int], int]:
@@ -104,13 +100,13 @@ class MachineKernel:
         """How long a call takes by the cost model."""
         raise NotImplementedError
 
-    def new_state(self) -> KernelState:
-        """The state of one memory."""
-        raise NotImplementedError
+    def new_words(self) -> Array | None:
+        """The words of the image in new memory, if there is one."""
+        return None if self.image is None else self.image.in_memory()
 
     def lasting_memory(self) -> KernelMemory:
         """Memory for a caller that keeps it from call to call."""
-        return KernelMemory([self])
+        return KernelMemory(self)
 
     @property
     def team(self) -> int:
@@ -124,8 +120,8 @@ class MachineKernel:
 
     @property
     def workspace_bytes(self) -> int:
-        """The memory of a call: temporaries, partial results, and what each thread has."""
-        return workspace_bytes([self])
+        """The memory of a call: temporaries, partial results, and what each thread has; the words do not grow with values."""
+        return workspace_bytes([self]) + (0 if self.image is None else self.image.value_bytes)
 
     def scratch(self, loose: Mapping[int, int]) -> int:
         """The most bytes that a call has beside arguments and results, but for a few, where arguments of so many bytes may not lie
@@ -171,14 +167,14 @@ class MachineKernel:
         return [(SHARED(address) if threads else alone(address), threads) for address, threads in self.calls]
 
     def run(self, workspace: Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
-        """Computes the results call after call, until its state says that all is done; they share no memory with the arguments but
+        """Computes the results call after call, until its words say that all is done; they share no memory with the arguments but
         where they may be written over them."""
         arrays = [np.asarray(args[k], order="C") for k in self.params]
         workspace.fill([*arrays, *results])
-        if not self.has_state:
+        words = workspace.memory.words
+        if words is None:
             self._round(workspace)
             return
-        words = workspace.memory.state(self).words
         words[0] = 0
         if self.team > 1 and (workers := pool()) is not None:
             workers.hire(self.team - 1)
@@ -196,28 +192,20 @@ class MachineKernel:
 
 
 class KernelMemory:
-    """Temporaries, partial results and scratch memory for kernels that run one after the other."""
+    """Temporaries, partial results, words and scratch memory of a kernel, for one call at a time."""
 
-    def __init__(self, kernels: Sequence[MachineKernel], *, own: bool = True) -> None:
-        """Without memory of its `own` where whoever calls the kernels has that for them."""
-        nbytes, each, threads = memory_sizes(kernels)
-        self._own = room(nbytes if own else 0)
-        self._scratch = [room(each if own else 0) for _ in range(threads)]
+    def __init__(self, kernel: MachineKernel) -> None:
+        nbytes, each, threads = memory_sizes([kernel])
+        self._own, self._scratch = room(nbytes), [room(each) for _ in range(threads)]
         self.scratch = [s.ctypes.data for s in self._scratch]
-        self._states: dict[MachineKernel, KernelState] = {}
         self.scratches = (ctypes.c_void_p * len(self.scratch))(*self.scratch)
+        self.words = kernel.new_words()
 
-    def state(self, kernel: MachineKernel) -> KernelState:
-        """The state of a kernel that has one."""
-        if kernel not in self._states:
-            self._states[kernel] = kernel.new_state()
-        return self._states[kernel]
-
-    def table(self, kernel: MachineKernel, own: int | None = None) -> bytearray:
-        """A table for the kernel in which all but the array objects is filled in; its temporaries are at `own`, if given."""
+    def table(self, kernel: MachineKernel) -> bytearray:
+        """A table for the kernel in which all but the array objects is filled in."""
         table = bytearray(8 * kernel.layout.size)
-        constants = (*kernel.constants, self.state(kernel).words) if kernel.has_state else kernel.constants
-        start = self._own.ctypes.data if own is None else own
+        constants = kernel.constants if self.words is None else (*kernel.constants, self.words)
+        start = self._own.ctypes.data
         addresses = [*(a.ctypes.data for a in constants), *(start + offset for offset in kernel.own[0])]
         struct.pack_into(f"{len(addresses)}N", table, 8 * kernel.layout.objects, *addresses)
         return table
@@ -245,7 +233,7 @@ class Workspace:
     """The table and the memory of one call."""
 
     def __init__(self, kernel: MachineKernel) -> None:
-        self.memory = KernelMemory([kernel])
+        self.memory = KernelMemory(kernel)
         self.table = self.memory.table(kernel)
         self.address = address_of(self.table)
 

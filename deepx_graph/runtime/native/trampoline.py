@@ -100,7 +100,7 @@ class _Frame:
         for slot, (rows, number) in enumerate([*((self.arguments, operands[p]) for p in kernel.params), *results]):
             rows.append((number, address_of(table) + 8 * slot))
         scratches = ctypes.addressof(memory.scratches)
-        state = memory.state(kernel).words.ctypes.data if kernel.has_state else 0
+        state = 0 if memory.words is None else memory.words.ctypes.data
         self.steps = [(function, address_of(table), scratches, threads, state) for function, threads in kernel.calls]
 
     def words(self, workers: WorkerPool | None, threads: int, machine: _Machine) -> _Words:

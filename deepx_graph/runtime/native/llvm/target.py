@@ -10,7 +10,7 @@ import hashlib
 import os
 import platform
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -159,10 +159,11 @@ class Target:
         passes = self._passes()
         _run(passes.getModulePassManager(), module, passes)
 
-    def keep_only(self, module: Any, entry: str) -> None:
-        """Takes away from a module what one of its functions does not need, and hides the rest."""
+    def keep_only(self, module: Any, names: Iterable[str]) -> None:
+        """Takes away from a module what some of its functions do not need, and hides the rest."""
+        kept = set(names)
         for value in (*module.functions, *module.global_variables):
-            if not value.is_declaration and value.name != entry:
+            if not value.is_declaration and value.name not in kept:
                 value.linkage = "internal"
         manager = llvm.create_new_module_pass_manager()
         manager.add_global_dead_code_eliminate_pass()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 from deepx_graph.analysis.trip_count import trip_count
@@ -23,7 +22,7 @@ from deepx_graph.runtime.engines.outline import is_program
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import Allowance
 from deepx_graph.runtime.native.llvm import machine_code
-from deepx_graph.runtime.native.machine_kernel import KernelMemory, KernelState, Layout, MachineKernel, Workspace
+from deepx_graph.runtime.native.machine_kernel import KernelMemory, Layout, MachineKernel, Workspace
 from deepx_graph.runtime.native.threads import pool
 from deepx_graph.runtime.native.whole_program.calls import TAG, CalledFunctions, CallLimits, planned_with_calls
 from deepx_graph.runtime.native.whole_program.emit import (
@@ -34,13 +33,9 @@ from deepx_graph.runtime.native.whole_program.emit import (
     function_text,
     kernels_of,
 )
-from deepx_graph.runtime.native.whole_program.plan import (
-    Invoked,
-    MachineOf,
-    ProgramPlan,
-)
+from deepx_graph.runtime.native.whole_program.image import ProgramImage
+from deepx_graph.runtime.native.whole_program.plan import Invoked, MachineOf, ProgramPlan
 from deepx_graph.runtime.native.whole_program.planner import MOST_BYTES, MOST_PROGRAM_BYTES
-from deepx_graph.runtime.native.whole_program.words import ProgramWords, WordsInMemory
 
 CALL_NANOSECONDS = 20_000_000
 """About how long one call takes at most."""
@@ -70,7 +65,7 @@ def build(body: Function, machine_of: MachineOf, allowance: Allowance, called: C
 class WholeProgramKernel(MachineKernel):
     """The compiled function, and how to make its words."""
 
-    has_state = True
+    image: ProgramImage
 
     def __init__(self, body: Function, plan: ProgramPlan, limits: CallLimits) -> None:
         kernels = [c.kernel for c in kernels_of(plan)]
@@ -81,13 +76,13 @@ class WholeProgramKernel(MachineKernel):
         self.params = tuple(range(len(body.params)))
         self.results = tuple(form_of(r.type) for r in body.results)
         self.in_place = plan.in_place
-        self._iteration_ns = STEP_NANOSECONDS * len(plan.actions) + sum(k.nanoseconds for k in kernels)
+        iteration_ns = STEP_NANOSECONDS * len(plan.actions) + sum(k.nanoseconds for k in kernels)
         trips = [trip_count(n) for n in body.nodes if n.op is LOOP_END]
         known = math.prod(n for n in trips if n is not None)
-        self.nanoseconds = self._iteration_ns * max(1, known)
+        self.nanoseconds = iteration_ns * max(1, known)
         self.is_one_call = not plan.functions and None not in trips and self.nanoseconds <= CALL_NANOSECONDS
         self._plan, self._limits, self._stack_bytes = plan, limits, min(STACK_BYTES, limits.max_bytes)
-        self._limit = 1 << 60 if self.is_one_call else max(1, int(CALL_NANOSECONDS / self._iteration_ns))
+        self.image = ProgramImage.of(plan, 1 << 60 if self.is_one_call else max(1, int(CALL_NANOSECONDS / iteration_ns)))
         self._is_in_use = False
         self.is_kept = True
         self.constants: tuple[Array, ...] = ()
@@ -102,25 +97,13 @@ class WholeProgramKernel(MachineKernel):
         """Its own kernels share their work."""
         return self.threads
 
-    @property
-    def workspace_bytes(self) -> int:
-        """The memory of all values; that of the words does not grow with them."""
-        return self._plan.nbytes
-
     def keep(self, allowance: Allowance) -> None:
         """Its memory was taken when it was made."""
 
-    def new_state(self) -> KernelState:
-        """The words, with the memory of all values."""
-        words = WordsInMemory(self.words)
-        if any(f.is_recursive for f in self._plan.functions):
-            words.give_stack(self._stack_bytes, self._limits.max_depth)
-        return words.state
-
-    @cached_property
-    def words(self) -> ProgramWords:
-        """The words when it begins."""
-        return ProgramWords.of(self._plan, self._limit)
+    def new_words(self) -> Array | None:
+        """Those of its image, with memory for the records of recursive calls."""
+        is_recursive = any(f.is_recursive for f in self._plan.functions)
+        return self.image.in_memory(self._stack_bytes if is_recursive else 0, self._limits.max_depth)
 
     @property
     def calls_functions(self) -> bool:
@@ -147,8 +130,8 @@ class WholeProgramKernel(MachineKernel):
     def run(self, workspace: Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
         """All iterations; Python has the floor between calls."""
         super().run(workspace, args, results)
-        words = workspace.memory.state(self).words
-        if words[FAILED // 8]:
+        words = workspace.memory.words
+        if words is not None and words[FAILED // 8]:
             self._run_with_more(words, args, results)
 
     def _run_with_more(self, words: Array, args: Sequence[Any], results: Sequence[Array]) -> None:

@@ -259,6 +259,8 @@ class _Planner:
         kernel = self.machine_of(node)
         if kernel is None:
             raise Declined(f"{node.op.name}, which is no machine code", node)
+        if kernel.image is not None:
+            raise Declined("a whole program within another one", node)
         return [self._called(kernel, [self._leaf(s) for s in i.sources], target, at)]
 
     def _called(self, kernel: MachineKernel, sources: Sequence[int], target: Sequence[int], at: int) -> Called:

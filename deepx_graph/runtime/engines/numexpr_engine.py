@@ -243,7 +243,7 @@ class NumexprEngine(KernelEngine):
         except Declined:
             return None
         if kernel.lowering != "numexpr" and is_alike(function):
-            return elementwise_function(function, ARRAY_CALLS)
+            return elementwise_function(function, ARRAY_CALLS, _shape(function.results[0]))
         return array_function(kernel, function.params) if kernel.plan.axis < 0 else None
 
     def _small_dot(self, node: Node) -> Callable[..., Any] | None:

@@ -24,7 +24,6 @@ from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.lower import lower, viewed
 from deepx_graph.runtime.kernels.memory import Arena, Slots, aligned, allot, overwritten
 from deepx_graph.runtime.kernels.program import BEFORE, BLOCK, Array, BlockPlan, Call, KernelProgram, Shape, Step, plan, wider
-from deepx_graph.runtime.kernels.reductions import with_fast_sums
 from deepx_graph.runtime.kernels.threads import TEAM
 from deepx_graph.runtime.kernels.vm import Machine, grouped
 from deepx_graph.runtime.memory.pool import Allowance, delivered, result_memory, room
@@ -40,12 +39,9 @@ EVERYTHING = slice(None)
 def build(function: Function, threads: int, block_elements: int = costs.BLOCK_ELEMENTS) -> Kernel:
     """The kernel of a function of elementwise operations, broadcasts and reductions. Raises Declined (see `lower`)."""
     program = lower(function)
-    is_whole = plan(program, block_elements).axis < 0
-    program = with_fast_sums(program, as_dots=is_whole)
-    if is_whole:
+    if plan(program, block_elements).axis < 0:
         program = grouped(program)
-    cut = plan(program, block_elements)
-    return Kernel(program, cut, threads)
+    return Kernel(program, plan(program, block_elements), threads)
 
 
 def _run(code: Code, registers: Registers) -> None:
@@ -54,7 +50,7 @@ def _run(code: Code, registers: Registers) -> None:
 
 
 def _code(steps: Sequence[Step]) -> Code:
-    return [(s.make(), itemgetter(*s.sources, s.target)) for s in steps]
+    return [(s.call.apart() if isinstance(s.call, Machine) else s.call, itemgetter(*s.sources, s.target)) for s in steps]
 
 
 def _bare(array: Array) -> Array:
@@ -285,8 +281,8 @@ def _step_ns(program: KernelProgram, step: Step, blocks: int) -> float:
     """All calls of one step."""
     c, registers = constants(), program.registers
     elements = max(registers[r].size for r in (*step.sources, step.target))
-    if isinstance(step.make, Machine):
-        return cost.vm_ns(c, step.make.steps, len(step.sources), elements)
+    if isinstance(step.call, Machine):
+        return cost.vm_ns(c, step.call.steps, len(step.sources), elements)
     itemsize = registers[step.target].dtype.itemsize
     wide = max(1.0, itemsize / cost.LANE_BYTES)
     return blocks * cost.ufunc_ns(c, elements / blocks * wide, cost.lane_price(step.primitive, itemsize) / wide)

@@ -9,6 +9,7 @@ Nothing is computed here, and no operation is known by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,7 @@ class _Lowering:
     def _step(self, dtype: np.dtype[Any], shape: Shape, sources: Sequence[int], call: Call, primitive: str = "",
               in_place: bool = False, reduction: Reduction | None = None) -> int:
         target = self._register(dtype, shape)
-        self.steps.append(Step(target, tuple(sources), _Made(call), primitive, in_place, reduction))
+        self.steps.append(Step(target, tuple(sources), call, primitive, in_place, reduction))
         return target
 
     def _joint(self, sources: Sequence[int]) -> Shape:
@@ -170,7 +171,7 @@ class _Lowering:
             self._undo(*before)
         assert op.eval is not None
         operands = [self._narrowed(s, d) for s, d in zip(sources, dtypes, strict=True)]
-        return self._widened(self._step(dtype, self._joint(operands), operands, _evaluated(op.eval, attrs), _alone(tree)))
+        return self._widened(self._step(dtype, self._joint(operands), operands, BlockwiseEval(op.eval, attrs), _alone(tree)))
 
     def _undo(self, registers: int, steps: int, constants: int) -> None:
         del self.registers[registers:], self.steps[steps:], self.constants[constants:]
@@ -224,8 +225,8 @@ class _Lowering:
                          zip(enumerate(self.space.space), self.registers[source].shape, strict=True))
             source = self._copy(source, full)
         axes = tuple(sorted(k for k in gone if k is not None))
-        assert op.monoid is not None
-        total = self._step(wide, kept, (source,), _reduced(op.monoid.quickly, axes), reduction=Reduction(op, axes))
+        call = lower_primitives.reduction(op, axes, self.registers[source].shape, wide)
+        total = self._step(wide, kept, (source,), call, reduction=Reduction(op, axes))
         result = node.attr("body").results[0]
         return self.apply(op, result.attrs, (self.of[node.inputs[1]], total), dtype, (dtype, dtype))
 
@@ -235,18 +236,6 @@ def _alone(tree: Expr | None) -> str:
     if isinstance(tree, Apply) and tree.args == tuple(map(Variable, range(len(tree.args)))):
         return tree.primitive
     return ""
-
-
-class _Made:
-    """A factory of a callable without state: gives the same one every time."""
-
-    __slots__ = ("call",)
-
-    def __init__(self, call: Call) -> None:
-        self.call = call
-
-    def __call__(self) -> Call:
-        return self.call
 
 
 def viewed(array: Array, views: Sequence[tuple[Op, tuple[Any, ...]]], order: Ints | None) -> Array:
@@ -274,20 +263,20 @@ def _dtype(node: Node) -> np.dtype[Any]:
     return node.type.dtype.np
 
 
-def _evaluated(function: Callable[..., Any], attrs: tuple[Any, ...]) -> Call:
+@dataclass(frozen=True, slots=True)
+class BlockwiseEval:
     """The eval of an elementwise op. Its temporaries, which no plan counts, are of blocks smaller than a kernel's own."""
 
-    def call(*args: Array) -> None:
+    eval: Callable[..., Any]
+    attrs: tuple[Any, ...]
+
+    def __call__(self, *args: Array) -> None:
+        """Computes from all arguments but the last into that."""
         *xs, out = args
-        (value,) = in_blocks(lambda parts: [function(parts, *attrs)], xs, [out.dtype], [out])
+        (value,) = in_blocks(lambda parts: [self.eval(parts, *self.attrs)], xs, [out.dtype], [out])
         if value is not out:
             np.copyto(out, value)
 
-    return call
-
-
-def _reduced(combine: Callable[[Array, Ints], Array], axes: Ints) -> Call:
-    def call(x: Array, out: Array) -> None:
-        np.copyto(out, np.asarray(combine(x, axes)).reshape(out.shape))
-
-    return call
+    def value(self, *xs: Any) -> Any:
+        """What it gives for scalars, or for arrays of one shape."""
+        return self.eval([np.asarray(x) for x in xs], *self.attrs)[()]

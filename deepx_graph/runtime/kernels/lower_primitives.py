@@ -1,20 +1,28 @@
-"""How each kernel primitive is lowered to numpy: a callable that writes into its last argument.
+"""How each kernel primitive, and each reduction, is lowered to numpy: a callable that writes into its last argument.
 
 A primitive is lowered only for dtypes where it means exactly what the op's eval means; `lower_primitive` gives None for the others
 (narrow floats, complex numbers, integer quotients, float to integer), which are then done by the op's eval on blocks.
+
+A reduction is one loop of numpy's where that loses nothing, `einsum` for sums of large rows, else as `Monoid.quickly` does it.
+`einsum` lets go of the interpreter's lock and adds up to three times as fast as `add.reduce`. It goes over short pieces whose sums
+are added pairwise, so that no sum is worse than numpy's own. Only for f32 and f64, and only where the operand lies in C order.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from deepx_graph.ir import Op
+from deepx_graph.ops.contract.monoid import UfuncMonoid
 from deepx_graph.ops.math.elementwise import float_power
 from deepx_graph.runtime.kernels.costs import MASK_ELEMENTS
-from deepx_graph.runtime.kernels.program import Array, Call
+from deepx_graph.runtime.kernels.program import Array, Call, Shape
 
 DTypeLike = np.dtype[Any]
 
@@ -88,7 +96,8 @@ def copy(x: Array, out: Array) -> None:
     np.copyto(out, x, casting="unsafe")
 
 
-def _is_nonzero(x: Array, out: Array) -> None:
+def is_nonzero(x: Array, out: Array) -> None:
+    """Whether numbers are not 0."""
     np.not_equal(x, x.dtype.type(0), out)
 
 
@@ -104,7 +113,7 @@ def lower_cast(source: DTypeLike, target: DTypeLike) -> Call | None:
     if source not in ALL or target not in ALL:
         return None
     if target in BOOL:
-        return _is_nonzero
+        return is_nonzero
     if source in WIDE_FLOATS and target in INTEGERS:
         return saturated if target.itemsize <= 4 else None
     return copy
@@ -126,3 +135,83 @@ def where(mask: Array, x: Array, y: Array, out: Array) -> None:
     np.bitwise_xor(x.view(bits), b, result)
     np.multiply(result, mask.view(np.int8), result)
     np.bitwise_xor(result, b, result)
+
+
+# --- reductions
+
+PIECE = 1024
+"""The longest row that `einsum` adds up as a whole, with 64 additions in a row; longer ones are cut."""
+
+SHORT = 128
+"""Floats that are combined one after the other."""
+
+SMALL = 4096
+"""Elements of rows that numpy's `add.reduce` adds up, pairwise, before `einsum` is set up."""
+
+
+def reduction(op: Op, axes: tuple[int, ...], shape: Shape, dtype: np.dtype[Any]) -> Call:
+    """What reduces an operand of at most that shape along axes of it, by the monoid of an op; the axes stay, with one element."""
+    monoid = op.monoid
+    assert monoid is not None
+    if not axes:
+        return copy
+    if not isinstance(monoid, UfuncMonoid) or dtype not in ALL:
+        return partial(_quickly, monoid, axes)
+    is_float = dtype in WIDE_FLOATS
+    adds_rows = is_float and monoid.function is np.add and axes == tuple(range(len(shape) - len(axes), len(shape)))
+    count, size = math.prod(shape[k] for k in axes), math.prod(shape)
+    if not (is_float and monoid.rounds) or (count <= SHORT and not (adds_rows and size > SMALL)):
+        return _by_ufunc(monoid, axes, dtype)
+    return _by_rows(monoid, axes, dtype, len(shape) - len(axes)) if adds_rows else partial(_quickly, monoid, axes)
+
+
+def _quickly(monoid: Any, axes: tuple[int, ...], x: Array, out: Array) -> None:
+    np.copyto(out, np.asarray(monoid.quickly(x, axes)).reshape(out.shape))
+
+
+def _by_ufunc(monoid: UfuncMonoid, axes: tuple[int, ...], dtype: np.dtype[Any]) -> Call:
+    """One loop; sums of nothing but -0.0 are -0.0, where numpy would begin with the other zero."""
+    reduce: Any = monoid.function.reduce
+    if monoid.negative_zero and dtype.kind == "f":
+        zero = -dtype.type(0)
+        return lambda x, out: reduce(x, axes, dtype, out, True, zero)
+    return lambda x, out: reduce(x, axes, dtype, out, True)
+
+
+def _by_rows(monoid: UfuncMonoid, axes: tuple[int, ...], dtype: np.dtype[Any], first: int) -> Call:
+    """Sums along the last axes, from `first` on."""
+    small = _by_ufunc(monoid, axes, dtype)
+
+    def call(x: Array, out: Array) -> None:
+        if not x.flags.c_contiguous:
+            _quickly(monoid, axes, x, out)
+        elif x.size <= SMALL:
+            small(x, out)
+        else:
+            _sums(x.reshape(-1, math.prod(x.shape[first:])), out.reshape(-1))
+
+    return call
+
+
+def _sums(x: Array, out: Array) -> None:
+    """Row sums of `x`."""
+    count, rest = divmod(x.shape[1], PIECE)
+    if count == 0 or (count == 1 and not rest):
+        np.einsum("ij->i", x, out=out)
+    else:
+        parts = np.empty((len(out), count + (rest > 0)), x.dtype)
+        np.einsum("ijk->ij", x[:, : count * PIECE].reshape(len(x), count, PIECE), out=parts[:, :count])
+        if rest:
+            np.einsum("ij->i", x[:, -rest:], out=parts[:, count])
+        np.add.reduce(parts, axis=-1, out=out)
+    _keep_negative_zeros(out, x)
+
+
+def _keep_negative_zeros(out: Array, x: Array) -> None:
+    """Sums of nothing but -0.0 are -0.0; `einsum` begins with the other zero."""
+    rows = np.flatnonzero(out == 0)
+    for width in (1, x.shape[1]):  # few rows begin so
+        if not rows.size or not width:
+            return
+        rows = rows[np.signbit(x[rows, :width]).all(axis=1)]
+    out[rows] = -0.0

@@ -52,16 +52,15 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`target = call(sources)`.
+    """`call(*sources, target)`.
 
-    `primitive` names the kernel primitive, "" where the op is none. `make` gives the callable, which may be the op's own eval
-    all the same, a new one for each workspace where it has state of its own. `in_place` tells that the target may take the
-    memory of a source of the same shape.
+    `primitive` names the kernel primitive, "" where the op is none; the callable may be the op's own eval all the same. `in_place`
+    tells that the target may take the memory of a source of the same shape.
     """
 
     target: int
     sources: tuple[int, ...]
-    make: Callable[[], Call]
+    call: Call
     primitive: str = ""
     in_place: bool = False
     reduction: Reduction | None = None

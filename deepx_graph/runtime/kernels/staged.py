@@ -6,7 +6,6 @@ small tensors is its program's steps one after the other, each writing into memo
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -16,13 +15,11 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.scalar_expr import Apply, Expr, Immediate, Variable
-from deepx_graph.ir.structure import CONSTANT, PARAM, value_of
-from deepx_graph.ops.contract.monoid import UfuncMonoid
+from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels import lower_primitives
 from deepx_graph.runtime.kernels.execute import Kernel
-from deepx_graph.runtime.kernels.lower import viewed
+from deepx_graph.runtime.kernels.lower import BlockwiseEval, lower, viewed
 from deepx_graph.runtime.kernels.program import KernelProgram, Shape, Step
 from deepx_graph.runtime.python_code import PythonFunction
 from deepx_graph.types import TensorType
@@ -47,7 +44,7 @@ SCALAR_CALLS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 """Python's own operators, which give for numpy's scalars the very bits of the ufunc."""
 
-ARRAY_CALLS: dict[str, Callable[..., Any]] = {"where": np.where, "copy": np.copy}
+ARRAY_CALLS: dict[str, Callable[..., Any]] = {"where": np.where}
 
 
 def scalar_function(function: Function) -> Staged:
@@ -58,89 +55,37 @@ def scalar_function(function: Function) -> Staged:
     return elementwise_function(function, SCALAR_CALLS)
 
 
-def elementwise_function(function: Function, calls: Mapping[str, Staged]) -> Staged:
-    """A function of elementwise operations, of scalars or of arrays of one shape; `calls` are the primitives of such operands that
-    have a form of their own. Raises Declined for one of other operations."""
+def elementwise_function(function: Function, calls: Mapping[str, Staged], shape: Shape = ()) -> Staged:
+    """A function of elementwise operations, of scalars or of arrays of one shape, that of its constants; `calls` are the primitives
+    of such operands that have a form of their own. Raises Declined for one of other operations."""
     if any(not n.op.elementwise and n.op not in (PARAM, CONSTANT) for n in function.nodes):
         raise Declined("not elementwise")
+    program = lower(function)
     params = [f"a{k}" for k in range(len(function.params))]
-    writer = _ElementWriter(PythonFunction("elements", params), calls)
-    names = dict(zip(function.params, params, strict=True))
-    for node in function.nodes:
-        if node.op is CONSTANT:
-            names[node] = writer.out.bind(value_of(node).array[()])
-        elif node.op is not PARAM:
-            names[node] = writer.node(node, [names[i] for i in node.inputs])
-    if len(writer.made) == 1 and writer.made[0][1:] == tuple(params):
-        return writer.made[0][0]  # type: ignore[no-any-return]
-    return _giving(writer.out, [names[r] for r in function.results])
+    out = PythonFunction("elements", params)
+    names = {leaf.register: params[leaf.param] for leaf in program.leaves}
+    names |= {r: out.bind(array.reshape(() if array.size == 1 else shape)[()]) for r, array in program.constants}
+    for step in program.steps:
+        names[step.target] = f"t{step.target}"
+        call, sources = _value(step, program, calls), [names[s] for s in step.sources]
+        if len(program.steps) == 1 and sources == params:
+            return call
+        out.call(names[step.target], call, *sources)
+    return _giving(out, [names[r] for r in program.results])
 
 
-class _ElementWriter:
-    def __init__(self, out: PythonFunction, calls: Mapping[str, Staged]) -> None:
-        self.out, self.calls = out, calls
-        self.made: list[tuple[Any, ...]] = []
-        """What is called, with the names of its operands."""
-
-    def node(self, node: Node, operands: Sequence[str]) -> str:
-        """The name of an operation's value: by its primitives, else by its eval."""
-        tree = node.op.kernel(*node.attrs) if node.op.kernel else None
-        before = self.out.mark(), len(self.made)
-        try:
-            if tree is not None:
-                name, dtype = self._expression(tree, node, operands, {})
-                if dtype == _dtype(node):
-                    return self._call(self.calls["copy"], name) if name in operands and "copy" in self.calls else name
-        except Declined:
-            pass
-        self.out.undo(before[0])
-        del self.made[before[1] :]
-        eval, attrs = node.op.eval, node.attrs
-        assert eval is not None
-        return self._call(lambda *xs: eval([np.asarray(x) for x in xs], *attrs)[()], *operands)
-
-    def _call(self, function: Staged, *operands: str) -> str:
-        self.made.append((function, *operands))
-        name = f"t{len(self.made)}"
-        self.out.call(name, function, *operands)
-        return name
-
-    def _expression(self, tree: Expr, node: Node, operands: Sequence[str], known: dict[Expr, tuple[str, Any]]) -> tuple[str, Any]:
-        if tree not in known:
-            known[tree] = self._part(tree, node, operands, known)
-        return known[tree]
-
-    def _part(self, tree: Expr, node: Node, operands: Sequence[str], known: dict[Expr, tuple[str, Any]]) -> tuple[str, Any]:
-        match tree:
-            case Variable(index):
-                return operands[index], _dtype(node.inputs[index])
-            case Immediate(value):
-                dtype = _dtype(node.inputs[0])
-                if dtype not in lower_primitives.ALL:
-                    raise Declined("no exact lowering")
-                return self.out.bind(np.asarray(value, dtype)[()]), dtype
-            case Apply(primitive, args):
-                sources = [self._expression(a, node, operands, known) for a in args]
-                call, dtype = self._primitive(primitive, [d for _, d in sources], _dtype(node))
-                return self._call(call, *(name for name, _ in sources)), dtype
-
-    def _primitive(self, primitive: str, dtypes: Sequence[Any], target: Any) -> tuple[Staged, Any]:
-        """What computes a primitive, and the dtype of what it gives. Raises Declined where numpy has no exact form of it."""
-        if primitive == "where":
-            return self.calls["where"], dtypes[1]
-        if primitive == "cast":
-            cast = lower_primitives.lower_cast(dtypes[0], target)
-            if cast is None:
-                raise Declined("no exact lowering")
-            if cast is lower_primitives.saturated:
-                return partial(saturated_as, target), target
-            if target.kind == "b":
-                return bool_of, target
-            return target.type if self.calls is SCALAR_CALLS else methodcaller("astype", target), target
-        found = lower_primitives.lower_primitive(primitive, dtypes)
-        if found is None:
-            raise Declined("no exact lowering")
-        return self.calls.get(primitive, found.call), np.dtype(np.bool_) if found.is_predicate else dtypes[0]
+def _value(step: Step, program: KernelProgram, calls: Mapping[str, Staged]) -> Staged:
+    """A step as a function that gives its value."""
+    call, dtype = step.call, program.registers[step.target].dtype
+    if isinstance(call, BlockwiseEval):
+        return call.value
+    if call is lower_primitives.saturated:
+        return partial(saturated_as, dtype)
+    if call is lower_primitives.is_nonzero:
+        return bool_of
+    if call is lower_primitives.copy:
+        return dtype.type if calls is SCALAR_CALLS else methodcaller("astype", dtype)
+    return calls.get(step.primitive, call)
 
 
 def saturated_as(target: Any, x: Any) -> Any:
@@ -167,27 +112,11 @@ def array_function(kernel: Kernel, params: Sequence[Node]) -> Staged:
         out.call(names[r], partial(np.empty, program.registers[r].shape, program.registers[r].dtype))
     for step in kernel.plan.levels[0]:
         used = [names[r] for r in (*step.sources, step.target)]
-        out.call(None, _reduced(step, program) or step.make(), *used)
+        out.call(None, step.call, *used)
     for r, shape in zip(program.results, program.result_shapes, strict=True):
         if shape != program.registers[r].shape:
             out.call(names[r], methodcaller("reshape", shape), names[r])
     return _giving(out, [names[r] for r in program.results])
-
-
-SHORT = 128
-"""Elements that floats are added up one after the other."""
-
-
-def _reduced(step: Step, program: KernelProgram) -> Staged | None:
-    """A reduction by one loop of numpy's, where that loses no precision."""
-    shape, dtype = program.registers[step.sources[0]].shape, program.registers[step.target].dtype
-    if step.reduction is None or len(step.sources) > 1 or dtype not in lower_primitives.ALL:
-        return None
-    axes, monoid = step.reduction.axes, step.reduction.op.monoid
-    if not isinstance(monoid, UfuncMonoid) or (monoid.rounds and math.prod(shape[k] for k in axes) > SHORT):
-        return None
-    reduce: Any = monoid.function.reduce
-    return lambda x, out: reduce(x, axes, dtype, out, True)
 
 
 def _seen(out: PythonFunction, leaf: Any, shape: Shape, param: Node) -> str:
@@ -217,11 +146,6 @@ def _giving(out: PythonFunction, results: Sequence[str]) -> Staged:
     """The function with its results; the one result itself, where there is one."""
     out.give(results, one=len(results) == 1)
     return out.finished()
-
-
-def _dtype(node: Node) -> Any:
-    assert isinstance(node.type, TensorType)
-    return node.type.dtype.np
 
 
 def reduction_function(node: Node) -> Staged:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.runtime.kernels import costs
-from deepx_graph.runtime.kernels.program import Array, Call, KernelProgram, Register, Step
+from deepx_graph.runtime.kernels.program import Array, KernelProgram, Register, Step
 
 CODES: dict[np.dtype[Any], str] = {
     np.dtype(np.bool_): "b", np.dtype(np.int32): "i", np.dtype(np.int64): "l", np.dtype(np.float32): "f", np.dtype(np.float64): "d",
@@ -185,20 +185,19 @@ def _constant(array: Array) -> Any:
 
 
 class Machine:
-    """Makes the callable of a program: a new `NumExpr` object each time."""
+    """The callable of a program, with registers of its own: not to be called by two threads at once."""
 
-    __slots__ = ("_parts", "steps")
+    __slots__ = ("_parts", "_run", "steps")
 
     def __init__(self, steps: int, parts: tuple[bytes, bytes, bytes, tuple[Any, ...]]) -> None:
-        self.steps = steps
-        self._parts = (*parts, tuple(f"v{k}" for k in range(len(parts[0]))))
-
-    def __call__(self) -> Call:
         from numexpr import interpreter
 
-        run = interpreter.NumExpr(*self._parts)
+        self.steps, self._parts = steps, parts
+        self._run = interpreter.NumExpr(*parts, tuple(f"v{k}" for k in range(len(parts[0]))))
 
-        def call(*args: Array) -> None:
-            run(*args[:-1], out=args[-1], ex_uses_vml=False)
+    def apart(self) -> Machine:
+        """Another one of the same program."""
+        return Machine(self.steps, self._parts)
 
-        return call
+    def __call__(self, *args: Array) -> None:
+        self._run(*args[:-1], out=args[-1], ex_uses_vml=False)

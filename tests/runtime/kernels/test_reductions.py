@@ -1,4 +1,4 @@
-"""Sums by dots and by einsum at the ends of their pieces; products that are results too; chains of types in numexpr's machine."""
+"""Sums by numpy and by einsum at the ends of their pieces; products that are summed; chains of types in numexpr's machine."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import pytest
 
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ops import add, convert, multiply, subtract
-from deepx_graph.ops.contract.reduce import reduction
+from deepx_graph.ops.contract.reduce import broadcast_in_dim, reduction
 from deepx_graph.ops.interpret import evaluate
 from deepx_graph.runtime.kernels.execute import build
-from deepx_graph.runtime.kernels.reductions import DOT, PIECE, _dots, _sums
+from deepx_graph.runtime.kernels.lower_primitives import PIECE, SMALL, _sums
+from deepx_graph.runtime.kernels.staged import array_function
 from deepx_graph.types import BOOL, F32, F64, I32, I64, type_of_array
 
 Array = np.ndarray[Any, Any]
-ENDS = sorted({1, 7, *(n + k for n in (PIECE, DOT, 2 * DOT) for k in (-1, 0, 1)), 3 * DOT + 5})
+ENDS = sorted({1, 7, *(n + k for n in (PIECE, 2 * PIECE, SMALL) for k in (-1, 0, 1)), 3 * PIECE + 5})
 
 
 def whole(seed: int, *shape: int) -> Array:
@@ -26,11 +27,10 @@ def whole(seed: int, *shape: int) -> Array:
 
 @pytest.mark.parametrize("size", ENDS)
 def test_partial_sums_have_every_element_once(size: int) -> None:
-    x, y = whole(1, 3, size), whole(2, 3, size)
-    for sums, operands, want in ((_sums, (x,), x.sum(1)), (_dots, (x,), x.sum(1)), (_dots, (x, y), (x * y).sum(1))):
-        out = np.full(3, np.nan, np.float32)
-        sums(*operands, out)
-        np.testing.assert_array_equal(out, want)
+    x = whole(1, 3, size)
+    out = np.full(3, np.nan, np.float32)
+    _sums(x, out)
+    np.testing.assert_array_equal(out, x.sum(1))
 
 
 def check(make: Any, *arrays: Array) -> None:
@@ -42,7 +42,7 @@ def check(make: Any, *arrays: Array) -> None:
         np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.parametrize("size", [5, DOT + 3])
+@pytest.mark.parametrize("size", [5, SMALL + 3])
 def test_a_multiplication_that_is_summed_may_be_a_result_too(size: int) -> None:
     b = Builder()
 
@@ -51,6 +51,27 @@ def test_a_multiplication_that_is_summed_may_be_a_result_too(size: int) -> None:
         return [reduction(b, add, product, (1,)), product]
 
     check(body, whole(3, 2, size), whole(4, 2, size))
+
+
+@pytest.mark.parametrize("size", [3, SMALL])
+@pytest.mark.parametrize("kept", [(0, 2), (1, 2), (2,), (0, 1, 2)])
+def test_products_of_what_varies_along_other_axes_are_summed(size: int, kept: tuple[int, ...]) -> None:
+    """One factor is the same along some of the axes that stay, or that go: expected of numpy's own products and sums."""
+    shape = (2, 3, size)
+    x, y = whole(5, *shape), whole(6, *(shape[k] for k in kept))
+    wide = y.reshape([shape[k] if k in kept else 1 for k in range(3)])
+    b = Builder()
+
+    def body(x: Node, y: Node) -> list[Node]:
+        whole_y = y if len(kept) == 3 else b(broadcast_in_dim, y, shape=shape, broadcast_dimensions=kept)
+        return [reduction(b, add, b(multiply, x, whole_y), axes) for axes in ((2,), (1, 2), (0, 1, 2), (0,))]
+
+    function = b.function("f", [("x", type_of_array(x)), ("y", type_of_array(y))], body)
+    want = [(x * wide).sum(axes) for axes in ((2,), (1, 2), (0, 1, 2), (0,))]
+    staged = array_function(build(function, 1), function.params)
+    for found in (build(function, 1)([x, y]), build(function, 1, 16)([x, y]), staged(x, y)):
+        for got, right in zip(found, want, strict=True):
+            np.testing.assert_array_equal(got, right)
 
 
 NUMBERS = {I32: np.array([0, 1, -7, 2**24 + 1], np.int32), I64: np.array([0, 1, -7, 2**53 + 1]),

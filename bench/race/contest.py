@@ -16,8 +16,10 @@ from bench.race.side import LONG, load, save
 from bench.race.store import stored_digests, stored_text
 
 Row = dict[str, Any]
-"""`name` and `kind` of a program; `fails`, or for `ours` and `xla` the seconds of a call in each round and those of the start:
-compiling and the first call."""
+"""`name` and `kind` of a program; `fails`, or for `ours` and `xla` the seconds of a call in each round, and those of the start
+(compiling and the first call) by the clock and by the processor, of all threads."""
+STARTS = {"start": "by the clock", "start_cpu": "by the processor"}
+"""The fields of a start, and how each is told."""
 TIMEOUT = 300.0
 SLOW_ROUNDS = 1
 """Rounds, beside that which warms up, of a program that takes one side longer than `LONG`."""
@@ -55,7 +57,8 @@ def _row(p: Program, sides: dict[str, Process], folder: Path, engine: str, round
         slow = max(answer["seconds"] for answer in loaded.values()) > LONG
         times = interleaved(sides, loaded, min(rounds, SLOW_ROUNDS) if slow else rounds)
         fails = [f"{name}: {answer['fails']}" for name, answer in loaded.items() if "fails" in answer]
-        row |= {name: {"times": t, "start": loaded[name]["first"]} for name, t in times.items()}
+        row |= {name: {"times": t, "start": loaded[name]["first"], "start_cpu": loaded[name]["first_cpu"]}
+                for name, t in times.items()}
     return {**row, "fails": "; ".join(fails)} if fails else row
 
 
@@ -67,8 +70,8 @@ def together(races: Iterable[Iterable[Row]]) -> list[Row]:
         if known is not row and "fails" not in known:
             sides = [side for side in ("ours", "xla") if side in known and side in row]
             found[row["name"]] = row if "fails" in row else known | {side: {
-                "times": known[side]["times"] + row[side]["times"], "start": min(known[side]["start"], row[side]["start"])}
-                for side in sides}  # fmt: skip
+                "times": known[side]["times"] + row[side]["times"],
+                **{start: min(known[side][start], row[side][start]) for start in STARTS}} for side in sides}  # fmt: skip
     return list(found.values())
 
 

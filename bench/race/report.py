@@ -9,7 +9,7 @@ from statistics import median
 
 import numpy as np
 
-from bench.race.contest import Row
+from bench.race.contest import STARTS, Row
 from bench.table import markdown, replaced
 
 BEGIN, END = "<!-- race: written by `python -m bench.race --table`, not by hand -->", "<!-- end of race -->"
@@ -55,10 +55,10 @@ def summary(rows: Sequence[Row]) -> str:
 
 
 def _starts(raced: Sequence[Row]) -> str:
-    found = [row["ours"]["start"] / row["xla"]["start"] for row in raced]
-    longer = f"longer for {_slower(found)} of {len(found)} programs"
-    return (f"Compiling and the first call take {geometric_mean(found):.2f} of XLA's time by geometric mean, "
-            f"{median(found):.2f} in the median; {longer}.")
+    found = {how: [row["ours"][start] / row["xla"][start] for row in raced] for start, how in STARTS.items()}
+    parts = (f"{how} {median(ratios):.2f} of XLA's time in the median and {geometric_mean(ratios):.2f} by geometric mean, "
+             f"longer for {_slower(ratios)} of {len(ratios)} programs" for how, ratios in found.items())
+    return f"Compiling and the first call, imports done and nothing in a cache, take {'; '.join(parts)}."
 
 
 def _slower(ratios: Sequence[float]) -> int:

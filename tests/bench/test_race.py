@@ -109,8 +109,8 @@ def test_what_fails_is_a_row() -> None:
 
 def rows(ratios: Sequence[float]) -> list[dict[str, Any]]:
     """Of programs that take us so many times the 1 and 2 microseconds of XLA."""
-    return [{"name": "p", "kind": "k", "ours": {"times": [2e-6 * r, 1e-6 * r], "start": 0.1},
-             "xla": {"times": [1e-6, 2e-6], "start": 0.2}} for r in ratios]  # fmt: skip
+    return [{"name": "p", "kind": "k", "ours": {"times": [2e-6 * r, 1e-6 * r], "start": 0.1, "start_cpu": 0.3},
+             "xla": {"times": [1e-6, 2e-6], "start": 0.2, "start_cpu": 0.2}} for r in ratios]  # fmt: skip
 
 
 def test_bounds_decide_the_exit_status(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ def test_bounds_decide_the_exit_status(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_races_are_put_together() -> None:
     first, second = rows([3.0]), rows([2.0])
     (row,) = together([first, second])
-    assert row["ours"] == {"times": [6e-6, 3e-6, 4e-6, 2e-6], "start": 0.1} and ratio(row) == pytest.approx(2.0)
+    assert row["ours"] == {"times": [6e-6, 3e-6, 4e-6, 2e-6], "start": 0.1, "start_cpu": 0.3} and ratio(row) == pytest.approx(2.0)
     failed = [{"name": "p", "kind": "k", "fails": "why"}]
     assert together([first, failed]) == together([failed, first]) == failed
 
@@ -134,6 +134,7 @@ def test_tables_say_what_the_rows_say(tmp_path: Path) -> None:
     two |= {"name": "f.medium"}
     text = rendered([one, two, {"name": "g.small", "kind": "k", "fails": "why"}])
     assert "| k | 6.0 | 3.0 | 12 | 2 of 2 | f 3.0 / 12 |" in text
+    assert "by the clock 0.50 of" in text and "by the processor 1.50 of" in text
     lines = ("| f.medium | 12.0 | 18.0 | 1.0 | 1.5 |", "| f.small | 3.0 | 4.5 | 1.0 |", "- g.small: why")
     assert sorted(map(text.index, lines)) == list(map(text.index, lines))
     page = tmp_path / "page.md"

@@ -17,6 +17,11 @@ from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, br
 _CONTROL = frozenset({REGION, LOOP_BEGIN, LOOP_END})
 
 
+def has_control(function: Function) -> bool:
+    """Whether there is a branch or a loop: without them all that results need runs once."""
+    return any(n.op in _CONTROL for n in function.nodes)
+
+
 @dataclass(frozen=True)
 class Live:
     """What a function needs. `order` is topological; `columns` are sorted; `ends` maps every live loop_begin to its loop_end."""
@@ -57,7 +62,7 @@ def everything(function: Function) -> Live:
 
 def liveness(function: Function) -> Live:
     """What the results of a function need. Raises VerifyError for a loop variable whose loop is never closed."""
-    if not any(n.op in _CONTROL for n in function.nodes):
+    if not has_control(function):
         read = set(function.results).union(*[n.inputs for n in function.nodes])  # only parameters may be missing
         return Live(tuple([n for n in function.nodes if n in read]), {}, {})
     ends = {n.inputs[0]: n for n in function.nodes if n.op is LOOP_END}

@@ -12,14 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 from weakref import WeakKeyDictionary
 
+from deepx_graph.analysis.liveness import has_control
 from deepx_graph.analysis.schedule import Block, Eval, IfStep, LoopStep, Once, schedule
 from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.errors import DeepxGraphError
-from deepx_graph.ir import Function, Node
+from deepx_graph.ir import Function, Node, Op
 from deepx_graph.ir.scalar_expr import Apply, Expr
-from deepx_graph.ir.structure import LOOP_END, STRUCTURAL
+from deepx_graph.ir.structure import CONSTANT, LOOP_END, PARAM, STRUCTURAL
 from deepx_graph.types import TensorType, leaves, nbytes
 
 
@@ -45,6 +48,8 @@ NEVER, ONCE, UNKNOWN = Times(0), Times(1), Times(1, False)
 
 def node_times(function: Function) -> dict[Node, Times]:
     """How often each node runs in one call of its function; what is not in it never runs."""
+    if not has_control(function):
+        return dict.fromkeys((n for n in function.nodes if n.op is not PARAM and n.op is not CONSTANT), ONCE)
     try:
         return dict(_times(schedule(function).root))
     except DeepxGraphError:  # what has no schedule is still drawn and counted
@@ -100,13 +105,12 @@ def bytes_moved(node: Node) -> int:
 
 def flops(node: Node) -> int:
     """Arithmetic operations of a node whose types are known; see the module's text for what counts."""
-    bodies = [v for a, v in zip(node.op.attrs, node.attrs, strict=True) if a.kind == "function"]
-    if bodies:
+    if node.op.function_attrs:
+        bodies = [v for v in node.attrs if isinstance(v, Function)]
         per_element = all(isinstance(p.type, TensorType) and p.type.dims == () for p in bodies[0].params)
         return _of_body(bodies[0]) * (_size(node.inputs[0]) if per_element and node.inputs else 1)
     if node.op.elementwise and node.op.kernel is not None:
-        expression = node.op.kernel(*node.attrs)
-        return 0 if expression is None else _primitives(expression) * _size(node)
+        return _primitives(node.op, node.attrs) * _size(node)
     return 0 if node.op.flops is None else node.op.flops([i.type for i in node.inputs], node.type, *node.attrs)
 
 
@@ -122,9 +126,11 @@ def _of_body(body: Function) -> int:
     return known
 
 
-def _primitives(expression: Expr) -> int:
+@lru_cache(maxsize=4096)
+def _primitives(op: Op, attrs: tuple[Any, ...]) -> int:
+    """The primitives of an elementwise kernel."""
     found: set[Apply] = set()
-    stack = [expression]
+    stack: list[Expr | None] = [op.kernel(*attrs)] if op.kernel is not None else []
     while stack:
         e = stack.pop()
         if isinstance(e, Apply) and e not in found:

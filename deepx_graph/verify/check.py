@@ -136,9 +136,11 @@ def _own_problem(node: Node) -> Diagnostic | None:
         if i.op is LOOP_BEGIN:
             is_plain = False
     types, kinds = tuple([i.type for i in inputs]), tuple(map(type, attrs)) if attrs else ()
+    # what is remembered stays: a function would, with all its nodes
+    check = _check_signature.__wrapped__ if op.function_attrs else _check_signature
     try:
         try:
-            _check_signature(op, types, attrs, kinds, node.type)
+            check(op, types, attrs, kinds, node.type)
         except TypeError:  # an attribute that cannot be hashed is of no kind that there is
             _check_signature.__wrapped__(op, types, attrs, kinds, node.type)
     except InferError as e:

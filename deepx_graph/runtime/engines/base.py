@@ -8,6 +8,7 @@ never run by two threads at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from deepx_graph.ir import Function, Module, Node
@@ -90,6 +91,15 @@ class Explains(Protocol):
 
     def lowering(self, node: Node) -> str:
         """In a few words, and why not faster."""
+        ...
+
+
+@runtime_checkable
+class Describes(Protocol):
+    """An engine that can make kernels which are only looked at, for less than it takes to make those that run."""
+
+    def described(self) -> AbstractContextManager[None]:
+        """Inside, the engine's kernels cannot run; it is of no use for anything else afterwards."""
         ...
 
 

@@ -6,7 +6,8 @@ Convolutions and matrix products are imported where they are met: starting shoul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ from deepx_graph.runtime.engines.outline import as_kernel, is_program, is_too_la
 from deepx_graph.runtime.engines.rematerialisation import with_rematerialised
 from deepx_graph.runtime.engines.subscript_fusion import with_composed_subscripts
 from deepx_graph.runtime.native import asked, vectors
+from deepx_graph.runtime.native.llvm.machine_code import collected
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
 from deepx_graph.runtime.native.loop_program.kernel import build as build_loops
@@ -118,6 +120,12 @@ class NativeEngine(KernelEngine):
                 return kernel
         found = self._code(node)
         return found if found is not None and found.is_one_call else self._alone(node)
+
+    @contextmanager
+    def described(self) -> Iterator[None]:
+        """Inside, the code of kernels is written, and neither compiled nor stored."""
+        with vectors(self.vector_bits), collected(this_machine()):
+            yield
 
     # --- kernels of nodes
 

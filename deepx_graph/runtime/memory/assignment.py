@@ -11,7 +11,7 @@ copies of operands that do not lie in order. Sizes are Python ints. Inputs and c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
@@ -31,8 +31,7 @@ from deepx_graph.runtime.memory.sharing import Handover, Sharing, most_alive, pa
 from deepx_graph.types import TensorType, leaves, nbytes
 
 
-@dataclass(frozen=True)
-class Allocation:
+class Allocation(NamedTuple):
     """Memory of one tensor result, `copies` of which may live at once: at `offset` of the shared memory, or its own."""
 
     node: Node
@@ -225,7 +224,7 @@ def _placed(code: Code, flow: AliasAnalysis, overwrites: Overwrites, found: Iter
     groups = sorted(set(map(sharing.group, range(len(shared)))))
     offsets, size = packed(list(map(sharing.span, groups)), [pieces[shared[g]].bytes for g in groups])
     offset_of = dict(zip(groups, offsets, strict=True))
-    return [replace(p, offset=offset_of[sharing.group(number[k])], in_place=number[k] in in_place) if k in number else p
+    return [p._replace(offset=offset_of[sharing.group(number[k])], in_place=number[k] in in_place) if k in number else p
             for k, p in enumerate(pieces)], size
 
 
@@ -235,12 +234,15 @@ def _operands_to_overwrite(code: Code, flow: AliasAnalysis, overwrites: Overwrit
     assert isinstance(run, Run)
     if piece.first != piece.at:
         return
+    ending = [(k, s) for k, s in enumerate(run.sources) if flow.last[s] == piece.at and not flow.to[s]]
+    if not ending:
+        return
     type, may, pointwise = leaves(run.node.type)[piece.leaf], overwrites(run.node), is_pointwise(run.node)
     assert isinstance(type, TensorType)
-    for k, s in enumerate(run.sources):
+    for k, s in ending:
         held = code.slots[s].type
         like = isinstance(held, TensorType) and held.dims == type.dims and held.nbytes == piece.bytes
-        if like and flow.last[s] == piece.at and not flow.to[s] and (pointwise or (may and k in may[piece.leaf])):
+        if like and (pointwise or (may and k in may[piece.leaf])):
             yield s
 
 

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
+from heapq import nlargest
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -24,7 +26,7 @@ from deepx_graph.runtime import engines
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.cost import file as cost_file
 from deepx_graph.runtime.cost.counts import function_times
-from deepx_graph.runtime.engines.base import Canonicalizes, Engine, Explains, Forecasting, canonicalized
+from deepx_graph.runtime.engines.base import Canonicalizes, Describes, Engine, Explains, Forecasting, canonicalized
 from deepx_graph.runtime.memory.alias import makes_memory
 from deepx_graph.runtime.memory.assignment import in_words
 from deepx_graph.runtime.program import engine_plans, is_kernel
@@ -33,6 +35,9 @@ from deepx_graph.types import Type, is_static
 
 MOST = 200
 """Kernels that are made for a report: those of most bytes and operations."""
+
+MOST_OPERATIONS = 2000
+"""Operations of all the different kernels that are made for it, beyond the rows that it shows: each takes about as long."""
 
 SHOWN = 20
 """Rows that a report shows."""
@@ -150,28 +155,49 @@ def _version(package: str) -> str:
 
 
 def kernels(module: Module, engine: str = "auto", threads: int | None = None) -> Kernels | None:
-    """The kernels of all functions of a module; None where sizes are not known. Raises UsageError for an engine that is none."""
+    """The kernels of all functions of a module; None where sizes are not known. Raises UsageError for an engine that is none.
+
+    Those of a program that has many are only described: to compile them would take most of the time.
+    """
     chosen, original = engines.get(engine, threads), module
     if not all(is_static(n.type) for f in module.functions for n in f.nodes):
         return None
     has_many = sum(map(computes, (n for f in module.functions for n in f.nodes))) > MOST
-    module = canonicalized(alike(module) if has_many and isinstance(chosen, Canonicalizes) else module, chosen, apart=True)
-    times = run_times(module)
-    nodes = [(f, n) for f in module.functions for n in f.nodes if computes(n) and times.get(n, NEVER).count]
-    nodes.sort(key=lambda item: -(bytes_moved(item[1]) + flops(item[1])) * times[item[1]].count)
-    known = cost_file.known()
-    found = Kernels(chosen.name, getattr(chosen, "threads", None) or 1, known.source, known.note,
-                    _rows(chosen, nodes[:MOST], times), max(0, len(nodes) - MOST))
+    with chosen.described() if has_many and isinstance(chosen, Describes) else nullcontext():
+        module = canonicalized(alike(module) if has_many and isinstance(chosen, Canonicalizes) else module, chosen, apart=True)
+        times = run_times(module)
+        nodes = [(f, n) for f in module.functions for n in f.nodes if computes(n) and times.get(n, NEVER).count]
+        made = _most_work(nodes, times)
+        known = cost_file.known()
+        found = Kernels(chosen.name, getattr(chosen, "threads", None) or 1, known.source, known.note,
+                        _rows(chosen, made, times), len(nodes) - len(made))
     if found.left:
         return found
+    running = engines.get(engine, threads) if has_many else chosen
     try:
-        compiled = compile(original, engine=chosen)
+        compiled = compile(original, engine=running)
     except DeepxGraphError:  # it cannot run as it is
-        plan, steps, rows = engine_plans(module, chosen)[module.entry_name], None, found.rows
+        plan, steps, rows = engine_plans(module, running)[module.entry_name], None, found.rows
     else:
         plan, steps = compiled.plan, _step_rows(compiled.python_steps)
         rows = _joined(found.rows, {s.kind for s in steps})
     return replace(found, rows=rows, value_bytes=plan.value_bytes, peak_bytes=plan.peak_bytes, python_steps=steps)
+
+
+def _most_work(nodes: Sequence[tuple[Function, Node]], times: Mapping[Node, Times]) -> list[tuple[Function, Node]]:
+    """The nodes of most bytes and operations for which kernels are made: at most MOST, and beyond those that a report shows no
+    more than MOST_OPERATIONS in bodies that differ."""
+    work = {n: (bytes_moved(n) + flops(n)) * times[n].count for _, n in nodes}
+    most = nlargest(MOST, nodes, key=lambda item: work[item[1]])
+    bodies: set[Function] = set()
+    operations = 0
+    for k, (_, n) in enumerate(most):
+        if (body := kernel_body(n)) is not None and body not in bodies:
+            bodies.add(body)
+            operations += len(body.nodes)
+            if operations > MOST_OPERATIONS and k >= SHOWN:
+                return most[:k]
+    return most
 
 
 def alike(module: Module) -> Module:
@@ -180,21 +206,27 @@ def alike(module: Module) -> Module:
     Kernels that differ in numbers alone run alike. An engine makes each of them to arrange a function, which takes milliseconds: of
     an unrolled network with a constant in each layer, minutes.
     """
-    numbers: dict[tuple[Type, float | None], Literal] = {}
-    bodies: dict[Function, Function] = {}
+    step = _Alike()
+    return module.with_functions(rebuilt(f, step) for f in module.functions)
 
-    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+
+class _Alike:
+    """The node with one number of each type in place of all."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[tuple[Type, float | None], Literal] = {}
+        self.bodies: dict[Function, Function] = {}
+
+    def __call__(self, node: Node, inputs: tuple[Node, ...]) -> Node:
         attrs = node.attrs
         if node.op is CONSTANT and (number := splat_of(node)) is not None and isinstance(number, np.floating):
             special = float(number) if number in (0, 1) or not np.isfinite(number) else None
-            attrs = (numbers.setdefault((node.type, special), value_of(node)),)
+            attrs = (self.numbers.setdefault((node.type, special), value_of(node)),)
         elif (body := kernel_body(node)) is not None:
-            if body not in bodies:
-                bodies[body] = rebuilt(body, step)
-            attrs = (bodies[body],)
+            if body not in self.bodies:
+                self.bodies[body] = rebuilt(body, self)
+            attrs = (self.bodies[body],)
         return with_inputs(node, inputs) if attrs == node.attrs else Node(node.op, inputs, attrs, node.type, node.origin)
-
-    return module.with_functions(rebuilt(f, step) for f in module.functions)
 
 
 def _joined(rows: Sequence[KernelRow], kinds: set[str]) -> tuple[KernelRow, ...]:

@@ -16,8 +16,11 @@ from deepx_graph.ops import tanh
 from deepx_graph.runtime.cost import file as cost_file
 from deepx_graph.runtime.cost.model import SHIPPED, Constants
 from deepx_graph.runtime.engines import get, has_native, outline
+from deepx_graph.runtime.engines.base import Describes, canonicalized
+from deepx_graph.runtime.native.llvm.target import Target
+from deepx_graph.session import programs
 from deepx_graph.session.report.calibration import Calibration
-from deepx_graph.session.report.kernels import kernels
+from deepx_graph.session.report.kernels import MOST, MOST_OPERATIONS, SHOWN, computes, kernels, row
 from deepx_graph.session.report.placing import Placing
 from deepx_graph.types import F32, tensor
 from tests.support.cli_runner import Run
@@ -202,3 +205,41 @@ def test_no_kernel_is_made_to_list_a_program_that_is_too_large_to_be_one(monkeyp
     monkeypatch.setattr(outline, "MOST_NODES", 2)
     found = engine.canonicalize(function, apart=True)  # type: ignore[attr-defined]
     assert found == engine.arranged(function)  # type: ignore[attr-defined]
+
+
+def chains(count: int, length: int) -> Module:
+    """So many results, each made by a kernel of its own of so many operations, no two of them equal."""
+    lines = []
+    for k in range(count):
+        lines.append(f"  n{k}.0 = f32[{8 + k}] parameter({k})")
+        lines += [f"  n{k}.{j} = f32[{8 + k}] {'tanh' if k >> j & 1 else 'cosine'}(n{k}.{j - 1})" for j in range(1, length + 1)]
+    types, values = ", ".join(f"f32[{8 + k}]" for k in range(count)), ", ".join(f"n{k}.{length}" for k in range(count))
+    return dx.loads("\n".join(["HloModule m", "ENTRY e {", *lines, f"  ROOT r = ({types}) tuple({values})", "}", ""]))
+
+
+@pytest.mark.skipif(not has_native(), reason="no llvmlite: no machine code")
+def test_listing_many_kernels_compiles_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = programs.optimise(chains(MOST + 20, 4)).module
+    monkeypatch.setattr(Target, "compile", lambda self, ir, **options: pytest.fail("code is compiled"))
+    found = kernels(module, "native", 1)
+    assert found is not None and (len(found.rows), found.left) == (MOST, 20)
+    assert {r.lowering for r in found.rows} == {"machine code of loops"} and all(r.predicted_us for r in found.rows)
+
+
+def test_of_large_kernels_that_differ_few_are_made() -> None:
+    count, length = SHOWN + 20, 60
+    found = kernels(programs.optimise(chains(count, length)).module, "numexpr", 1)
+    made = MOST_OPERATIONS // (length + 1)  # and the parameter of each
+    assert found is not None and (len(found.rows), found.left) == (made, count - made)
+
+
+@pytest.mark.skipif(not has_native(), reason="no llvmlite: no machine code")
+def test_kernels_that_are_described_are_those_that_run() -> None:
+    module, engine = programs.optimise(dx.loads(PROGRAM)).module, get("native", 1)
+    running = kernels(module, "native", 1)
+    assert isinstance(engine, Describes) and running is not None
+    with engine.described():
+        function = canonicalized(module, engine, apart=True).entry
+        described = [row(engine, function, n) for n in function.nodes if computes(n)]
+    assert sorted((r.kernel, r.lowering, r.predicted_us) for r in described) == sorted(
+        (r.kernel, r.lowering, r.predicted_us) for r in running.rows)

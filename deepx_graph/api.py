@@ -467,7 +467,7 @@ def distribute(module: Module, mesh: Mapping[str, int] | None = None, *, plan: s
     >>> f(np.ones(8, np.float32)), f.mesh.count
     ((array(8., dtype=float32),), 4)
     """
-    from deepx_graph.session.cluster.over_mesh import MeshOptions, over_mesh
+    from deepx_graph.session.over_mesh import MeshOptions, over_mesh
 
     if engine == "auto":
         _tell_of_native()

@@ -23,8 +23,8 @@ def plan_asked(args: Arguments, module: Module, plan: str | None = None, cluster
 
     Raises UsageError where nothing says how values lie, and for a plan over another mesh.
     """
-    from deepx_graph.session.cluster.over_mesh import plan_over
     from deepx_graph.session.cluster.simulation import cluster_of
+    from deepx_graph.session.over_mesh import plan_over
     from deepx_graph.session.sharded import STATED, plan_text
     from deepx_graph.sharding.notation import mesh_from_option
 

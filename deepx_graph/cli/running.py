@@ -238,7 +238,7 @@ def _explain(args: Arguments, program: Loaded, devices: int) -> int:
 def _run_over_mesh(args: Arguments, module: Module, options: dict[str, Any]) -> int:
     """Runs it on the devices of a mesh; of several processes the one of the first device reports."""
     from deepx_graph.session.cluster.launch import MPI, is_rank, start_ranks
-    from deepx_graph.session.cluster.over_mesh import MeshOptions
+    from deepx_graph.session.over_mesh import MeshOptions
 
     # a call of MPI that blocks sees no deadline
     patience = min(filter(None, (args.patience, args.timeout if args.on == MPI else None)), default=None)

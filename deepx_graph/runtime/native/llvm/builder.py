@@ -62,6 +62,9 @@ def of_parts(parts: Sequence[str], dtype: DType) -> VectorValue:
 Body = Callable[[Sequence[str], str | None, Sequence[VectorValue]], Sequence[VectorValue]]
 """What is done at some indices, under a mask or none, with carried values."""
 
+Carry = Callable[[str, Sequence[VectorValue]], Sequence[VectorValue]]
+"""What is done at an index with carried values."""
+
 
 def library_function(symbol: str, type: str, arity: int, result: str | None = None) -> str:
     """The declaration of a function without side effects: the same text everywhere, as LLVM takes one declaration of a symbol."""
@@ -306,42 +309,51 @@ class IRBuilder:
 
     def rows(self, low: str, high: str, body: Callable[[str], object], step: int | str = 1) -> None:
         """`for i in range(low, high, step): body(i)`; the range may be empty."""
-        before, head, after = self.block, self.name("row"), self.name("end")
-        some = self.let(f"icmp slt i64 {low}, {high}")
-        self.line(f"br i1 {some}, label %{head}, label %{after}")
+        def row(i: str, carried: Sequence[VectorValue]) -> Sequence[VectorValue]:
+            body(i)
+            return carried
+
+        self.loop(low, high, (), row, step)
+
+    def loop(self, low: str, high: str, starts: Sequence[VectorValue], body: Carry, step: int | str = 1, *, is_sure: bool = False,
+             hint: Callable[[], str] = str) -> Sequence[VectorValue]:
+        """`for i in range(low, high, step): carried = body(i, carried)`: the carried values after it, at first `starts`. The range
+        may be empty unless that `is_sure`; `hint` says what LLVM is told of the loop once its body is written."""
+        before, head, after = self.block, self.name("head"), self.name("end")
+        some = "true" if is_sure else self.let(f"icmp slt i64 {low}, {high}")
+        self.line(f"br label %{head}" if is_sure else f"br i1 {some}, label %{head}, label %{after}")
         self.start(head)
-        i, next_index = "%" + self.name("i"), "%" + self.name("n")
-        position = len(self.lines)
-        body(i)
-        self.lines.insert(position, f"  {i} = phi i64 [ {low}, %{before} ], [ {next_index}, %{self.block} ]")
-        self.line(f"{next_index} = add nuw i64 {i}, {step}")
+        i, next_index, position = "%" + self.name("i"), "%" + self.name("n"), len(self.lines)
+        carried = [of_parts(["%" + self.name("a") for _ in s.parts], s.dtype) for s in starts]
+        out = body(i, carried)
+        last = self.block
+        phis = [f"  {i} = phi i64 [ {low}, %{before} ], [ {next_index}, %{last} ]"]
+        phis += [f"  {c} = phi {self.vector(s.dtype)} [ {a}, %{before} ], [ {b}, %{last} ]"
+                 for s, cs, o in zip(starts, carried, out, strict=True) for c, a, b in zip(cs.parts, s.parts, o.parts, strict=True)]
+        self.lines[position:position] = phis
+        self.line(f"{next_index} = add nuw nsw i64 {i}, {step}")
         more = self.let(f"icmp slt i64 {next_index}, {high}")
-        self.line(f"br i1 {more}, label %{head}, label %{after}")
+        self.line(f"br i1 {more}, label %{head}, label %{after}{hint()}")
         self.start(after)
+        return out if is_sure else [self._phi(s, before, o, last) for s, o in zip(starts, out, strict=True)]
 
     def vector_loop(self, low: str, high: str, unroll: int, has_tail: bool, starts: Sequence[VectorValue], body: Body,
-              combine: Sequence[Callable[[VectorValue, VectorValue], VectorValue]]) -> list[VectorValue]:
+                    combine: Sequence[Callable[[VectorValue, VectorValue], VectorValue]]) -> Sequence[VectorValue]:
         """The inner loop over elements from `low` to below `high`: `unroll` vectors at a time, then single ones under a mask.
 
         `body(indices, mask, carried)` gives the carried values anew. What is left at the end is combined into one vector. Without
         `has_tail` the count is a multiple of the step.
         """
         step = unroll * self.lanes
-        main, middle = self.name("main"), self.name("mid")
-        whole = high if not has_tail else self._whole(low, high, step)
-        before, always = self.block, low.isdigit() and whole.isdigit() and int(low) < int(whole)
-        self.line(f"br label %{main}" if always
-                  else f"br i1 {self.let(f'icmp slt i64 {low}, {whole}')}, label %{main}, label %{middle}")
-        self.start(main)
-        out, last = self._iterations(low, whole, before, middle, [of_parts(s.parts * unroll, s.dtype) for s in starts],
-                                lambda i, carried: body([i, *(self.let(f"add nuw i64 {i}, {self.lanes * u}")
-                                                              for u in range(1, unroll))], None, carried), step)
-        self.start(middle)
-        ends = out if always else [self._phi(of_parts(s.parts * unroll, s.dtype), before, o, last)
-                                   for s, o in zip(starts, out, strict=True)]
+        whole = self._whole(low, high, step) if has_tail else high
+        ends = self.loop(low, whole, [of_parts(s.parts * unroll, s.dtype) for s in starts],
+                         lambda i, carried: body([i, *(self.let(f"add nuw i64 {i}, {self.lanes * u}") for u in range(1, unroll))],
+                                                 None, carried),
+                         step, is_sure=low.isdigit() and whole.isdigit() and int(low) < int(whole))
         single = [_joined([VectorValue(part, end.dtype) for part in end.parts], join)
                   for end, join in zip(ends, combine, strict=True)]
-        return self._tail(whole, high, single, body) if has_tail else single
+        return single if not has_tail else self.loop(
+            whole, high, single, lambda i, carried: body([i], below(self, self.let(f"sub i64 {high}, {i}")), carried), self.lanes)
 
     def _whole(self, low: str, high: str, step: int) -> str:
         """Where the last of as many whole steps from `low` as there are below `high` ends."""
@@ -354,44 +366,6 @@ class IRBuilder:
     def _phi(self, x: VectorValue, before: str, y: VectorValue, last: str) -> VectorValue:
         type = self.vector(x.dtype)
         return self.each(lambda a, b: f"phi {type} [ {a}, %{before} ], [ {b}, %{last} ]", x.dtype, x, y)
-
-    def _iterations(self, low: str, high: str, before: str, after: str, starts: Sequence[VectorValue],
-               body: Callable[[str, Sequence[VectorValue]], Sequence[VectorValue]], step: int) -> tuple[Sequence[VectorValue], str]:
-        """The block of a loop, already begun: the carried values after it, and the label of its last block."""
-        i, next_index = "%" + self.name("i"), "%" + self.name("n")
-        carried = [of_parts(["%" + self.name("a") for _ in s.parts], s.dtype) for s in starts]
-        position = len(self.lines)
-        out = body(i, carried)
-        phis = [f"  {i} = phi i64 [ {low}, %{before} ], [ {next_index}, %{self.block} ]"]
-        phis += [f"  {c} = phi {self.vector(s.dtype)} [ {a}, %{before} ], [ {b}, %{self.block} ]"
-                 for s, cs, o in zip(starts, carried, out, strict=True) for c, a, b in zip(cs.parts, s.parts, o.parts, strict=True)]
-        self.lines[position:position] = phis
-        self.line(f"{next_index} = add nuw i64 {i}, {step}")
-        more, last = self.let(f"icmp slt i64 {next_index}, {high}"), self.block
-        self.line(f"br i1 {more}, label %{self._head(position)}, label %{after}")
-        return out, last
-
-    def _head(self, position: int) -> str:
-        """The label of the block that begins at a line."""
-        return self.lines[position - 1].rstrip(":")
-
-    def _tail(self, low: str, count: str, starts: Sequence[VectorValue], body: Body) -> list[VectorValue]:
-        tail, done, before = self.name("tail"), self.name("done"), self.block
-        some = self.let(f"icmp slt i64 {low}, {count}")
-        self.line(f"br i1 {some}, label %{tail}, label %{done}")
-        self.start(tail)
-        out, last = self._iterations(low, count, before, done, starts, lambda j, carried: body([j], self._mask(j, count), carried),
-                                self.lanes)
-        self.start(done)
-        return [self._phi(s, before, o, last) for s, o in zip(starts, out, strict=True)]
-
-    def _mask(self, index: str, count: str) -> str:
-        lanes = f"<{self.lanes} x i32>"
-        rest = self.let(f"sub i64 {count}, {index}")
-        narrow = self.let(f"trunc i64 {rest} to i32")
-        first = self.let(f"insertelement {lanes} poison, i32 {narrow}, i64 0")
-        spread = self.let(f"shufflevector {lanes} {first}, {lanes} poison, {lanes} zeroinitializer")
-        return self.let(f"icmp slt {lanes} <{', '.join(f'i32 {k}' for k in range(self.lanes))}>, {spread}")
 
 
 def _joined(values: Sequence[VectorValue], combine: Callable[[VectorValue, VectorValue], VectorValue]) -> VectorValue:
@@ -453,7 +427,7 @@ def greatest(t: IRBuilder, x: str, y: str) -> str:
 
 def below(t: IRBuilder, count: str) -> str:
     """The mask of the lanes below a count."""
-    kind = f"<{t.lanes} x i64>"
-    first = t.let(f"insertelement {kind} poison, i64 {count}, i64 0")
-    spread = t.let(f"shufflevector {kind} {first}, {kind} poison, <{t.lanes} x i32> zeroinitializer")
-    return t.let(f"icmp slt {kind} <{', '.join(f'i64 {k}' for k in range(t.lanes))}>, {spread}")
+    kind, some = f"<{t.lanes} x i32>", t.let(f"trunc i64 {least(t, count, str(t.lanes))} to i32")
+    first = t.let(f"insertelement {kind} poison, i32 {some}, i64 0")
+    spread = t.let(f"shufflevector {kind} {first}, {kind} poison, {kind} zeroinitializer")
+    return t.let(f"icmp slt {kind} <{', '.join(f'i32 {k}' for k in range(t.lanes))}>, {spread}")

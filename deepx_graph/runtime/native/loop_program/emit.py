@@ -35,7 +35,7 @@ from deepx_graph.loops.program import (
     walk,
 )
 from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar
-from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, branch, memory_type, number, scalar_type
+from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, branch, each_share, memory_type, number, scalar_type
 from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.runtime.native.loop_program.primitives import lower_primitive, np_dtype
 from deepx_graph.runtime.native.loop_program.vector_loop import Traffic, VectorLoop, plan, traffic_of
@@ -146,8 +146,8 @@ class FunctionEmitter:
                 self._loop(s, self.scalar(low), self.scalar(high))
             case While():
                 self._while(s)
-            case Conditional():
-                self._if(s)
+            case Conditional(then=then, otherwise=otherwise):
+                branch(self.t, self.scalar(s.condition), lambda: self.block(then), lambda: self.block(otherwise))
 
     # --- scalars
 
@@ -240,20 +240,13 @@ class FunctionEmitter:
         if vectors is not None:
             branch(t, t.let(f"icmp slt i64 {low}, {high}"), lambda: VectorLoop(self, s, vectors).write(low, high))
             return
-        head, after = t.name("head"), t.name("after")
-        axis, next_axis = f"%{t.name('i')}", f"%{t.name('n')}"
-        some = t.let(f"icmp slt i64 {low}, {high}") if times is None else "true"
-        before = t.block
-        t.line(f"br i1 {some}, label %{head}, label %{after}")
-        t.start(head)
-        position = len(t.lines)
-        self.env[s.axis] = axis
-        self.block(s.body)
-        t.line(f"{next_axis} = add nuw nsw i64 {axis}, 1")
-        more = t.let(f"icmp slt i64 {next_axis}, {high}")
-        t.lines.insert(position, f"  {axis} = phi i64 [ {low}, %{before} ], [ {next_axis}, %{t.block} ]")
-        t.line(f"br i1 {more}, label %{head}, label %{after}{self._hint(s)}")
-        t.start(after)
+
+        def iteration(axis: str, carried: Sequence[VectorValue]) -> Sequence[VectorValue]:
+            self.env[s.axis] = axis
+            self.block(s.body)
+            return carried
+
+        t.loop(low, high, (), iteration, is_sure=times is not None, hint=lambda: self._hint(s))
 
     def _hint(self, s: For) -> str:
         """What LLVM is told of a loop, where anything is."""
@@ -282,16 +275,6 @@ class FunctionEmitter:
         t.start(body)
         self.block(s.body)
         t.line(f"br label %{head}")
-        t.start(after)
-
-    def _if(self, s: Conditional) -> None:
-        t = self.t
-        then, otherwise, after = t.name("then"), t.name("else"), t.name("after")
-        t.line(f"br i1 {self.scalar(s.condition)}, label %{then}, label %{otherwise}")
-        for label, block in ((then, s.then), (otherwise, s.otherwise)):
-            t.start(label)
-            self.block(block)
-            t.line(f"br label %{after}")
         t.start(after)
 
 
@@ -411,26 +394,18 @@ def _worker(k: int, part: CodePart, loads: Sequence[str], arguments: Sequence[st
     """What each thread runs: it takes the next chunk from a counter until there are none."""
     (loop,) = part.body
     assert isinstance(loop, For)
-    chunks, size = part.chunks, loop.high.constant
+    t, chunks, size = IRBuilder(1), part.chunks, loop.high.constant
     unit = WHOLE_LINES if size >= chunks * WHOLE_LINES * 16 else 1
-    return "\n".join([f"""define void @work{k}(ptr %table, ptr %counter, ptr %scratch) nounwind {{
-entry:""", *loads, f"""  br label %next
-next:
-  %chunk = atomicrmw add ptr %counter, i64 1 monotonic
-  %some = icmp slt i64 %chunk, {chunks}
-  br i1 %some, label %take, label %done
-take:
-  %from = mul i64 %chunk, {size}
-  %to = add i64 %from, {size}
-  %low.exact = udiv i64 %from, {chunks}
-  %high.exact = udiv i64 %to, {chunks}
-  %low = and i64 %low.exact, -{unit}
-  %high.whole = and i64 %high.exact, -{unit}
-  %last = icmp eq i64 %chunk, {chunks - 1}
-  %high = select i1 %last, i64 {size}, i64 %high.whole
-  call void @part{k}({', '.join([*arguments, 'i64 %low', 'i64 %high'])})
-  br label %next
-done:
-  ret void
-}}"""])
+    t.lines += loads
 
+    def begin(chunk: str) -> str:
+        exact = t.let(f"udiv i64 {t.let(f'mul i64 {chunk}, {size}')}, {chunks}")
+        return t.let(f"and i64 {exact}, -{unit}")
+
+    def take(chunk: str) -> None:
+        low, behind = begin(chunk), begin(t.let(f"add i64 {chunk}, 1"))
+        high = t.let(f"select i1 {t.let(f'icmp eq i64 {chunk}, {chunks - 1}')}, i64 {size}, i64 {behind}")
+        t.line(f"call void @part{k}({', '.join([*arguments, f'i64 {low}', f'i64 {high}'])})")
+
+    each_share(t, chunks, take)
+    return t.function(f"void @work{k}(ptr %table, ptr %counter, ptr %scratch) nounwind")

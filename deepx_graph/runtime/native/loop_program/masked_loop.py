@@ -28,6 +28,7 @@ from deepx_graph.ir.scalar_expr import Expr, Immediate, Variable
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, index_of
 from deepx_graph.ops.contract.reduce import reducer_of
 from deepx_graph.ops.data.fusion import fused_body
+from deepx_graph.ops.math.elementwise import and_
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.outline import opened
 from deepx_graph.types import BOOL, TensorType
@@ -98,7 +99,7 @@ class _Recogniser:
         b = Builder(intern=True)
         test = self.tests[0] if self.tests else b.constant(np.True_)
         for t in self.tests[1:]:
-            test = _both(b, test, t, self.end.inputs[1])
+            test = b(and_, test, t)
         iteration, given = self._iteration(b, arrays, scalars, test, live)
         return MaskedLoop(self.body, self.end, iteration, arrays, scalars, self.flag, self._is_all(), given,
                           self.shape, self._bound())
@@ -258,23 +259,6 @@ class _Recogniser:
                     raise Declined("a flag that an iteration uses")
                 new[node] = b.make(node.op, tuple(new[i] for i in node.inputs), node.attrs, node.type)
         return Function("iteration", tuple(params), tuple(new[n] for n in wanted)), tuple(given)
-
-
-def _both(b: Builder, x: Node, y: Node, like: Node) -> Node:
-    """Both tests at once, by the op that joins them in the condition."""
-    op = next((n.op for n in _below(like) if _primitive(n) == "and"), None)
-    assert op is not None
-    return b(op, x, y)
-
-
-def _below(node: Node) -> list[Node]:
-    found, stack = dict[Node, None](), [node]
-    while stack:
-        n = stack.pop()
-        if n not in found:
-            found[n] = None
-            stack += n.inputs
-    return list(found)
 
 
 def _shape(node: Node) -> tuple[int, ...]:

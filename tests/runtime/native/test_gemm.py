@@ -66,7 +66,7 @@ def packed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> b
 
 SHAPES = [
     (1, 14, 32, 64), (1, 13, 7, 5), (1, 100, 65, 33), (3, 31, 40, 70), (1, 1, 1, 1), (2, 200, 33, 2100), (1, 1500, 300, 40),
-    (1, 64, 64, 64), (8, 128, 128, 64), (2, 15, 17, 16), (1, 29, 129, 1025), (1, 3, 2, 50),
+    (1, 64, 64, 64), (8, 128, 128, 64), (2, 15, 17, 16), (1, 29, 129, 1025), (1, 3, 2, 50), (2, 64, 33, 700), (2, 31, 40, 1024),
 ]
 
 
@@ -89,10 +89,16 @@ def product(x: Array, y: Array, threads: int = 2, turned: tuple[bool, bool] = (F
     """The kernel that packs operands like these, batches of matrices, which may be `turned`."""
     from deepx_graph.runtime.native.gemm import code
 
-    node = dot(*map(type_of_array, (x, y)), batch=((0,), (0,)), sums=((1 if turned[0] else 2,), (2 if turned[1] else 1,)))
-    gemm = batched_gemm_of(node.functions[0].results[0])
+    node = transposed_product(x, y, turned)
+    gemm = batched_gemm_of(node)
     assert gemm is not None
-    return code.packed(node.functions[0].results[0], gemm, threads)
+    return code.packed(node, gemm, threads)
+
+
+def transposed_product(x: Array, y: Array, turned: tuple[bool, bool]) -> Node:
+    """The product of batches of matrices, which may be `turned`."""
+    module = dot(*map(type_of_array, (x, y)), batch=((0,), (0,)), sums=((1 if turned[0] else 2,), (2 if turned[1] else 1,)))
+    return module.functions[0].results[0]
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
@@ -119,22 +125,22 @@ def test_every_shape_and_layout_of_a_gemm(shape: tuple[int, int, int, int], dtyp
 def test_left_operands_too_large_to_pack_at_once_go_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     native = _native()
     monkeypatch.setattr(native, "PACKED_BYTES", 40_000)
-    for count, rows, depth in [(1, 300, 100), (5, 40, 100), (3, 100, 1000)]:
-        multiply = native.GemmKernel(np.dtype("f4"), count, rows, 50, depth, 2)
+    for count, rows, depth in [(1, 256, 200), (5, 128, 100), (3, 128, 1000)]:
+        x, y = made(1, (count, depth, rows), "f4"), made(2, (count, depth, 50), "f4")
+        gemm = batched_gemm_of(transposed_product(x, y, (True, False)))
+        assert gemm is not None
+        multiply = native.GemmKernel(gemm, 2, None, (1, rows))
         assert len(multiply.groups) > 1
         assert multiply.packed_bytes <= 60_000
-        x, y = made(1, (count, rows, depth), "f4"), made(2, (count, depth, 50), "f4")
-        turned = np.ascontiguousarray(x.swapaxes(1, 2))
-        close(product(turned, y, turned=(True, False))([turned, y])[0], x, y)
+        close(product(x, y, turned=(True, False))([x, y])[0], np.ascontiguousarray(x.swapaxes(1, 2)), y)
 
 
-def test_a_left_operand_whose_rows_lie_along_memory_is_not_packed() -> None:
-    native = _native()
-    if native.TALLEST[native.this_machine().register_bytes] > native.MOST_LYING:
-        pytest.skip("tiles are too tall to read rows where they lie")
+def test_a_left_operand_is_packed_only_where_its_lines_meet_in_the_cache() -> None:
+    _native()
     x, y = np.empty((1, 900, 700), "f4"), np.empty((1, 700, 600), "f4")
     assert product(x, y).workspace_bytes < x.nbytes / 4
-    assert product(x.swapaxes(1, 2), y, turned=(True, False)).workspace_bytes > product(x, y).workspace_bytes
+    turned = np.empty((1, 1024, 1024), "f4")
+    assert product(turned, turned, turned=(True, False)).workspace_bytes > product(x, y).workspace_bytes
 
 
 def test_nan_and_infinity_stay_where_they_belong() -> None:
@@ -471,7 +477,7 @@ def test_every_layout_of_a_product(left: Any, right: Any, batch: Any, sums: Any,
 def test_left_operands_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_native(), "PACKED_BYTES", 40_000)
     for threads in (1, 2):
-        x, y = made(1, (200, 300), "f4"), made(2, (200, 150), "f4")
+        x, y = made(1, (200, 512), "f4"), made(2, (200, 150), "f4")
         multiply = product_of(x, y, ((), ()), ((0,), (0,)), threads)[1]
         assert len(multiply.calls) > 4
         close(multiply([x, y])[0], x.T, y)

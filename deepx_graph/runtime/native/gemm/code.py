@@ -39,7 +39,7 @@ def packed(node: Node, gemm: BatchedGemm, threads: int) -> PreparedKernel:
     """The kernel of a product that packs its operands. Raises Declined where one of them is no matrix as it lies."""
     assert isinstance(node.type, TensorType)
     left, right = matrices_of(node, gemm)
-    multiply = GemmKernel.of(gemm, threads, None, left)
+    multiply = GemmKernel(gemm, threads, None, left[1:])
     steps = steps_of(multiply, (left, right), [Address(Base.ELEMENTS, k) for k in range(3)])
     return PreparedKernel((0, 1), [ArrayType(gemm.dtype, node.type.shape)], steps, own_bytes=[multiply.packed_bytes],
                           scratch_bytes=0, predicted=parts_alone(node, multiply.threads), kept=multiply)

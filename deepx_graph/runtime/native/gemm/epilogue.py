@@ -73,7 +73,7 @@ def _packed(function: Function, parts: WithEpilogue, gemm: BatchedGemm, then: Ep
     joined, node = JoinedOperands(function, parts, then), parts.node
     assert isinstance(node.type, TensorType)
     left, right = matrices_of(node, gemm)
-    multiply = GemmKernel.of(gemm, threads, then, left)
+    multiply = GemmKernel(gemm, threads, then, left[1:])
     steps = steps_of(multiply, (left, right), [*joined.sources, joined.result], joined.table)
     return PreparedKernel(joined.params, [ArrayType(gemm.dtype, node.type.shape)], steps, constants=joined.constants,
                           own_bytes=[multiply.packed_bytes], scratch_bytes=0,

@@ -1,8 +1,8 @@
 """Matrix products (GEMM) in machine code on the pool's workers: no thread of BLAS is woken, and none spins afterwards.
 
-A left operand whose rows lie along memory is read as it lies; any other is packed once, shared by all workers. Each takes chunks
-of the result, and packs the columns of the right operand that it needs. Sums are taken in blocks of terms, in an order that depends
-on shapes alone.
+A left operand whose lines of the cache do not meet in it is read as it lies; any other is packed once, shared by all workers. Each
+takes chunks of the result, and packs the columns of the right operand that it needs. Sums are taken in blocks of terms, in an
+order that depends on shapes alone.
 Where this machine has no wide registers or no pool, and for products too small or too thin to pack, there is none.
 """
 
@@ -17,8 +17,9 @@ import numpy as np
 from deepx_graph.runtime.engines.gemm import BatchedGemm
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.gemm.emit import VECTORS, Fields, module_text
+from deepx_graph.runtime.native.gemm.small_plan import share_sets
 from deepx_graph.runtime.native.llvm import machine_code
-from deepx_graph.runtime.native.llvm.builder import F4, F8, DType
+from deepx_graph.runtime.native.llvm.builder import F4, F8
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program.epilogue import EpilogueKernel
 from deepx_graph.runtime.native.threads import pool
@@ -26,8 +27,8 @@ from deepx_graph.runtime.native.threads import pool
 TALLEST = {64: 14, 32: 6}
 """Rows of a tile, by the bytes of a register: as many as fit beside the operands (32 and 16 registers)."""
 
-MOST_LYING = 8
-"""Rows of a tile that are read as they lie: as many lines as a set of the first cache holds, which they may have in common."""
+LEAST_READ = 32
+"""Bytes of a line of the cache that a tile should take of a left operand whose columns lie along memory: half of it."""
 
 LEAST_WORK = 1 << 18
 """Multiplications of a product worth packing for; smaller ones BLAS does on one thread, too."""
@@ -86,9 +87,10 @@ def strided(batch: Array) -> StridedMatrices | None:
 class GemmKernel:
     """The machine function for products of one element type and shape, and the tables of its calls."""
 
-    def __init__(self, dtype: DType, matrices: int, rows: int, columns: int, depth: int, threads: int,
-                 epilogue: EpilogueKernel | None = None, *, packs_left: bool = True) -> None:
+    def __init__(self, gemm: BatchedGemm, threads: int, epilogue: EpilogueKernel | None, left: tuple[int, int]) -> None:
+        """`left`: the distances between rows and between terms of the left operand, in elements."""
         bytes_ = this_machine().register_bytes
+        dtype, matrices, rows, columns, depth = gemm.dtype, gemm.matrices, gemm.rows, gemm.columns, gemm.depth
         self.dtype, self.count, self.rows, self.columns, self.depth = dtype, matrices, rows, columns, depth
         self.threads = threads if matrices * rows * columns * depth >= SHARED_WORK else 1
         tallest = TALLEST[bytes_]
@@ -102,18 +104,14 @@ class GemmKernel:
         self.chunk_columns = across if epilogue is not None and epilogue.needs_rows else min(across, CHUNK_BYTES // dtype.itemsize)
         rows = EPILOGUE_BYTES // (self.chunk_columns * dtype.itemsize)
         self.chunk_rows = CHUNK_ROWS if epilogue is None else max(LEAST_ROWS, rows)
-        self.packs_left = packs_left or self.height > MOST_LYING
+        row, deep = (distance * dtype.itemsize for distance in left)
+        self.packs_left = share_sets(self.height, row) if left[1] == 1 else (
+            share_sets(self.block, deep) or self.height * dtype.itemsize < LEAST_READ)
         self.groups = tuple(self._groups()) if self.packs_left else ((0, matrices, 0, self.panels),)
         together = max(n * panels for _, n, _, panels in self.groups) if self.packs_left else 0
         self.packed_bytes = together * self.height * depth * dtype.itemsize
         self.address = machine_code.functions(_text(dtype, self.height, bytes_), ["product"], self)["product"]
         self.tables = [self._table(*group, *self._chunks(group[1], group[3])) for group in self.groups]
-
-    @staticmethod
-    def of(gemm: BatchedGemm, threads: int, epilogue: EpilogueKernel | None, left: StridedMatrices) -> GemmKernel:
-        """What computes such a product, whose left operand lies so, and an epilogue on its result."""
-        return GemmKernel(gemm.dtype, gemm.matrices, gemm.rows, gemm.columns, gemm.depth, threads, epilogue,
-                          packs_left=left[2] != 1)
 
     def _table(self, matrix: int, matrices: int, first: int, panels: int, chunk_panels: int, down: int) -> list[int]:
         """The fields of a group, apart from addresses and distances of operands."""

@@ -170,7 +170,8 @@ def _arranged(dtype: DType, batch: Sequence[GemmAxis], free: Sequence[Sequence[G
     for wide, side in found or along_result:
         readers = max((a.size for a in free[LEFT + RIGHT - side]), default=1)
         bytes_ = dtype.itemsize * math.prod(a.size for a in (wide, *terms))
-        is_crowded = readers >= 2 * SHARED_READERS and _is_crowded(terms, side, dtype.itemsize)  # fewer rows could not be shared
+        is_crowded = readers >= 2 * SHARED_READERS and any(  # fewer rows could not be shared
+            share_sets(a.size, a.steps[side] * dtype.itemsize) for a in terms)
         is_copied = not found or bytes_ > LARGE_BYTES or is_crowded
         if wide.size >= lanes // 2 and readers >= LEAST_READERS and is_copied and _has_panels(terms):
             lane, vector, by_panels = wide, side, True
@@ -185,9 +186,9 @@ def _arranged(dtype: DType, batch: Sequence[GemmAxis], free: Sequence[Sequence[G
     return SmallGemmPlan(dtype, tuple(outer), rows, lane, tuple(terms), along, vector, by_panels and not along)
 
 
-def _is_crowded(terms: Sequence[GemmAxis], side: int, itemsize: int) -> bool:
-    """Whether terms lie so far apart that they share few sets of the first cache, which does not hold as many of them."""
-    return any(a.size * math.gcd(a.steps[side] * itemsize, SET_STRIDE) > SET_LINES * SET_STRIDE for a in terms)
+def share_sets(count: int, distance: int) -> bool:
+    """Whether so many lines so many bytes apart share few sets of the first cache, which does not hold as many of them."""
+    return count * math.gcd(distance, SET_STRIDE) > SET_LINES * SET_STRIDE
 
 
 def _has_panels(terms: Sequence[GemmAxis]) -> bool:

@@ -48,14 +48,6 @@ class PythonFunction:
         """`target = [sources]`."""
         self._emit(ast.Assign([_write(target)], ast.List([_read(s) for s in sources], ast.Load())))
 
-    def mark(self) -> int:
-        """Where the block is."""
-        return len(self.block)
-
-    def undo(self, mark: int) -> None:
-        """Takes back what the block got since."""
-        del self.block[mark:]
-
     def drop(self, names: Sequence[str]) -> None:
         """Forgets values."""
         if names:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 from typing import Any
@@ -22,11 +21,12 @@ from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.lower import lower, viewed
-from deepx_graph.runtime.kernels.memory import Arena, Slots, aligned, allot, overwritten
+from deepx_graph.runtime.kernels.memory import aligned, overwritten
 from deepx_graph.runtime.kernels.program import BEFORE, BLOCK, Array, BlockPlan, Call, KernelProgram, Shape, Step, plan, wider
 from deepx_graph.runtime.kernels.threads import TEAM
 from deepx_graph.runtime.kernels.vm import Machine, grouped
 from deepx_graph.runtime.memory.pool import Allowance, delivered, result_memory, room
+from deepx_graph.runtime.memory.sharing import Handover, Sharing, packed
 
 Index = tuple[slice, ...]
 Registers = list[Any]
@@ -64,7 +64,7 @@ class _Workspace:
     def __init__(self, kernel: Kernel) -> None:
         self.before, self.block, self.after = map(_code, kernel.plan.levels)
         self._kernel = kernel
-        self._arenas = [Arena(slots, aligned if kernel.is_kept else room) for slots in kernel.slots]
+        self._memory = (aligned if kernel.is_kept else room)(kernel.own_bytes)
         self._templates: dict[int, Registers] = {}
         self.whole = self._template(0)
 
@@ -78,23 +78,14 @@ class _Workspace:
     def _template(self, rows: int) -> Registers:
         kernel = self._kernel
         file: Registers = [None] * len(kernel.program.registers)
-        for level, arena in enumerate(self._arenas):
-            if (level == BLOCK) == bool(rows):
-                for r in arena.slots.of:
-                    file[r] = arena.array(r, kernel.program.registers[r].dtype, kernel.extent(r, rows))
+        for r, offset in kernel.offsets.items():
+            if (kernel.plan.level_of[r] == BLOCK) == bool(rows):
+                shape, dtype = kernel.extent(r, rows), kernel.program.registers[r].dtype
+                file[r] = self._memory[offset : offset + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
         if not rows:
             for r, array in kernel.program.constants:
                 file[r] = _bare(array)
         return file
-
-
-@dataclass(frozen=True)
-class _Cuts:
-    """Registers that every block reads whole, those cut by a pattern, and for each block its rows and the cut of each pattern."""
-
-    shared: list[int]
-    sliced: list[tuple[int, int]]
-    blocks: list[tuple[int, list[Index]]]
 
 
 class Kernel:
@@ -109,7 +100,7 @@ class Kernel:
         self._results = tuple((r, program.registers[r].dtype, program.registers[r].shape, shape)
                               for r, shape in zip(program.results, program.result_shapes, strict=True))
         self.in_place = overwritten(program, plan)
-        self.slots = self._allot()
+        self.offsets, self.own_bytes = self._placed()
         self.is_kept = self.workspace_bytes <= costs.KEPT_BYTES
         self._spare: list[_Workspace] = []
 
@@ -146,7 +137,7 @@ class Kernel:
         blocks = self.plan.block_count(self.program.space)
         partial = [self.program.registers[r] for r in self.plan.partial]
         copies = {param: loose[param] for _, param, _, _ in self._leaves if param in loose}
-        each = sum(sum(slots.sizes) for slots in self.slots) + self._step_bytes()
+        each = self.own_bytes + self._step_bytes()
         return (each * min(self.threads, blocks) + sum(copies.values())
                 + sum((blocks * r.dtype.itemsize + 2 * wider(r.dtype).itemsize * blocks) * r.size for r in partial))
 
@@ -162,15 +153,35 @@ class Kernel:
 
     # --- workspaces
 
-    def _allot(self) -> tuple[Slots, ...]:
+    def _placed(self) -> tuple[dict[int, int], int]:
+        """Where each temporary begins in the memory of a thread, and the size of that. What blocks read is there until the last."""
         program, plan = self.program, self.plan
-        late = {s for steps in plan.levels[BLOCK:] for step in steps for s in step.sources}
-        slots = []
-        for level, steps in enumerate(plan.levels):
-            shapes = [self.extent(r, plan.rows if level == BLOCK else 0) for r in range(len(program.registers))]
-            own = plan.partial.union(program.results)
-            slots.append(allot(steps, program.registers, shapes, own, late if level == BEFORE else ()))
-        return tuple(slots)
+        steps = [step for steps in plan.levels for step in steps]
+        made = {s.target: at for at, s in enumerate(steps) if s.target not in plan.partial.union(program.results)}
+        last = made | {s: at for at, step in enumerate(steps) for s in step.sources}
+        end = len(plan.levels[BEFORE]) + len(plan.levels[BLOCK]) - 1
+        last |= {s: max(end, last[s]) for step in plan.levels[BLOCK] for s in step.sources if plan.level_of[s] == BEFORE}
+        number = {r: k for k, r in enumerate(made)}
+        handovers = [Handover(at, number[step.target], number[s])
+                     for at, step in enumerate(steps) if step.in_place and step.target in made
+                     for s in step.sources if s in made and last[s] == at and self._is_alike(s, step.target)]
+        sharing = Sharing([((at, last[r]),) for r, at in made.items()], handovers)
+        for h in handovers:
+            sharing.join(h.value, h.over)
+        groups = {sharing.group(k): self._nbytes(r) for r, k in number.items()}
+        offsets, size = packed([sharing.span(g) for g in groups], list(groups.values()))
+        at_of = dict(zip(groups, offsets, strict=True))
+        return {r: at_of[sharing.group(k)] for r, k in number.items()}, size
+
+    def _is_alike(self, one: int, other: int) -> bool:
+        """Whether two registers have elements of one size at the same places."""
+        a, b = self.program.registers[one], self.program.registers[other]
+        return a.shape == b.shape and a.dtype.itemsize == b.dtype.itemsize
+
+    def _nbytes(self, register: int) -> int:
+        """The most memory that a register takes."""
+        rows = self.plan.rows if self.plan.level_of[register] == BLOCK else 0
+        return math.prod(self.extent(register, rows)) * self.program.registers[register].dtype.itemsize
 
     def extent(self, register: int, rows: int) -> Shape:
         """The shape of a register in a block of that many rows; its whole shape for 0."""
@@ -184,7 +195,7 @@ class Kernel:
     def workspace_bytes(self) -> int:
         """The memory that all threads of a call have."""
         runners = min(self.threads, max(1, self.plan.block_count(self.program.space)))
-        return runners * sum(sum(slots.sizes) for slots in self.slots)
+        return runners * self.own_bytes
 
     def keep(self, allowance: Allowance) -> None:
         """Keeps its workspaces only where the allowance has room for them."""
@@ -203,28 +214,23 @@ class Kernel:
     # --- blocks
 
     @cached_property
-    def _cuts(self) -> _Cuts:
-        """Worked out when first called: there may be as many blocks as memory would never hold."""
+    def _cuts(self) -> tuple[list[int], dict[int, tuple[bool, ...]], list[tuple[int, dict[tuple[bool, ...], Index]]]]:
+        """Registers that every block reads whole; of those that are cut, which axes vary; and for each block its rows and cuts.
+        Worked out when first called: there may be as many blocks as memory would never hold."""
         program, plan = self.program, self.plan
-        axes = range(plan.axis + 1)
         targets = {s.target for s in plan.levels[BLOCK]}
         read = {s for step in plan.levels[BLOCK] for s in step.sources}
-        whole = (read - targets) | (targets & set(program.results))
-        shared = [r for r in whole if plan.level_of[r] == BEFORE]
-        patterns: dict[tuple[bool, ...], int] = {}
-        sliced: list[tuple[int, int]] = []
-        for r in whole - plan.partial:
-            if plan.level_of[r] == BLOCK:
-                varies = tuple(program.registers[r].shape[k] > 1 for k in axes)
-                sliced.append((r, patterns.setdefault(varies, len(patterns))))
-        blocks: list[tuple[int, list[Index]]] = []
-        for index in plan.blocks(program.space):
-            cuts = [tuple(i if v else EVERYTHING for i, v in zip(index, varies, strict=True)) for varies in patterns]
-            blocks.append((index[-1].stop - index[-1].start, cuts))
-        return _Cuts(shared, sliced, blocks)
+        outside = ((read - targets) | (targets & set(program.results))) - plan.partial
+        shared = [r for r in outside if plan.level_of[r] == BEFORE]
+        varies = {r: tuple(size > 1 for size in program.registers[r].shape[: plan.axis + 1])
+                  for r in outside if plan.level_of[r] == BLOCK}
+        blocks = [(index[-1].stop - index[-1].start,
+                   {v: tuple(i if k else EVERYTHING for i, k in zip(index, v, strict=True)) for v in set(varies.values())})
+                  for index in plan.blocks(program.space)]
+        return shared, varies, blocks
 
     def _run_blocks(self, first: _Workspace, file: Registers) -> None:
-        count = len(self._cuts.blocks)
+        count = len(self._cuts[2])
         partial = {r: np.empty((count, *self.program.registers[r].shape), self.program.registers[r].dtype)
                    for r in self.plan.partial}
         next_block = itertools.count().__next__
@@ -245,12 +251,13 @@ class Kernel:
             file[r] = self._total(r, array)
 
     def _run_block(self, k: int, workspace: _Workspace, file: Registers, partial: dict[int, Array]) -> None:
-        rows, cuts = self._cuts.blocks[k]
+        shared, varies, blocks = self._cuts
+        rows, cuts = blocks[k]
         mine = workspace.template(rows)
-        for r in self._cuts.shared:
+        for r in shared:
             mine[r] = file[r]
-        for r, pattern in self._cuts.sliced:
-            mine[r] = file[r][cuts[pattern]]
+        for r, axes in varies.items():
+            mine[r] = file[r][cuts[axes]]
         for r, array in partial.items():
             mine[r] = array[k]
         _run(workspace.block, mine)

@@ -14,7 +14,7 @@ in the group with the most iterations.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -25,7 +25,6 @@ from deepx_graph.ir.rebuild import inlined, rebuild, with_inputs
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, index_of
 from deepx_graph.loops.builder import LoopBuilder, computed_dtype, new_argument, new_result, whole_program
 from deepx_graph.loops.elements import Value, fill, tensor_type
-from deepx_graph.loops.lower import CHEAP, element_cost
 from deepx_graph.loops.program import LoopProgram
 from deepx_graph.loops.scalar import Affine, Index, NotExpressible
 from deepx_graph.loops.tensor import LazyTensor, in_memory
@@ -51,51 +50,29 @@ def lower_masked(loop: MaskedLoop) -> LoopProgram:
 # --- the loop of a group, as a function
 
 
-def known_before(iteration: Function, variables: int) -> dict[Node, Node]:
-    """What an iteration computes of its variables, the first parameters and results, and the iteration before has computed of what
-    they became; with the nodes that are computed then (predictive commoning). Only what costs something."""
-    made = {(n.op, n.attrs, n.inputs): n for n in iteration.nodes}
-    then = {p: p for p in iteration.params} | dict(zip(iteration.params[:variables], iteration.results, strict=False))
-    for node in iteration.nodes:
-        if node not in then and all(i in then for i in node.inputs):
-            found = made.get((node.op, node.attrs, tuple(then[i] for i in node.inputs)))
-            if found is not None:
-                then[node] = found
-    wanted = {i for n in iteration.nodes if n not in then for i in n.inputs}
-
-    def cost(node: Node) -> float:
-        return sum(element_cost(n).work for n in Function("known", iteration.params, (node,)).nodes if n.inputs)
-
-    return {n: then[n] for n in iteration.nodes if n in wanted and n in then and tensor_type(n.type).shape and cost(n) > CHEAP}
-
-
 def group_function(loop: MaskedLoop, width: int) -> Function:
     """All iterations of `width` elements: from what the variables are first (arrays, scalars, the flag), and from the given values,
     to what the arrays and scalars are in the end, how many iterations that took, and the flag."""
     iteration = _narrowed(loop.iteration, width)
     arrays, variables = len(loop.arrays), len(loop.arrays) + len(loop.scalars)
-    known = known_before(iteration, variables)
-    elements = _part(iteration, [*iteration.results[:arrays], *known.values()], known)
-    scalars = _part(iteration, iteration.results[arrays : variables + 1], known)
-    live = _part(iteration, iteration.results[variables + 1 :], known)
+    elements, scalars, live = (_part(iteration, slice(*ends)) for ends in (
+        (0, arrays), (arrays, variables + 1), (variables + 1, None)))
     b = Builder()
 
     def step(v: Sequence[Node], given: Sequence[Node]) -> tuple[Node, Sequence[Node]]:
-        operands = (*v[:variables], *given, *v[variables : variables + len(known)])
-        count, *flag = v[variables + len(known) :]
+        operands = (*v[:variables], *given)
+        count, *flag = v[variables:]
         *after, test = inlined(scalars, operands)
         found = _fused(b, elements, operands)
         goes_on = [reduction(b, and_ if loop.asks_all else or_, x, (0,)) for x in _fused(b, live, operands)]
         for x in flag or goes_on:
             test = b(and_, test, b(not_, x) if loop.asks_all else x)
-        return test, (*found[:arrays], *after, *found[arrays:], b(add, count, b.like(1, count)), *(goes_on if flag else ()))
+        return test, (*found, *after, b(add, count, b.like(1, count)), *(goes_on if flag else ()))
 
     def whole(*params: Node) -> Sequence[Node]:
         outside = len(params) - len(loop.given)
         first, flag, given = params[:variables], params[variables:outside], params[outside:]
-        before = _fused(b, _part(iteration, list(known)), (*first, *given))
-        last = b.loop((*first, *before, b.constant(np.int64(0)), *flag), lambda v: step(v, given))
-        return *last[:variables], *last[variables + len(known) :]
+        return b.loop((*first, b.constant(np.int64(0)), *flag), lambda v: step(v, given))
 
     types = [p.type for p in iteration.params]
     types[variables:variables] = [scalar(BOOL)] if loop.flag is not None else []
@@ -118,12 +95,9 @@ def _narrowed(iteration: Function, width: int) -> Function:
     return Function("iteration", tuple(new[p] for p in iteration.params), tuple(new[r] for r in iteration.results))
 
 
-def _part(iteration: Function, results: Sequence[Node], known: Collection[Node] = ()) -> Function:
-    """Some values of an iteration, given its parameters and what is known."""
-    given = (*iteration.params, *known)
-    params = tuple(Node(PARAM, (), (k, n.type), n.type) for k, n in enumerate(given))
-    new = rebuild(Function("", iteration.params, tuple(results)).nodes, dict(zip(given, params, strict=True)))
-    return Function("iteration", params, tuple(new[r] for r in results))
+def _part(iteration: Function, results: slice) -> Function:
+    """Some of what an iteration computes."""
+    return Function("iteration", iteration.params, iteration.results[results])
 
 
 def _fused(b: Builder, body: Function, operands: Sequence[Node]) -> Sequence[Node]:

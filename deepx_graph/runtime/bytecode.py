@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import final
 
 from deepx_graph.analysis.schedule import Block, Eval, IfStep, LoopStep, Once, Schedule
 from deepx_graph.ir import Node
@@ -17,6 +18,7 @@ from deepx_graph.ir.structure import LOOP_END, PHI, PROJ, REGION, index_of
 from deepx_graph.types import BOOL, TupleType, Type, scalar
 
 
+@final
 @dataclass(slots=True)
 class Run:
     """Compute a node (an op with `eval`, a call or a closure) into `target`."""
@@ -81,6 +83,7 @@ class Skip:
     to: int = -1
 
 
+@final
 @dataclass(slots=True)
 class Return:
     """Give the results to the caller."""

@@ -185,38 +185,33 @@ def step(frame: Activation) -> Run | Return | Stop:
         fail(e, _node(i))
 
 
-def _control(i: Move | Pack | Jump | Select | Test | Skip | Return | Run, slots: list[Any], at: int) -> int:
+def _control(i: Move | Pack | Jump | Select | Test | Skip, slots: list[Any], at: int) -> int:
     """Runs an instruction other than Run and Return; gives the position to go on at."""
+    to = at + 1
     match i:
         case Move(targets, sources, clears, frees):
             values = [slots[s] for s in sources]
-            for s in clears:
-                slots[s] = None
-            for s in frees:
+            for s in (*clears, *frees):
                 slots[s] = None
             for t, value in zip(targets, values, strict=True):
                 slots[t] = value
-        case Pack(target, sources, frees):
-            slots[target] = tuple(slots[s] for s in sources)
-            for s in frees:
-                slots[s] = None
+            return to
         case Jump(to):
             return to
-        case Select(_, source, targets, frees):
-            to = targets[taken_branch(slots[source], len(targets))]
-            for s in frees:
-                slots[s] = None
-            return to
-        case Test(_, source, to, frees):
-            to = at + 1 if slots[source] else to
-            for s in frees:
-                slots[s] = None
-            return to
-        case Skip(mark, to):
+        case Skip(mark, behind):
             if slots[mark]:
-                return to
+                return behind
             slots[mark] = True
-    return at + 1
+            return to
+        case Pack(target, sources):
+            slots[target] = tuple(slots[s] for s in sources)
+        case Select(_, source, targets):
+            to = targets[taken_branch(slots[source], len(targets))]
+        case Test(_, source, behind):
+            to = to if slots[source] else behind
+    for s in i.frees:
+        slots[s] = None
+    return to
 
 
 def _node(i: Instruction) -> Node | None:

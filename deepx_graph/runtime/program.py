@@ -5,13 +5,14 @@ Functions are planned callees first, so that a caller's peak holds what its call
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
 
+from deepx_graph.analysis.components import components
 from deepx_graph.analysis.schedule import schedule
 from deepx_graph.errors import DeepxGraphError, Diagnostic, LimitError, RunError, is_interrupt
 from deepx_graph.ir import Function, Module, Node
@@ -165,10 +166,9 @@ def callees(function: Function) -> set[str]:
 def plan_functions(module: Module, writes: Callable[[Node], bool] = always, overwrites: Overwrites = nothing,
                    scratch: Scratch = of_eval) -> dict[str, BufferAssignment]:
     """The plans of the entry and every function it may run, callees first."""
-    graph = _call_graph(module)
-    recursive = _recursive(graph)
+    order, recursive = call_order(module)
     plans: dict[str, BufferAssignment] = {}
-    closures = {callee_of(n) for name in graph for n in module[name].nodes if n.op is PARTIAL}
+    closures = {callee_of(n) for name in order for n in module[name].nodes if n.op is PARTIAL}
 
     def call_needs(node: Node) -> CallNeeds:
         names = (callee_of(node),) if node.op is CALL else closures
@@ -181,7 +181,7 @@ def plan_functions(module: Module, writes: Callable[[Node], bool] = always, over
     def fills(node: Node) -> bool:
         return is_kernel(node) and writes(node)
 
-    for name in _callees_first(graph, module.entry_name):
+    for name in order:
         plans[name] = plan(schedule(module[name]), writes=fills, call_needs=call_needs, recursive=name in recursive,
                            overwrites=lambda n: overwrites(n) if fills(n) else (), scratch=scratch)
     return plans
@@ -197,7 +197,13 @@ def engine_plans(module: Module, engine: Engine) -> dict[str, BufferAssignment]:
 def call_order(module: Module) -> tuple[list[str], set[str]]:
     """The functions that the entry may run, callees first where no recursion is; and those that may come to run themselves."""
     graph = _call_graph(module)
-    return _callees_first(graph, module.entry_name), _recursive(graph)
+    order: list[str] = []
+    recursive: set[str] = set()
+    for component in components(graph):
+        order += reversed(component)
+        if len(component) > 1 or component[0] in graph[component[0]]:
+            recursive.update(component)
+    return order, recursive
 
 
 def _call_graph(module: Module) -> dict[str, list[str]]:
@@ -214,50 +220,6 @@ def _call_graph(module: Module) -> dict[str, list[str]]:
         if any(n.op is CALL_VALUE or parallel_grid(n) is not None for n in module[name].nodes):
             called += (c for c in closures if c not in called)
     return graph
-
-
-def _callees_first(graph: dict[str, list[str]], entry: str) -> list[str]:
-    order: list[str] = []
-    seen = {entry}
-    stack: list[tuple[str, Iterator[str]]] = [(entry, iter(graph[entry]))]
-    while stack:
-        name, rest = stack[-1]
-        for callee in rest:
-            if callee not in seen:
-                seen.add(callee)
-                stack.append((callee, iter(graph[callee])))
-                break
-        else:
-            order.append(name)
-            stack.pop()
-    return order
-
-
-def _recursive(graph: dict[str, list[str]]) -> set[str]:
-    """The functions that may come to run themselves: those left when functions without callees, then without callers, go."""
-    left = {name: set(called) for name, called in graph.items()}
-    for edges in (left, _reversed(left)):
-        ready = [n for n, called in edges.items() if not called]
-        into = _reversed(edges)
-        while ready:
-            gone = ready.pop()
-            edges.pop(gone)
-            left.pop(gone, None)
-            for user in into[gone]:
-                if user in edges:
-                    edges[user].discard(gone)
-                    if not edges[user]:
-                        ready.append(user)
-    return set(left)
-
-
-def _reversed(edges: dict[str, set[str]]) -> dict[str, set[str]]:
-    reversed_edges: dict[str, set[str]] = {n: set() for n in edges}
-    for name, called in edges.items():
-        for c in called:
-            if c in reversed_edges:
-                reversed_edges[c].add(name)
-    return reversed_edges
 
 
 FAULTS = (ArithmeticError, LookupError, ValueError, OSError)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from deepx_graph.analysis.components import components
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.rebuild import copied, inlined, new_item, rebuilt, with_inputs
 from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL, TUPLE, callee_of, signature_of
@@ -75,46 +76,11 @@ def call_order(module: Module) -> tuple[list[str], set[str]]:
     calls = {f.name: [c for c in dict.fromkeys(references(f)) if c in module] for f in module.functions}
     order: list[str] = []
     recursive: set[str] = set()
-    for component in _components(calls):
+    for component in components(calls):
         if len(component) > 1 or component[0] in calls[component[0]]:
             recursive.update(component)
         order += component
     return order, recursive
-
-
-def _components(edges: dict[str, list[str]]) -> list[list[str]]:
-    """Strongly connected components, callees first (Tarjan's algorithm on a stack of its own)."""
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    path: list[str] = []
-    on_path: set[str] = set()
-    found: list[list[str]] = []
-    for root in edges:
-        work = [] if root in index else [(root, 0)]
-        while work:
-            name, at = work.pop()
-            if at == 0:
-                index[name] = low[name] = len(index)
-                path.append(name)
-                on_path.add(name)
-            if at < len(edges[name]):
-                work.append((name, at + 1))
-                after = edges[name][at]
-                if after not in index:
-                    work.append((after, 0))
-                elif after in on_path:
-                    low[name] = min(low[name], index[after])
-                continue
-            for after in edges[name]:
-                if after in on_path:
-                    low[name] = min(low[name], low[after])
-            if low[name] == index[name]:
-                component = [path.pop()]
-                while component[-1] != name:
-                    component.append(path.pop())
-                found.append(component[::-1])
-                on_path.difference_update(component)
-    return found
 
 
 def _call_counts(module: Module) -> dict[str, int]:

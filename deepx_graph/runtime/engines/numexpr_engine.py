@@ -222,43 +222,32 @@ class NumexprEngine(KernelEngine):
 
     def staged(self, node: Node) -> Callable[..., Any] | None:
         """The node's kernel as a function of its operands alone; None for one of large tensors, or of an op that stages nothing."""
-        rule = _STAGED.get(node.op, NumexprEngine._small_elementwise if node.op.elementwise else None)
-        return staged(node) if rule is None else rule(self, node)
-
-    def _small_fusion(self, node: Node) -> Callable[..., Any] | None:
-        return self._small(node, node.attr("body"))
-
-    def _small_elementwise(self, node: Node) -> Callable[..., Any] | None:
-        return self._small(node, alone(node)) if is_tensor(node) else None
-
-    def _small(self, node: Node, function: Function) -> Callable[..., Any] | None:
-        if not all(is_small(n.type) for n in (node, *node.inputs)):
-            return None
+        rule = _STAGED.get(node.op, _small_elementwise if node.op.elementwise else staged)
         try:
-            return scalar_function(function)
-        except Declined:
-            pass
-        try:
-            kernel = build(function, self.threads)
-        except Declined:
-            return None
-        if kernel.lowering != "numexpr" and is_alike(function):
-            return elementwise_function(function, ARRAY_CALLS, _shape(function.results[0]))
-        return array_function(kernel, function.params) if kernel.plan.axis < 0 else None
-
-    def _small_dot(self, node: Node) -> Callable[..., Any] | None:
-        return small_product(node)
-
-    def _reduction(self, node: Node) -> Callable[..., Any] | None:
-        try:
-            return reduction_function(node)
+            return rule(node)
         except Declined:
             return None
 
 
-Stage = Callable[[NumexprEngine, Node], "Callable[..., Any] | None"]
-_STAGED: dict[object, Stage] = {
-    fusion: NumexprEngine._small_fusion, dot_general: NumexprEngine._small_dot, reduce: NumexprEngine._reduction,
+def _small_elementwise(node: Node) -> Callable[..., Any] | None:
+    return _small(node, alone(node)) if is_tensor(node) else None
+
+
+def _small(node: Node, function: Function) -> Callable[..., Any] | None:
+    """A function of small tensors: by numpy's scalars, by bare ufuncs, or by the steps of a kernel of one block."""
+    if not all(is_small(n.type) for n in (node, *node.inputs)):
+        return None
+    try:
+        return scalar_function(function)
+    except Declined:
+        kernel = build(function, threads=1)
+    if kernel.lowering != "numexpr" and is_alike(function):
+        return elementwise_function(function, ARRAY_CALLS, _shape(function.results[0]))
+    return array_function(kernel, function.params) if kernel.plan.axis < 0 else None
+
+
+_STAGED: dict[object, Callable[[Node], Callable[..., Any] | None]] = {
+    fusion: lambda node: _small(node, node.attr("body")), dot_general: small_product, reduce: reduction_function,
 }  # fmt: skip
 
 

@@ -6,9 +6,6 @@ alone: every choice gives the same values.
 
 from __future__ import annotations
 
-from deepx_graph.runtime.cost import model as cost
-from deepx_graph.runtime.cost.file import constants
-
 BLOCK_ELEMENTS = 256 * 1024
 """Elements of a cache block. Smaller ones make the threads convoy on the interpreter's lock (64 Ki: 1.25 times slower on two
 threads), larger ones gain nothing more and leave the cache."""
@@ -34,13 +31,3 @@ below 2 048 it never starts threads of its own, so no global setting of numexpr 
 VM_INPUTS, VM_STEPS, VM_REGISTERS = 31, 1000, 250
 """Bounds of one machine program: numexpr fails at 64 operands, and numbers registers in a byte. (Its compiler of texts gives up
 near 500 operations; a program handed over ready-made meets no such limit.)"""
-
-
-def ufunc_price(steps: int, elements: int) -> float:
-    """Nanoseconds for that many ufunc calls with buffers in place."""
-    return steps * cost.ufunc_ns(constants(), elements)
-
-
-def vm_price(steps: int, inputs: int, elements: int) -> float:
-    """Nanoseconds for one program of that many steps in numexpr's machine."""
-    return cost.vm_ns(constants(), steps, inputs, elements)

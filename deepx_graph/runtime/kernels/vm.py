@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph.runtime.cost import file as cost_file
+from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.program import Array, KernelProgram, Register, Step
 
@@ -91,7 +93,8 @@ def _replaced(program: KernelProgram, groups: Sequence[_Group]) -> tuple[Step, .
     for group in groups:
         inputs = sorted(group.needs - constants.keys())
         elements = program.registers[group.steps[0].target].size
-        if inputs and costs.vm_price(len(group.steps), len(inputs), elements) < costs.ufunc_price(len(group.steps), elements):
+        count, c = len(group.steps), cost_file.constants()
+        if inputs and cost.vm_ns(c, count, len(inputs), elements) < count * cost.ufunc_ns(c, elements):
             step = _machine_step(group.steps[::-1], inputs, constants, program.registers)
             if step is not None:
                 made[step.target] = step

@@ -111,7 +111,7 @@ def _have_own_parts(loops: Sequence[Statement], load: _Access, store: _Access) -
         return False
     axes: list[ScalarVar] = []
     for loop in loops:
-        if not isinstance(loop, For) or not loop.parallel:
+        if not isinstance(loop, For):
             return False
         axes.append(loop.axis)
     rests = []

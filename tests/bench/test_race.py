@@ -160,8 +160,9 @@ def test_programs_are_chosen() -> None:
 
 
 def test_a_call_of_a_program_has_what_its_plan_states(capsys: pytest.CaptureFixture[str]) -> None:
-    """A sort and its scratch, a loop of stencils, and a product."""
-    assert command.main(["memory", "--alone", "--only", "^(sort|heat|matmul_f64).medium", "--threads", "2"]) == 0
+    """A sort and its scratch, loops of stencils, large and small products."""
+    only = "^(sort|heat|wave|matmul_f64|batched_small_gemm).medium"
+    assert command.main(["memory", "--alone", "--only", only, "--threads", "2"]) == 0
     assert capsys.readouterr().out == "more than stated: 0; failed: 0\n"
 
 

@@ -9,13 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from deepx_graph.ir import Builder, Node
 from deepx_graph.loops import Affine, LoopBuilder, LoopProgram
 from deepx_graph.loops.builder import memory
 from deepx_graph.loops.in_place import Accesses, temporaries_in_results
 from deepx_graph.loops.interpret import interpret
+from deepx_graph.loops.lower import lower
 from deepx_graph.loops.passes.pipeline import optimised
-from deepx_graph.loops.program import Buffer, Copy
-from deepx_graph.types import I64
+from deepx_graph.loops.passes.split_folds import STRIP
+from deepx_graph.loops.program import Buffer, Copy, For, Store, walk
+from deepx_graph.ops import add, multiply, subtract
+from deepx_graph.ops.contract.reduce import reduction
+from deepx_graph.types import F32, I64, tensor
 
 Tap = Callable[[LoopBuilder, Sequence[Affine]], Any]
 
@@ -114,6 +119,23 @@ def check(seed: int, *, passes: bool) -> tuple[int, int]:
 def test_a_result_may_lie_over_an_argument_where_that_is_said(passes: bool) -> None:
     taken, refused = np.sum([check(seed, passes=passes) for seed in range(150)], axis=0)
     assert taken > 25 and refused > 25, "programs of both kinds"
+
+
+def test_a_result_may_lie_over_an_argument_whose_strips_are_added_up() -> None:
+    """The loop over a strip is none of its own for each thread; still each of its iterations reads and writes one place."""
+    b, vector = Builder(), tensor(F32, (3 * STRIP + 5,))
+
+    def body(x: Node, y: Node) -> list[Node]:
+        new = b(subtract, b(add, x, x), y)
+        return [new, reduction(b, add, b(multiply, new, new), (0,))]
+
+    program = optimised(lower(b.function("main", [("x", vector), ("y", vector)], body)))
+    assert any(isinstance(s, For) and not s.parallel and any(isinstance(e, Store) for e in s.body) for s in walk(program.body))
+    assert Accesses(program).written_over(program.results[0]) == [0, 1]
+    arrays = [np.arange(3 * STRIP + 5, dtype=np.float32) % k for k in (7, 11)]
+    for over in (0, 1):
+        for found, want in zip(interpret(program, arrays, {program.results[0]: over}), interpret(program, arrays), strict=True):
+            np.testing.assert_array_equal(found, want)
 
 
 def check_temporaries(seed: int) -> tuple[int, int]:

@@ -55,6 +55,19 @@ def test_infer_agrees_with_eval(op: Op) -> None:
 
 
 @every_op
+def test_several_results_are_memory_of_their_own(op: Op) -> None:
+    """Items that a caller is given are not copied: no two of them share memory, and none does with an operand."""
+    for arrays, attrs in samples(op):
+        values = op.bind(attrs)
+        if op.view or not isinstance(op.infer([type_of_array(a) for a in arrays], *values), TupleType):
+            return
+        with np.errstate(all="ignore"):
+            results = [np.asarray(r) for r in op.eval(list(arrays), *values)]
+        for k, result in enumerate(results):
+            assert not any(np.may_share_memory(result, other) for other in (*arrays, *results[:k])), f"result {k}"
+
+
+@every_op
 def test_fold_agrees_with_eval(op: Op) -> None:
     for arrays, attrs in samples(op, seed=1):
         b = Builder(peephole=True)

@@ -121,7 +121,7 @@ def _owns_item(source: Node, k: int) -> bool:
     """Whether item k of a kernel's results is an array that only this item holds."""
     body = fused_body(source)
     if body is None:
-        return False
+        return source.op.eval is not None and source.op not in _HOLDERS and not source.op.view and not is_call(source)
     made = [_viewed(r) for r in body.results]
     return made.count(made[k]) == 1 and made[k].op is not PARAM and made[k].op is not CONSTANT and not made[k].op.view
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -454,10 +454,6 @@ class SmallGemm(MachineKernel):
     def predicted(self) -> ForecastParts:
         """How long a call takes by the cost model."""
         return ForecastParts(constants().native_call_ns, self.nanoseconds / self.threads)
-
-    def scratch(self, loose: Mapping[int, int]) -> int:
-        """The product before it is copied to where it goes, and operands that may not lie in order."""
-        return self.results[0].nbytes + super().scratch(loose)
 
 
 class WithRows:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         loads,
         memory,
         optimize,
+        pipeline,
         register_custom_call,
         run,
         to_jax,
@@ -81,7 +82,7 @@ _HOMES = {
     "deepx_graph.api": (
         "Builder", "Function", "Module", "Node", "bisect", "build", "check", "check_grad", "compile", "custom_vjp", "diff",
         "distribute", "draw", "dumps", "equivalent", "explain_error", "explain_nan", "from_jax", "grad", "hvp", "info",
-        "jit", "jvp", "load", "load_compiled", "loads", "memory", "optimize", "register_custom_call", "run", "to_jax",
+        "jit", "jvp", "load", "load_compiled", "loads", "memory", "optimize", "pipeline", "register_custom_call", "run", "to_jax",
         "trace", "why",
     ),
     "deepx_graph.errors": (
@@ -98,7 +99,7 @@ __all__ = [
     "Builder", "CheckFailed", "DeepxGraphError", "Diagnostic", "Function", "LimitError", "Module", "Node", "ParseError",
     "RunError", "UsageError", "VerifyError", "bisect", "build", "check", "check_grad", "compile", "custom_vjp", "diff",
     "distribute", "draw", "dumps", "equivalent", "explain_error", "explain_nan", "from_jax", "grad", "hvp", "info", "jit", "jvp",
-    "load", "load_compiled", "loads", "memory", "optimize", "register_custom_call",
+    "load", "load_compiled", "loads", "memory", "optimize", "pipeline", "register_custom_call",
     "register_engine", "register_op", "register_pass", "register_printer", "register_reader", "register_rule", "register_view",
     "run", "to_jax", "trace", "why", "xp",
 ]  # fmt: skip

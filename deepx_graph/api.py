@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from deepx_graph.runtime.aot.program import BuiltProgram
     from deepx_graph.runtime.compile import Compiled
     from deepx_graph.runtime.memory.pool import MemoryUse
+    from deepx_graph.session.cluster.pipelined import Pipelined
     from deepx_graph.session.diagnose.bisection import Bisection
     from deepx_graph.session.equivalence import Equivalence
     from deepx_graph.session.gradcheck import GradCheck
@@ -473,6 +474,40 @@ def distribute(module: Module, mesh: Mapping[str, int] | None = None, *, plan: s
         _tell_of_native()
     where = MeshOptions(on, deterministic, patience, checkpoint, checkpoint_every)
     return over_mesh(module, mesh, plan, where, engine=engine, threads=threads, seed=seed)
+
+
+@public
+def pipeline(module: Module, stages: int, batch: Sequence[str], *, microbatches: int = 8, schedule: str = "1f1b", chunks: int = 1,
+             on: str = "lockstep", engine: str = "auto", threads: int | None = None, seed: int = 0, deterministic: bool = False,
+             patience: float | None = None) -> Pipelined:
+    """A callable that gives the results of a program and their gradients, by stages on so many devices and microbatches.
+
+    It takes whole numpy arrays, of the shapes and dtypes of the program's inputs, and gives a list of results and a dictionary of
+    gradients by the names of inputs, of the sum of all results. The inputs named in `batch`, which have no gradients, are cut along
+    their first dimension into so many microbatches; results are sums over it, or linear in such. `schedule` is gpipe, 1f1b
+    or interleaved, which has `chunks` stages on each device.
+    `on` is `lockstep`, in this process, or `mpi`, each device in a process that mpiexec has started, of which the first gets all;
+    the bits are the same with `deterministic`. Other options are as in `distribute`.
+
+    Raises UsageError for a program that has no such stages, for a batch whose parts need one another, and for another schedule or
+    place; when called, as `compile`, and RunError where a device does not come.
+
+    >>> loss = dx.trace(lambda x, w, v: dx.xp.sum((x @ w) @ v), "f32[8,4]", "f32[4,6]", "f32[6,2]")
+    >>> f = dx.pipeline(loss, 2, ["x"], microbatches=4, engine="numpy")
+    >>> results, gradients = f(*(np.ones(p.type.shape, np.float32) for p in f.inputs))
+    >>> results, sorted(gradients)
+    ([array(384., dtype=float32)], ['v', 'w'])
+    """
+    from deepx_graph.planning.schedules import pipeline_schedule
+    from deepx_graph.session.over_mesh import MeshOptions
+    from deepx_graph.session.programs import optimise
+
+    if engine == "auto":
+        _tell_of_native()
+    where, order = MeshOptions(on, deterministic, patience), pipeline_schedule(schedule, stages, microbatches, chunks)
+    inlined = optimise(module, "inline").module
+    transport = where.transport(len(order.devices))
+    return where.pipeline(inlined, list(batch), order, transport, engine=engine, threads=threads, seed=seed)
 
 
 @functools.cache

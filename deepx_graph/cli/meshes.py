@@ -13,6 +13,7 @@ from deepx_graph.errors import Diagnostic, UsageError, printable
 if TYPE_CHECKING:
     from deepx_graph.ir import Module
     from deepx_graph.planning.automatic import AutomaticPlan
+    from deepx_graph.planning.schedules import PipelineSchedule
     from deepx_graph.session.cluster.simulation import SimulationReport
     from deepx_graph.session.report.collectives import CollectiveRow
     from deepx_graph.sharding.plan import Plan
@@ -39,8 +40,8 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--auto", action="store_true", help="choose it: the least predicted time of a step on --mesh")
     parser.add_argument("--mesh", metavar="AXIS=N,...", help="with --auto: the axes of the mesh, such as data=4,model=2")
     parser.add_argument("--memory", type=size, metavar="N", help="with --auto: bytes of a device that values may take")
-    parser.add_argument("--search", type=seconds, metavar="SECONDS", help="with --auto: how long to search (10); the best that was "
-                                                                          "found then counts")
+    parser.add_argument("--search", type=seconds, metavar="SECONDS",
+                        help="with --auto: how long to search, of the processor (10); the best that was found then counts")
     parser.add_argument("--cluster", default="h100", metavar="CLUSTER", help="with --auto: where it runs, as for simulate (h100)")
     parser.add_argument("-o", "--output", metavar="FILE.plan", help="where to write it")
 
@@ -91,6 +92,11 @@ def add_simulate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", default="here", metavar="CLUSTER",
                         help="where it runs: a100, h100, tpu-v4, tpu-v5e, cpu-10g, a file, or 'here' (the default), as measured")
     parser.add_argument("-o", "--output", metavar="FILE.html", help="where the time line goes, as a page")
+    add_pipeline(parser)
+
+
+def add_pipeline(parser: argparse.ArgumentParser) -> None:
+    """A pipeline in place of a plan: `pipeline_asked` reads it."""
     group = parser.add_argument_group("a pipeline instead, of the program and its gradient")
     group.add_argument("--stages", type=count, metavar="N", help="devices, each with a stage of the program or several")
     group.add_argument("--batch", metavar="INPUT,...", help="the inputs that are cut into microbatches")
@@ -122,17 +128,23 @@ def run_simulate(args: Arguments) -> int:
 
 
 def _simulated_pipeline(args: Arguments) -> SimulationReport:
-    from deepx_graph.planning.schedules import pipeline_schedule
     from deepx_graph.session.cluster.pipelined import Pipelined
     from deepx_graph.session.cluster.simulation import cluster_of, simulated_pipeline
+
+    module, batch, schedule = pipeline_asked(args, read_program(args).module)
+    return simulated_pipeline(Pipelined(module, batch, schedule, cluster_of(args.cluster)), args.schedule, args.cluster)
+
+
+def pipeline_asked(args: Arguments, module: Module) -> tuple[Module, list[str], PipelineSchedule]:
+    """The module without calls, the inputs that are cut into microbatches, and the schedule. Raises UsageError where it says too
+    little, and as `pipeline_schedule` does."""
+    from deepx_graph.planning.schedules import pipeline_schedule
     from deepx_graph.session.programs import optimise
 
     if not args.batch:
         raise UsageError(Diagnostic("a pipeline works on microbatches", expected="--batch x,y: the inputs that are cut into them"))
     schedule = pipeline_schedule(args.schedule, args.stages, args.microbatches, args.chunks)
-    module = optimise(read_program(args).module, "inline").module
-    pipelined = Pipelined(module, args.batch.split(","), schedule, cluster_of(args.cluster), engine="numpy")
-    return simulated_pipeline(pipelined, args.schedule, args.cluster)
+    return optimise(module, "inline").module, args.batch.split(","), schedule
 
 
 def why_collectives(args: Arguments, module: Module) -> int:

@@ -8,11 +8,12 @@ import hashlib
 import io
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from deepx_graph.cli.meshes import plan_asked
+from deepx_graph.cli.meshes import add_pipeline, pipeline_asked, plan_asked
 from deepx_graph.cli.options import Arguments, count, named_values, read_program, seconds, watch
 from deepx_graph.cli.output import check_suffix, emit, emit_json, emit_report, say
 from deepx_graph.errors import DeepxGraphError, Diagnostic, RunError, UsageError, printable, suggest
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from deepx_graph.runtime.compile import Compiled
     from deepx_graph.runtime.inputs import Port
     from deepx_graph.runtime.transport.mpi import MpiTransport
+    from deepx_graph.session.cluster.pipelined import Pipelined
+    from deepx_graph.session.over_mesh import MeshOptions
     from deepx_graph.session.programs import Loaded
     from deepx_graph.session.sharded import OverMesh
     from deepx_graph.text.common.options import Recorded
@@ -114,6 +117,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--digest", action="store_true", help="print a SHA-256 of each output instead of its elements")
     parser.add_argument("--explain-nan", action="store_true", help="say which operations make the NaN and infinities of outputs")
     parser.add_argument("--explain-error", action="store_true", help="say which operations lose digits, beside double precision")
+    add_pipeline(parser)
     parser.add_argument("--what-if", metavar="FLOAT", help="with --explain-error: what storing one value as bf16, f16, ... does")
 
 
@@ -172,11 +176,11 @@ def _run(args: Arguments) -> int:
                "max_bytes": args.max_bytes, "profile": args.profile, "deterministic": args.deterministic,
                "out": sys.stderr if args.json or args.output == "-" else None,  # data on standard output stays one piece
                "prepare": lambda module: programs.optimise(module, args.pass_pipeline, watching).module}
-    if args.plan is not None or args.mesh is not None:
-        return _run_over_mesh(args, program.module, options)
+    if args.stages or args.plan is not None or args.mesh is not None:
+        return _run_over_devices(args, program.module, options)
     for given, option in ((args.on != "lockstep", f"--on {args.on}"), (args.checkpoint, "--checkpoint")):
         if given:
-            hint = "--plan FILE, --plan stated, or --mesh AXIS=N"
+            hint = "--plan FILE, --plan stated, --mesh AXIS=N, or --stages N"
             raise UsageError(Diagnostic(f"{option} needs to know how the program is split", hint=hint))
     f = compile(program.module, replicas=args.replicas, partitions=args.partitions,
                 infeed=read_infeed(args.infeed, devices, args.max_bytes),
@@ -235,22 +239,33 @@ def _explain(args: Arguments, program: Loaded, devices: int) -> int:
     return 0
 
 
-def _run_over_mesh(args: Arguments, module: Module, options: dict[str, Any]) -> int:
-    """Runs it on the devices of a mesh; of several processes the one of the first device reports."""
+def _run_over_devices(args: Arguments, module: Module, options: dict[str, Any]) -> int:
+    """Runs it on the devices of a mesh or of a pipeline; of several processes the one of the first device reports."""
     from deepx_graph.session.cluster.launch import MPI, is_rank, start_ranks
     from deepx_graph.session.over_mesh import MeshOptions
 
     # a call of MPI that blocks sees no deadline
     patience = min(filter(None, (args.patience, args.timeout if args.on == MPI else None)), default=None)
     where = MeshOptions(args.on, args.deterministic, patience, args.checkpoint, args.checkpoint_every)
-    inlined, plan = plan_asked(args, module)
+    count, program = _piped(args, module, where) if args.stages else _split(args, module, where)
     if args.on == MPI and not is_rank():
-        return start_ranks(plan.mesh.count, sys.argv[1:], restart=where.saving is not None)
+        return start_ranks(count, sys.argv[1:], restart=where.saving is not None)
     del options["deterministic"]
-    transport = where.transport(plan.mesh.count)
+    transport = where.transport(count)
     with _ending_together(transport), deadline(args.timeout if transport else None):
-        f = where.program(inlined, plan, transport, **options)
-        return _run_whole(args, f, reports=transport is None or transport.device == 0)
+        return _run_whole(args, program(transport, **options), reports=transport is None or transport.device == 0)
+
+
+def _split(args: Arguments, module: Module, where: MeshOptions) -> tuple[int, Callable[..., OverMesh]]:
+    """The devices of a mesh, and what makes the program over them."""
+    inlined, plan = plan_asked(args, module)
+    return plan.mesh.count, partial(where.program, inlined, plan)
+
+
+def _piped(args: Arguments, module: Module, where: MeshOptions) -> tuple[int, Callable[..., Pipelined]]:
+    """The same for a pipeline."""
+    inlined, batch, schedule = pipeline_asked(args, module)
+    return len(schedule.devices), partial(where.pipeline, inlined, batch, schedule)
 
 
 @contextlib.contextmanager
@@ -265,14 +280,14 @@ def _ending_together(transport: MpiTransport | None) -> Iterator[None]:
         raise
 
 
-def _run_whole(args: Arguments, f: OverMesh, *, reports: bool = True) -> int:
-    """Runs a program over a mesh with the inputs given, and says what came of it."""
+def _run_whole(args: Arguments, f: OverMesh | Pipelined, *, reports: bool = True) -> int:
+    """Runs a program over several devices with the inputs given, and says what came of it."""
     from deepx_graph.session.inputs import unique_names
 
     inputs = _inputs(args, f.inputs, 1)
     stage("compile and run")
     for _ in range(args.repeat):
-        outputs = f(**inputs)
+        outputs = f.values(**inputs)
     if reports:
         named = spread(outputs, unique_names([p.name for p in f.outputs]), 1)
         if args.output:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import numbers
 import operator
 import os
 from collections.abc import Callable, Sequence
@@ -45,7 +46,8 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _fits(value: object, hint: Any) -> bool:
-    """Whether a value may stand where the annotation is: what can be asked whether it is true, for a bool; an index, for an int."""
+    """Whether a value may stand where the annotation is: what can be asked whether it is true, for a bool; an index, for an int; a
+    real number, for a float."""
     if hint is Any:
         return True
     if isinstance(hint, TypeVar):
@@ -65,6 +67,8 @@ def _fits(value: object, hint: Any) -> bool:
         except (TypeError, ValueError):
             return False
         return True
+    if hint is float:
+        return isinstance(value, numbers.Real)
     if hint is TextIO:
         return hasattr(value, "write")
     return isinstance(value, os.PathLike if hint is Path else origin or hint)

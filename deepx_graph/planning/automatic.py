@@ -37,7 +37,7 @@ MOMENTS = 24
 """Memory is bounded at so many moments, those of most bytes alive, and where a plan that is found needs more than there is."""
 
 SECONDS = 10.0
-"""How long a plan is searched for when nothing else is said; then the best that was found counts, with its gap."""
+"""How long a plan is searched for when nothing else is said, in seconds of the processor, so that a busy machine finds the same."""
 
 BUILDING = 0.5
 """The share of that in which candidates are made; then nodes have those of the known plans alone."""
@@ -119,11 +119,11 @@ class _Place:
 
 def automatic_plan(function: Function, mesh: Mesh, cluster: DeviceCluster, *, memory: float | None = None,
                    given: Plan | None = None, seconds: float = SECONDS,
-                   clock: Callable[[], float] = time.monotonic) -> AutomaticPlan:
+                   clock: Callable[[], float] = time.process_time) -> AutomaticPlan:
     """The plan of least predicted seconds that fits into `memory` bytes of a device (all that it has when left out).
 
-    What `given` says of values and results stays. The search ends after so many seconds by a clock. Raises UsageError where no plan
-    is found that fits, which says how much is missing.
+    What `given` says of values and results stays. The search ends after so many seconds by a clock, that of the processor. Raises
+    UsageError where no plan is found that fits, which says how much is missing.
     """
     limit = SearchLimit(seconds, clock)
     return _Planner(function, mesh, cluster, cluster.device.memory if memory is None else memory, given, limit).result()

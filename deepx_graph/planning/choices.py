@@ -16,10 +16,10 @@ SLACK = 1e-6
 
 @dataclass
 class SearchLimit:
-    """How long a search may take, from now on, by a clock of seconds."""
+    """How long a search may take, from now on, by a clock of seconds: of the processor, unless it is another one."""
 
     seconds: float
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = time.process_time
     began: float = field(init=False)
 
     def __post_init__(self) -> None:

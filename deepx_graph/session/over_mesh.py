@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +14,12 @@ from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Module
 from deepx_graph.passes.shard import chosen_plan
 from deepx_graph.planning.cluster import DeviceCluster
+from deepx_graph.planning.schedules import PipelineSchedule
 from deepx_graph.runtime.transport.dask import PREFIX, dask_client
 from deepx_graph.session.cluster.calibration import network_here
 from deepx_graph.session.cluster.gangs import OverDask
 from deepx_graph.session.cluster.launch import LOCKSTEP, MPI, attempt, checked_place, threads_of
+from deepx_graph.session.cluster.pipelined import Pipelined
 from deepx_graph.session.cluster.training import Saving
 from deepx_graph.session.programs import optimise
 from deepx_graph.session.sharded import OverMesh, Sharded, mpi_transport, planned
@@ -81,6 +83,18 @@ class MeshOptions:
         if transport is not None:
             options["threads"] = options.get("threads") or threads_of(transport.neighbours)
         return Sharded(module, plan, transport=transport, saving=self.saving, deterministic=self.deterministic, **options)
+
+
+    def pipeline(self, module: Module, batch: Sequence[str], schedule: PipelineSchedule, transport: MpiTransport | None,
+                 **options: Any) -> Pipelined:
+        """The pipeline of a module without calls, cut where its stages take as long on this machine.
+
+        Raises UsageError for a place where pipelines do not run, for checkpoints, and as `Pipelined` does.
+        """
+        if self.on not in (LOCKSTEP, MPI) or self.checkpoint is not None:
+            raise UsageError(Diagnostic("a pipeline runs in lock step or over MPI, without checkpoints", hint="--on mpi"))
+        options["threads"] = options.get("threads") or (threads_of(transport.neighbours) if transport else None)
+        return Pipelined(module, batch, schedule, network_here(), transport=transport, deterministic=self.deterministic, **options)
 
 
 SENT = ("engine", "threads", "seed", "max_bytes", "prepare")

@@ -159,6 +159,10 @@ class OverMesh:
         found = self.run([self.first.cut(whole, d) for d in self.devices], saving)
         return () if found is None else tuple(self.last.joined(found))
 
+    def values(self, *arrays: Any, **named: Any) -> tuple[Array, ...]:
+        """The same, as `outputs` lists it."""
+        return self(*arrays, **named)
+
     @property
     def devices(self) -> Sequence[int]:
         """The devices whose inputs this process gives."""

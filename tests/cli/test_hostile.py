@@ -128,6 +128,9 @@ def test_numbers_of_thousands_of_digits_are_a_bound_and_no_crash() -> None:
 def test_what_python_hands_over(program: str) -> None:
     for text in (PROGRAM.encode(), bytearray(PROGRAM.encode()), memoryview(PROGRAM.encode())):
         assert dx.loads(text).entry.params[0].name == "x"
+    with pytest.raises(dx.UsageError, match="'patience' cannot be of type str"):
+        dx.distribute(dx.trace(lambda x: x, "f32[2]"), {"a": 2}, patience="long")  # type: ignore[arg-type]
+    assert dx.distribute(dx.trace(lambda x: x + x, "f32[2]"), {"a": 2}, patience=3).mesh.count == 2
     with pytest.raises(dx.UsageError, match="'text' cannot be of type NoneType"):
         dx.loads(None)  # type: ignore[arg-type]
     with pytest.raises(dx.UsageError, match="cannot read"):

@@ -18,7 +18,7 @@ from deepx_graph.planning.schedules import PipelineSchedule, StageEvent, interle
 from deepx_graph.planning.stages import stages
 from deepx_graph.session.cluster.pipelined import Pipelined
 from tests.support.cli_runner import Run
-from tests.support.sharded_programs import inputs, layers
+from tests.support.sharded_programs import SKIP, inputs, layers
 
 H100 = preset("h100")
 TIMES = {"F": 1.0, "B": 2.0}
@@ -64,24 +64,6 @@ def test_stages_are_balanced_and_cut_where_little_crosses() -> None:
     assert [[x.name for x in s.crossing] for s in found] == [[], ["y1"], ["y3"], ["y5"]]
     with pytest.raises(UsageError, match="has no 90 stages"):
         stages(dx.loads(layers(64, 512, 2048, 2), "stablehlo").entry, 90, H100)
-
-
-SKIP = """func.func @main(%x: tensor<8x6xf32>, %w: tensor<6x6xf32>, %u: tensor<6x6xf32>, %t: tensor<8x6xf32>) -> tensor<f32> {
-  %none = stablehlo.constant dense<0.0> : tensor<f32>
-  %scale = stablehlo.constant dense<0.125> : tensor<8x6xf32>
-  %a = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<8x6xf32>, tensor<6x6xf32>) -> tensor<8x6xf32>
-  %b = stablehlo.tanh %a : tensor<8x6xf32>
-  %c = stablehlo.dot_general %b, %u, contracting_dims = [1] x [0] : (tensor<8x6xf32>, tensor<6x6xf32>) -> tensor<8x6xf32>
-  %d = stablehlo.add %c, %b : tensor<8x6xf32>
-  %e = stablehlo.dot_general %d, %w, contracting_dims = [1] x [0] : (tensor<8x6xf32>, tensor<6x6xf32>) -> tensor<8x6xf32>
-  %f = stablehlo.subtract %e, %t : tensor<8x6xf32>
-  %g = stablehlo.multiply %f, %f : tensor<8x6xf32>
-  %h = stablehlo.multiply %g, %scale : tensor<8x6xf32>
-  %l = stablehlo.reduce(%h init: %none) applies stablehlo.add across dimensions = [0, 1] :
-    (tensor<8x6xf32>, tensor<f32>) -> tensor<f32>
-  return %l : tensor<f32>
-}"""
-"""A weight of two stages, a value that skips one, a target for the last, and a mean."""
 
 
 def check(module: Module, batch: list[str], schedule: PipelineSchedule) -> Pipelined:

@@ -6,10 +6,7 @@ Needs mpi4py and mpiexec, of the extra `mpi`; DEEPX_GRAPH_MPIEXEC may name the l
 from __future__ import annotations
 
 import importlib.util
-import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,28 +14,13 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.errors import UsageError
-from deepx_graph.session.cluster.launch import find_mpiexec
 from deepx_graph.session.sharded import Sharded, mpi_transport, planned
+from tests.support.mpi_ranks import needs_mpi, ranks
 from tests.support.sharded_programs import LOOP, MLP, inputs
-
-MPIEXEC = find_mpiexec()
-needs_mpi = pytest.mark.skipif(MPIEXEC is None or importlib.util.find_spec("mpi4py") is None,
-                               reason="the extra 'mpi' is not installed: mpi4py and mpiexec")
 
 PLAN = """mesh <["a"=%d, "b"=%d]>
 x: [{"a"}, {"b"}]
 """
-
-ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_NUM_THREADS": "1",
-               "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMPI_MCA_mpi_yield_when_idle": "1"}
-
-
-def ranks(count: int, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """What so many processes print that mpiexec starts."""
-    assert MPIEXEC is not None
-    return subprocess.run([MPIEXEC, "-n", str(count), sys.executable, *arguments], capture_output=True, text=True, timeout=120,
-                          env={**os.environ, **ENVIRONMENT}, check=False)
-
 
 RANK = """
 import pickle, sys

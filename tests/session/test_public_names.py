@@ -228,6 +228,7 @@ def test_results_are_brief_at_the_prompt_and_print_as_their_reports(tmp_path: Pa
         dx.check(m, ["ops<=1", "ops<=99"]), dx.equivalent(m, n, inputs), dx.explain_nan(m, inputs), dx.explain_error(m, inputs),
         dx.bisect(m, samples=1), dx.memory(), compiled, compiled.profile, dx.draw(m, format="svg"), dx.check_grad(m, samples=1),
         m, m.entry, first, compiled.inputs[0], dx.why(m, made="#3"), dx.distribute(n, {"data": 2}, engine="numpy"),
+        dx.pipeline(dx.trace(lambda x, y: dx.xp.sum(dx.xp.exp(x @ y)), "f32[4,4]", "f32[4,4]"), 2, ["x"], microbatches=2),
     ]  # fmt: skip
     if has_native():
         shown.append(dx.build(m, tmp_path / "model.o"))

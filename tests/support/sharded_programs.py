@@ -123,3 +123,21 @@ def layers(batch: int, width: int, hidden: int, depth: int) -> str:
               f"(tensor<{batch}x{width}xf32>, tensor<f32>) -> tensor<f32>", "return %l : tensor<f32>"]
     body = "\n  ".join(lines)
     return f"func.func @main({', '.join(params)}) -> tensor<f32> {{\n  {body}\n}}"
+
+
+SKIP = """func.func @main(%x: tensor<8x6xf32>, %w: tensor<6x6xf32>, %u: tensor<6x6xf32>, %t: tensor<8x6xf32>) -> tensor<f32> {
+  %none = stablehlo.constant dense<0.0> : tensor<f32>
+  %scale = stablehlo.constant dense<0.125> : tensor<8x6xf32>
+  %a = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<8x6xf32>, tensor<6x6xf32>) -> tensor<8x6xf32>
+  %b = stablehlo.tanh %a : tensor<8x6xf32>
+  %c = stablehlo.dot_general %b, %u, contracting_dims = [1] x [0] : (tensor<8x6xf32>, tensor<6x6xf32>) -> tensor<8x6xf32>
+  %d = stablehlo.add %c, %b : tensor<8x6xf32>
+  %e = stablehlo.dot_general %d, %w, contracting_dims = [1] x [0] : (tensor<8x6xf32>, tensor<6x6xf32>) -> tensor<8x6xf32>
+  %f = stablehlo.subtract %e, %t : tensor<8x6xf32>
+  %g = stablehlo.multiply %f, %f : tensor<8x6xf32>
+  %h = stablehlo.multiply %g, %scale : tensor<8x6xf32>
+  %l = stablehlo.reduce(%h init: %none) applies stablehlo.add across dimensions = [0, 1] :
+    (tensor<8x6xf32>, tensor<f32>) -> tensor<f32>
+  return %l : tensor<f32>
+}"""
+"""A weight of two stages, a value that skips one, a target for the last, and a mean."""

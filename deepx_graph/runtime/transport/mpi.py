@@ -10,6 +10,7 @@ Source: MPI: A Message-Passing Interface Standard, 4.1; mpi4py.
 from __future__ import annotations
 
 import atexit
+import math
 import signal
 import sys
 import threading
@@ -151,6 +152,11 @@ class MpiTransport(ProcessTransport):
             found: list[list[Array]] | None = self.comm.gather(list(arrays), root=0)
         return found
 
+    def messages(self) -> MpiMessages:
+        """Messages between two processes, apart from the meetings; all processes ask for them."""
+        with self._watch.over("for the others to start"):
+            return MpiMessages(self.comm.Dup(), self.device, self.attempt, self._watch)
+
     def abort(self, code: int) -> None:
         """Ends all processes: without this one the others would wait for ever."""
         self.comm.Abort(code)
@@ -264,6 +270,67 @@ class MpiGroup(GroupNetwork):
         with self.watch:
             self.comm.Alltoall(_bytes(parts), _bytes(received))
         return received
+
+
+class MpiMessages:
+    """Arrays from one process to another, each message with a number: who sends goes on, who receives waits for it.
+
+    A message carries the attempt of the run, the step, its number and a digest of its types; another one than is waited for is an
+    error that says so, as is one that does not come.
+    """
+
+    def __init__(self, comm: Any, device: int, attempt: int, watch: _Watch) -> None:
+        self.comm, self.device, self.attempt, self.step, self._watch = comm, device, attempt, 0, watch
+        self._pending: list[tuple[Any, Array]] = []
+
+    def send(self, to: int, number: int, arrays: Sequence[Array]) -> None:
+        """Sends arrays, of which it keeps a copy until they have gone."""
+        arrays = [np.asarray(a, order="C") for a in arrays]
+        data = np.concatenate([self._head(number, [(a.shape, a.dtype) for a in arrays]), *map(_bytes, arrays)])
+        self._pending = [sent for sent in self._pending if not sent[0].Test()]
+        self._pending.append((self.comm.Isend(data, to, number % _WHERE), data))
+
+    def receive(self, source: int, number: int, types: Sequence[tuple[tuple[int, ...], np.dtype[Any]]], what: str) -> list[Array]:
+        """The arrays of these shapes and element types that another one sends. Raises RunError where something else comes, or
+        nothing for too long."""
+        head, sizes = self._head(number, types), [math.prod(shape) * dtype.itemsize for shape, dtype in types]
+        data = self._next(source, number, what)
+        if len(data) != len(head) + sum(sizes) or (data[: len(head)] != head).any():
+            said, here = (data[: len(head)].view(np.uint64).tolist(), head.view(np.uint64).tolist())
+            raise RunError(Diagnostic(f"device {source} has sent something else than {what} to device {self.device}", notes=(
+                f"run, step, number and types of what it sent: {said}, {len(data)} bytes", f"of what is waited for: {here}")))
+        parts = np.split(data, np.cumsum([len(head), *sizes]))[1:-1]
+        return [part.view(dtype).reshape(shape) for part, (shape, dtype) in zip(parts, types, strict=True)]
+
+    def finish(self) -> None:
+        """Waits until all that was sent has gone. Raises RunError where that lasts too long."""
+        for request, _ in self._pending:
+            self._until(request.Test, "for what it has sent to be taken")
+        self._pending = []
+
+    def _next(self, source: int, number: int, what: str) -> Array:
+        """The bytes of a message, once it is there."""
+        status = _mpi().Status()
+        found = self._until(lambda: self.comm.Improbe(source, number % _WHERE, status), f"for {what} from device {source}")
+        data = np.empty(status.Get_count(_mpi().BYTE), np.uint8)
+        with self._watch.over(f"for {what} from device {source}"):
+            found.Recv(data)
+        return data
+
+    def _until(self, look: Callable[[], Any], doing: str) -> Any:
+        """What a look gives, once it gives something; signals are seen meanwhile."""
+        until, spins = time.monotonic() + self._watch.patience, 0
+        while not (found := look()):
+            spins += 1
+            if spins > _SPINS:
+                if time.monotonic() > until:
+                    raise self._watch.over(doing).error()
+                time.sleep(_NAP)
+        return found
+
+    def _head(self, number: int, types: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> Array:
+        digest = zlib.crc32(repr([(tuple(shape), str(dtype)) for shape, dtype in types]).encode())
+        return np.array([self.attempt, self.step, number, digest], np.uint64).view(np.uint8)
 
 
 def _bytes(array: Array) -> Array:

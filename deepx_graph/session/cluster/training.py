@@ -107,10 +107,14 @@ def run_here(program: Partitioned | TrainingProgram, devices: Sequence[int], tra
 def check_same(transport: Transport, program: Partitioned | TrainingProgram, saving: Saving | None, seed: int) -> None:
     """Whether all devices run the same: what meets by chance would give wrong results. Raises UsageError on device 0."""
     parts = [program] if isinstance(program, Partitioned) else [program.before, program.some, program.after]
-    said = {"version of deepx_graph": __version__,
-            "program": [programs.dumps(part.module, "sea") for part in parts],
-            "plan": [(part.mesh, part.params, part.results) for part in parts],
-            "seed": seed, "--deterministic": transport.deterministic, "--checkpoint-every": saving and saving.every}
+    check_alike(transport, {"program": [programs.dumps(part.module, "sea") for part in parts],
+                            "plan": [(part.mesh, part.params, part.results) for part in parts], "seed": seed,
+                            "--deterministic": transport.deterministic, "--checkpoint-every": saving and saving.every})
+
+
+def check_alike(transport: Transport, stated: Mapping[str, object]) -> None:
+    """Whether all devices state the same of what they run, and are of one version. Raises UsageError on device 0."""
+    said = {"version of deepx_graph": __version__, **stated}
     digests = [hashlib.blake2b(str(value).encode(), digest_size=16).digest() for value in said.values()]
     rows = transport.gather([np.frombuffer(d, np.uint8) for d in digests])
     for device, row in enumerate(rows or ()):

@@ -1,0 +1,121 @@
+"""Pipelines over MPI: bits of lock step, clean errors for what does not come, and the same from Python and the command line.
+
+Needs mpi4py and mpiexec, of the extra `mpi`.
+"""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from tests.support.cli_runner import Run
+from tests.support.mpi_ranks import needs_mpi, ranks
+from tests.support.sharded_programs import SKIP, inputs, layers
+
+CASES = [("gpipe", 1, layers(8, 6, 10, 4), ["x"]), ("1f1b", 1, layers(8, 6, 10, 5), ["x"]), ("1f1b", 1, SKIP, ["x", "t"]),
+         ("interleaved", 2, layers(8, 6, 10, 8), ["x"])]
+
+RANK = """
+import pickle, sys
+import deepx_graph as dx
+found = []
+for schedule, chunks, text, batch, arrays, engine in pickle.load(open(sys.argv[1], "rb")):
+    f = dx.pipeline(dx.loads(text, "stablehlo"), int(sys.argv[3]), batch, microbatches=4, schedule=schedule, chunks=chunks,
+                    on="mpi", engine=engine, deterministic=True, patience=60)
+    found += [f(*arrays), f(*arrays)]
+if found[0][0]:
+    pickle.dump(found, open(sys.argv[2], "wb"))
+else:
+    assert found == [([], {})] * len(found)
+"""
+"""All programs in one rank, each twice."""
+
+
+@needs_mpi
+@pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.conformance)])
+def test_ranks_give_the_bits_of_lock_step(tmp_path: Path, devices: int) -> None:
+    cases = [(*c, inputs(dx.loads(c[2], "stablehlo")), engine) for c in CASES for engine in ("numpy", "auto")
+             if devices == 2 or c[2] != SKIP]
+    (tmp_path / "cases").write_bytes(pickle.dumps(cases))
+    (tmp_path / "rank.py").write_text(RANK)
+    done = ranks(devices, str(tmp_path / "rank.py"), str(tmp_path / "cases"), str(tmp_path / "found"), str(devices))
+    assert done.returncode == 0, done.stderr
+    found = pickle.loads((tmp_path / "found").read_bytes())
+    for k, (schedule, chunks, text, batch, arrays, engine) in enumerate(cases):
+        here = dx.pipeline(dx.loads(text, "stablehlo"), devices, batch, microbatches=4, schedule=schedule, chunks=chunks,
+                           engine=engine, deterministic=True)
+        results, gradients = here(*arrays)
+        for again in found[2 * k: 2 * k + 2]:
+            assert sorted(again[1]) == sorted(gradients)
+            for got, want in zip([*again[0], *again[1].values()], [*results, *(gradients[n] for n in again[1])], strict=True):
+                np.testing.assert_array_equal(got, want)
+
+
+BROKEN = """
+import os, signal, sys
+import numpy as np
+import deepx_graph as dx
+from deepx_graph.runtime.transport.mpi import MpiMessages, communicator
+kind, rank = sys.argv[2], communicator(30).Get_rank()
+send, sent = MpiMessages.send, 0
+def broken(self, to, number, arrays):
+    global sent
+    sent += 1
+    if self.device == 1 and sent == 2:
+        if kind == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if kind == "silent":
+            return
+        number, arrays = (number, [a[:1] for a in arrays]) if kind == "shape" else (number, arrays)
+        self.step += kind == "step"
+    send(self, to, number, arrays)
+MpiMessages.send = broken
+text = open(sys.argv[1]).read()
+text = text.replace("tanh", "sine") if kind == "program" and rank else text
+module = dx.loads(text, "stablehlo")
+try:
+    f = dx.pipeline(module, 2, ["x"], microbatches=4, on="mpi", engine="numpy", patience=4)
+    f(*(np.ones(p.type.shape, np.float32) for p in f.inputs))
+except dx.DeepxGraphError as e:
+    print(e, file=sys.stderr, flush=True)
+    communicator(30).Abort(e.exit_code)
+"""
+
+
+@needs_mpi
+@pytest.mark.parametrize(("kind", "message"), [
+    ("killed", ""), ("silent", "has waited 4 s for B1 of stage 1 from device 1"), ("shape", "something else than B1 of stage 1"),
+    ("step", "something else than B1 of stage 1"), ("program", "device 1 has another program than device 0")])
+def test_what_does_not_come_ends_with_an_error(tmp_path: Path, kind: str, message: str) -> None:
+    (tmp_path / "m.mlir").write_text(layers(8, 6, 10, 4))
+    (tmp_path / "run.py").write_text(BROKEN)
+    done = ranks(2, str(tmp_path / "run.py"), str(tmp_path / "m.mlir"), kind)
+    assert done.returncode != 0 and message in done.stderr
+
+
+@needs_mpi
+def test_the_command_gives_the_same_on_ranks(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "m.mlir").write_text(layers(8, 6, 10, 4))
+    given = ("--stages", "2", "--batch", "x", "--microbatches", "4", "--random-inputs", "--deterministic", "--engine", "numpy")
+    here = run("run", str(tmp_path / "m.mlir"), *given, "-o", str(tmp_path / "here.npz"))
+    assert here.code == 0, here.err
+    done = ranks(2, "-m", "deepx_graph", "run", str(tmp_path / "m.mlir"), *given, "--on", "mpi", "-o", str(tmp_path / "there.npz"))
+    assert done.returncode == 0, done.stderr
+    here_arrays, there = np.load(tmp_path / "here.npz"), np.load(tmp_path / "there.npz")
+    assert sorted(here_arrays) == sorted(there) and "grad_w0" in there
+    for name in there:
+        np.testing.assert_array_equal(here_arrays[name], there[name])
+
+
+def test_what_a_pipeline_cannot_do_is_refused(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "m.mlir").write_text(layers(8, 6, 10, 4))
+    given = ("run", str(tmp_path / "m.mlir"), "--stages", "2", "--microbatches", "4", "--random-inputs")
+    assert "--batch x,y" in run(*given).err
+    for more in (("--on", "dask:tcp://127.0.0.1:1"), ("--checkpoint", str(tmp_path / "saved"))):
+        assert "in lock step or over MPI, without checkpoints" in run(*given, "--batch", "x", *more).err
+    with pytest.raises(dx.UsageError, match="no place"):
+        dx.pipeline(dx.loads(layers(8, 6, 10, 4), "stablehlo"), 2, ["x"], on="moon")

@@ -12,7 +12,7 @@ from deepx_graph import ops
 from deepx_graph.sharding.mesh import Mesh, split
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.plan import Plan
-from deepx_graph.types import F32, U16, U32, U64
+from deepx_graph.types import F32, F64, U16, U32, U64
 from tests.support.sharded_programs import on_devices, program
 
 STATES = (("THREE_FRY", [7, 2**64 - 2]), ("PHILOX", [7, 2**64 - 2]), ("PHILOX", [7, 2**64 - 2, 5]), ("DEFAULT", [2**64 - 1, 3]))
@@ -44,3 +44,23 @@ def test_no_device_draws_all() -> None:
     (draw,) = (n for n in local.module.entry.nodes if n.op is ops.rng_bit_generator)
     assert math.prod(draw.attr("shape")) <= 64 * 32 // 8 + 3
     assert not local.meetings
+
+
+@pytest.mark.parametrize("seed", [np.int64(42), np.int64(-5), np.int64(0), np.int32(-(2**31)), np.uint64(2**64 - 1),
+                                  np.uint8(3), np.int64(2**31 - 1)])  # fmt: skip
+def test_even_parts_are_those_of_the_whole(seed: np.generic) -> None:
+    """Of seeds that the generator brings into its range, too; uneven parts, and devices that have none."""
+    for shape in ((8,), (5, 4), (1, 7, 2), (3, 1)):
+        for dtype in (F32, F64):
+            arrays = [np.float64(-0.5), np.float32(1.5), np.asarray(seed)]
+            module = program(ops.rng_uniform, arrays, {"shape": shape, "dtype": dtype})
+            (whole,) = dx.compile(module, engine="numpy", optimize=False)(*arrays)
+            dim = next(k for k, n in enumerate(shape) if n > 1)
+            for count in (2, 3, 7):
+                mesh = Mesh((("a", count),))
+                plan = Plan(mesh, module.entry, {module.entry.results[0]: split(*((mesh.axis("a"),) * (k == dim)
+                                                                                  for k in range(len(shape))))})
+                (found,) = on_devices(module, plan, arrays)
+                assert found.tobytes() == whole.tobytes(), (shape, dtype, count)
+                (draw,) = (n for n in partition(module, plan).module.entry.nodes if n.op is ops.rng_uniform)
+                assert draw.attr("shape")[dim] == -(-shape[dim] // count)

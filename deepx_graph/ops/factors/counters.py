@@ -1,7 +1,9 @@
-"""Random bits of one device: the generators count blocks, so a device begins where its part of the elements does.
+"""Random numbers of one device, which begins to draw where its part of the elements does.
 
-The elements are split along their first axis, where they follow each other row by row; every device draws its rows, and those
-around them that share a block, and gives the state that follows all of them.
+The elements are split along their first axis, where they follow each other row by row. The generators of bits count blocks: every
+device draws its rows, and those around them that share a block, and gives the state that follows all of them. Evenly distributed
+numbers are two steps each of a multiplicative congruential generator, which jumps ahead by a power of its multiplier (L'Ecuyer,
+"Random numbers for simulation", 1990). Normal ones are accepted or rejected one after the other, so no part begins at a known draw.
 """
 
 from __future__ import annotations
@@ -14,11 +16,11 @@ from deepx_graph.ir.builder import Builder
 from deepx_graph.ir.factor_rule import Position, tensor_shape
 from deepx_graph.ir.node import Node
 from deepx_graph.ops.math.bit_generator import split_axis
-from deepx_graph.ops.math.elementwise import add, compare, convert, divide, multiply, remainder
+from deepx_graph.ops.math.elementwise import add, compare, convert, divide, multiply, remainder, select
 from deepx_graph.ops.tensor.index import dynamic_slice
 from deepx_graph.ops.tensor.layout import reshape
 from deepx_graph.ops.tensor.shape import concatenate, slice_
-from deepx_graph.types import I32, U64
+from deepx_graph.types import I32, I64, U64, as_tensor
 
 
 def drawn(b: Builder, node: Node, operands: Sequence[Node], attrs: tuple[Any, ...], positions: Mapping[int, Position]) -> Node:
@@ -67,3 +69,31 @@ def _advanced(b: Builder, state: Node, blocks: Node, is_wide: bool) -> Node:
         return b(concatenate, words[0], low, dimension=0)
     carry = b(convert, b(compare, low, words[1], direction="LT"), dtype=U64)
     return b(concatenate, words[0], low, b(add, words[-1] if len(words) == 3 else words[0], carry), dimension=0)
+
+
+def drawn_evenly(b: Builder, node: Node, operands: Sequence[Node], attrs: tuple[Any, ...],
+                 positions: Mapping[int, Position]) -> Node:
+    """The numbers of one part, from the seed that the generator has come to where it begins."""
+    from deepx_graph.ops.math.random import MODULUS, MULTIPLIER
+
+    (position,) = positions.values()
+    shape, dtype = attrs
+    dim, whole = next((k, size) for k, size in enumerate(node.attr("shape")) if size > 1)
+    row = math.prod(node.attr("shape")[dim + 1 :])
+    starts = range(0, whole, position.size)
+    ahead = b.constant([pow(MULTIPLIER, 2 * row * start, MODULUS) for start in starts], U64)
+    jump = b(reshape, b(dynamic_slice, ahead, position.index, slice_sizes=(1,)), shape=())
+    low, high, seed = operands
+    reached = _by(b, remainder, b(multiply, _first_state(b, seed, MODULUS), jump), MODULUS)
+    return b(node.op, low, high, b(convert, reached, dtype=I64), shape=shape, dtype=dtype)
+
+
+def _first_state(b: Builder, seed: Node, modulus: int) -> Node:
+    """A seed as the generator takes it: what is left by the modulus, never negative, and 1 for 0."""
+    is_signed = as_tensor(seed.type).dtype.kind != "uint"
+    kind = I64 if is_signed else U64
+    left = b(remainder, b(convert, seed, dtype=kind), b.constant(modulus, kind))
+    if is_signed:
+        left = b(select, b(compare, left, b.constant(0, kind), direction="LT"), b(add, left, b.constant(modulus, kind)), left)
+    is_none = b(compare, left, b.constant(0, kind), direction="EQ")
+    return b(convert, b(select, is_none, b.constant(1, kind), left), dtype=U64)

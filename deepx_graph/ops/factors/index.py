@@ -154,6 +154,15 @@ def _bits(node: Node) -> FactorRule:
     return r.rule()
 
 
+def _uniform(node: Node) -> FactorRule | None:
+    r = RuleBuilder(node)
+    shape = r.results[0]
+    first = next((k for k, size in enumerate(shape) if size > 1), None)
+    for k, size in enumerate(shape):
+        r.factor(size, (None,) * len(r.operands), (k,), "positional" if k == first else "replicated")
+    return r.rule()
+
+
 def _bits_attrs(node: Node, operands: Shapes, results: Shapes) -> tuple[Any, ...]:
     return tuple((node.named_attrs | {"shape": results[1]}).values())
 
@@ -209,6 +218,8 @@ GATHER = Partitioning(_gather, _gather_attrs, _gather_combiner, placed=placed_in
 SCATTER = Partitioning(_scatter, None, _scatter_combiner, _scatter_neutral, placed=placed_in("scatter"))
 INDEX_SELECT = Partitioning(_index_select, None, _gather_combiner, placed=placed_in("index_select"))
 BITS = Partitioning(_bits, _bits_attrs, placed=placed_in("drawn", "counters"))
+UNIFORM = Partitioning(_uniform, lambda node, operands, results: (results[0], node.attr("dtype")),
+                       placed=placed_in("drawn_evenly", "counters"))
 SORT = Partitioning(_sort)
 FFT = Partitioning(_fft)
 TOP_K = Partitioning(_top_k)

@@ -18,6 +18,7 @@ from deepx_graph.ir import Attr, Builder, Node, Op, Operand, at_least
 from deepx_graph.ir.constraint import INTEGERS, REALS, SCALAR
 from deepx_graph.ir.evaluation import BLOCK, nothing
 from deepx_graph.literal import Array
+from deepx_graph.ops.factors.index import UNIFORM
 from deepx_graph.ops.helpers import REAL, dtype_attr, loops_in, shape_attr
 from deepx_graph.ops.math.elementwise import convert, divide, multiply, subtract
 from deepx_graph.types import F32, F64, I64, Dims, DType, Type, as_tensor, scalar, tensor
@@ -138,7 +139,7 @@ def _samples(rng: Any) -> Any:
 
 rng_uniform: Op = Op(
     "rng_uniform", "Evenly distributed in [low, high), from a seed.", operands=_operands("low", "high"),
-    attrs=_ATTRS, infer=_random_type, eval=_uniform, loops=loops_in("random", "uniform_loops"), scratch=nothing,
+    attrs=_ATTRS, sharding=UNIFORM, infer=_random_type, eval=_uniform, loops=loops_in("random", "uniform_loops"), scratch=nothing,
     vjp=_random_vjp(_uniform_partials), samples=_samples,
     source="deepx uniform; std::minstd_rand0, std::uniform_real_distribution",
 )  # fmt: skip

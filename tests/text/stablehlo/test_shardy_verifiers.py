@@ -131,6 +131,15 @@ def rule(said: str, type: str = "tensor<8x16xf32>", operation: str = "add") -> s
 }}"""
 
 
+def test_operands_of_several_types_have_rules() -> None:
+    """A choice by one number, of which the text says two types for three operands."""
+    dx.loads("""func.func @f(%p: tensor<i1>, %x: tensor<8x16xf32>) -> tensor<8x16xf32> {
+  %0 = stablehlo.select %p, %x, %x {sdy.sharding_rule = #sdy.op_sharding_rule<([], [i, j], [i, j])->([i, j]) {i=8, j=16}>} :
+    tensor<i1>, tensor<8x16xf32>
+  return %0 : tensor<8x16xf32>
+}""")
+
+
 RULES = {
     rule("([i, j], [i, j])->([i, j]"): "of type OpShardingRuleAttr",
     rule("([i, j], [i, j])->([i, j]) {i=8, j}"): "the sizes of factors",

@@ -303,7 +303,7 @@ class MlirLowering(DialectLowering):
         self._check_operands(op, inputs)
         for note, text in notes:
             if note == RULE:
-                check_stated_rule(self, op, text)
+                check_stated_rule(self, op, inputs, text)
         rule = RULES.get(op.name, RULES["opaque"])
         plain = [n for n in inputs if n.type != STATE]
         if self.closed and self.effects.acts(op):

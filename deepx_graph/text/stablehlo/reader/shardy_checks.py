@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,12 +21,10 @@ from deepx_graph.types import ANY, as_tensor, tensor
 if TYPE_CHECKING:
     from deepx_graph.text.stablehlo.reader.lower import MlirLowering
 
-def check_stated_rule(lowering: MlirLowering, op: Operation, text: str) -> None:
+def check_stated_rule(lowering: MlirLowering, op: Operation, inputs: Sequence[Node], text: str) -> None:
     """The rule that an operation states is one, and fits its types."""
-    results = op.result_types
-    operands = op.operand_types if len(op.operand_types) == len(op.operands) else list(results) * len(op.operands)
     try:
-        check_rule(read_rule(text), operands, results)
+        check_rule(read_rule(text), [x.type for x in inputs], op.result_types)
     except ValueError as e:
         raise lowering.error(f"{op.name}: {e}", op) from None
 

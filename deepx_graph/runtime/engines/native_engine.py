@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, TypeVar
 
+from deepx_graph.analysis.liveness import has_control
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.scalar_expr import FUNCTION_PRICE, Apply, Expr, price
-from deepx_graph.ir.structure import LOOP_END, PROJ, REGION, TUPLE
+from deepx_graph.ir.structure import PROJ, TUPLE
 from deepx_graph.loops.program import LoopProgram
 from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
@@ -297,11 +298,6 @@ def _plain_loops(function: Function, threads: int) -> LoopKernel:
     if _has_large_products(function):
         raise Declined
     return build_loops(function, threads)
-
-
-def has_control(function: Function) -> bool:
-    """Whether there is a loop or a branch."""
-    return any(n.op is LOOP_END or n.op is REGION for n in function.nodes)
 
 
 def _is_single(node: Node) -> bool:

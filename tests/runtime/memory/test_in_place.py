@@ -115,6 +115,7 @@ class Kernel:
     own: tuple[tuple[int, ...], int] = ((), 0)
     layout: Layout = field(default_factory=lambda: Layout(0, 0, 0))
     threads: int = 1
+    image: None = None
 
 
 def looping(rng: Random, n: int = 6) -> Function:

@@ -74,7 +74,8 @@ NEEDED: dict[str, Any] = {
     "module": SMALL, "a": SMALL, "b": SMALL, "program": SMALL, "source": TEXT.encode(), "text": TEXT, "path": "out",
     "budget": "ops<=9", "function": lambda *args, **kwargs: dx.xp.asarray(1.0), "inputs": {"x": np.float32([1, 2])},
     "vjp_name": "main", "samples": 1, "count": 1, "make": lambda threads: None, "read": lambda source, options: SMALL,
-    "stages": 1, "batch": ["x"], "write": lambda module: "", "show": lambda module, node: [], "target": "nothing", "op": ops.add, "rule": 0, "pass_": 0,
+    "stages": 1, "batch": ["x"], "write": lambda module: "",
+    "show": lambda module, node: [], "target": "nothing", "op": ops.add, "rule": 0, "pass_": 0,
 }  # fmt: skip
 """What stands for a parameter without a default, or one of how often, while another one is odd."""
 

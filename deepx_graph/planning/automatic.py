@@ -241,8 +241,7 @@ class _Planner:
             for k, i in enumerate(node.inputs):
                 if isinstance(i.type, TensorType):
                     alike = i.type.shape == as_tensor(node.type).shape
-                    none = TensorLayout(((),) * len(i.type.shape))
-                    self.needs[node, k] = place if alike else _Place(-1, (none,))
+                    self.needs[node, k] = place if alike else _Place(-1, (TensorLayout.whole(len(i.type.shape)),))
             return
         known = [plan.axes[node] for plan in self.known.values() if node in plan.axes]
         candidates = self.costs.candidates(node, rule, known, lambda: self.limit.left(BUILDING) > 0)
@@ -257,9 +256,9 @@ class _Planner:
         """What has no rule is computed whole on every device."""
         for k, i in enumerate(node.inputs):
             if isinstance(i.type, TensorType) and i.type.is_static:
-                self.needs[node, k] = _Place(-1, (TensorLayout(((),) * len(i.type.shape)),))
+                self.needs[node, k] = _Place(-1, (TensorLayout.whole(len(i.type.shape)),))
         if isinstance(node.type, TensorType) and node.type.is_static:
-            self.own[node, 0] = _Place(-1, (TensorLayout(((),) * len(node.type.shape)),))
+            self.own[node, 0] = _Place(-1, (TensorLayout.whole(len(node.type.shape)),))
 
     def _leader(self, node: Node) -> Node | None:
         """The one operand, of the same shape, as which an elementwise operation lies."""
@@ -296,7 +295,7 @@ class _Planner:
             return _Place(-1, (self._layout(self.given[node]),))
         root = self.flow.of(node)
         found = self.own.get(root) or self.own.get((node, 0))
-        return found or _Place(-1, (TensorLayout(((),) * len(as_tensor(node.type).shape)),))
+        return found or _Place(-1, (TensorLayout.whole(len(as_tensor(node.type).shape)),))
 
     def _layout(self, sharding: TensorSharding) -> TensorLayout:
         return TensorLayout(tuple(self.mesh.atoms(axes) for axes in sharding.axes))

@@ -38,7 +38,7 @@ class KnownPlan:
 
     def layout(self, value: Value, rank: int) -> TensorLayout:
         """How a value of a rank lies."""
-        return self.layouts.get(value) or TensorLayout(((),) * rank)
+        return self.layouts.get(value) or TensorLayout.whole(rank)
 
 
 @dataclass(frozen=True)

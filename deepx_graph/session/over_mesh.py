@@ -84,7 +84,6 @@ class MeshOptions:
             options["threads"] = options.get("threads") or threads_of(transport.neighbours)
         return Sharded(module, plan, transport=transport, saving=self.saving, deterministic=self.deterministic, **options)
 
-
     def pipeline(self, module: Module, batch: Sequence[str], schedule: PipelineSchedule, transport: MpiTransport | None,
                  **options: Any) -> Pipelined:
         """The pipeline of a module without calls, cut where its stages take as long on this machine.

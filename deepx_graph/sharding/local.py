@@ -167,4 +167,4 @@ def _mask(mover: Mover, node: Node, rule: FactorRule, axes: FactorAxes, inputs: 
 
 def unsplit(node: Node) -> TensorLayout:
     """The layout of a value that every device has whole."""
-    return TensorLayout(((),) * len(as_tensor(node.type).shape)) if isinstance(node.type, TensorType) else TensorLayout(())
+    return TensorLayout.whole(len(as_tensor(node.type).shape)) if isinstance(node.type, TensorType) else TensorLayout(())

@@ -197,7 +197,7 @@ def _part_type(type: Type, layout: TensorLayout) -> Type:
 
 
 def _whole(shape: Sequence[int]) -> TensorLayout:
-    return TensorLayout(((),) * len(shape))
+    return TensorLayout.whole(len(shape))
 
 
 def _sharding(layout: TensorLayout) -> TensorSharding:

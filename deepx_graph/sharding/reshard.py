@@ -37,6 +37,11 @@ class TensorLayout:
     dims: tuple[Axes, ...]
     partial: Axes = ()
 
+    @staticmethod
+    def whole(rank: int) -> TensorLayout:
+        """That of a tensor which every device has whole."""
+        return TensorLayout(((),) * rank)
+
 
 @dataclass(frozen=True)
 class ReshardMove:

@@ -139,7 +139,7 @@ def _layout(node: Node) -> TensorLayout | None:
     except ParseError:
         return None
     if found is None:
-        return TensorLayout(((),) * len(node.type.dims))
+        return TensorLayout.whole(len(node.type.dims))
     mesh, sharding = found
     return TensorLayout(tuple(mesh.atoms(axes) for axes in sharding.axes))
 
@@ -151,7 +151,7 @@ def _operands(source: Node) -> Iterator[tuple[Node, TensorLayout, TensorLayout]]
     for k, i in enumerate(source.inputs):
         before = _layout(i)
         if before is not None and any(before.dims):
-            after = TensorLayout(((),) * len(before.dims)) if rule is None else layout_of(rule.operands[k], axes, rule.sizes)
+            after = TensorLayout.whole(len(before.dims)) if rule is None else layout_of(rule.operands[k], axes, rule.sizes)
             yield i, before, after
 
 

@@ -58,7 +58,8 @@ class ProgramImage:
     @staticmethod
     def of(plan: ProgramPlan, limit: int) -> ProgramImage:
         """That of a plan, which does so many jumps back in one call."""
-        kernels = [c.kernel for c in kernels_of(plan)]
+        called = kernels_of(plan)
+        kernels = [c.kernel for c in called]
         _, _, threads = memory_sizes(kernels)
         sizes = [words_bytes(plan), *(8 * k.layout.size for k in kernels), 8 * threads]
         *tables, scratches, values = accumulate(map(rounded, sizes))
@@ -74,7 +75,7 @@ class ProgramImage:
                 for at in (DATA, HOME):
                     head.point(cell(number) + at, values + home.offset)
         position = calls_at(plan)
-        for call, table, start in zip(kernels_of(plan), tables, plan.workspaces, strict=True):
+        for call, table, start in zip(called, tables, plan.workspaces, strict=True):
             constants = table + 8 * len(call.objects)
             own = constants + 8 * len(call.kernel.constants)
             for k, object in enumerate(map(cell, call.objects)):

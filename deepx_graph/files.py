@@ -1,4 +1,5 @@
-"""Writing files so that a reader never sees half of one: to a temporary name beside the target, then renamed. Files as memory.
+"""Writing files so that a reader never sees half of one: to a temporary name beside the target, then renamed. Files as memory. What
+the system says of a name that cannot be read or made is an error of whoever gave that name.
 
 Whatever this package writes goes through here. A failure, an interrupt included, leaves the old file as it was. What is there and
 is no regular file (a pipe, a terminal, /dev/null) is written straight. Files that may be larger than memory are mapped; whoever
@@ -27,15 +28,47 @@ TEMPORARY = ".tmp-"
 
 
 @contextlib.contextmanager
+def naming(what: str, path: str | Path) -> Iterator[None]:
+    """A block that does `what`, such as `read`, with the file or folder `path`.
+
+    Raises UsageError where the system refuses, or takes no such name (one with a zero byte).
+    """
+    try:
+        yield
+    except (OSError, ValueError) as e:
+        if isinstance(e, BrokenPipeError) or is_interrupt(e) or (isinstance(e, ValueError) and "\0" not in str(path)):
+            raise
+        raise UsageError(f"cannot {what} '{printable(str(path))}': {getattr(e, 'strerror', None) or e}") from None
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a small file. Raises UsageError where it cannot be read or is not UTF-8."""
+    with naming("read", path):
+        data = Path(path).read_bytes()
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as e:
+        raise UsageError(f"'{printable(str(path))}' is not UTF-8 text: byte {data[e.start]:#04x} at offset {e.start}") from None
+
+
+def make_folder(path: str | Path, mode: int = 0o777) -> None:
+    """Makes a folder, with those around it, unless it is there. Raises UsageError where there can be none."""
+    with naming("make the folder", path):
+        Path(path).mkdir(mode, parents=True, exist_ok=True)
+
+
+@contextlib.contextmanager
 def replacing(path: str | Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     """A binary file to write, which becomes `path` at the end of a block that does not fail.
 
     A link is followed, so that what it points to is replaced and not the link. A `durable` file is on the disk before the old one
     is gone, whatever happens to the machine. Raises UsageError when there can be no such file, RunError when writing fails.
     """
+    with naming("write", path):
+        target = Path(os.path.realpath(path))
     try:
         special = Path(path).exists() and not Path(path).is_file()  # asked of the name: what a pipe's leads to is no file
-        with _straight(Path(path)) if special else _renamed(Path(os.path.realpath(path)), durable) as stream:
+        with _straight(Path(path)) if special else _renamed(target, durable) as stream:
             yield stream
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as e:
         raise UsageError(f"cannot write '{printable(str(path))}': {e.strerror}") from None

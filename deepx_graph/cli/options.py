@@ -275,14 +275,12 @@ class _Folder:
         self.path, self.count = path, 0
 
     def __call__(self, text: str) -> None:
-        import os
-
-        from deepx_graph.files import write_file
+        from deepx_graph.files import make_folder, write_file
 
         heading, _, program = text.partition("\n")
         name = "_".join(re.findall(r"[\w-]+", heading.replace("----", "")))
-        os.makedirs(self.path, exist_ok=True)
-        write_file(os.path.join(self.path, f"{self.count:03}_{name}.sea"), program.encode())
+        make_folder(self.path)
+        write_file(f"{self.path}/{self.count:03}_{name}.sea", program.encode())
         self.count += 1
 
 

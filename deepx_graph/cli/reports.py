@@ -349,12 +349,14 @@ def _judged(args: Arguments, budgets: Sequence[Budget]) -> tuple[Module, list[Ve
 
 def _baseline(path: str) -> dict[str, object]:
     """The figures of a file of --save-baseline. Raises UsageError where it is none."""
+    from deepx_graph.files import read_text
+
+    text = read_text(path)
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        found = json.loads(text)
         kind, figures = found["schema"], found["figures"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as e:
-        reason = e.strerror if isinstance(e, OSError) else "it is no file of --save-baseline"
-        raise UsageError(Diagnostic(f"cannot read '{printable(path)}': {reason}")) from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise UsageError(Diagnostic(f"cannot read '{printable(path)}': it is no file of --save-baseline")) from None
     if kind != report("baseline", {})["schema"] or not isinstance(figures, dict):
         raise UsageError(Diagnostic(f"'{printable(path)}' is no baseline of this version", hint="write it with --save-baseline"))
     return figures

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from deepx_graph.errors import Diagnostic, UsageError, is_interrupt, suggest
+from deepx_graph.errors import Diagnostic, UsageError, is_interrupt, printable, suggest
 from deepx_graph.interop.live import KINDS, load
 from deepx_graph.ir import Module
 from deepx_graph.runtime.inputs import Port
@@ -82,9 +82,10 @@ def run_file(file: str) -> ModuleType:
     """
     path = Path(file)
     if not path.is_file():
-        raise UsageError(f"cannot read '{file}': no such file")
+        raise UsageError(f"cannot read '{printable(file)}': no such file")
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise UsageError(Diagnostic(f"'{printable(file)}' is no file of Python", expected="FILE.py"))
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     sys.path.insert(0, str(path.resolve().parent))

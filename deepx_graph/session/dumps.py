@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deepx_graph.errors import Diagnostic, UsageError, printable, suggest
+from deepx_graph.files import naming
 from deepx_graph.ir import Module
 from deepx_graph.progress import stage
 from deepx_graph.session.programs import load
@@ -69,10 +70,8 @@ class DumpedStep:
 def dumped_modules(folder: Path) -> list[DumpedModule]:
     """The modules of a folder. Raises UsageError where there are none."""
     found: dict[tuple[int, str], dict[int, DumpedStage]] = {}
-    try:
+    with naming("read the folder", folder):
         names = sorted((p.name for p in folder.iterdir()), key=lambda name: not name.endswith(".pb"))
-    except OSError as e:
-        raise UsageError(f"cannot read the folder '{printable(str(folder))}': {e.strerror}") from None
     for name in names:
         if m := _FILE.fullmatch(name):
             order = int(m[3]) if m[3] else _FIRST if m[7] else _LAST

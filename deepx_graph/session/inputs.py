@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from deepx_graph.errors import Diagnostic, LimitError, RunError, UsageError, suggest
-from deepx_graph.files import replacing
+from deepx_graph.files import naming, replacing
 from deepx_graph.ir import Module
 from deepx_graph.literal import Array
 from deepx_graph.runtime.compile import memory_limit
@@ -92,10 +92,8 @@ def nearest_dtype(array: Array, dtype: DType | None) -> Array:
 
 
 def _open(path: str | Path) -> IO[bytes]:
-    try:
+    with naming("read", path):
         return open(path, "rb")
-    except OSError as e:
-        raise UsageError(f"cannot read '{path}': {e.strerror or e}") from None
 
 
 def _damaged(place: str, error: Exception) -> RunError:

@@ -25,6 +25,7 @@ from typing import Any
 
 from deepx_graph.analysis.name_scopes import name_scopes, split_path
 from deepx_graph.errors import Diagnostic, UsageError, printable
+from deepx_graph.files import naming
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.runtime.profile import Profile
@@ -156,12 +157,12 @@ def read_profile(path: str | Path) -> ForeignProfile:
 
 def _trace(path: str | Path) -> list[Any]:
     try:
-        with open(path, "rb") as file:
+        with naming("read", path), open(path, "rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
-        with gzip.open(path, "rb") if packed else open(path, "rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as e:
-        raise UsageError(f"cannot read '{printable(str(path))}': {getattr(e, 'strerror', None) or e}") from None
+            file.seek(0)
+            data = (gzip.GzipFile(fileobj=file) if packed else file).read(MAX_BYTES + 1)
+    except (EOFError, zlib.error) as e:
+        raise UsageError(f"cannot read '{printable(str(path))}': {e}") from None
     if len(data) > MAX_BYTES:
         raise UsageError(f"the profile {printable(str(path))} has more than {MAX_BYTES:,} bytes")
     try:

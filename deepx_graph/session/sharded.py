@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deepx_graph.errors import DeepxGraphError, Diagnostic, UsageError, counted
+from deepx_graph.files import read_text
 from deepx_graph.ir import Module, Node
 from deepx_graph.ir.collective import Grid
 from deepx_graph.literal import Array
@@ -93,12 +94,7 @@ def figures_on_mesh(module: Module, plan: str) -> dict[str, int]:
 
 def plan_text(path: str) -> str | None:
     """The text of a plan's file; None for `stated`. Raises UsageError for a file that cannot be read."""
-    if path == STATED:
-        return None
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise UsageError(f"the plan {path} cannot be read: {e}") from None
+    return None if path == STATED else read_text(path)
 
 
 def planned_program(path: str) -> str:

@@ -27,10 +27,9 @@ from deepx_graph.errors import (
     Span,
     UsageError,
     VerifyError,
-    is_interrupt,
     suggest,
 )
-from deepx_graph.files import mapped
+from deepx_graph.files import mapped, naming
 from deepx_graph.ir import Module
 from deepx_graph.rewrite import TARGETS
 from deepx_graph.text import mindir, onnx, torch
@@ -268,19 +267,12 @@ def binary_format(head: bytes) -> str | None:
 def open_source(path: str | Path, options: ReadOptions | None = None) -> Source:
     """The text of a file, or a binary one as mapped memory. Raises UsageError when it cannot be opened; else as `decode_source`."""
     limit = (options or ReadOptions()).max_file_bytes
-    try:
-        with open(path, "rb") as file:
-            if binary_format(file.peek(HEAD)[:HEAD]):
-                return _mapped_source(file, str(path), limit)
-            return replace(read_source(file, str(path), limit), folder=Path(path).parent)
-    except OSError as e:
-        if is_interrupt(e):
-            raise
-        if isinstance(e, IsADirectoryError):
-            raise _is_folder(Path(path)) from None
-        raise UsageError(f"cannot read '{path}': {e.strerror or e}") from None
-    except ValueError as e:  # a zero byte in the name
-        raise UsageError(f"cannot read {str(path)!r}: {e}") from None
+    if Path(path).is_dir():
+        raise _is_folder(Path(path))
+    with naming("read", path), open(path, "rb") as file:
+        if binary_format(file.peek(HEAD)[:HEAD]):
+            return _mapped_source(file, str(path), limit)
+        return replace(read_source(file, str(path), limit), folder=Path(path).parent)
 
 
 def _mapped_source(file: BinaryIO, name: str, limit: int) -> Source:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import subprocess
@@ -180,3 +181,37 @@ def test_the_browser_reads_within_the_bounds_of_the_command_line() -> None:
     args = make_parser().parse_args(["tui", "p.sea", "--max-file-bytes", "1K", "--max-nodes", "7", "--data-root", "d"])
     found = reading_options(args)
     assert (found.max_file_bytes, found.max_nodes, str(found.data_root)) == (1024, 7, "d")
+
+
+BAD_NAMES = ("a\0b", "folder", "empty", "binary", "text", "text/below", "missing/below")
+BESIDE = {"reduce": ("--while", "crash"), "run": ("--random-inputs",), "plan": ("--auto", "--mesh", "a=2"),
+          "simulate": ("--cluster", "h100", "--mesh", "a=2"), "draw": ("--fusion", "-o", "x.html"), "bisect": ("-p", "clean"),
+          "build": ("-o", "x.o"), "check": ("--budget", "ops<=9"), "diff": ("-p", "clean")}  # fmt: skip
+"""What makes the commands that need more than a program do something."""
+
+
+def names_of_files() -> list[tuple[str, str]]:
+    """The options, and places in the line, of all commands that take the name of a file or folder; what several share once. Not
+    of measuring, trying programs for a minute, and the browser."""
+    (commands,) = (a for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction))
+    found = {(action.option_strings[-1] if action.option_strings else action.dest, action.help): name
+             for name, parser in commands.choices.items() if name not in ("calibrate", "fuzz", "tui")
+             for action in parser._actions if str(action.metavar).startswith(("FILE", "DIR"))}
+    return [(name, option) for (option, _), name in found.items()]
+
+
+@pytest.mark.parametrize(("command", "option"), names_of_files())
+def test_no_name_of_a_file_is_an_internal_error(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                capsys: pytest.CaptureFixture[str], command: str, option: str) -> None:
+    from deepx_graph.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    (tmp_path / "folder").mkdir()
+    for name, content in (("empty", b""), ("binary", bytes(range(256))), ("text", b"{}\n")):
+        (tmp_path / name).write_bytes(content)
+    files = {"certify": [program] * 3, "diff": [program] * 2, "ops": [], "schema": []}.get(command, [program])
+    for name in BAD_NAMES:
+        for beside in (BESIDE.get(command, ()), ()):
+            line = [f"{option}={name}", *files] if option.startswith("--") else [name, *files[1:]]
+            assert main([command, *line, *beside]) in range(6), (name, capsys.readouterr().err)

@@ -15,7 +15,7 @@ from typing import Any
 import llvmlite.binding
 
 from deepx_graph.errors import DeepxGraphError, Diagnostic, LimitError, UsageError, printable, sized
-from deepx_graph.files import write_file
+from deepx_graph.files import naming, write_file
 from deepx_graph.forking import Lock
 from deepx_graph.ir import Module
 from deepx_graph.literal import Array
@@ -83,11 +83,8 @@ def load(path: str | Path, max_bytes: int) -> Executable:
 
 def _contents(path: Path) -> bytes:
     """What a file has behind the digest."""
-    try:
-        with open(path, "rb") as stream:
-            data = stream.read(MOST_BYTES + 1)
-    except (OSError, ValueError) as e:  # a name with a zero byte is a ValueError
-        raise UsageError(Diagnostic(f"cannot read '{printable(str(path))}': {getattr(e, 'strerror', None) or e}")) from None
+    with naming("read", path), open(path, "rb") as stream:
+        data = stream.read(MOST_BYTES + 1)
     start = len(HEAD) + DIGEST
     if not data.startswith(HEAD) or len(data) > MOST_BYTES:
         raise _refused(path, "it does not begin as one of this version does")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from deepx_graph.blas import available_cores
 from deepx_graph.errors import UsageError
-from deepx_graph.files import write_file
+from deepx_graph.files import make_folder, write_file
 from deepx_graph.runtime.cost.model import SHIPPED, Constants, from_json
 
 VERSION = 2
@@ -126,7 +126,7 @@ def store(measured: Constants, path: Path | None = None) -> Path:
     path = location() if path is None else path
     if path is None:
         raise UsageError("there is no folder for measured constants: DEEPX_GRAPH_COSTS is empty, or there is no home")
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(path.parent, mode=0o700)
     write_file(path, text(measured).encode())
     _read_once.cache_clear()
     return path

@@ -26,7 +26,7 @@ import numpy as np
 from deepx_graph import ops
 from deepx_graph.blas import available_cores, limited
 from deepx_graph.errors import Diagnostic, UsageError
-from deepx_graph.files import write_file
+from deepx_graph.files import make_folder, write_file
 from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.planning.cluster import PARTS, ComputeDevice, DeviceCluster, LinkLevel, read_cluster
@@ -118,7 +118,7 @@ def calibrate_network(constants: str | None = None) -> NetworkCalibration:
     measured = _measurements(max(2, available_cores()))
     levels = (LinkLevel(0, _measured_link(measured.seconds)),)
     found = NetworkCalibration(DeviceCluster(_device(measured.parts), levels), target)
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(target.parent, mode=0o700)
     write_file(target, str(found.cluster).encode())
     return found
 

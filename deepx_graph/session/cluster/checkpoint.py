@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.errors import Diagnostic, RunError, UsageError, printable
-from deepx_graph.files import write_file
+from deepx_graph.files import make_folder, write_file
 from deepx_graph.literal import Array, bits, content
 from deepx_graph.runtime.inputs import Port
 from deepx_graph.session.inputs import read_npz, write_npz
@@ -77,7 +77,7 @@ class Checkpoints:
             if owner == device:
                 mine[str(k)] = _bits(value[tuple(slice(s.stop - s.start) for s in where)])  # without what lies beyond the end
         folder = self._at(iteration)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         if mine:
             write_npz(folder / f"{device}.npz", mine)
         return _checksum(mine)

@@ -17,6 +17,7 @@ from typing import Any
 from deepx_graph.analysis.work import NEVER, bytes_moved, flops, kernels, node_times
 from deepx_graph.blas import available_cores
 from deepx_graph.errors import InferError, UsageError, counted, sized
+from deepx_graph.files import read_text
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import LOOP_END, PHI, PROJ, index_of
 from deepx_graph.planning.cluster import PRESETS, DeviceCluster, preset, read_cluster
@@ -174,10 +175,7 @@ def cluster_of(where: str) -> DeviceCluster:
         return network_here()
     if where in PRESETS or not Path(where).exists():
         return preset(where)
-    try:
-        return read_cluster(Path(where).read_text(encoding="utf-8"), where)
-    except (OSError, UnicodeDecodeError) as e:
-        raise UsageError(f"the cluster {where} cannot be read: {e}") from None
+    return read_cluster(read_text(where), where)
 
 
 def _roofline(cluster: DeviceCluster) -> Timing:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from deepx_graph.errors import DeepxGraphError
-from deepx_graph.files import replacing
+from deepx_graph.files import make_folder, replacing
 from deepx_graph.ir import Module
 from deepx_graph.literal import Array
 from deepx_graph.session.diagnose.reduction import Predicate, ReducedProgram, reduce_program
@@ -82,7 +82,7 @@ def fuzz(seconds: float, first: int = 0, folder: Path | None = None, tell: Calla
     campaign, start, number = Campaign(), time.monotonic(), first
     last = sys.maxsize if count is None else first + count
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     while time.monotonic() - start < seconds and number < last:
         child = _Child(number, min(PROGRAMS_OF_A_CHILD, last - number), sources)
         for found in child.lines(start + seconds):

@@ -42,3 +42,20 @@ def test_what_is_registered_for_a_target_is_called() -> None:
     finally:
         dx.register_custom_call(target, None)
     np.testing.assert_allclose(dx.compile(dx.loads(text), engine="native")(a)[0], [[3, 4], [1 / 3, 2 / 3]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("engine", ["numpy", "native"])
+@pytest.mark.parametrize(("operand", "results"), [
+    ("20x20xf64", "1x1xf64, 20xi32, i32"), ("2x2xf64", "60x60xf64, 2xi32, i32"), ("20x20xf64", "20x20xf64, 1xi32, i32"),
+    ("3x2x2xf64", "3x2x2xf64, 3x2xi32, i32"), ("0x4xf64", "3x4xf64, 3xi32, i32"), ("4xf64", "4xf64, 4xi32, i32"),
+    ("2x2xf64", "2x2xf64, 2xi32"),
+])  # fmt: skip
+def test_results_that_are_not_those_of_a_routine_are_refused(operand: str, results: str, engine: str) -> None:
+    """Nothing is read or written beyond what a text states."""
+    stated = ", ".join(f"tensor<{t}>" for t in results.split(", "))
+    first = stated.partition(", ")[0]
+    module = dx.loads(f"""func.func @main(%a: tensor<{operand}>) -> {first} {{
+  %0:{results.count(",") + 1} = stablehlo.custom_call @lapack_dgetrf_ffi(%a) : (tensor<{operand}>) -> ({stated})
+  return %0#0 : {first} }}""")
+    with pytest.raises(dx.RunError, match="lapack_dgetrf_ffi"):
+        dx.run(module, np.ones(module.entry.params[0].type.shape), engine=engine)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph.errors import RunError
 from deepx_graph.literal import Array
 from deepx_graph.types import TensorType, Type
 
@@ -113,13 +114,24 @@ def known(target: str) -> bool:
 
 
 def run(target: str, arrays: Sequence[Array], config: str, types: Sequence[Type]) -> Sequence[Array]:
-    """The results of a known target, of the types that the program states."""
+    """The results of a known target, of the types that the program states.
+
+    Raises RunError where operands or stated results are not such as the routine has.
+    """
     routine, ranks = _ROUTINES[routine_of(target)]
+    if len(arrays) != len(ranks) or any(a.ndim < rank for a, rank in zip(arrays, ranks, strict=True)):
+        raise RunError(f"'{target}' takes operands of {', '.join(map(str, ranks))} axes, and those of batches before them")
     batch = arrays[0].shape[: arrays[0].ndim - ranks[0]]
+    if any(a.shape[: a.ndim - rank] != batch for a, rank in zip(arrays, ranks, strict=True)):
+        raise RunError(f"the operands of '{target}' are of different batches")
     given, wanted = options(config), [t for t in types if isinstance(t, TensorType)]
     found = [np.empty(t.shape, t.dtype.np) for t in wanted]
     for at in np.ndindex(batch):
-        for whole, part in zip(found, _one(routine, [a[at] for a in arrays], given, wanted), strict=True):
+        parts = list(_one(routine, [a[at] for a in arrays], given, wanted))
+        stated = [w.shape[len(batch) :] for w in found]
+        if len(parts) != len(stated) or any(np.ndim(p) and np.shape(p) != s for p, s in zip(parts, stated, strict=True)):
+            raise RunError(f"the results of '{target}' are not of the shapes that the program states")
+        for whole, part in zip(found, parts, strict=True):
             whole[at] = part
     return found
 

@@ -11,7 +11,7 @@ from deepx_graph.loops.complex import Complex
 from deepx_graph.loops.scalar import NotExpressible
 from deepx_graph.ops.host.custom_calls import find
 from deepx_graph.ops.host.lapack import routine_of
-from deepx_graph.types import I32, I64
+from deepx_graph.types import C64, C128, F32, F64, I32, I64
 
 LARGEST = 64
 """The most rows and columns: larger matrices are factored in blocks, which the library does better."""
@@ -23,6 +23,8 @@ def custom_call_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs
     rule = _RULES.get(routine_of(target))
     if rule is None or find(target) is not None:
         raise NotExpressible(f"'{target}' is a function of the host")
+    if not xs or len(xs[0].shape) < 2:
+        raise NotExpressible(f"'{target}' of no matrix")
     if any(n > LARGEST for n in xs[0].shape[-2:]):
         raise NotExpressible(f"'{target}' of matrices of more than {LARGEST} rows or columns")
     rule(b, xs, outs)
@@ -31,8 +33,11 @@ def custom_call_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs
 def _getrf(b: LoopBuilder, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor]) -> None:
     """The factors of a matrix with its rows exchanged, in one matrix, column after column (the right-looking form of Golub and
     Van Loan, "Matrix Computations", 3.4.4): each pivot is the largest that there is."""
-    (a,), (lu, pivots, info) = xs, outs
-    *batch, rows, columns = a.shape
+    (a, *others), (*batch, rows, columns) = xs, xs[0].shape
+    known = [(a.dtype, tuple(a.shape)), (I32, (*batch, min(rows, columns))), (I32, tuple(batch))]
+    if others or a.dtype not in (F32, F64, C64, C128) or [(x.dtype, tuple(x.shape)) for x in outs] != known:
+        raise NotExpressible("operands and results are not those of the routine")  # nothing is written beyond what a text states
+    lu, pivots, info = outs
     with b.nest(batch) as at:
         with b.loop(rows) as i, b.loop(columns) as j:
             b.put(lu, (*at, i, j), a.at(b, (*at, i, j)))

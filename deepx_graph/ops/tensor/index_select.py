@@ -20,6 +20,8 @@ def _take_type(types: Sequence[Type], dim: int) -> Type:
     operand, index = as_tensor(types[0], 0), as_tensor(types[1], 1)
     if operand.dims is None or index.dims is None:
         return operand.with_dims(None)
+    if operand.dims[dim] == 0 and all(isinstance(d, int) and d > 0 for d in index.dims):
+        raise InferError(f"axis {dim} of the operand has no elements to choose from", operand=0, expected="a size of at least 1")
     return operand.with_dims(operand.dims[:dim] + index.dims + operand.dims[dim + 1 :])
 
 

@@ -1,8 +1,9 @@
 """From a function of elementwise operations, broadcasts and reductions to a `KernelProgram`.
 
 Each op's `kernel` expression becomes steps of primitives. Floats narrower than single precision are computed in that, and rounded
-where they are converted to and where they are results. Where a primitive has no exact lowering for the dtype, the op's own eval
-becomes one step. A broadcast makes no step at all: its register keeps an extent of 1 and numpy's broadcasting does the rest.
+where they are converted to, where they are results, and where something else than such a float is made of them: a comparison must
+not tell a value from the same value rounded. Where a primitive has no exact lowering for the dtype, the op's own eval becomes one
+step. A broadcast makes no step at all: its register keeps an extent of 1 and numpy's broadcasting does the rest.
 Nothing is computed here, and no operation is known by name.
 """
 
@@ -51,6 +52,8 @@ class _Lowering:
         self.steps: list[Step] = []
         self.of: dict[Node, int] = {}
         self._scalars: dict[tuple[np.dtype[Any], bytes], int] = {}
+        self._exact: dict[int, int] = {}
+        """The register that has the values of one of narrow floats rounded; itself where they are such already."""
 
     def add(self, node: Node) -> None:
         """Lowers one node; its operands are lowered already."""
@@ -95,7 +98,18 @@ class _Lowering:
 
     def _widened(self, register: int) -> int:
         """A register in the type in which it is computed with."""
-        return self._converted(register, computed_in(self.registers[register].dtype))
+        wide = self._converted(register, computed_in(self.registers[register].dtype))
+        if wide != register:
+            self._exact[wide] = wide
+        return wide
+
+    def _rounded(self, register: int, dtype: np.dtype[Any]) -> int:
+        """A register of values of that type, computed with but rounded."""
+        if computed_in(dtype) == dtype:
+            return register
+        if register not in self._exact:
+            self._exact[register] = self._widened(self._narrowed(register, dtype))
+        return self._exact[register]
 
     def _narrowed(self, register: int, dtype: np.dtype[Any]) -> int:
         """A register in the type that the operation gives."""
@@ -159,6 +173,8 @@ class _Lowering:
         """The register of an elementwise op from operands of those types: its kernel expression in primitives, else its eval."""
         tree, wide = op.kernel(*attrs) if op.kernel else None, computed_in(dtype)
         tree = None if wide != dtype and _alone(tree) in OWN_CORNERS else tree
+        if dtype not in NARROW:
+            sources = [self._rounded(s, d) for s, d in zip(sources, dtypes, strict=True)]
         before = len(self.registers), len(self.steps), len(self.constants)
         if tree is not None:
             try:

@@ -26,6 +26,7 @@ import numpy as np
 
 import deepx_graph as dx
 from bench.table import markdown
+from deepx_graph.ir.collective import Grid
 from deepx_graph.session.cluster.calibration import wait_for_all
 from deepx_graph.session.cluster.launch import environment, find_mpiexec, threads_of
 from deepx_graph.session.cluster.training import compile_part
@@ -96,7 +97,7 @@ def rank(path: Path, rounds: int) -> None:
     """Measures the cases of a file, and prints what was found from the first process."""
     cases: list[RankCase] = pickle.loads(path.read_bytes())
     first, plan = next((dx.loads(case.text, "sea"), case.plan) for case in cases if case.plan is not None)
-    transport = mpi_transport(planned(first, plan)[1].mesh.count)
+    transport = mpi_transport(Grid(1, planned(first, plan)[1].mesh.count))
     ready = [(_compiled(case, transport), case.plan is None) for case in cases]
     found: list[list[float]] = [[] for _ in cases]
     for _ in range(rounds):

@@ -498,6 +498,7 @@ def pipeline(module: Module, stages: int, batch: Sequence[str], *, microbatches:
     >>> results, sorted(gradients)
     ([array(384., dtype=float32)], ['v', 'w'])
     """
+    from deepx_graph.ir.collective import Grid
     from deepx_graph.planning.schedules import pipeline_schedule
     from deepx_graph.session.over_mesh import MeshOptions
     from deepx_graph.session.programs import optimise
@@ -506,7 +507,7 @@ def pipeline(module: Module, stages: int, batch: Sequence[str], *, microbatches:
         _tell_of_native()
     where, order = MeshOptions(on, deterministic, patience), pipeline_schedule(schedule, stages, microbatches, chunks)
     inlined = optimise(module, "inline").module
-    transport = where.transport(len(order.devices))
+    transport = where.transport(Grid(1, len(order.devices)))
     return where.pipeline(inlined, list(batch), order, transport, engine=engine, threads=threads, seed=seed)
 
 

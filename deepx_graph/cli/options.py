@@ -106,9 +106,9 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--cast", action="store_true", help="convert the elements of inputs to the type that the program takes")
     group.add_argument("--inputs", metavar="FILE.npz", help="inputs by name from an archive")
     group.add_argument("--random-inputs", action="store_true", help="generate inputs that are not given, from --seed")
-    group.add_argument("--replicas", type=int, default=1, metavar="N",
-                       help="run on N devices at once; inputs may be NAME@0, NAME@1, ...")
-    group.add_argument("--partitions", type=int, default=1, metavar="P", help="of P partitions each")
+    group.add_argument("--replicas", type=int, metavar="N",
+                       help="run on N devices at once (as many as HLO says whose devices meet); inputs may be NAME@0, NAME@1, ...")
+    group.add_argument("--partitions", type=int, metavar="P", help="of P partitions each")
     add_split(group)
     group.add_argument("--on", type=place, default="lockstep", metavar="PLACE",
                        help="where the devices run: lockstep (in this process), mpi (one in each process), dask:tcp://HOST:PORT")

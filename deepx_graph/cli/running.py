@@ -21,16 +21,15 @@ from deepx_graph.progress import stage
 
 if TYPE_CHECKING:
     from deepx_graph.ir import Module
+    from deepx_graph.ir.collective import Grid
     from deepx_graph.literal import Array
     from deepx_graph.numerics.nonfinite import NonfiniteReport
     from deepx_graph.numerics.rounding import RoundingReport
     from deepx_graph.runtime.compile import Compiled
     from deepx_graph.runtime.inputs import Port
     from deepx_graph.runtime.transport.mpi import MpiTransport
-    from deepx_graph.session.cluster.pipelined import Pipelined
-    from deepx_graph.session.over_mesh import MeshOptions
+    from deepx_graph.session.over_mesh import MeshOptions, OverDevices
     from deepx_graph.session.programs import Loaded
-    from deepx_graph.session.sharded import OverMesh
     from deepx_graph.text.common.options import Recorded
 
 T = TypeVar("T")
@@ -158,6 +157,7 @@ def _tell_of_native(engine: str) -> None:
 def _run(args: Arguments) -> int:
     from deepx_graph.runtime.compile import compile
     from deepx_graph.session import programs
+    from deepx_graph.session.cluster.launch import LOCKSTEP
     from deepx_graph.session.inputs import unique_names
     from deepx_graph.session.replay import recorded_inputs
 
@@ -168,26 +168,31 @@ def _run(args: Arguments) -> int:
         check_suffix(path, (".json",))
     _tell_of_native(args.engine)
     watching = watch(args)
-    devices = args.replicas * args.partitions
     program = read_program(args)
+    grid = _grid(args, program.module)
+    devices = grid.count
     if args.explain_nan or args.explain_error or args.what_if:
         return _explain(args, program, devices)
     options = {"engine": args.engine, "threads": args.threads, "seed": args.seed, "data_root": args.data_root,
                "max_bytes": args.max_bytes, "profile": args.profile, "deterministic": args.deterministic,
                "out": sys.stderr if args.json or args.output == "-" else None,  # data on standard output stays one piece
                "prepare": lambda module: programs.optimise(module, args.pass_pipeline, watching).module}
-    if args.stages or args.plan is not None or args.mesh is not None:
+    if args.stages or args.plan is not None or args.mesh is not None or (devices > 1 and args.on != LOCKSTEP):
         return _run_over_devices(args, program.module, options)
-    for given, option in ((args.on != "lockstep", f"--on {args.on}"), (args.checkpoint, "--checkpoint")):
+    for given, option in ((args.on != LOCKSTEP, f"--on {args.on}"), (args.checkpoint, "--checkpoint")):
         if given:
-            hint = "--plan FILE, --plan stated, --mesh AXIS=N, or --stages N"
+            hint = "--plan FILE, --plan stated, --mesh AXIS=N, --stages N; --partitions N of a program of one device"
             raise UsageError(Diagnostic(f"{option} needs to know how the program is split", hint=hint))
-    f = compile(program.module, replicas=args.replicas, partitions=args.partitions,
+    f = compile(program.module, replicas=grid.replicas, partitions=grid.partitions,
                 infeed=read_infeed(args.infeed, devices, args.max_bytes),
                 prepared=programs.described(args.pass_pipeline, watching), **options)
     replayed = program.recorded if not (args.input or args.inputs or args.random_inputs) else None
     names = [p.name for p in f.inputs]
     inputs = _inputs(args, f.inputs, devices) if replayed is None else recorded_inputs(replayed, names, devices)
+    if devices > 1:
+        from deepx_graph.session.cluster.spmd import cut_as_stated
+
+        inputs = cut_as_stated(f.module, grid, inputs)
     if args.print_schedule:
         say(str(f.schedule))
     if args.print_plan:
@@ -209,7 +214,16 @@ def _run(args: Arguments) -> int:
     _report(args, [p for p in f.outputs for _ in range(f.grid.count)], named, f)
     if replayed is None:
         return 0
-    return _beside(args, program, replayed, inputs, list(named), outputs if f.grid.count == 1 else outputs[0])
+    return _beside(args, program, replayed, grid, inputs, list(named), outputs if f.grid.count == 1 else outputs[0])
+
+
+def _grid(args: Arguments, module: Module) -> Grid:
+    """The devices that are asked for, or that an HLO text says its program is for. Raises UsageError for none, or too many."""
+    from deepx_graph.runtime.devices import grid_of, stated_grid
+
+    if args.replicas is None and args.partitions is None:
+        return stated_grid(module)
+    return grid_of(1 if args.replicas is None else args.replicas, 1 if args.partitions is None else args.partitions)
 
 
 def _explain(args: Arguments, program: Loaded, devices: int) -> int:
@@ -240,32 +254,43 @@ def _explain(args: Arguments, program: Loaded, devices: int) -> int:
 
 
 def _run_over_devices(args: Arguments, module: Module, options: dict[str, Any]) -> int:
-    """Runs it on the devices of a mesh or of a pipeline; of several processes the one of the first device reports."""
+    """Runs it on the devices of a mesh, a pipeline, or as it stands; of several processes the one of the first device reports."""
     from deepx_graph.session.cluster.launch import MPI, is_rank, start_ranks
     from deepx_graph.session.over_mesh import MeshOptions
 
     # a call of MPI that blocks sees no deadline
     patience = min(filter(None, (args.patience, args.timeout if args.on == MPI else None)), default=None)
     where = MeshOptions(args.on, args.deterministic, patience, args.checkpoint, args.checkpoint_every)
-    count, program = _piped(args, module, where) if args.stages else _split(args, module, where)
+    is_split = args.plan is not None or args.mesh is not None
+    asked = _piped if args.stages else _split if is_split else _each
+    grid, program = asked(args, module, where)
     if args.on == MPI and not is_rank():
-        return start_ranks(count, sys.argv[1:], restart=where.saving is not None)
+        return start_ranks(grid.count, sys.argv[1:], restart=where.saving is not None)
     del options["deterministic"]
-    transport = where.transport(count)
+    transport = where.transport(grid)
     with _ending_together(transport), deadline(args.timeout if transport else None):
         return _run_whole(args, program(transport, **options), reports=transport is None or transport.device == 0)
 
 
-def _split(args: Arguments, module: Module, where: MeshOptions) -> tuple[int, Callable[..., OverMesh]]:
+def _split(args: Arguments, module: Module, where: MeshOptions) -> tuple[Grid, Callable[..., OverDevices]]:
     """The devices of a mesh, and what makes the program over them."""
+    from deepx_graph.ir.collective import Grid
+
     inlined, plan = plan_asked(args, module)
-    return plan.mesh.count, partial(where.program, inlined, plan)
+    return Grid(1, plan.mesh.count), partial(where.program, inlined, plan)
 
 
-def _piped(args: Arguments, module: Module, where: MeshOptions) -> tuple[int, Callable[..., Pipelined]]:
+def _piped(args: Arguments, module: Module, where: MeshOptions) -> tuple[Grid, Callable[..., OverDevices]]:
     """The same for a pipeline."""
+    from deepx_graph.ir.collective import Grid
+
     inlined, batch, schedule = pipeline_asked(args, module)
-    return len(schedule.devices), partial(where.pipeline, inlined, batch, schedule)
+    return Grid(1, len(schedule.devices)), partial(where.pipeline, inlined, batch, schedule)
+
+
+def _each(args: Arguments, module: Module, where: MeshOptions) -> tuple[Grid, Callable[..., OverDevices]]:
+    """The same for a program of one device as it stands."""
+    return _grid(args, module), partial(where.each, module)
 
 
 @contextlib.contextmanager
@@ -280,32 +305,32 @@ def _ending_together(transport: MpiTransport | None) -> Iterator[None]:
         raise
 
 
-def _run_whole(args: Arguments, f: OverMesh | Pipelined, *, reports: bool = True) -> int:
+def _run_whole(args: Arguments, f: OverDevices, *, reports: bool = True) -> int:
     """Runs a program over several devices with the inputs given, and says what came of it."""
     from deepx_graph.session.inputs import unique_names
 
-    inputs = _inputs(args, f.inputs, 1)
+    devices = f.interfaces
+    inputs = _inputs(args, f.inputs, devices)
     stage("compile and run")
     for _ in range(args.repeat):
         outputs = f.values(**inputs)
     if reports:
-        named = spread(outputs, unique_names([p.name for p in f.outputs]), 1)
+        named = spread(outputs, unique_names([p.name for p in f.outputs]), devices)
         if args.output:
             _write(args.output, named)
-        _report(args, f.outputs, named, f.compiled)
+        _report(args, [p for p in f.outputs for _ in range(devices)], named, f.compiled)
     return 0
 
 
-def _beside(args: Arguments, program: Loaded, recorded: Recorded, inputs: dict[str, Any], names: list[str],
+def _beside(args: Arguments, program: Loaded, recorded: Recorded, grid: Grid, inputs: dict[str, Any], names: list[str],
             outputs: Sequence[Any]) -> int:
     """Says how the results stand beside those that were recorded; exit code 1 where they differ by more than rounding."""
     from deepx_graph.numerics.noise import slacks
     from deepx_graph.session.replay import compare
 
-    grid = {"replicas": args.replicas, "partitions": args.partitions}
-
     def bound() -> Sequence[Array | None]:
-        return slacks(program.module, inputs, seed=args.seed, max_bytes=args.max_bytes, **grid)[: len(outputs)]
+        return slacks(program.module, inputs, seed=args.seed, max_bytes=args.max_bytes, replicas=grid.replicas,
+                      partitions=grid.partitions)[: len(outputs)]
 
     found = compare(recorded, names[: len(outputs)], outputs, bound)
     if not found:

@@ -189,6 +189,17 @@ def grid_of(replicas: int, partitions: int) -> Grid:
     return Grid(replicas, partitions)
 
 
+def stated_grid(module: Module) -> Grid:
+    """The devices of an HLO text whose program is that of one of them: they meet in it, or XLA's partitioner has named its entry.
+
+    One for any other. Raises UsageError as `grid_of`.
+    """
+    is_local = module.entry_name.endswith("_spmd") or any(n.op.exchange is not None for f in module.functions for n in f.nodes)
+    said = dict(module.notes) if is_local else {}
+    replicas, partitions = (said.get(name, "1") for name in ("replica_count", "num_partitions"))
+    return grid_of(int(replicas), int(partitions)) if f"{replicas}{partitions}".isdecimal() else Grid()
+
+
 def for_each(grid: Grid, arrays: Sequence[Any], named: Mapping[str, Any]) -> list[tuple[list[Any], dict[str, Any]]]:
     """What every device is given, by position and by name. Raises RunError for a list of another length."""
     if grid.count == 1:

@@ -12,6 +12,7 @@ from weakref import finalize
 
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Module
+from deepx_graph.ir.collective import Grid
 from deepx_graph.passes.shard import chosen_plan
 from deepx_graph.planning.cluster import DeviceCluster
 from deepx_graph.planning.schedules import PipelineSchedule
@@ -20,6 +21,7 @@ from deepx_graph.session.cluster.calibration import network_here
 from deepx_graph.session.cluster.gangs import OverDask
 from deepx_graph.session.cluster.launch import LOCKSTEP, MPI, attempt, checked_place, threads_of
 from deepx_graph.session.cluster.pipelined import Pipelined
+from deepx_graph.session.cluster.spmd import OnEachDevice
 from deepx_graph.session.cluster.training import Saving
 from deepx_graph.session.programs import optimise
 from deepx_graph.session.sharded import OverMesh, Sharded, mpi_transport, planned
@@ -29,6 +31,9 @@ from deepx_graph.sharding.plan import Plan
 
 if TYPE_CHECKING:
     from deepx_graph.runtime.transport.mpi import MpiTransport
+
+
+OverDevices = OverMesh | Pipelined | OnEachDevice
 
 
 @dataclass(frozen=True)
@@ -62,11 +67,11 @@ class MeshOptions:
         folder = Path(self.checkpoint)
         return Saving(folder) if self.checkpoint_every is None else Saving(folder, self.checkpoint_every)
 
-    def transport(self, count: int) -> MpiTransport | None:
-        """This process as one of so many devices over MPI; None elsewhere. Raises UsageError where there is no MPI."""
+    def transport(self, grid: Grid) -> MpiTransport | None:
+        """This process as one device of a grid over MPI; None elsewhere. Raises UsageError where there is no MPI."""
         if self.on != MPI:
             return None
-        return mpi_transport(count, deterministic=self.deterministic, patience=self.patience, attempt=attempt())
+        return mpi_transport(grid, deterministic=self.deterministic, patience=self.patience, attempt=attempt())
 
     def program(self, module: Module, plan: Plan, transport: MpiTransport | None, **options: Any) -> OverMesh:
         """The program of a module without calls under a propagated plan, with the options of `compile`.
@@ -83,6 +88,14 @@ class MeshOptions:
         if transport is not None:
             options["threads"] = options.get("threads") or threads_of(transport.neighbours)
         return Sharded(module, plan, transport=transport, saving=self.saving, deterministic=self.deterministic, **options)
+
+    def each(self, module: Module, transport: MpiTransport | None, **options: Any) -> OnEachDevice:
+        """A program of one device, on the one that this process is. Raises UsageError without MPI, and for checkpoints."""
+        if transport is None or self.checkpoint is not None:
+            message = "a program of one device runs in lock step or over MPI, without checkpoints"
+            raise UsageError(Diagnostic(message, hint="--on mpi"))
+        options["threads"] = options.get("threads") or threads_of(transport.neighbours)
+        return OnEachDevice(module, transport, deterministic=self.deterministic, **options)
 
     def pipeline(self, module: Module, batch: Sequence[str], schedule: PipelineSchedule, transport: MpiTransport | None,
                  **options: Any) -> Pipelined:
@@ -104,7 +117,8 @@ def over_mesh(module: Module, mesh: Mapping[str, int] | None, plan: str | None, 
     """The program over a mesh; see `dx.distribute`. Raises UsageError where nothing says how values lie."""
     axes = None if mesh is None else Mesh(tuple((str(name), int(size)) for name, size in mesh.items()))
     inlined, found = plan_over(module, axes, plan)
-    return where.program(inlined, found, where.transport(found.mesh.count), prepare=lambda m: optimise(m).module, **options)
+    transport = where.transport(Grid(1, found.mesh.count))
+    return where.program(inlined, found, transport, prepare=lambda m: optimise(m).module, **options)
 
 
 def plan_over(module: Module, mesh: Mesh | None, text: str | None, name: str = "<plan>",

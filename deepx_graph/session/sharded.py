@@ -137,6 +137,9 @@ class OverMesh:
     The program `first` takes the parts of inputs, `last` gives those of results.
     """
 
+    interfaces = 1
+    """How many devices have inputs and results of their own: one where they are whole."""
+
     def __init__(self, module: Module, plan: Plan, local: Partitioned | TrainingProgram, saving: Saving | None = None) -> None:
         self.plan, self.mesh, self.local, self.saving = plan, plan.mesh, local, saving
         self.first, self.last = (local.before, local.after) if isinstance(local, TrainingProgram) else (local, local)
@@ -199,12 +202,11 @@ class Sharded(OverMesh):
         return found if self.transport is None else self.transport.gather(found[0])
 
 
-def mpi_transport(count: int, *, deterministic: bool = False, patience: float | None = None, attempt: int = 0) -> MpiTransport:
-    """This process as one of so many devices, by its MPI rank. Raises UsageError without MPI, or for too few processes."""
+def mpi_transport(grid: Grid, *, deterministic: bool = False, patience: float | None = None, attempt: int = 0) -> MpiTransport:
+    """This process as one device of a grid, by its MPI rank. Raises UsageError without MPI, or for too few processes."""
     from deepx_graph.runtime.transport.base import PATIENCE
     from deepx_graph.runtime.transport.mpi import MpiTransport
 
-    return MpiTransport(Grid(1, count), deterministic=deterministic, patience=patience or PATIENCE,
-                        attempt=attempt)
+    return MpiTransport(grid, deterministic=deterministic, patience=patience or PATIENCE, attempt=attempt)
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.errors import UsageError
+from deepx_graph.ir.collective import Grid
 from deepx_graph.session.sharded import Sharded, mpi_transport, planned
 from tests.support.mpi_ranks import needs_mpi, ranks
 from tests.support.sharded_programs import LOOP, MLP, inputs
@@ -25,13 +26,15 @@ x: [{"a"}, {"b"}]
 RANK = """
 import pickle, sys
 import deepx_graph as dx
+from deepx_graph.ir.collective import Grid
 from deepx_graph.session.sharded import Sharded, mpi_transport, planned
 cases = pickle.load(open(sys.argv[1], "rb"))
 found = []
 for program, text, arrays in cases:
     inlined, plan = planned(dx.loads(program, "stablehlo"), text)
     for exact in (True, False):
-        found.append(Sharded(inlined, plan, transport=mpi_transport(plan.mesh.count, deterministic=exact), engine="numpy")(*arrays))
+        transport = mpi_transport(Grid(1, plan.mesh.count), deterministic=exact)
+        found.append(Sharded(inlined, plan, transport=transport, engine="numpy")(*arrays))
 if found[0]:
     pickle.dump(found, open(sys.argv[2], "wb"))
 """
@@ -124,7 +127,7 @@ def test_without_mpi_what_is_missing_is_said() -> None:
     if importlib.util.find_spec("mpi4py") is not None:
         pytest.skip("mpi4py is installed here")
     with pytest.raises(UsageError, match="MPI is not available"):
-        mpi_transport(planned(dx.loads(MLP, "stablehlo"))[1].mesh.count)
+        mpi_transport(Grid(1, 8))
 
 
 def test_whole_arrays_in_and_out() -> None:

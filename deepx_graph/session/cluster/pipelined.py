@@ -87,6 +87,8 @@ class Pipelined:
 
     compiled = None
     """It is several programs."""
+    interfaces = 1
+    """As of `OverMesh`."""
 
     def __init__(self, module: Module, batch: Sequence[str], schedule: PipelineSchedule, cluster: DeviceCluster, *,
                  transport: MpiTransport | None = None, **options: Any) -> None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from deepx_graph.cli.meshes import add_pipeline, pipeline_asked, plan_asked
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from deepx_graph.numerics.rounding import RoundingReport
     from deepx_graph.runtime.compile import Compiled
     from deepx_graph.runtime.inputs import Port
-    from deepx_graph.runtime.transport.mpi import MpiTransport
     from deepx_graph.session.over_mesh import MeshOptions, OverDevices
     from deepx_graph.session.programs import Loaded
     from deepx_graph.text.common.options import Recorded
@@ -123,7 +123,8 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 def run_run(args: Arguments) -> int:
     from deepx_graph.session.cluster.launch import MPI
 
-    with deadline(None if args.on == MPI else args.timeout):  # processes of MPI have one each, once all of them are there
+    # processes of MPI have a deadline each, once all of them are there
+    with _ending_together(args), deadline(None if args.on == MPI else args.timeout):
         return _run(args)
 
 
@@ -268,7 +269,7 @@ def _run_over_devices(args: Arguments, module: Module, options: dict[str, Any]) 
         return start_ranks(grid.count, sys.argv[1:], restart=where.saving is not None)
     del options["deterministic"]
     transport = where.transport(grid)
-    with _ending_together(transport), deadline(args.timeout if transport else None):
+    with deadline(args.timeout if transport else None):
         return _run_whole(args, program(transport, **options), reports=transport is None or transport.device == 0)
 
 
@@ -294,14 +295,23 @@ def _each(args: Arguments, module: Module, where: MeshOptions) -> tuple[Grid, Ca
 
 
 @contextlib.contextmanager
-def _ending_together(transport: MpiTransport | None) -> Iterator[None]:
-    """An error in a process of MPI ends all of them, as the others would wait for this one."""
+def _ending_together(args: Arguments) -> Iterator[None]:
+    """An error in a process of MPI ends all of them, as the others would wait for this one; the first says one that all have."""
+    from deepx_graph.session.cluster.launch import MPI, is_rank
+
     try:
         yield
     except DeepxGraphError as e:
-        if transport is not None:
+        if args.on != MPI or not is_rank() or find_spec("mpi4py") is None:
+            raise
+        from deepx_graph.runtime.transport.mpi import communicator, ended_alike
+
+        says = ended_alike(str(e))
+        if says is None:
             say(str(e))
-            transport.abort(e.exit_code)
+            communicator().Abort(e.exit_code)
+        if not says:
+            raise SystemExit(e.exit_code) from None
         raise
 
 

@@ -69,6 +69,28 @@ def test_too_few_processes_are_an_error(tmp_path: Path) -> None:
     assert done.returncode != 0 and "2 processes run" in done.stderr and "mpiexec -n 8" in done.stderr
 
 
+ALONE = """
+import os, sys
+from deepx_graph.cli.main import main
+if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")) == "1":
+    sys.argv[2] = "nowhere.mlir"
+sys.exit(main())
+"""
+
+
+@needs_mpi
+def test_an_error_that_all_processes_have_is_said_once(tmp_path: Path) -> None:
+    """Also before and after they meet, and none is aborted; one process with an error of its own ends all."""
+    (tmp_path / "m.mlir").write_text(MLP.replace('"data"=4', '"data"=1'))
+    (tmp_path / "alone.py").write_text(ALONE)
+    asked = ["--plan", "stated", "--on", "mpi"]
+    for file, code, message in (("nowhere.mlir", 2, "cannot read"), ("m.mlir", 5, "input 'x' is missing")):
+        done = ranks(2, "-m", "mpi4py", "-m", "deepx_graph", "run", str(tmp_path / file), *asked)
+        assert done.returncode == code and done.stderr.count(message) == 1 and "MPI_ABORT" not in done.stderr, done.stderr
+    done = ranks(2, "-m", "mpi4py", str(tmp_path / "alone.py"), "run", str(tmp_path / "m.mlir"), "--random-inputs", *asked)
+    assert done.returncode == 2 and "cannot read 'nowhere.mlir'" in done.stderr
+
+
 DIFFERENT = """
 import sys
 import deepx_graph as dx
@@ -87,7 +109,7 @@ try:
     compile(dx.loads(text, "sea"), engine="numpy", transport=t)(np.ones(size, "f4"))
 except dx.RunError as e:
     print(e, file=sys.stderr)
-    t.abort(5)
+    t.comm.Abort(5)
 """
 
 

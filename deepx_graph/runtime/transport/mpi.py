@@ -35,8 +35,10 @@ _SPINS = 2000
 _NAP = 5e-5
 _WHERE = 0x7FFF
 """The tag of messages that say where a device stands."""
-_TELLING = 1.0
-"""How many seconds a device that gives up waits for what others say."""
+_ENDING = _WHERE - 1
+"""The tag of messages of processes that end with an error; those below it are of groups that assemble."""
+_TELLING, _FAILING = 1.0, 3.0
+"""How many seconds a device that gives up, and one that ends with an error, waits for what others say."""
 
 
 def communicator(patience: float = PATIENCE) -> Any:
@@ -54,6 +56,28 @@ def communicator(patience: float = PATIENCE) -> Any:
         _alarm(0, before)
     atexit.register(_alarm, patience)
     return world
+
+
+def ended_alike(said: str, patience: float = PATIENCE) -> bool | None:
+    """Whether this process is to say an error that all processes end with; then MPI is over, and none waits for another one.
+
+    None where some have not come to it within a moment, or to another one: they are to be ended. Raises UsageError as `communicator`.
+    """
+    world, digest = communicator(patience), zlib.crc32(said.encode())
+    waits = [d for d in range(world.Get_size()) if d != world.Get_rank()]
+    sent, until = [world.isend(digest, d, _ENDING) for d in waits], time.monotonic() + _FAILING
+    while waits and time.monotonic() < until:
+        came = [d for d in waits if world.iprobe(d, _ENDING)]
+        if any(world.recv(source=d, tag=_ENDING) != digest for d in came):
+            return None
+        waits = [d for d in waits if d not in came]
+        time.sleep(_NAP)
+    if waits:
+        return None
+    is_first = world.Get_rank() == 0
+    del sent
+    _mpi().Finalize()
+    return is_first
 
 
 def _alarm(seconds: float, handler: Any = signal.SIG_DFL) -> Any:
@@ -157,10 +181,6 @@ class MpiTransport(ProcessTransport):
         with self._watch.over("for the others to start"):
             return MpiMessages(self.comm.Dup(), self.device, self.attempt, self._watch)
 
-    def abort(self, code: int) -> None:
-        """Ends all processes: without this one the others would wait for ever."""
-        self.comm.Abort(code)
-
     def exchanged(self, meeting: Meeting, arrays: Sequence[Array]) -> list[Sequence[Array]]:
         """As in `ProcessTransport`: all gathered, as bytes, since MPI does not know all element types."""
         network = self.network(meeting)
@@ -198,7 +218,7 @@ class MpiTransport(ProcessTransport):
 
     def _assemble(self, meeting: Meeting) -> None:
         """Waits until all members of a group are there: the first hears from the others, and answers."""
-        tag, first, nothing = zlib.crc32(repr(meeting.group).encode()) % _WHERE, meeting.group[0], np.zeros(1, np.uint8)
+        tag, first, nothing = zlib.crc32(repr(meeting.group).encode()) % _ENDING, meeting.group[0], np.zeros(1, np.uint8)
         others = meeting.group[1:] if self.device == first else (first,)
         for other in others:
             if self.device != first:

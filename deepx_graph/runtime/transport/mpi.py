@@ -61,7 +61,7 @@ def communicator(patience: float = PATIENCE) -> Any:
 def ended_alike(said: str, patience: float = PATIENCE) -> bool | None:
     """Whether this process is to say an error that all processes end with; then MPI is over, and none waits for another one.
 
-    None where some have not come to it within a moment, or to another one: they are to be ended. Raises UsageError as `communicator`.
+    None where some have not come to it within a moment, or to another one, and are to be ended. Raises as `communicator`.
     """
     world, digest = communicator(patience), zlib.crc32(said.encode())
     waits = [d for d in range(world.Get_size()) if d != world.Get_rank()]
@@ -74,7 +74,7 @@ def ended_alike(said: str, patience: float = PATIENCE) -> bool | None:
         time.sleep(_NAP)
     if waits:
         return None
-    is_first = world.Get_rank() == 0
+    is_first: bool = world.Get_rank() == 0
     del sent
     _mpi().Finalize()
     return is_first

@@ -46,7 +46,8 @@ class RuledNode:
             return len(users[n]) + returned.get(n, 0) > 1
 
         items = [u for u in users[node] if u.op is PROJ] or [node]
-        is_shared = any(has_many(i) for i in node.inputs if not makes_constants(i)), any(map(has_many, items))
+        operands = [i for i, mapped in zip(node.inputs, rule.operands, strict=True) if mapped and not makes_constants(i)]
+        is_shared = any(map(has_many, operands)), any(map(has_many, items))
         return RuledNode(node, rule, is_shared, Direction[dict(node.origin.notes).get(BARRIER, "BOTH")])
 
     def direction(self, factor: int, level: int) -> Direction:
@@ -63,6 +64,12 @@ class RuledNode:
         return all(t == tensors[0] and all(map(self.rule.splits_freely, t)) for t in tensors)
 
     @cached_property
+    def passed(self) -> Direction:
+        """Where the node passes elements on before others combine them: a part at computed positions lies as the whole."""
+        how = partitioning_of(self.node)
+        return Direction.BOTH if self.passes_through else Direction.FORWARD if how is not None and how.selects else Direction.NONE
+
+    @cached_property
     def repeats(self) -> bool:
         """Whether the result repeats the operand, and is larger."""
         how = partitioning_of(self.node)
@@ -70,14 +77,12 @@ class RuledNode:
 
 
 def _passed_on_once(n: RuledNode, factor: int) -> Direction:
-    if not n.passes_through:
-        return Direction.NONE
     before, after = n.is_shared
-    return (Direction.NONE if after else Direction.FORWARD) | (Direction.NONE if before else Direction.BACKWARD)
+    return n.passed & ((Direction.NONE if after else Direction.FORWARD) | (Direction.NONE if before else Direction.BACKWARD))
 
 
 def _passed_on(n: RuledNode, factor: int) -> Direction:
-    return Direction.BOTH if n.passes_through else Direction.NONE
+    return n.passed
 
 
 def _kept_factor(n: RuledNode, factor: int) -> Direction:

@@ -212,8 +212,8 @@ def _triangular_solve(node: Node) -> FactorRule:
     return r.rule()
 
 
-DYNAMIC_SLICE = Partitioning(_dynamic_slice, _dynamic_slice_attrs)
-DYNAMIC_UPDATE_SLICE = Partitioning(_dynamic_update_slice, placed=placed_in("dynamic_update_slice"))
+DYNAMIC_SLICE = Partitioning(_dynamic_slice, _dynamic_slice_attrs, selects=True)
+DYNAMIC_UPDATE_SLICE = Partitioning(_dynamic_update_slice, placed=placed_in("dynamic_update_slice"), selects=True)
 GATHER = Partitioning(_gather, _gather_attrs, _gather_combiner, placed=placed_in("gather"))
 SCATTER = Partitioning(_scatter, None, _scatter_combiner, _scatter_neutral, placed=placed_in("scatter"))
 INDEX_SELECT = Partitioning(_index_select, None, _gather_combiner, placed=placed_in("index_select"))

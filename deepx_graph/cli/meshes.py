@@ -137,10 +137,13 @@ def _simulated_pipeline(args: Arguments) -> SimulationReport:
 
 def pipeline_asked(args: Arguments, module: Module) -> tuple[Module, list[str], PipelineSchedule]:
     """The module without calls, the inputs that are cut into microbatches, and the schedule. Raises UsageError where it says too
-    little, and as `pipeline_schedule` does."""
+    little or asks for devices within stages, and as `pipeline_schedule` does."""
     from deepx_graph.planning.schedules import pipeline_schedule
     from deepx_graph.session.programs import optimise
 
+    if other := [f"--{name}" for name in ("mesh", "plan", "replicas", "partitions") if getattr(args, name, None) is not None]:
+        message = f"{' and '.join(other)} beside --stages: each stage of a pipeline is on one device"
+        raise UsageError(Diagnostic(message, hint="ask for a pipeline, or for a mesh"))
     if not args.batch:
         raise UsageError(Diagnostic("a pipeline works on microbatches", expected="--batch x,y: the inputs that are cut into them"))
     schedule = pipeline_schedule(args.schedule, args.stages, args.microbatches, args.chunks)

@@ -117,5 +117,8 @@ def test_what_a_pipeline_cannot_do_is_refused(run: Run, tmp_path: Path) -> None:
     assert "--batch x,y" in run(*given).err
     for more in (("--on", "dask:tcp://127.0.0.1:1"), ("--checkpoint", str(tmp_path / "saved"))):
         assert "in lock step or over MPI, without checkpoints" in run(*given, "--batch", "x", *more).err
+    for more in (("--mesh", "data=2"), ("--plan", "stated"), ("--partitions", "2")):
+        found = run(*given, "--batch", "x", *more)
+        assert found.code == 2 and f"{more[0]} beside --stages: each stage of a pipeline is on one device" in found.err
     with pytest.raises(dx.UsageError, match="no place"):
         dx.pipeline(dx.loads(layers(8, 6, 10, 4), "stablehlo"), 2, ["x"], on="moon")

@@ -7,6 +7,7 @@ import pickle
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -340,6 +341,25 @@ def test_an_entry_outlives_its_program() -> None:
     del f
     gc.collect()
     for got, expected in zip(enter_it(x), want, strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_an_entry_outlives_the_machine_that_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that make the first entries at once have a machine each, of which one is remembered for later entries."""
+    make, made = entry._machine.__wrapped__, list[weakref.ref[Any]]()
+
+    def machine() -> Any:
+        found = make()
+        made.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(entry, "_machine", machine)
+    x = f4(60, 50)
+    f = compiled(several, x)
+    want = f(x)
+    gc.collect()
+    assert made and made[0]() is not None
+    for got, expected in zip(f._entries[()](x), want, strict=True):
         np.testing.assert_array_equal(got, expected)
 
 

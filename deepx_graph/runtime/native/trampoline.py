@@ -75,14 +75,15 @@ def entry(shared: EntryMemory, params: Sequence[ArrayType], operands: Sequence[i
         return None
     frame = _Frame(shared, params, operands, over)
     words = frame.words(pool() if threads > 1 else None, threads, machine)
-    words.kept = frame
+    words.kept = frame, machine
     return machine.function(words)
 
 
 class _Words(np.ndarray[Any, Any]):
-    """The words of a frame, whose address the function has, and with them all that they point to."""
+    """The words of a frame, whose address the function has, and with them all that they point to, and the machine with the
+    description of the function: of threads that ask for the first machine at once each gets one of its own."""
 
-    kept: Any
+    kept: tuple[_Frame, _Machine]
 
 
 class _Frame:

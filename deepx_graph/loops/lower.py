@@ -198,8 +198,9 @@ class _Lowering:
             return any(u.op is PROJ for u in users)
         if self._is_pointwise(node):
             return False
-        most = ONCE * tensor_type(node.type).size
-        if not users or self._whole_cost(node) <= CHEAP or self._total_reads(node) <= most:
+        size = tensor_type(node.type).size
+        most, stores = ONCE * size, size if node in self.function.results else 0
+        if not users or self._whole_cost(node) <= CHEAP or self._total_reads(node) + stores <= most:
             return False
         return self._distinct_reads(node) > most
 
@@ -303,8 +304,9 @@ class _Lowering:
         return total
 
     def _keep(self, node: Node) -> None:
-        """Puts the elements in memory."""
-        self.stored.append(node)
+        """Puts the elements in memory; those of a result where they will be anyway."""
+        if node not in self.function.results:
+            self.stored.append(node)
         if isinstance(node.type, TupleType):
             self._flush()
             parts = []
@@ -315,7 +317,7 @@ class _Lowering:
             self.values[node] = tuple(parts)
         else:
             tensor = self._tensor(node)
-            buffer = self.b.buffer(tensor.dtype, tensor.shape)
+            buffer = self._memory(node, 0, tensor_type(node.type))
             self._store(node, tensor, buffer)
             self.values[node] = in_memory(buffer, tensor.dtype)
         self.needs[node] = frozenset({node})

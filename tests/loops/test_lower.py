@@ -18,6 +18,7 @@ from deepx_graph.loops.lower import element_cost, lower
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import Let, LoopProgram, walk
 from deepx_graph.loops.scalar import Affine, NotExpressible, ScalarConst, ScalarVar, affine, split_quotient
+from deepx_graph.loops.weight import weighted
 from deepx_graph.ops import (
     OPS,
     add,
@@ -36,9 +37,11 @@ from deepx_graph.ops import (
     reverse,
     select,
     slice_,
+    subtract,
     torch_index_select,
     transpose,
 )
+from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.types import C64, F32, F64, I32, I64, Type, tensor, type_of_array
 from tests.support.laws import samples
 
@@ -88,6 +91,22 @@ def test_what_is_read_at_two_places_is_put_in_memory() -> None:
         return [b(add, e, b(reverse, e, dimensions=(0,)))]
 
     assert len(made(mirrored, tensor(F32, (9,))).scratch) == 1
+
+
+def test_what_is_a_result_and_is_summed_is_computed_once() -> None:
+    """It is in memory anyway: the sum reads it there, or both are made by one loop."""
+    b = Builder()
+
+    def made_of(x: Node) -> Sequence[Node]:
+        e = b(exponential, b(reverse, x, dimensions=(0,)))
+        return e, reduction(b, add, b(subtract, e, x), (0, 1))
+
+    program = made(made_of, tensor(F32, (30, 20)))
+    computed = sum(times for s, times in weighted(program.body) if isinstance(s, Let) and s.primitive == "exp")
+    assert not program.scratch and computed == 600
+    x = np.random.default_rng(0).standard_normal((30, 20)).astype("f4")
+    for got, want in zip(interpret(program, [x]), (np.exp(x[::-1]), (np.exp(x[::-1]) - x).sum()), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
 def test_what_is_broadcast_is_put_in_memory() -> None:

@@ -1,17 +1,20 @@
 """Loops taken out of a function, each as a closed body that an engine may run as one kernel.
 
 A loop that the engine accepts becomes a `fusion` whose body holds the loop and everything that runs only inside it, so it computes
-what it did, in the same order and as lazily. What broadcasts or looks at outside values is left outside. Takes time linear in the
-function and in the loops that are small enough to be tried, and never recurses.
+what it did, in the same order and as lazily. What broadcasts or looks at outside values is left outside, and so is what ends for
+sure and need not be computed again when a loop around this one comes to it again. Takes time linear in the function and in the
+loops that are small enough to be tried, and never recurses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from deepx_graph.analysis.liveness import Live, liveness
 from deepx_graph.analysis.scopes import Placement, Scope
+from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.ir import Builder, Function, Node, fresh_loop
 from deepx_graph.ir.rebuild import Step, inlined, new_item, rebuilt, replaced, with_inputs
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, TUPLE, index_of, is_loop_variable
@@ -99,19 +102,18 @@ class _Loops:
 
     def accepted(self, accepts: Accepts) -> Iterator[OutlinedLoop]:
         """The loops that are taken; none lies inside another."""
-        taken: set[Scope] = set()
-        covered: set[Scope] = set()
+        covered: dict[Scope, Scope] = {}  # what lies in the loops that are taken, with their headers
         for block in self.placement.scopes:  # parents first
-            if not block.is_root and block.parent in covered:
-                covered.add(block)
+            header = None if block.is_root else covered.get(block.parent)
+            if header is not None and not self._outlives(block, header):
+                covered[block] = header
                 continue
             if block.kind != "header" or self.sizes[block] > MOST_NODES:
                 continue
             assert block.owner is not None
             loop = self._loop(block.owner, block)
             if accepts(loop.body):
-                taken.add(block)
-                covered.add(block)
+                covered[block] = block
                 yield loop
 
     def _loop(self, end: Node, header: Scope) -> OutlinedLoop:
@@ -133,7 +135,7 @@ class _Loops:
         found, stack = {end, end.inputs[0]}, list(self.live.inputs(end))
         while stack:
             node = stack.pop()
-            if node in found or not self._is_inside(node, header):
+            if node in found or not self._is_inside(node, header) or self._is_kept_around(node, header):
                 continue
             found.add(node)
             stack += self.live.inputs(node) if not is_loop_variable(node) else ()
@@ -154,6 +156,29 @@ class _Loops:
             inner = self.live.ends[node.inputs[0]]
             return self.placement.headers[inner].within(header)
         return node in self.placement.home and self.placement.home[node].within(header)
+
+    def _is_kept_around(self, node: Node, header: Scope) -> bool:
+        """Whether the schedule computes the node, which is inside a loop, once for all iterations of a loop around that."""
+        scope = header if is_loop_variable(node) else self.placement.home[node]
+        while scope is not header and not self._outlives(scope, header):
+            scope = scope.parent
+        return scope is not header
+
+    def _outlives(self, scope: Scope, header: Scope) -> bool:
+        """Whether a scope inside of a loop does not run again when the loop does."""
+        return (scope.kind == "once" and self.all_end
+                and not self.placement.headers[self.placement.outermost[scope]].within(header))
+
+    @cached_property
+    def all_end(self) -> bool:
+        """Whether all that is computed once ends for sure, so that it may run where nothing needs it in the end."""
+        return all(n.op.total and (n.op is not LOOP_END or trip_count(n) is not None)
+                   for n, scope in self.placement.home.items() if self._is_once(scope))
+
+    def _is_once(self, scope: Scope) -> bool:
+        while not scope.is_root and scope.kind != "once":
+            scope = scope.parent
+        return scope.kind == "once"
 
     def _outside(self, end: Node, members: Sequence[Node]) -> list[Node]:
         """What the members read and are not, in the order in which it was made; parameters and what comes before them first."""

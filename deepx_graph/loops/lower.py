@@ -17,7 +17,7 @@ from deepx_graph.loops.builder import LoopBuilder, memory, new_argument, new_res
 from deepx_graph.loops.elements import Value, has_element, tensor_type, value
 from deepx_graph.loops.index_sets import filled
 from deepx_graph.loops.program import Buffer, Copy, Let, Load, LoopProgram, Statement
-from deepx_graph.loops.scalar import Index, NotExpressible, affine
+from deepx_graph.loops.scalar import Affine, Index, NotExpressible, affine
 from deepx_graph.loops.tensor import LazyTensor, in_memory
 from deepx_graph.loops.weight import price_of, weighted
 from deepx_graph.types import I64, DType, TensorType, TupleType
@@ -263,8 +263,9 @@ class _Lowering:
                 at = [affine(b.var(I64, 0, n - 1)) for n in shape]
                 for tensor in tensors:
                     tensor.at(b, at)
-            loads = sum(times for s, times in weighted(body) if isinstance(s, Load) and s.buffer is buffer)
-            total += loads * math.prod(shape) * buffer.dtype.itemsize / type.dtype.itemsize
+            loads = sum(times * math.prod(shape[: _depth(s, at) if type.dtype.is_integer else None])  # positions, as a rule
+                        for s, times in weighted(body) if isinstance(s, Load) and s.buffer is buffer)
+            total += loads * buffer.dtype.itemsize / type.dtype.itemsize
         return total
 
     def _below(self, node: Node) -> list[Node] | None:
@@ -343,6 +344,15 @@ class _Lowering:
                 b.store_element(buffer, tensor.dtype, at, x)
 
         filled(self.b, stores[0][1].shape, write)
+
+
+def _depth(load: Load, axes: Sequence[Affine]) -> int:
+    """In how many of the loops over these axes a load stands, outer ones first, when all others have moved out of them."""
+    read = {v for a in load.index for v, _ in a.terms}
+    variables = [{v for v, _ in a.terms} for a in axes]
+    if not read <= set().union(*variables):
+        return len(axes)
+    return max((k + 1 for k, own in enumerate(variables) if not own.isdisjoint(read)), default=0)
 
 
 def leaves_of(value: Value) -> list[LazyTensor]:

@@ -152,8 +152,9 @@ class NativeEngine(KernelEngine):
         where they are read."""
         function = with_loop_kernels(self.with_epilogues(function), self.tried, self.threads, _has_large_products)
 
-        def kernel_of(body: Function) -> CompiledKernel | None:
-            return self._remembered(body, lambda: self._loop_program(body))
+        def kernel_of(body: Function) -> LoopKernel | None:
+            found = self._remembered(body, lambda: self._loop_program(body))
+            return found if isinstance(found, LoopKernel) else None
 
         return with_rematerialised(with_composed_subscripts(function, kernel_of), self._accepts)
 

@@ -60,11 +60,14 @@ class FusedGroup:
     owner: dict[Node, Node]
 
 
-def with_composed_subscripts(function: Function, kernel_of: Callable[[Function], object | None]) -> Function:
+KernelOf = Callable[[Function], object | None]
+
+
+def with_composed_subscripts(function: Function, kernel_of: KernelOf) -> Function:
     """The function with each group that moves elements as one fusion, where its body has a kernel; itself where there is none."""
     if not any(_moves(n) for n in function.nodes):
         return function
-    groups = {g.root: g for g in _groups(function) if kernel_of(g.body) is not None}
+    groups = {g.root: g for g in _groups(function, kernel_of) if kernel_of(g.body) is not None}
     new: dict[Node, Node] = {}
 
     def step(node: Node, inputs: tuple[Node, ...]) -> Node:
@@ -76,9 +79,9 @@ def with_composed_subscripts(function: Function, kernel_of: Callable[[Function],
     return replaced(function, rebuild(function.nodes, new, step)) if groups else function
 
 
-def _groups(function: Function) -> Sequence[FusedGroup]:
+def _groups(function: Function, kernel_of: KernelOf) -> Sequence[FusedGroup]:
     """The groups that move elements and put nothing but their roots in memory."""
-    candidates = _Candidates(function)
+    candidates = _Candidates(function, kernel_of)
     whole: dict[tuple[Node, ...], FusedGroup] = {}  # those of which that is known
     for _ in range(MOST_ROUNDS):
         groups = candidates.groups()
@@ -96,8 +99,8 @@ def _groups(function: Function) -> Sequence[FusedGroup]:
 class _Candidates:
     """What may be grouped. `roots` are nodes that must be in memory, and those that must not be in a group at all."""
 
-    def __init__(self, function: Function) -> None:
-        self.function = function
+    def __init__(self, function: Function, kernel_of: KernelOf) -> None:
+        self.function, self.kernel_of = function, kernel_of
         self.scopes = Placement(function, liveness(function)).home
         self.results = set(function.results)
         self.given = set(self.results)
@@ -115,9 +118,10 @@ class _Candidates:
                 self.fitting.add(n)
         self.roots: set[Node] = set()
         self.looked_up: set[Node] = set()
-        """What is read at computed positions, where no range decides a condition."""
+        """What is read at computed positions, where no range decides a condition: up to what is in memory."""
         for node in reversed(function.nodes):
-            if any(u in self.looked_up or (u.op in _LOOKS_UP and u.inputs[0] is node) for u in function.users[node]):
+            if any((u in self.looked_up and u in self.fitting and not _is_stored(u)) or (u.op in _LOOKS_UP and u.inputs[0] is node)
+                   for u in function.users[node]):
                 self.looked_up.add(node)
 
     def _fits(self, node: Node) -> bool:
@@ -129,7 +133,8 @@ class _Candidates:
             return node.op is scatter or _reads_each_once(node) or _has_own_element(node)
         body = node.attr("body")
         if body not in self.bodies:
-            self.bodies[body] = _is_computed_where_read(body)
+            has_products = any(n.op in (dot_general, convolution) for n in body.nodes)
+            self.bodies[body] = _is_computed_where_read(body) and (not has_products or self.kernel_of(body) is not None)
         return self.bodies[body]
 
     def groups(self) -> list[tuple[Node, ...]]:

@@ -16,6 +16,9 @@ from deepx_graph.runtime.kernels.memory import ALIGNMENT
 Ranges = tuple[tuple[int, int], ...]
 """Positions, in order and apart from one another."""
 
+SCALAR = 8
+"""Memory smaller than a cache line begins at a multiple of this, other memory on a line."""
+
 MOST_BY_SIZE = 300
 """Values that are also packed by their sizes."""
 
@@ -147,9 +150,10 @@ def _packed_by_size(spans: Sequence[tuple[int, int]], sizes: Sequence[int]) -> t
     """The largest first, each in the lowest gap. Takes time that grows with the square of the spans."""
     offsets, room, end = [0] * len(sizes), Room(sum(sizes) + ALIGNMENT * len(sizes)), 0
     for k in sorted((k for k, n in enumerate(sizes) if n), key=lambda k: -sizes[k]):
-        found = room.take(spans[k], -(-sizes[k] // ALIGNMENT) * ALIGNMENT)
+        size = -(-sizes[k] // SCALAR) * SCALAR
+        found = room.take(spans[k], size)
         assert found is not None
-        offsets[k], end = found, max(end, found + -(-sizes[k] // ALIGNMENT) * ALIGNMENT)
+        offsets[k], end = found, max(end, found + size)
     return offsets, end
 
 
@@ -192,13 +196,13 @@ class Room:
 
     def take(self, span: tuple[int, int], nbytes: int) -> int | None:
         """Where a value begins that is there during a span; None where there is no room for it."""
-        at = 0
+        at, unit = 0, SCALAR if nbytes < ALIGNMENT else ALIGNMENT
         for low, high, first, last in sorted(self._there):
             if last < span[0] or span[1] < first or high <= at:
                 continue
             if low - at >= nbytes:
                 break
-            at = -(-high // ALIGNMENT) * ALIGNMENT
+            at = -(-high // unit) * unit
         if at + nbytes > self._nbytes:
             return None
         self._there.append((at, at + nbytes, *span))

@@ -93,8 +93,10 @@ class MachineKernel:
 
     @cached_property
     def own(self) -> tuple[list[int], int]:
-        """Where each of its temporaries begins in the memory that it has of its own, and the size of that."""
-        return packed(self.own_spans or ((0, 0),) * len(self.own_bytes), self.own_bytes)
+        """Where each of its temporaries begins in the memory that it has of its own, and the size of that; what threads have begins
+        on a cache line behind it."""
+        offsets, nbytes = packed(self.own_spans or ((0, 0),) * len(self.own_bytes), self.own_bytes)
+        return offsets, rounded(nbytes) if self.layout.scratch_bytes else nbytes
 
     def predicted(self) -> ForecastParts:
         """How long a call takes by the cost model."""

@@ -514,9 +514,14 @@ def test_buffers_that_are_alive_together_lie_apart(seed: int) -> None:
     for (a, x), (b, y) in itertools.combinations(zip(spans, room, strict=True), 2):
         together = a[0] <= b[1] and b[0] <= a[1]
         assert not together or x[1] <= y[0] or y[1] <= x[0]
-    most = max(sum(-(-int(n) // 64) * 64 for (a, b), n in zip(spans, sizes, strict=True) if a <= at <= b) for at in range(65))
+    assert all(o % (64 if n >= 64 else 8) == 0 for o, n in zip(offsets, sizes, strict=True)), "on a cache line, if as long as one"
+    most = max(sum(int(n) for (a, b), n in zip(spans, sizes, strict=True) if a <= at <= b) for at in range(65))
     assert max(high for _, high in room) <= whole
     assert most <= whole <= 1.5 * most
+
+
+def test_scalars_share_a_cache_line() -> None:
+    assert packed([(0, 9)] * 10, [4] * 10)[1] == 80
 
 
 def test_a_long_chain_has_the_memory_of_few_values() -> None:

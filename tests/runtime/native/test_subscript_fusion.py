@@ -284,3 +284,49 @@ def test_a_scatter_takes_in_what_is_made_of_its_array_by_way_of_memory() -> None
     e1[1:] += np.diff(h1)
     for found, wanted in zip(dx.compile(dx.loads(text), engine="native")(e, h), (h1, e1), strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+ROWS = """func.func @main(%x: tensor<500x32xf32>, %i: tensor<900xi32>) -> tensor<900x32xf32> {
+  %n = stablehlo.constant dense<500> : tensor<900xi32>
+  %z = stablehlo.constant dense<0> : tensor<900xi32>
+  %m = stablehlo.add %i, %n : tensor<900xi32>
+  %l = stablehlo.compare LT, %i, %z : (tensor<900xi32>, tensor<900xi32>) -> tensor<900xi1>
+  %s = stablehlo.select %l, %m, %i : tensor<900xi1>, tensor<900xi32>
+  %r = stablehlo.reshape %s : (tensor<900xi32>) -> tensor<900x1xi32>
+  %g = "stablehlo.gather"(%x, %r) <{dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0],
+    start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1, 32>}>
+    : (tensor<500x32xf32>, tensor<900x1xi32>) -> tensor<900x32xf32>
+  return %g : tensor<900x32xf32>
+}"""
+
+
+def test_positions_of_rows_are_computed_once_a_row_where_they_are_read() -> None:
+    assert nodes_run(ROWS) == ["fusion: machine code of loops"]
+    f = dx.compile(dx.loads(ROWS), engine="native")
+    rng = np.random.default_rng(0)
+    x, i = rng.random((500, 32), np.float32), rng.integers(-500, 500, 900, np.int32)
+    np.testing.assert_array_equal(f(x, i)[0], x[i])
+    assert f.plan.peak_bytes == 900 * 32 * 4, "the result alone"
+
+
+def test_what_is_looked_up_in_memory_does_not_keep_what_it_is_made_of_apart() -> None:
+    """A sum by segments is read at positions; what its updates are joined from is not."""
+    text = """func.func @main(%x: tensor<400xf32>, %y: tensor<400xf32>, %i: tensor<800x1xi32>) -> tensor<800xf32> {
+      %a = stablehlo.reverse %x, dims = [0] : tensor<400xf32>
+      %u = stablehlo.concatenate %a, %y, dim = 0 : (tensor<400xf32>, tensor<400xf32>) -> tensor<800xf32>
+      %z = stablehlo.constant dense<0.0> : tensor<50xf32>
+      %s = "stablehlo.scatter"(%z, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0],
+        scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
+      ^bb0(%p: tensor<f32>, %q: tensor<f32>):
+        %t = stablehlo.add %p, %q : tensor<f32>
+        stablehlo.return %t : tensor<f32>
+      }) : (tensor<50xf32>, tensor<800x1xi32>, tensor<800xf32>) -> tensor<50xf32>
+      %g = "stablehlo.gather"(%s, %i) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0], start_index_map = [0],
+        index_vector_dim = 1>, slice_sizes = array<i64: 1>}> : (tensor<50xf32>, tensor<800x1xi32>) -> tensor<800xf32>
+      return %g : tensor<800xf32>
+    }"""
+    assert len(nodes_run(text)) == 2, "a scatter of what is joined, and a gather"
+    rng = np.random.default_rng(0)
+    x, y, i = *rng.random((2, 400), np.float32), rng.integers(0, 50, (800, 1), np.int32)
+    sums = np.bincount(i[:, 0], np.concatenate([x[::-1], y]), 50)
+    np.testing.assert_allclose(dx.compile(dx.loads(text), engine="native")(x, y, i)[0], sums[i[:, 0]], rtol=1e-5)

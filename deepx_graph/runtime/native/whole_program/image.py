@@ -104,7 +104,7 @@ class ProgramImage:
     def in_memory(self, stack_bytes: int = 0, most_depth: int = 0) -> Array:
         """The words of one call at a time in this process, with all that they point to but constants; behind it so many bytes for
         the records of recursive calls: that of which nothing is used costs nothing."""
-        memory = aligned(self.nbytes + stack_bytes)
+        memory = aligned(rounded(self.nbytes) + stack_bytes)
         words = memory[: self.words.nbytes].view(np.int64)
         words[:] = self.words
         words[self.inner] += words.ctypes.data
@@ -114,7 +114,7 @@ class ProgramImage:
             words[at] = function
         if (workers := pool()) is not None:
             words[SHARE // 8], words[POOL // 8] = workers.share_address, workers.address
-        start = words.ctypes.data + self.nbytes
+        start = words.ctypes.data + rounded(self.nbytes)
         words[STACK_START // 8], words[STACK_END // 8], words[MOST_DEPTH // 8] = start, start + stack_bytes, most_depth
         return words
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from deepx_graph.analysis.disjoint_sets import DisjointSets
 from deepx_graph.runtime.memory.sharing import Room, Sharing, packed
-from deepx_graph.runtime.native.machine_kernel import workspace_bytes
+from deepx_graph.runtime.native.machine_kernel import rounded, workspace_bytes
 from deepx_graph.runtime.native.whole_program.plan import Action, Called, Copied, Home, ProgramPlan, RowCopy, called, swapped
 
 LEAST_BYTES = 4096
@@ -166,6 +166,7 @@ class _StorageAssignment:
         spans, sizes = [self.spans[k] for k in free], [self.sizes[k] for k in free]
         if is_recursive:
             offsets, record_bytes = packed(spans, sizes)
+            record_bytes = rounded(record_bytes)
             workspaces, nbytes = [0] * len(own), max(own, default=0)
         else:
             offsets, nbytes = packed([*spans, *((at, at) for at, _ in calls)], [*sizes, *own])

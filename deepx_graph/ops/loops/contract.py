@@ -21,7 +21,7 @@ from deepx_graph.types import DType
 LEAST_ROW = 4
 """From so many neighbours on along the last axis, they are computed side by side."""
 
-STRIP, LEAST_STRIP_ROWS, MOST_COLUMNS = 1 << 16, 64, 4096
+STRIP, LEAST_STRIP_ROWS, MOST_COLUMNS = 1 << 16, 64, 768
 """Sums of all rows of a matrix are made in strips of so many elements and at least so many rows; totals of a row fit a cache."""
 
 LANES = 16

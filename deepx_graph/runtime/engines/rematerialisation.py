@@ -25,7 +25,7 @@ from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.contract.reduce import broadcast_in_dim
 from deepx_graph.ops.data.fusion import fused_body, fusion
-from deepx_graph.ops.tensor.index import scatter
+from deepx_graph.ops.tensor.index import dynamic_slice, scatter
 from deepx_graph.ops.tensor.layout import reshape
 from deepx_graph.ops.tensor.shape import iota
 from deepx_graph.ops.tensor.sort import sort
@@ -177,17 +177,32 @@ class _Choice:
     def _takes_in(self, reader: Node, maker: Node, value: Node) -> bool:
         """Whether a kernel is one of the scope of another one and may compute each element of a value itself."""
         body = self.body(reader)
-        if body is None or not reader.inputs or self.scopes.get(reader) is not self.scopes[maker]:
+        if body is None or not reader.inputs:
             return False
         if any(n.op is scatter or n.op is sort for n in body.nodes):
             return False  # these loops are no vectors
         inside = {p for p, i in zip(body.params, reader.inputs, strict=True) if i is value}
+        if self._is_in_loop(reader, maker) is not (self.scopes.get(reader) is not self.scopes[maker]):
+            return False
+        if self._is_in_loop(reader, maker) and maker.inputs and not all(
+                n.op is dynamic_slice and n.inputs[0] in inside for n in body.nodes if not inside.isdisjoint(n.inputs)):
+            return False  # all of it would be made again in every iteration
         for n in body.nodes:
             if not inside.isdisjoint(n.inputs):
                 if _is_product(n) or (n.op is broadcast_in_dim and _elements(n) > _elements(value)):
                     return False
                 inside.add(n)
         return True
+
+    def _is_in_loop(self, reader: Node, maker: Node) -> bool:
+        """Whether a kernel runs in a scope inside of that of another one, which runs once for all iterations."""
+        home, scope = self.scopes[maker], self.scopes.get(reader)
+        around = home.parent if home.kind == "once" else home
+        if scope is None or scope is home:
+            return False
+        while scope is not around and not scope.is_root:
+            scope = scope.parent
+        return scope is around
 
     def _recipes(self, maker: Node, body: Function, free: Mapping[int, Node], is_strict: bool,
                  most_work: float) -> dict[Node, Recipe]:
@@ -208,11 +223,12 @@ class _Choice:
         return found
 
     def _missing(self, found: Recipes) -> set[Node]:
-        """What recipes take that is not in memory any more, or made again, where their values are read."""
+        """What recipes take that is not in memory any more, or made again, where their values are read. What is read in the first
+        iteration of a loop is in memory in all of them."""
         last = max(self.position[r] for v in found for r in self.readers[v])
         return {s for recipe in found.values() for s in recipe.sources.values()
                 if s.op not in (PARAM, CONSTANT) and s not in self.recipes and s not in self.function.results
-                and all(self.position[r] < last for r in self.readers[s])}
+                and self.scopes[recipe.maker].kind != "once" and all(self.position[r] < last for r in self.readers[s])}
 
     def _saves(self, maker: Node, found: Recipes) -> bool:
         gone = sum(nbytes(v.type) for v in found if v.op is not reshape)

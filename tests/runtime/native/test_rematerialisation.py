@@ -119,3 +119,63 @@ def test_values_stay_and_plans_do_not_grow(monkeypatch: pytest.MonkeyPatch) -> N
         assert found.plan.peak_bytes <= before
         changed += found.plan.peak_bytes < before
     assert changed
+
+
+LOOP = """func.func @main(%x: tensor<48x4096xf32>, %y: tensor<1x4096xf32>) -> tensor<1x4096xf32> {{
+  %z = stablehlo.constant dense<0> : tensor<i32>
+  %o = stablehlo.constant dense<1> : tensor<i32>
+  %n = stablehlo.constant dense<48> : tensor<i32>
+  %e = stablehlo.constant dense<0.0> : tensor<f32>
+  %c = stablehlo.constant dense<2.0> : tensor<48x4096xf32>
+  %r:2 = stablehlo.while(%k = %z, %s = %y) : tensor<i32>, tensor<1x4096xf32>
+    cond {{
+      %l = stablehlo.compare LT, %k, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %l : tensor<i1>
+    }} do {{
+      %t = stablehlo.multiply %x, %c : tensor<48x4096xf32>
+      {row}
+      %h = stablehlo.tanh %s : tensor<1x4096xf32>
+      %a = stablehlo.add %h, %w : tensor<1x4096xf32>
+      %j = stablehlo.add %k, %o : tensor<i32>
+      stablehlo.return %j, %a : tensor<i32>, tensor<1x4096xf32>
+    }}
+  return %r#1 : tensor<1x4096xf32>
+}}"""
+ROW = ("%w = stablehlo.dynamic_slice %t, %k, %z, sizes = [1, 4096] : (tensor<48x4096xf32>, tensor<i32>, tensor<i32>)"
+       " -> tensor<1x4096xf32>")
+SUMS = """%v = stablehlo.reduce(%t init: %e) applies stablehlo.add across dimensions = [0] : (tensor<48x4096xf32>, tensor<f32>)
+        -> tensor<4096xf32>
+      %u = stablehlo.sine %v : tensor<4096xf32>
+      %w = stablehlo.reshape %u : (tensor<4096xf32>) -> tensor<1x4096xf32>"""
+
+
+@pytest.mark.parametrize("row", [ROW, SUMS], ids=["row", "sums"])
+def test_what_iterations_read_parts_of_is_computed_in_them(row: str) -> None:
+    f = dx.compile(dx.loads(LOOP.format(row=row)), engine="native", threads=1)
+    x, y = np.random.default_rng(0).normal(size=(49, 4096)).astype("f4")[:48], np.zeros((1, 4096), "f4")
+    expected = y
+    for k in range(48):
+        expected = np.tanh(expected) + (2 * x[k] if row is ROW else np.sin((2 * x).sum(0)))
+    np.testing.assert_allclose(f(x, y)[0], expected, rtol=1e-4, atol=1e-4)
+    assert f.plan.peak_bytes < x.nbytes / 4, "no matrix of products"
+
+
+ONE_HOT = """%i = stablehlo.iota dim = 0 : tensor<48x4096xi32>
+      %b = stablehlo.broadcast_in_dim %k, dims = [] : (tensor<i32>) -> tensor<48x4096xi32>
+      %m = stablehlo.compare EQ, %i, %b : (tensor<48x4096xi32>, tensor<48x4096xi32>) -> tensor<48x4096xi1>
+      %f = stablehlo.convert %m : (tensor<48x4096xi1>) -> tensor<48x4096xf32>
+      %p = stablehlo.multiply %f, %x : tensor<48x4096xf32>
+      %v = stablehlo.reduce(%p init: %e) applies stablehlo.add across dimensions = [0] : (tensor<48x4096xf32>, tensor<f32>)
+        -> tensor<4096xf32>
+      %w = stablehlo.reshape %v : (tensor<4096xf32>) -> tensor<1x4096xf32>"""
+
+
+def test_numbers_that_iterations_count_are_not_in_memory() -> None:
+    """An iota, which needs nothing, is computed where each iteration reads it."""
+    f = dx.compile(dx.loads(LOOP.format(row=ONE_HOT)), engine="native", threads=1)
+    assert f.plan.peak_bytes < 48 * 4096
+    x, y = np.random.default_rng(0).normal(size=(48, 4096)).astype("f4"), np.zeros((1, 4096), "f4")
+    expected = y
+    for k in range(48):
+        expected = np.tanh(expected) + x[k]
+    np.testing.assert_allclose(f(x, y)[0], expected, rtol=1e-4, atol=1e-4)

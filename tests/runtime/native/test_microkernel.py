@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
-from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand, accumulate, transposed
+from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand, accumulate, block_lanes, transposed_strip
 from deepx_graph.runtime.native.llvm.builder import F4, F8, IRBuilder
 from deepx_graph.runtime.native.llvm.machine_code import linker
 from deepx_graph.runtime.native.llvm.target import this_machine
@@ -70,8 +70,9 @@ def test_nested_loops_go_on_from_given_sums(dtype: np.dtype[Any]) -> None:
 @DTYPES
 def test_rows_and_lanes_are_exchanged(dtype: np.dtype[Any]) -> None:
     t, n = IRBuilder(lanes(dtype)), lanes(dtype)
-    for k, x in enumerate(transposed(t, [t.load(t.address("%a", str(r * n), dtype), dtype, None) for r in range(n)])):
+    block = block_lanes(n, dtype)
+    for k, x in enumerate(transposed_strip(t, [t.address("%a", str(r * block), dtype) for r in range(n)], dtype)):
         t.store(x, t.address("%b", str(k * n), dtype), None)
-    a, b = numbers(n, n).astype(dtype), np.empty((n, n), dtype)
+    a, b = numbers(n, block).astype(dtype), np.empty((block, n), dtype)
     run(f"turned{dtype.itemsize}", t, a, b)
     assert np.array_equal(b, a.T)

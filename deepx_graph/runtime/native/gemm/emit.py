@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import IntEnum
 
-from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand, accumulate, transposed
+from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand, accumulate, block_lanes, transposed_strip
 from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue, below, branch, each_share, least, scalar_type
 from deepx_graph.runtime.native.threads import wait_until
 
@@ -103,13 +103,11 @@ class TileEmitter:
         inside = [t.let(f"icmp sgt i64 %count, {r}") for r in range(self.lanes)]
         rows = [t.address("%s", t.let(f"mul i64 {t.let(f'select i1 {i}, i64 {r}, i64 0')}, %distance"), self.dtype)
                 for r, i in enumerate(inside)]
-        mask, whole, zero = below(t, "%put"), t.let(f"and i64 %k, {-self.lanes}"), t.splat(0, self.dtype)
+        block = block_lanes(self.lanes, self.dtype)
+        mask, whole, zero = below(t, "%put"), t.let(f"and i64 %k, {-block}"), t.splat(0, self.dtype)
 
-        def square(n: str) -> None:
-            read = [t.load(t.address(p, n, self.dtype), self.dtype, None) for p in rows]
-            kept = [t.value(f"select i1 {i}, {t.vector(self.dtype)} {x.text}, {t.vector(self.dtype)} {zero.text}", self.dtype)
-                    for i, x in zip(inside, read, strict=True)]
-            for j, x in enumerate(transposed(t, kept)):
+        def strip(n: str) -> None:
+            for j, x in enumerate(transposed_strip(t, [t.address(p, n, self.dtype) for p in rows], self.dtype, inside)):
                 t.store(x, self.at(t, "%t", t.let(f"add i64 {n}, {j}"), "%step"), mask)
 
         def single(n: str) -> None:
@@ -120,7 +118,7 @@ class TileEmitter:
                 last = t.let(f"insertelement {t.vector(self.dtype)} {last}, {self.scalar} {kept}, i64 {r}")
             t.store(VectorValue(last, self.dtype), self.at(t, "%t", n, "%step"), mask)
 
-        t.rows("0", whole, square, self.lanes)
+        t.rows("0", whole, strip, block)
         t.rows(whole, "%k", single)
         return self.function("@transposed(ptr %s, i64 %distance, ptr %t, i64 %step, i64 %count, i64 %put, i64 %k)", t)
 

@@ -20,7 +20,10 @@ import itertools
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue, below, branch
+from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue, below, branch, scalar_type
+
+BLOCK_BYTES = 16
+"""The part of a register within which elements are interleaved by one instruction."""
 
 Tiles = list[list[VectorValue]]
 """A vector for each row and position in the row."""
@@ -163,46 +166,86 @@ def iteration_text(name: str, width: int, dtype: DType, declarations: dict[str, 
     for r in range(width):
         beyond = t.let(f"icmp sgt i64 {r}, %last")
         row = t.let(f"select i1 {beyond}, i64 %last, i64 {r}")
-        rows.append(t.load(t.address("%from", t.let(f"mul i64 {row}, %step"), dtype), dtype, None))
-    found = [(vector, t.address("%to", t.let(f"mul i64 {r}, %distance"), dtype)) for r, vector in enumerate(transposed(t, rows))]
+        rows.append(t.address("%from", t.let(f"mul i64 {row}, %step"), dtype))
+    is_whole = t.let(f"icmp eq i64 %count, {width}")
 
-    def plain(lanes: int) -> None:
-        for vector, at in found:
-            t.store_first(vector, at, lanes)
+    def strip(first: str) -> None:
+        exchanged = transposed_strip(t, [t.address(row, first, dtype) for row in rows], dtype)
+        numbers = [t.let(f"add i64 {first}, {r}") for r in range(len(exchanged))]
+        found = [(x, n, t.address("%to", t.let(f"mul i64 {n}, %distance"), dtype)) for x, n in zip(exchanged, numbers, strict=True)]
+        branch(t, is_whole, lambda: _store_first(t, found, sorted(usual)), lambda: _store_masked(t, found))
 
-    def masked() -> None:
-        inside = below(t, "%lanes")
-        for r, (vector, at) in enumerate(found):
-            wanted = t.let(f"icmp slt i64 {r}, %count")
-            t.store(vector, at, t.let(f"select i1 {wanted}, <{width} x i1> {inside}, <{width} x i1> zeroinitializer"))
-
-    def stored(counts: Sequence[int]) -> None:
-        if not counts:
-            masked()
-            return
-        lanes, *others = counts
-        branch(t, t.let(f"icmp eq i64 %lanes, {lanes}"), lambda: plain(lanes), lambda: stored(others))
-
-    branch(t, t.let(f"icmp eq i64 %count, {width}"), lambda: stored(sorted(usual)), masked)
+    t.rows("0", str(width), strip, block_lanes(width, dtype))
     params = "ptr %from, i64 %step, i64 %last, ptr %to, i64 %distance, i64 %lanes, i64 %count"
     return t.function(f"internal void @{name}({params}) nounwind")
 
 
-def transposed(t: IRBuilder, vectors: Sequence[VectorValue]) -> list[VectorValue]:
-    """As many vectors as there are lanes, with rows and lanes exchanged."""
-    found, distance = list(vectors), t.lanes // 2
-    while distance:
-        found = [_swapped(t, found, k, distance) for k in range(t.lanes)]
-        distance //= 2
-    return found
+def _store_first(t: IRBuilder, found: Sequence[tuple[VectorValue, str, str]], usual: Sequence[int]) -> None:
+    """Stores of each vector the first `%lanes` elements; without a mask where these are as many as one of the usual numbers."""
+    if not usual:
+        _store_masked(t, found)
+        return
+    lanes, *others = usual
+
+    def plain() -> None:
+        for vector, _, at in found:
+            t.store_first(vector, at, lanes)
+
+    branch(t, t.let(f"icmp eq i64 %lanes, {lanes}"), plain, lambda: _store_first(t, found, others))
 
 
-def _swapped(t: IRBuilder, vectors: Sequence[VectorValue], k: int, distance: int) -> VectorValue:
-    """Vector k after one bit of the vectors' numbers has been exchanged with the same bit of the lanes'."""
-    a, b = vectors[k & ~distance], vectors[k | distance]
-    if k & distance:
-        order = [t.lanes + j if j & distance else j + distance for j in range(t.lanes)]
-    else:
-        order = [t.lanes + j - distance if j & distance else j for j in range(t.lanes)]
-    type, lanes = t.vector(a.dtype), ", ".join(f"i32 {j}" for j in order)
+def _store_masked(t: IRBuilder, found: Sequence[tuple[VectorValue, str, str]]) -> None:
+    """Stores the first `%lanes` elements of each vector whose number is below `%count`."""
+    inside = below(t, "%lanes")
+    for vector, number, at in found:
+        wanted = t.let(f"icmp slt i64 {number}, %count")
+        t.store(vector, at, t.let(f"select i1 {wanted}, <{t.lanes} x i1> {inside}, <{t.lanes} x i1> zeroinitializer"))
+
+
+def transposed_strip(t: IRBuilder, columns: Sequence[str], dtype: DType, kept: Sequence[str] | None = None) -> list[VectorValue]:
+    """The vectors of a strip that is a block high, from the addresses of its columns, of which there are as many as lanes; with
+    zeros where a condition in `kept` does not hold.
+
+    A square would be as fast, and takes LLVM three times as long: it tries to make one of shuffles that depend on one another.
+    """
+    block = block_lanes(t.lanes, dtype)
+    kind = f"<{block} x {scalar_type(dtype)}>"
+    read = [t.let(f"load {kind}, ptr {column}, align {dtype.itemsize}") for column in columns]
+    if kept is not None:
+        read = [t.let(f"select i1 {c}, {kind} {x}, {kind} zeroinitializer") for c, x in zip(kept, read, strict=True)]
+    found, distance = [_joined_blocks(t, read[k::block], block, dtype) for k in range(block)], 1
+    while distance < block:
+        orders = [_interleaved(t.lanes, block, distance, half) for half in (0, 1)]
+        for k in range(block):
+            if not k & distance:
+                pair = found[k], found[k + distance]
+                found[k], found[k + distance] = (_shuffled(t, *pair, order) for order in orders)
+        distance *= 2
+    bits = block.bit_length() - 1
+    return [found[sum((k >> bit & 1) << (bits - 1 - bit) for bit in range(bits))] for k in range(block)]
+
+
+def block_lanes(lanes: int, dtype: DType) -> int:
+    """How many elements of a vector are in a block: what one instruction interleaves with another block."""
+    return min(lanes, BLOCK_BYTES // dtype.itemsize)
+
+
+def _interleaved(lanes: int, block: int, group: int, half: int) -> list[int]:
+    """Of each block of two vectors the first halves, or the last ones, groups of elements in turn."""
+    return [side * lanes + start + half * block // 2 + at + k for start in range(0, lanes, block)
+            for at in range(0, block // 2, group) for side in (0, 1) for k in range(group)]
+
+
+def _joined_blocks(t: IRBuilder, parts: Sequence[str], lanes: int, dtype: DType) -> VectorValue:
+    """Short vectors side by side in one."""
+    while len(parts) > 1:
+        type, order = IRBuilder(lanes).vector(dtype), ", ".join(f"i32 {k}" for k in range(2 * lanes))
+        parts = [t.let(f"shufflevector {type} {a}, {type} {b}, <{2 * lanes} x i32> <{order}>")
+                 for a, b in zip(parts[::2], parts[1::2], strict=True)]
+        lanes *= 2
+    return VectorValue(parts[0], dtype)
+
+
+def _shuffled(t: IRBuilder, a: VectorValue, b: VectorValue, order: Sequence[int]) -> VectorValue:
+    type, lanes = t.vector(a.dtype), ", ".join(f"i32 {k}" for k in order)
     return t.value(f"shufflevector {type} {a.text}, {type} {b.text}, <{t.lanes} x i32> <{lanes}>", a.dtype)

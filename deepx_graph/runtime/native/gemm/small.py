@@ -12,7 +12,7 @@ from deepx_graph.runtime.array_type import ArrayType
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.kernels.program import Array
-from deepx_graph.runtime.native.gemm.microkernel import registers, transposed
+from deepx_graph.runtime.native.gemm.microkernel import block_lanes, registers, transposed_strip
 from deepx_graph.runtime.native.gemm.small_plan import (
     LEFT,
     MOST_ALONG,
@@ -380,8 +380,9 @@ class _PanelWriter:
             return
         target, whole = self._at("%target", before, self.line), "0"
         if self.lane != 1 == step:
-            whole = t.let(f"and i64 {count}, {-t.lanes}")
-            t.rows("0", whole, lambda k: self._squares(self._at(source, k, 1), self._at(target, k, self.line)), t.lanes)
+            block = block_lanes(t.lanes, self.dtype)
+            whole = t.let(f"and i64 {count}, {-block}")
+            t.rows("0", whole, lambda k: self._strips(self._at(source, k, 1), self._at(target, k, self.line)), block)
         t.rows(whole, count, lambda k: self._row(self._at(source, k, step), self._at(target, k, self.line)))
 
     def _row(self, source: str, target: str) -> None:
@@ -392,14 +393,19 @@ class _PanelWriter:
             read = self.t.let(f"load {type}, ptr {self._at(source, str(at), self.lane)}, align {self.dtype.itemsize}")
             self.t.line(f"store {type} {read}, ptr {self._at(target, str(at), 1)}, align {self.dtype.itemsize}")
 
-    def _squares(self, source: str, target: str) -> None:
-        """As many rows as a register has lanes, from columns that lie along the terms."""
-        t = self.t
-        for at in range(0, self.columns, t.lanes):
-            columns = [min(at + k, self.columns - 1) for k in range(t.lanes)]
-            read = [t.load(self._at(source, str(k), self.lane), self.dtype, None) for k in columns]
-            for row, x in enumerate(transposed(t, read)):
-                t.store(x, self._at(self._at(target, str(row), self.line), str(at), 1), None)
+    def _strips(self, source: str, target: str) -> None:
+        """A block of rows from columns that lie along the terms."""
+        t, whole = self.t, self.columns // self.t.lanes * self.t.lanes
+        if whole:
+            t.rows("0", str(whole), lambda c: self._strip(self._at(source, c, self.lane), self._at(target, c, 1), t.lanes), t.lanes)
+        if rest := self.columns - whole:
+            self._strip(self._at(source, str(whole), self.lane), self._at(target, str(whole), 1), rest)
+
+    def _strip(self, source: str, target: str, columns: int) -> None:
+        """So many columns of a block of rows, at most as many as a register has lanes."""
+        read = [self._at(source, str(min(k, columns - 1)), self.lane) for k in range(self.t.lanes)]
+        for row, x in enumerate(transposed_strip(self.t, read, self.dtype)):
+            self.t.store(x, self._at(target, str(row), self.line), None)
 
     def _at(self, pointer: str, index: str, step: int) -> str:
         offset = str(int(index) * step) if index.isdigit() else self.t.let(f"mul i64 {index}, {step}")

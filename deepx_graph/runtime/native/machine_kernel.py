@@ -20,6 +20,7 @@ from deepx_graph.runtime.kernels.memory import ALIGNMENT
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import LEAST_BYTES, Allowance, delivered, result_memory, room
 from deepx_graph.runtime.memory.sharing import packed
+from deepx_graph.runtime.native.llvm.machine_code import FunctionReference
 from deepx_graph.runtime.native.threads import SHARED, pool, run_shared
 
 if TYPE_CHECKING:
@@ -73,7 +74,6 @@ class MachineKernel:
     layout: Layout
     params: tuple[int, ...]
     """The number of the argument whose array object is in each of the first entries of the table; those of results follow."""
-    constants: tuple[Array, ...]
     relocations: tuple[int, ...] = ()
     """The words of the first constant that are addresses of machine functions."""
     own_bytes: tuple[int, ...]
@@ -83,13 +83,23 @@ class MachineKernel:
     threads: int
     nanoseconds: float
     """About how long one thread works on it."""
-    calls: tuple[tuple[int, int], ...]
+    called: tuple[tuple[FunctionReference, int], ...]
     """What runs it: machine functions, each with the number of threads that share its work; 0 for one that takes no counter."""
     image: ProgramImage | None = None
     """Of a whole program the memory of a call when it begins, whose words are one constant more in its table: the first is not 0 as
     long as there is more to do."""
     is_one_call: bool = True
     """Whether one round of the calls does it all; else there are as many as its words say."""
+
+    @cached_property
+    def constants(self) -> tuple[Array, ...]:
+        """Arrays whose elements its table has the addresses of."""
+        return ()
+
+    @cached_property
+    def calls(self) -> tuple[tuple[int, int], ...]:
+        """Those that are `called`, by their addresses; waits for their code."""
+        return tuple((function.address, threads) for function, threads in self.called)
 
     @cached_property
     def own(self) -> tuple[list[int], int]:
@@ -113,7 +123,7 @@ class MachineKernel:
     @property
     def team(self) -> int:
         """How many threads share its work at most."""
-        return max((threads for _, threads in self.calls), default=0)
+        return max((threads for _, threads in self.called), default=0)
 
     @property
     def is_long(self) -> bool:

@@ -23,6 +23,7 @@ from deepx_graph.runtime.engines.epilogue import WithEpilogue
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch
+from deepx_graph.runtime.native.llvm.machine_code import FunctionReference
 from deepx_graph.runtime.native.machine_kernel import DATA, Layout, MachineKernel
 
 KEPT_BYTES = 1 << 20
@@ -47,22 +48,15 @@ class Address:
     offset: int = 0
 
 
-@dataclass(frozen=True)
-class FunctionAddress:
-    """The address of a machine function."""
-
-    value: int
-
-
-Word = int | Address | FunctionAddress | tuple["Word", ...]
-"""What is in a table: a number, an address, or the address of another table."""
+Word = int | Address | FunctionReference | tuple["Word", ...]
+"""What is in a table: a number, an address, that of a function, or the address of another table."""
 
 
 @dataclass(frozen=True)
 class PreparedStep:
     """A machine function `function(table, counter, scratch)` and its table; so many threads share its work."""
 
-    function: int
+    function: FunctionReference
     table: tuple[Word, ...]
     threads: int
 
@@ -78,14 +72,19 @@ class PreparedKernel(MachineKernel):
         self.threads = max(s.threads for s in steps)
         self.nanoseconds, self._predicted = predicted.nanoseconds, predicted
         objects = len(params) + len(results)
-        plan = _Plan(objects, 1 + len(constants), steps)
-        self.constants = (plan.array, *constants)
+        plan = self._plan = _Plan(objects, 1 + len(constants), steps)
+        self._others = tuple(constants)
         self.relocations = tuple(plan.relocations)
         self.own_bytes = (8 * len(plan.words), *own_bytes)
-        self.layout = Layout(scratch_bytes, objects, objects + len(self.constants) + len(self.own_bytes))
+        self.layout = Layout(scratch_bytes, objects, objects + 1 + len(constants) + len(self.own_bytes))
         at = machine_code.functions(_text(objects), ["prepare", "alone", "shared", "advance"], self)
-        self.calls = ((at["prepare"], 0), *(call for s in steps for call in (
+        self.called = ((at["prepare"], 0), *(call for s in steps for call in (
             ((at["shared"], s.threads), (at["advance"], 0)) if s.threads > 1 else ((at["alone"], 0),))))
+
+    @cached_property
+    def constants(self) -> tuple[Array, ...]:
+        """The plan, once the functions of which it has the addresses are there, and the others."""
+        return (self._plan.linked(), *self._others)
 
     @cached_property
     def is_kept(self) -> bool:
@@ -131,17 +130,24 @@ class _Plan:
         self._words_slot = objects + constants
         self.words: list[int] = [0]
         self._added: list[tuple[int, int, int]] = []
-        self._functions: list[int] = []
+        self._functions: list[tuple[int, FunctionReference]] = []
         next_step = 0
         for step in reversed(steps):
-            start = self._append((FunctionAddress(step.function), 0, *step.table))
+            start = self._append((step.function, 0, *step.table))
             self._point(start + 1, next_step)
             next_step = start
         self._point(0, next_step)
         rows = [n for row in self._added for n in row]
         head = [self._words_slot, len(self.words), len(self._added)]
-        self.array = np.array([*head, *self.words, *rows], np.int64)
-        self.relocations = [len(head) + at for at in self._functions]
+        self._array = np.array([*head, *self.words, *rows], np.int64)
+        self.relocations = [len(head) + at for at, _ in self._functions]
+        """Which of them are addresses of functions."""
+
+    def linked(self) -> Array:
+        """What is copied and added; waits for the code of its functions."""
+        for at, (_, function) in zip(self.relocations, self._functions, strict=True):
+            self._array[at] = function.address
+        return self._array
 
     def _point(self, at: int, word: int) -> None:
         """Lets a word be the address of another one."""
@@ -158,9 +164,8 @@ class _Plan:
             elif isinstance(word, Address):
                 self.words[at] = word.offset
                 self._added.append((at, self._slots[word.base] + word.number, int(word.base is Base.ELEMENTS)))
-            elif isinstance(word, FunctionAddress):
-                self.words[at] = word.value
-                self._functions.append(at)
+            elif isinstance(word, FunctionReference):
+                self._functions.append((at, word))
             else:
                 self.words[at] = word
         return start

@@ -184,9 +184,9 @@ class WorkerPool:
 
     def __init__(self) -> None:
         at = machine_code.functions(_IR, ["serve", "share"])
-        self._serve = ctypes.CFUNCTYPE(None, _POINTER)(at["serve"])
-        self._share = ctypes.CFUNCTYPE(None, _POINTER, ctypes.c_int64, *[_POINTER] * 4)(at["share"])
-        self.share_address: int = at["share"]
+        self._serve = ctypes.CFUNCTYPE(None, _POINTER)(at["serve"].address)
+        self._share = ctypes.CFUNCTYPE(None, _POINTER, ctypes.c_int64, *[_POINTER] * 4)(at["share"].address)
+        self.share_address = at["share"].address
         self.most = os.cpu_count() or 1
         self._state = aligned(BLOCK * (1 + self.most))
         self.address: int = self._state.ctypes.data

@@ -173,7 +173,7 @@ class _Machine:
     """What all entries share: the machine function and numpy's own."""
 
     def __init__(self, new_array: int) -> None:
-        enter = machine_code.functions(trampoline_ir.IR, ["enter"])["enter"]
+        enter = machine_code.functions(trampoline_ir.IR, ["enter"])["enter"].address
         self.new_array, self._method = new_array, _Method(b"entry", enter, _FASTCALL, None)
         new_function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
         self._make = new_function(("PyCFunction_NewEx", ctypes.pythonapi))

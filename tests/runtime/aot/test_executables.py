@@ -52,7 +52,7 @@ from deepx_graph.passes import pipeline
 from deepx_graph.runtime import compile, program
 from deepx_graph.runtime.native.llvm.target import Target
 def refuse(*_, **__): raise AssertionError("optimised, planned or compiled again")
-pipeline.run_pipeline = pipeline._run = Target.parsed = Target.emit = Target.compile = refuse
+pipeline.run_pipeline = pipeline._run = Target.parsed = Target.emit = Target.compilation = refuse
 compile.specialise = compile.engine_plans = program.plan_functions = refuse
 f = dx.load_compiled(sys.argv[1])
 x = np.linspace(-1, 1, 12000, dtype=np.float32).reshape(300, 40)

@@ -57,7 +57,7 @@ from deepx_graph.runtime import compile, program
 from deepx_graph.runtime.native.llvm.target import Target
 def refuse(*_, **__): raise AssertionError("optimised, planned or compiled again")
 if sys.argv[3] == "later":
-    pipeline.run_pipeline = pipeline._run = Target.parsed = Target.emit = Target.compile = refuse
+    pipeline.run_pipeline = pipeline._run = Target.parsed = Target.emit = Target.compilation = refuse
     compile.specialise = compile.engine_plans = program.plan_functions = refuse
 f = dx.compile(dx.load(sys.argv[1]), engine="native")
 x = np.linspace(-1, 1, 12000, dtype=np.float32).reshape(300, 40)

@@ -220,7 +220,7 @@ def chains(count: int, length: int) -> Module:
 @pytest.mark.skipif(not has_native(), reason="no llvmlite: no machine code")
 def test_listing_many_kernels_compiles_none(monkeypatch: pytest.MonkeyPatch) -> None:
     module = programs.optimise(chains(MOST + 20, 4)).module
-    monkeypatch.setattr(Target, "compile", lambda self, ir, **options: pytest.fail("code is compiled"))
+    monkeypatch.setattr(Target, "compilation", lambda self, ir, **options: pytest.fail("code is compiled"))
     found = kernels(module, "native", 1)
     assert found is not None and (len(found.rows), found.left) == (MOST, 20)
     assert {r.lowering for r in found.rows} == {"machine code of loops"} and all(r.predicted_us for r in found.rows)

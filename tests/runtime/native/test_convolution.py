@@ -318,7 +318,7 @@ ORDER = """define internal void @share(ptr %order, i64 %number, ptr %scratch, pt
 @pytest.mark.parametrize("shares", [1, 2, 127, 1003])
 def test_threads_take_shares_from_both_sides(shares: int) -> None:
     owner = threading.Event()
-    function = SHARED(machine_code.functions(ORDER + work_text("work", "share", shares), ["work"], owner)["work"])
+    function = SHARED(machine_code.functions(ORDER + work_text("work", "share", shares), ["work"], owner)["work"].address)
 
     def taken(threads: int, came: int = 0) -> list[int]:
         order, counter = np.zeros(1 + shares, np.int64), ctypes.c_int64(came << 2 * COUNT_BITS)

@@ -136,7 +136,7 @@ def test_every_operation_between_conversions_is_linked() -> None:
 
 
 def test_doubles_are_narrowed_to_halves_in_one_rounding() -> None:
-    address = functions(NARROWING_LOOP, ["all"])["all"]
+    address = functions(NARROWING_LOOP, ["all"])["all"].address
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float64)
     halves = np.sort(halves[np.isfinite(halves)])
     between = (halves[1:] + halves[:-1]) / 2
@@ -196,7 +196,7 @@ def _apply(name: str, x: Array, has_scalef: bool) -> Array:
     t.vector_loop("0", "%n", 1, True, (), body, ())
     head = f"define void @f{name}{dtype.itemsize}(ptr %x, ptr %y, i64 %n) {{\nentry:"
     ir = "\n".join([head, *t.lines, "  ret void", "}", *t.declarations])
-    at = functions(ir, [f"f{name}{dtype.itemsize}"])[f"f{name}{dtype.itemsize}"]
+    at = functions(ir, [f"f{name}{dtype.itemsize}"])[f"f{name}{dtype.itemsize}"].address
     y = np.empty_like(x)
     ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(at)(x.ctypes.data, y.ctypes.data, x.size)
     return y

@@ -33,7 +33,7 @@ from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program import epilogue
 from deepx_graph.runtime.native.loop_program.epilogue import EpilogueKernel
 from deepx_graph.runtime.native.machine_kernel import rounded
-from deepx_graph.runtime.native.prepared import Address, Base, FunctionAddress, JoinedOperands, PreparedKernel, PreparedStep
+from deepx_graph.runtime.native.prepared import Address, Base, JoinedOperands, PreparedKernel, PreparedStep
 from deepx_graph.runtime.native.threads import SHARED, run_shared
 
 
@@ -91,7 +91,7 @@ def kernel_of(function: Function, parts: WithEpilogue, plans: Sequence[PartialPl
     *starts, packed_bytes = accumulate((rounded(packed_size(p.plan.products) * dtype.itemsize) for p in plans), initial=0)
     known = None if w.base is Base.ELEMENTS or machine_code.is_collecting() else room(packed_bytes)
     packed = Address(Base.OWN, 0) if known is None else w
-    epilogue = (0, 0) if then is None else (FunctionAddress(then.address), joined.table)
+    epilogue = (0, 0) if then is None else (then.function, joined.table)
     for p, start in zip(plans, starts, strict=True):
         at = machine_code.functions(module_text(_share_code(p.plan, then is not None)), ["work", "pack"], joined)
         pack_threads, first = min(threads, pack_shares(p.plan.products)), dtype.itemsize * p.w
@@ -99,7 +99,7 @@ def kernel_of(function: Function, parts: WithEpilogue, plans: Sequence[PartialPl
         if known is None:
             steps.append(PreparedStep(at["pack"], (replace(w, offset=first), weights), pack_threads))
         else:
-            _pack(at["pack"], joined.constants[w.number].ctypes.data + first, known.ctypes.data + start, pack_threads)
+            _pack(at["pack"].address, joined.constants[w.number].ctypes.data + first, known.ctypes.data + start, pack_threads)
         result = replace(joined.result, offset=dtype.itemsize * p.y)
         words = x, weights, result, *epilogue, replace(given, offset=dtype.itemsize * p.given)
         steps.append(PreparedStep(at["work"], words, min(threads, p.plan.shares)))

@@ -20,7 +20,7 @@ from deepx_graph.runtime.native.gemm import small
 from deepx_graph.runtime.native.gemm.emit import Fields
 from deepx_graph.runtime.native.gemm.kernel import LEAST_WORK, GemmKernel, StridedMatrices, fits, is_thin, strided
 from deepx_graph.runtime.native.machine_kernel import MachineKernel
-from deepx_graph.runtime.native.prepared import Address, Base, FunctionAddress, PreparedKernel, PreparedStep, Word
+from deepx_graph.runtime.native.prepared import Address, Base, PreparedKernel, PreparedStep, Word
 from deepx_graph.types import TensorType
 
 
@@ -101,6 +101,6 @@ def steps_of(multiply: GemmKernel, matrices: tuple[StridedMatrices, StridedMatri
         Fields.RESULT_ROW: multiply.columns, Fields.EPILOGUE_TABLE: epilogue_table,
     }  # fmt: skip
     if multiply.epilogue is not None:
-        known[Fields.EPILOGUE] = FunctionAddress(multiply.epilogue.address)
+        known[Fields.EPILOGUE] = multiply.epilogue.function
     tables = [tuple(known.get(f, table[f]) for f in Fields) for table in multiply.tables]
-    return [PreparedStep(multiply.address, table, multiply.threads) for table in tables]
+    return [PreparedStep(multiply.function, table, multiply.threads) for table in tables]

@@ -21,7 +21,7 @@ from deepx_graph.runtime.native.gemm.code import matrices_of, steps_of
 from deepx_graph.runtime.native.gemm.kernel import BLOCK_TERMS, LEAST_WORK, GemmKernel, fits
 from deepx_graph.runtime.native.loop_program import epilogue
 from deepx_graph.runtime.native.loop_program.epilogue import EpilogueKernel
-from deepx_graph.runtime.native.prepared import FunctionAddress, JoinedOperands, PreparedKernel, PreparedStep, Word
+from deepx_graph.runtime.native.prepared import JoinedOperands, PreparedKernel, PreparedStep, Word
 from deepx_graph.types import TensorType
 
 LOWERING = "machine code, with epilogue"
@@ -62,9 +62,9 @@ def _small(function: Function, parts: WithEpilogue, multiply: small.WithRows, th
     """A product of small matrices, and the epilogue on each share of its rows."""
     joined, node = JoinedOperands(function, parts, then), parts.node
     assert isinstance(node.type, TensorType) and node.type.dtype.np is not None
-    table: tuple[Word, ...] = (*joined.sources, joined.result, FunctionAddress(then.address), joined.table)
+    table: tuple[Word, ...] = (*joined.sources, joined.result, then.function, joined.table)
     return PreparedKernel(joined.params, [ArrayType(node.type.dtype.np, node.type.shape)],
-                          [PreparedStep(multiply.address, table, multiply.threads)], constants=joined.constants, scratch_bytes=0,
+                          [PreparedStep(multiply.function, table, multiply.threads)], constants=joined.constants, scratch_bytes=0,
                           predicted=_predicted(node, multiply.threads, then), kept=(multiply, then), lowering=LOWERING)
 
 

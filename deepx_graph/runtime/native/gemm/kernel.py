@@ -110,7 +110,7 @@ class GemmKernel:
         self.groups = tuple(self._groups()) if self.packs_left else ((0, matrices, 0, self.panels),)
         together = max(n * panels for _, n, _, panels in self.groups) if self.packs_left else 0
         self.packed_bytes = together * self.height * depth * dtype.itemsize
-        self.address = machine_code.functions(_text(dtype, self.height, bytes_), ["product"], self)["product"]
+        self.function = machine_code.functions(_text(dtype, self.height, bytes_), ["product"], self)["product"]
         self.tables = [self._table(*group, *self._chunks(group[1], group[3])) for group in self.groups]
 
     def _table(self, matrix: int, matrices: int, first: int, panels: int, chunk_panels: int, down: int) -> list[int]:

@@ -453,9 +453,9 @@ class SmallGemm(MachineKernel):
         self.layout = Layout(0, 3, 3)
         self.nanoseconds = plan.nanoseconds(register_bytes // plan.dtype.itemsize)
         text, shares = function_text(plan, register_bytes)
-        address = machine_code.functions(text, ["product"], self)["product"]
+        product = machine_code.functions(text, ["product"], self)["product"]
         self.threads = max(1, min(threads, shares))
-        self.calls = ((address, self.threads if shares else 0),)
+        self.called = ((product, self.threads if shares else 0),)
 
     def predicted(self) -> ForecastParts:
         """How long a call takes by the cost model."""
@@ -467,7 +467,7 @@ class WithRows:
 
     def __init__(self, plan: SmallGemmPlan, found: ShareAxis, columns: int, threads: int) -> None:
         text = text_with_epilogue(plan, found, columns, this_machine().register_bytes)
-        self.address = machine_code.functions(text, ["product"], self)["product"]
+        self.function = machine_code.functions(text, ["product"], self)["product"]
         self.threads = max(1, min(threads, found.count))
 
 

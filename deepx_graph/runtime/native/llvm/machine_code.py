@@ -1,4 +1,4 @@
-"""Machine functions of IR: linked already, stored by an earlier process, or compiled now.
+"""Machine functions of IR: linked already, stored by an earlier process, or compiled while the caller goes on.
 
 Code is linked once for each content, and unloaded when its last owner is gone. A JIT session gives back all that links took only
 when it is closed: so a session takes some links, then another is opened; a full one is closed with the last of its code.
@@ -9,8 +9,9 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ import llvmlite.binding
 
 from deepx_graph.forking import Lock
 from deepx_graph.runtime.native.llvm import store
+from deepx_graph.runtime.native.llvm.compilers import Compilation
 from deepx_graph.runtime.native.llvm.target import Target, running_machine, written_for
 
 llvm: Any = llvmlite.binding
@@ -187,28 +189,74 @@ def linker() -> Linker:
     return Linker()
 
 
-def functions(ir: str, names: Sequence[str], owner: object = None, *, optimise: bool = False) -> dict[str, int]:
-    """The addresses of the functions that some IR defines; they are good as long as `owner` is there, without one for ever.
+class PendingCode:
+    """The functions of some IR. They are linked when the address of one is asked for, and are good as long as their owner is there,
+    without one for ever."""
+
+    def __init__(self, digest: str, names: Sequence[str], owner: object, compilation: Compilation | None = None,
+                 addresses: dict[str, int] | None = None) -> None:
+        self._digest, self._names, self._compilation, self._addresses = digest, names, compilation, addresses
+        self._owner = None if owner is None else weakref.ref(owner)
+
+    @property
+    def addresses(self) -> dict[str, int]:
+        """The address of each function. Raises RuntimeError where LLVM makes no code."""
+        compilation = self._compilation
+        if self._addresses is None:
+            assert compilation is not None
+            owner = None if self._owner is None else self._owner() or self
+            found = linker().known(self._digest, owner)
+            if found is None:
+                code = compilation.code()
+                store.save(self._digest, code)
+                found = linker().link(self._digest, code, self._names, owner)
+            self._addresses, self._compilation = found, None
+        return self._addresses
+
+
+@dataclass(frozen=True)
+class FunctionReference:
+    """A function of some code. Whoever asks for its address waits for the code."""
+
+    code: PendingCode
+    name: str
+
+    @property
+    def address(self) -> int:
+        """Where it is. Raises as `PendingCode.addresses`."""
+        return self.code.addresses[self.name]
+
+
+_compiled: weakref.WeakValueDictionary[str, Compilation] = weakref.WeakValueDictionary()
+"""What is being compiled, by digest."""
+
+
+def functions(ir: str, names: Sequence[str], owner: object = None, *, optimise: bool = False) -> dict[str, FunctionReference]:
+    """The functions that some IR defines; they are good as long as `owner` is there, without one for ever.
 
     `optimise` has LLVM's passes make vectors of scalar loops. While code is `collected`, that of an owner is only noted, and the
     addresses are the numbers of its functions there.
 
     Raises as `Target.compile` does.
     """
+    code = _code(ir, names, owner, optimise)
+    return {name: FunctionReference(code, name) for name in names}
+
+
+def _code(ir: str, names: Sequence[str], owner: object, optimise: bool) -> PendingCode:
     noted = _noted.get()
     if noted is not None and owner is not None:
-        return {name: noted.number(MachineFunction(ir, name, optimise)) for name in names}
+        return PendingCode("", names, owner, addresses={name: noted.number(MachineFunction(ir, name, optimise)) for name in names})
     machine = running_machine()
     digest = machine.digest(f"{ir}\n; optimised" if optimise else ir)
     found = linker().known(digest, owner)
+    if found is None and digest not in _compiled and (stored := store.load(digest)) is not None:
+        with suppress(RuntimeError):  # no object code, or not of these functions
+            found = linker().link(digest, stored, names, owner)
     if found is not None:
-        return found
-    stored = store.load(digest)
-    if stored is not None:
-        try:
-            return linker().link(digest, stored, names, owner)
-        except RuntimeError:  # no object code, or not of these functions
-            pass
-    code = machine.compile(ir, optimise=optimise)
-    store.save(digest, code)
-    return linker().link(digest, code, names, owner)
+        return PendingCode(digest, names, owner, addresses=found)
+    compilation = _compiled.get(digest)
+    if compilation is None:
+        compilation = _compiled[digest] = machine.compilation(ir, optimise=optimise)
+        compilation.begin()
+    return PendingCode(digest, names, owner, compilation)

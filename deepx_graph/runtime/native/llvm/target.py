@@ -1,20 +1,19 @@
 """The machine that kernels are compiled for: its vector width, its vector library, and compilation of IR to object code.
 
 IR is compiled without LLVM's pass pipeline: it is explicitly vectorised already. A symbol that IR names is looked up before
-anything is linked, because LLVM calls what it cannot find.
+anything is linked, because LLVM calls what it cannot find. Several modules may be compiled at once (`compilers.py`).
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import llvmlite
@@ -23,6 +22,7 @@ import llvmlite.binding
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.runtime.native import asked
 from deepx_graph.runtime.native.llvm.builder import F4, F8, DType, IRBuilder, VectorValue, library_function, of_parts
+from deepx_graph.runtime.native.llvm.compilers import CodeGeneration, Compilation, run_passes
 
 llvm: Any = llvmlite.binding
 """It has no types."""
@@ -77,7 +77,11 @@ class Target:
         self.triple, self.cpu, self.features = found.triple, found.cpu, _tuned(found)
         self.register_bytes = found.vector_bits // 8
         self._has_library = self._load_library()
-        self._machine = _machine(found, reloc="default", codemodel="jitdefault") if processor is None else _foreign_machine(found)
+        self._new_machine = partial(_machine, found, reloc="default", codemodel="jitdefault") if processor is None else partial(
+            _foreign_machine, found)
+        self._machine = self._new_machine()
+        self._idle_machines: list[Any] = []
+        """Others, which compilations had."""
 
     @property
     def key(self) -> str:
@@ -132,32 +136,45 @@ class Target:
     def compile(self, ir: str, *, optimise: bool = False) -> bytes:
         """Object code; optimised by LLVM's passes where the IR is made of scalar loops. Raises RuntimeError for IR that LLVM
         refuses, or that names a function this process lacks."""
+        compilation = self.compilation(ir, optimise=optimise)
+        compilation.run()
+        return compilation.code()
+
+    def compilation(self, ir: str, *, optimise: bool = False) -> Compilation:
+        """What `compile` does, still to be run. Raises RuntimeError as that does."""
         for symbol in externals(ir):
             if llvm.address_of_symbol(symbol) is None:
                 raise RuntimeError(f"no function '{symbol}' in this process")
-        return self.emit(self.parsed(ir, optimise=optimise))
+        machine = self._idle_machines.pop() if self._idle_machines else self._new_machine()
+        generation = CodeGeneration(ir, self._passes if optimise else None, machine, self._idle_machines.append)
+        self._checked(generation.module)
+        return Compilation(generation)
 
     def parsed(self, ir: str, *, optimise: bool = False) -> Any:
         """The module of some IR, optimised as for `compile`. Raises RuntimeError for IR that LLVM refuses."""
-        module = llvm.parse_assembly(ir)
-        module.triple = self.triple
-        module.verify()
+        module = self._checked(llvm.parse_assembly(ir))
         if optimise:
             self._optimise(module)
+        return module
+
+    def _checked(self, module: Any) -> Any:
+        """A module, now for this target. Raises RuntimeError where it is none that LLVM takes."""
+        module.triple = self.triple
+        module.verify()
         return module
 
     def emit(self, module: Any) -> bytes:
         """The object code of a module."""
         return bytes(self._machine.emit_object(module))
 
-    def _passes(self) -> Any:
+    def _passes(self, machine: Any) -> Any:
         tuning = llvm.create_pipeline_tuning_options(speed_level=3)
         tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = tuning.loop_interleaving = True
-        return llvm.create_pass_builder(self._machine, tuning)
+        return llvm.create_pass_builder(machine, tuning)
 
     def _optimise(self, module: Any) -> None:
-        passes = self._passes()
-        _run(passes.getModulePassManager(), module, passes)
+        passes = self._passes(self._machine)
+        run_passes(passes.getModulePassManager(), module, passes)
 
     def keep_only(self, module: Any, names: Iterable[str]) -> None:
         """Takes away from a module what some of its functions do not need, and hides the rest."""
@@ -167,7 +184,7 @@ class Target:
                 value.linkage = "internal"
         manager = llvm.create_new_module_pass_manager()
         manager.add_global_dead_code_eliminate_pass()
-        _run(manager, module, self._passes())
+        run_passes(manager, module, self._passes(self._machine))
 
     def session(self) -> Any:
         """A session that links object code, and frees what it took when it is closed or dropped."""
@@ -176,16 +193,6 @@ class Target:
     def digest(self, ir: str) -> str:
         """A name for the object code of that IR on this machine."""
         return hashlib.sha256(f"{self.key}\n{ir}".encode()).hexdigest()
-
-
-def _run(manager: Any, module: Any, passes: Any) -> None:
-    """Runs the passes of a manager, and frees them: llvmlite's own destructor does not (to 0.50), since `ObjectRef._dispose`, which
-    does nothing, comes before that of pass managers in the order of bases. Some 50 KB would be kept for every module."""
-    try:
-        manager.run(module, passes)
-    finally:
-        llvm.newpassmanagers.NewPassManager._dispose(manager)
-        manager.detach()
 
 
 def _split_call(t: IRBuilder, symbol: str, args: Sequence[VectorValue], lanes: int) -> VectorValue:
@@ -277,12 +284,3 @@ def running_machine() -> Target:
 def _target(vector_bits: int | None) -> Target:
     return Target(vector_bits)
 
-
-def _hold_llvm_while_forking() -> None:
-    """A fork waits for what other threads have LLVM do: a child would find it half done, and its lock taken for ever."""
-    lock = getattr(llvmlite.binding.ffi.lib, "_lock", None)
-    if lock is not None and hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=lock.__enter__, after_in_parent=lock.__exit__, after_in_child=lock.__exit__)
-
-
-_hold_llvm_while_forking()

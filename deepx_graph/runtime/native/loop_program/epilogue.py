@@ -60,7 +60,7 @@ class EpilogueKernel(MachineKernel):
 
     lowering = "an epilogue"
     own_bytes = ()
-    calls = ()
+    called = ()
     threads = 1
 
     def __init__(self, program: LoopProgram, loop: For, columns: int) -> None:
@@ -81,7 +81,7 @@ class EpilogueKernel(MachineKernel):
         """Whether it cannot keep to some columns."""
         slot = {b: k for k, b in enumerate((*program.arguments, result, *program.constants))}
         text, plain = _text(loop, ends, slot, objects), is_all_vectors([loop], this_machine())
-        self.address = machine_code.functions(text, ["epilogue"], self, optimise=not plain)["epilogue"]
+        self.function = machine_code.functions(text, ["epilogue"], self, optimise=not plain)["epilogue"]
 
 
 def _columns(program: LoopProgram, loop: For, columns: int) -> Sequence[ScalarVar]:

@@ -92,7 +92,7 @@ class LoopKernel(MachineKernel):
         called = [("all", 0)] if alone else [(f"{name}{k}", threads) for k, (name, threads) in enumerate(shares)]
         plain = all(is_all_vectors(s.body, this_machine()) for s in self.shares)
         at = machine_code.functions(ir, [name for name, _ in called], self, optimise=not plain)
-        self.calls = tuple((at[name], threads) for name, threads in called)
+        self.called = tuple((at[name], threads) for name, threads in called)
 
     def predicted(self) -> ForecastParts:
         """How long a call takes by the cost model."""

@@ -63,7 +63,7 @@ def calls_at(plan: ProgramPlan) -> int:
 
 def links_at(plan: ProgramPlan, function: int) -> int:
     """Where a function that is called has the position of its call, and the addresses of its results."""
-    marks = calls_at(plan) + 16 * sum(len(c.kernel.calls) for c in kernels_of(plan))
+    marks = calls_at(plan) + 16 * sum(len(c.kernel.called) for c in kernels_of(plan))
     return marks + 8 * (len(marks_of(plan)) + sum(1 + len(f.results) for f in plan.functions[:function]))
 
 
@@ -147,7 +147,7 @@ class _Writer:
                 self._invoke(action, at)
             case Called(kernel):
                 start = next(self._workspaces) + kernel.own[1]
-                for _, threads in kernel.calls:
+                for _, threads in kernel.called:
                     self._call(threads, start, rounded(kernel.layout.scratch_bytes))
             case Copied(source, target, runs):
                 a, b = self.buffer(source), self.buffer(target)
@@ -326,7 +326,7 @@ class _Writer:
         return self.word(self._mark_at(mark))
 
     def _mark_at(self, mark: int) -> int:
-        return calls_at(self.plan) + 16 * sum(len(c.kernel.calls) for c in kernels_of(self.plan)) + 8 * self.marks[mark]
+        return calls_at(self.plan) + 16 * sum(len(c.kernel.called) for c in kernels_of(self.plan)) + 8 * self.marks[mark]
 
     def _count(self, label: str, number: int, at: int) -> None:
         """On to a label, unless this was the last of the iterations and calls in one go: then it ends, and goes on there later."""

@@ -89,8 +89,8 @@ class WholeProgramKernel(MachineKernel):
         self.own_bytes = ()
         objects = len(self.params) + len(self.results)
         self.layout = Layout(0, objects, objects + 1)
-        address = machine_code.functions(function_text(plan, self.params), ["iterate"], self)["iterate"]
-        self.calls = ((address, 0),)
+        iterate = machine_code.functions(function_text(plan, self.params), ["iterate"], self)["iterate"]
+        self.called = ((iterate, 0),)
 
     @property
     def team(self) -> int:

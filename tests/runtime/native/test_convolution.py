@@ -228,6 +228,20 @@ def _check_generated(seeds: range) -> int:
     return direct
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_windows_of_single_elements_in_every_layout(dtype: str) -> None:
+    """Products of matrices, each of the three as it lies or transposed, of more rows than a tile has, or just as many and some."""
+    for rows, terms, columns in ((96, 64, 80), (61, 40, 70), (200, 33, 16)):
+        for x_last, w_last, y_last in itertools.product((False, True), repeat=3):
+            attrs = conv_attrs(1)
+            for names, last in ((("input_feature_dimension", "input_spatial_dimensions"), x_last),
+                                (("output_feature_dimension", "output_spatial_dimensions"), y_last)):
+                attrs |= {names[0]: 1 + last, names[1]: (2 - last,)}
+            attrs |= {"kernel_output_feature_dimension": int(w_last), "kernel_input_feature_dimension": int(not w_last)}
+            x, w = (1, rows, terms) if x_last else (1, terms, rows), (terms, columns, 1) if w_last else (columns, terms, 1)
+            check(numbers(0, x, dtype), numbers(1, w, dtype), attrs)
+
+
 def test_generated_cases() -> None:
     assert _check_generated(range(1240, 1320)) > 20
 

@@ -262,10 +262,10 @@ class Packing:
             first, into = tile(k)
             t.rows("0", length, lambda j: column(t.let(f"add i64 {first}, {j}"), self._at(into, j, 1)))
 
-        def vectors(start: str, into: str) -> None:  # beyond the tile is what is written next
+        def vectors(start: str, into: str) -> None:  # beyond the tile is what another one has
             for v, mask in enumerate(masks):
                 at, to = (t.address(pointer, str(v * t.lanes), self.dtype) for pointer in (start, into))
-                t.store(t.load(at, self.dtype, mask), to, None)
+                t.store(t.load(at, self.dtype, mask), to, mask if (v + 1) * t.lanes > size else None)
 
         def column(index: str, into: str) -> None:
             start = source

@@ -17,13 +17,13 @@ from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.native.convolution.plan import (
     SCRATCH_BYTES,
     ConvolutionPlan,
+    DirectPlan,
     Lanes,
     Method,
     ceil_div,
     has_packed_tiles,
     in_lanes,
     lane_step,
-    runs_on,
     scratch_bytes,
 )
 from deepx_graph.runtime.native.convolution.problem import Problem
@@ -33,15 +33,12 @@ SHARES, SHARE_STEPS, LEAST_SHARE = 24, 200_000, 100_000
 """So many shares, or fewer where each would have fewer vector products than this: they must cost more than handing them out. But
 two where each has as many as the last: one alone has the other workers fall asleep."""
 
-STORE_STEPS, TRANSPOSE_STEPS, SCATTER_STEPS = 1, 90, 24
-"""What storing costs, in vector products: a vector as it is, a square of vectors transposed, or a vector element by element."""
+STORE_STEPS, SCATTER_STEPS = 1, 24
+"""What storing a vector costs, in vector products: as it is, or element by element."""
 
 NEAR_BYTES, NEAR_STEPS = 12 << 10, 2.8
 """The vectors of a tile's sums beyond so many bytes do not stay in a first-level cache: reading one takes so many products. With
 windows in the lanes neighbours of a row lie across lines of the cache: half a vector more for each row."""
-
-PART_STEPS, ADD_STEPS = 32, 3
-"""What a tile of a part costs, and what adding a vector of sums to those of the parts before."""
 
 COPY_STEPS, RUN_STEPS = 3, 2
 """What copying a vector of the input costs, and each run of neighbours."""
@@ -68,7 +65,7 @@ MOST_SCRATCH = 4 << 20
 def plan(problem: Problem, register_bytes: int, registers: int) -> ConvolutionPlan:
     """The cheapest plan for so many registers. Raises Declined."""
     width = register_bytes // problem.dtype.itemsize
-    whole = [ConvolutionPlan(problem, width, m, (1,) * len(problem.axes), 1) for m in _methods(problem, width, registers)]
+    whole = [DirectPlan(problem, width, m, (1,) * len(problem.axes), 1) for m in _methods(problem, width, registers)]
     if not whole:
         raise Declined("no direct kernel for this layout")
     found = sorted((price(p), k) for k, p in enumerate(whole))
@@ -121,7 +118,7 @@ def _rows(problem: Problem, lanes: Lanes, vectors: int, sums: int) -> Iterator[M
 
 def price(plan: ConvolutionPlan) -> float:
     """Vector products, and what takes as long, of the whole convolution."""
-    problem, method, width, blocks, longest = plan.problem, plan.method, plan.width, plan.blocks, plan.longest
+    problem, method, blocks, longest = plan.problem, plan.method, plan.blocks, plan.longest
     tile, lanes, span = method.tile, method.lanes, plan.span
     lengths = [block_lengths(a.count, b) for a, b in zip(problem.axes, blocks, strict=True)]
     if lanes is Lanes.WINDOWS:
@@ -134,18 +131,12 @@ def price(plan: ConvolutionPlan) -> float:
     tiles *= problem.images * (1 if lanes is Lanes.GROUPS else problem.groups)
     loads = (tile.rows + 1) * tile.vectors if lanes is Lanes.GROUPS else method.spread + method.read
     vectors = tile.rows * tile.vectors
-    part, near = plan.part, 0.0
-    if not part and plan.read_bytes > NEAR_BYTES:
+    near = 0.0
+    if plan.read_bytes > NEAR_BYTES:
         near = NEAR_STEPS * (method.read + (method.windows / 2 if lanes is Lanes.WINDOWS else 0))
     step = max(vectors, LOAD_STEPS * loads, LEAST_STEPS, near) + 1
-    if lane_step(problem, lanes) == 1:
-        store = STORE_STEPS * vectors
-    elif runs_on(problem, longest):
-        store = TRANSPOSE_STEPS * tile.vectors * ceil_div(tile.rows, width)
-    else:
-        store = SCATTER_STEPS * vectors
-    parts = ceil_div(problem.depth, part) * (PART_STEPS + ADD_STEPS * vectors) if part else 0
-    return tiles * (problem.depth * step + parts + 16 + store) + copying(plan)
+    store = vectors * (STORE_STEPS if lane_step(problem, lanes) == 1 else SCATTER_STEPS)
+    return tiles * (problem.depth * step + 16 + store) + copying(plan)
 
 
 def block_lengths(count: int, blocks: int) -> list[tuple[int, int]]:

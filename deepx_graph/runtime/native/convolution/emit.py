@@ -12,17 +12,19 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
-from deepx_graph.runtime.native.convolution.pack import WeightPacking, digit, pack_shares, part_of_range
+from deepx_graph.runtime.native.convolution.pack import Packing, WeightPacking, digit, pack_shares, part_of_range
 from deepx_graph.runtime.native.convolution.plan import (
     FEATURES,
     IMAGES,
     ConvolutionPlan,
     Lanes,
     ceil_div,
+    offsets_of,
+    offsets_start,
 )
-from deepx_graph.runtime.native.convolution.tile import TileCode, W, X, Y, moved
+from deepx_graph.runtime.native.convolution.tile import AT, TileCode, TilePointers, W, Walk, X, Y, moved
 from deepx_graph.runtime.native.gemm.microkernel import iteration_text
-from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, least, leave_if
+from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, greatest, least, leave_if
 
 EPILOGUE, EPILOGUE_TABLE = range(3, 5)
 """The slots of the table behind X, W and Y: the function of the epilogue and its own table."""
@@ -37,13 +39,12 @@ def module_text(code: ShareCode) -> str:
     tiles = code.tiles
     plan = tiles.plan
     packing = WeightPacking(plan, tiles.declarations)
-    functions = [*tiles.functions("tile", plan.panel), *code.functions(), work_text("work", "share", code.plan.shares),
+    functions = [tiles.function("tile", plan.panel), *code.functions(), work_text("work", "share", code.plan.shares),
                  packing.share(), work_text("pack", "packed", pack_shares(plan))]
     if rest := plan.features % plan.panel:
-        functions += tiles.functions("edge", rest)
-    if plan.stores_transposed or packing.is_transposed:
-        usual = {plan.width, plan.method.tile.rows % plan.width or plan.width}
-        functions.append(iteration_text("transpose", plan.width, plan.problem.dtype, tiles.declarations, usual))
+        functions.append(tiles.function("edge", rest))
+    if packing.is_transposed:
+        functions.append(iteration_text("transpose", plan.width, plan.panel % plan.width, plan.problem.dtype, tiles.declarations))
     return "\n".join([*functions, *tiles.declarations, ""])
 
 
@@ -168,3 +169,89 @@ class ShareCode(ABC):
             t.line(f"call void {epilogue}(ptr {table}, i64 {low}, i64 {high}, i64 {left}, i64 {right})")
 
         over(0, "0")
+
+
+class DirectShareCode(ShareCode):
+    """That of a direct convolution: its tiles, panel after panel."""
+
+    def _windows(self, t: IRBuilder, axis: int, block: str) -> tuple[str, str]:
+        """Where the windows of a block begin along an axis, and how many there are."""
+        return part_of_range(t, block, self.plan.blocks[axis], self.problem.axes[axis].count)
+
+    def _fill(self, t: IRBuilder, x: str, starts: Sequence[str], counts: Sequence[str]) -> None:
+        """Writes into scratch memory what these windows of the image at `x` see."""
+        Packing(self.plan, t).write(x, "%scratch", starts, counts)
+        if offsets_of(self.plan):
+            self._list_windows(t, t.behind("%scratch", offsets_start(self.plan)), counts)
+
+    def _list_windows(self, t: IRBuilder, table: str, counts: Sequence[str]) -> None:
+        """Writes where the windows of a block are: the offsets of all in scratch memory, then those in the output."""
+        axes, room = self.problem.axes, offsets_of(self.plan) // 2
+
+        def over(depth: int, number: str, x: str, y: str) -> None:
+            if depth == len(axes):
+                for k, offset in enumerate((x, y)):
+                    at = t.let(f"getelementptr i64, ptr {table}, i64 {t.let(f'add i64 {number}, {k * room}')}")
+                    t.line(f"store i64 {offset}, ptr {at}")
+                return
+            a = axes[depth]
+
+            def one(i: str) -> None:
+                steps = (1, a.stride * self.tiles.scratch[depth], a.y)
+                before = (t.let(f"mul i64 {number}, {counts[depth]}"), x, y)
+                over(depth + 1, *(t.let(f"add i64 {b}, {t.let(f'mul i64 {i}, {s}')}") for b, s in zip(before, steps, strict=True)))
+
+            t.rows("0", counts[depth], one)
+
+        over(0, "0", "0", "0")
+
+    def _panels(self, t: IRBuilder, part: tuple[str, str], counts: Sequence[str], at: tuple[str, str, str],
+                finish: Callable[[str, str], None]) -> None:
+        plan, p, (group, w, y) = self.plan, self.problem, at
+        w, w_step = moved(t, w, self.dtype.itemsize, ((group, self.tiles.weights.group),)), self.tiles.weights.panel
+        table = t.behind("%scratch", offsets_start(plan))
+        pointers = "%scratch", w, y, table, moved(t, w, self.dtype.itemsize, (("1", w_step),))
+        windows = counts[0]
+        for count in counts[1:] if self.method.lanes is not Lanes.WINDOWS else ():
+            windows = t.let(f"mul i64 {windows}, {count}")
+        walks = self.tiles.walks(counts if self.method.lanes is Lanes.WINDOWS else (windows,))
+        x_step, y_step = (plan.span, p.y[1]) if self.method.lanes is Lanes.GROUPS else (0, p.y[2])
+        edge = "@edge" if plan.features % plan.panel else "@tile"
+
+        def panel(k: str) -> None:
+            own = self._moved(t, pointers, k, (x_step, w_step, plan.panel * y_step, 0, w_step))
+            last = t.let(f"icmp eq i64 {k}, {plan.panels - 1}")
+            self._interpret(t, walks, own, t.let(f"select i1 {last}, ptr {edge}, ptr @tile"))
+            if plan.has_panel_rows:
+                finish(k, "1")
+
+        low, count = part
+        t.rows(low, t.let(f"add i64 {low}, {count}"), panel)
+        if not plan.has_panel_rows:
+            finish(low, count)
+
+    def _moved(self, t: IRBuilder, pointers: TilePointers, index: str, steps: tuple[int, ...]) -> TilePointers:
+        """The pointers moved on by an index times elements, or words of the table."""
+        sizes = [8 if k == AT else self.dtype.itemsize for k in range(len(pointers))]
+        return tuple(moved(t, p, size, ((index, step),)) for p, size, step in zip(pointers, sizes, steps, strict=True))
+
+    def _interpret(self, t: IRBuilder, walks: Sequence[Walk], pointers: TilePointers, function: str) -> None:
+        """Calls the function for every tile of the walks."""
+        if not walks:
+            t.line(f"call void {function}({', '.join(f'ptr {p}' for p in pointers)})")
+            return
+        walk, *inner = walks
+        room = t.let(f"sub i64 {walk.count}, {walk.tile}")
+        up = t.let(f"add i64 {walk.count}, {walk.tile - 1}")
+        tiles = t.let(f"sdiv i64 {up}, {walk.tile}")
+
+        def one(k: str) -> None:
+            own = t.let(f"mul i64 {k}, {walk.tile}")
+            start = greatest(t, least(t, own, room), "0")
+            x, w, y, at, _ = self._moved(t, pointers, start, (*walk.steps, 0))
+            *_, after = self._moved(t, pointers, k, (0, 0, 0, 0, walk.fetched))
+            if walk.packed:
+                x = moved(t, pointers[X], self.dtype.itemsize, ((k, walk.packed),))
+            self._interpret(t, inner, (x, w, y, at, after), function)
+
+        t.rows("0", tiles, one)

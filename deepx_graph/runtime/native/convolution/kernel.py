@@ -20,8 +20,7 @@ from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
 from deepx_graph.runtime.memory.pool import room
 from deepx_graph.runtime.native.convolution import winograd
 from deepx_graph.runtime.native.convolution.choice import plan
-from deepx_graph.runtime.native.convolution.direct_share import DirectShareCode
-from deepx_graph.runtime.native.convolution.emit import ShareCode, module_text
+from deepx_graph.runtime.native.convolution.emit import DirectShareCode, ShareCode, module_text
 from deepx_graph.runtime.native.convolution.pack import pack_shares, packed_size
 from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan
 from deepx_graph.runtime.native.convolution.problem import problems_of

@@ -150,7 +150,7 @@ class WeightPacking:
         def square(k: str) -> None:
             start = t.let(f"mul i64 {k}, {t.lanes}")
             t.line(f"call void @transpose(ptr {self._at(source, start, 1)}, i64 {self.step}, i64 {self.last},"
-                   f" ptr {self._at(target, start, span)}, i64 {span}, i64 {self.lanes}, i64 {t.lanes})")
+                   f" ptr {self._at(target, start, span)}, i64 {span}, i64 {self.lanes})")
 
         t.rows("0", whole, square)
         t.rows(t.let(f"mul i64 {whole}, {t.lanes}"), count,

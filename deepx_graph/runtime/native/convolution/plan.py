@@ -7,10 +7,9 @@ shapes alone; nothing is emitted and nothing is computed.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
 
 import numpy as np
 
@@ -19,10 +18,6 @@ from deepx_graph.runtime.native.gemm.microkernel import Tile
 
 SCRATCH_BYTES = 256 << 10
 """Of the input of a share: a quarter of a usual second-level cache, since weights and results want to be there too."""
-
-CACHE_BYTES, PART_BYTES = 340 << 10, 16 << 10
-"""Where these and the input are more than so many bytes, for which a second-level cache has room, sums are taken in parts. A part
-reads about so much, half of a usual first-level cache, where the next tiles find what they share."""
 
 
 class Lanes(Enum):
@@ -76,7 +71,7 @@ class Extent:
 
 
 @dataclass(frozen=True)
-class ConvolutionPlan:
+class ConvolutionPlan(ABC):
     """A method, and its shares: each has all windows of one block of one image, for a part of the panels of lanes."""
 
     problem: Problem
@@ -87,15 +82,6 @@ class ConvolutionPlan:
     """How many parts each spatial axis is cut into."""
     parts: int
     """How many parts the panels of a group are shared among."""
-
-    @cached_property
-    def part(self) -> int:
-        """How many terms of a sum are taken at a time, by all tiles of a panel in turn: such as a first-level cache has room for,
-        and not fewer than there are parts, as then least is lost by rounding. 0 where each tile takes all of its own at once."""
-        room, itemsize, depth = CACHE_BYTES - self.read_bytes, self.problem.dtype.itemsize, self.problem.depth
-        if min(SCRATCH_BYTES, room) == SCRATCH_BYTES or scratch_bytes(self) <= room:
-            return 0
-        return max(PART_BYTES // ((self.method.read * self.width + self.method.spread) * itemsize), math.isqrt(depth))
 
     @property
     def read_bytes(self) -> int:
@@ -136,21 +122,14 @@ class ConvolutionPlan:
         return has_packed_tiles(self.problem, self.method.lanes)
 
     @property
-    def stores_transposed(self) -> bool:
-        """Whether rows of a tile are neighbours in the output and lanes are not: squares of them are transposed."""
-        p, lanes = self.problem, self.method.lanes
-        return lanes is not Lanes.WINDOWS and lane_step(p, lanes) != 1 and runs_on(p, self.longest)
-
-    @property
+    @abstractmethod
     def products(self) -> ConvolutionPlan:
-        """The plan whose tiles read the packed weights: this one, where nothing is transformed."""
-        return self
+        """The plan whose tiles read the packed weights."""
 
     @property
+    @abstractmethod
     def thread_bytes(self) -> int:
-        """All memory of a thread: behind sums there is room for as many rows as a vector has lanes."""
-        sums = sums_of(self)
-        return sums_start(self) + (sums + self.width * self.span if sums else 0) * self.problem.dtype.itemsize
+        """All memory of a thread."""
 
     @property
     def features(self) -> int:
@@ -204,6 +183,18 @@ class ConvolutionPlan:
         return tuple(-(-a.count // b) for a, b in zip(self.problem.axes, self.blocks, strict=True))
 
 
+class DirectPlan(ConvolutionPlan):
+    """Tiles sum up the windows of the input as they are."""
+
+    @property
+    def products(self) -> ConvolutionPlan:
+        return self
+
+    @property
+    def thread_bytes(self) -> int:
+        return offsets_start(self) + 8 * offsets_of(self)
+
+
 def in_lanes(problem: Problem, lanes: Lanes) -> int:
     """The length of the axis in the lanes."""
     of = {Lanes.OUTPUTS: problem.outputs, Lanes.GROUPS: problem.groups, Lanes.WINDOWS: problem.axes[-1].count}
@@ -214,16 +205,6 @@ def has_packed_tiles(problem: Problem, lanes: Lanes) -> bool:
     """Whether windows are single elements, and those of a feature lie together in the input."""
     *outer, last = problem.axes
     return not outer and last.is_pointwise and last.x < problem.x[2] and lanes is not Lanes.GROUPS
-
-
-def runs_on(problem: Problem, counts: Sequence[int]) -> bool:
-    """Whether the windows of a block lie one after another in the output."""
-    step = 1
-    for axis, count in zip(reversed(problem.axes), reversed(counts), strict=True):
-        if count > 1 and axis.y != step:
-            return False
-        step *= count
-    return True
 
 
 def lane_step(problem: Problem, lanes: Lanes) -> int:
@@ -279,16 +260,6 @@ def offsets_of(plan: ConvolutionPlan) -> int:
 def offsets_start(plan: ConvolutionPlan) -> int:
     """Where they begin: behind the scratch memory, and room for a vector that begins in it."""
     return ceil_div(scratch_bytes(plan), 64) * 64 + 64
-
-
-def sums_start(plan: ConvolutionPlan) -> int:
-    """Where the sums of a panel begin that are taken in parts: behind the words."""
-    return offsets_start(plan) + ceil_div(8 * offsets_of(plan), 64) * 64
-
-
-def sums_of(plan: ConvolutionPlan) -> int:
-    """How many sums these are, tile after tile."""
-    return math.prod(plan.tiles) * plan.method.tile.rows * plan.span if plan.part else 0
 
 
 def ceil_div(a: int, b: int) -> int:

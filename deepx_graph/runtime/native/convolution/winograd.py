@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.runtime.native.convolution import choice
-from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, Lanes, Method, ceil_div, scratch_bytes
+from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, DirectPlan, Lanes, Method, ceil_div, scratch_bytes
 from deepx_graph.runtime.native.convolution.problem import Problem, SpatialAxis
 from deepx_graph.runtime.native.gemm.microkernel import Tile
 from deepx_graph.runtime.native.llvm.builder import F4
@@ -67,16 +67,12 @@ class WinogradPlan(ConvolutionPlan):
         return ceil_div(ceil_div(self.tile_counts[0], self.blocks[0]) * self.row_vectors, self.method.tile.vectors)
 
     @cached_property
-    def part(self) -> int:
-        return 0
-
-    @cached_property
     def copy(self) -> ConvolutionPlan:
         """How a block's input is copied: as what windows of the size of a tile see, with room for whole vectors of them."""
         axes = tuple(replace(a, window=SEEN, stride=RESULTS, count=n)
                      for a, n in zip(self.problem.axes, self.tile_counts, strict=True))
         method = Method(Lanes.WINDOWS, Tile(1, self.row_vectors))
-        return ConvolutionPlan(replace(self.problem, axes=axes), self.width, method, self.blocks, 1)
+        return DirectPlan(replace(self.problem, axes=axes), self.width, method, self.blocks, 1)
 
     @cached_property
     def products(self) -> ConvolutionPlan:
@@ -89,7 +85,7 @@ class WinogradPlan(ConvolutionPlan):
         problem = Problem(p.dtype, 1, POINTS * p.groups, p.inputs, p.outputs, (axis,),
                           (0, self.groups_of_vectors * span * p.inputs + APART, count), (p.outputs * p.inputs, p.inputs, 1),
                           (0, panels * self.panel * rows, rows))
-        return _Whole(problem, self.width, self.method, (1,), self.parts)
+        return DirectPlan(problem, self.width, self.method, (1,), self.parts)
 
     @property
     def input_start(self) -> int:
@@ -115,15 +111,6 @@ class WinogradPlan(ConvolutionPlan):
         flat = np.kron(WEIGHTS, WEIGHTS) @ seen.reshape(TAPS * TAPS, -1)
         made = flat.reshape(POINTS, p.groups, p.outputs, p.inputs).swapaxes(0, 1)
         return np.ascontiguousarray(made.reshape(-1, p.outputs, p.inputs), p.dtype)
-
-
-@dataclass(frozen=True)
-class _Whole(ConvolutionPlan):
-    """Each tile takes all of its sums at once."""
-
-    @cached_property
-    def part(self) -> int:
-        return 0
 
 
 def plan(direct: ConvolutionPlan, registers: int) -> ConvolutionPlan:

@@ -114,8 +114,7 @@ class WinogradShareCode(ShareCode):
             def tile(k: str) -> None:
                 source, into = self._at(t, x, (k, self.problem.inputs * plan.span)), self._at(t, m, (k, plan.span))
                 ahead = self._at(t, w, ("1", weights.group), (k, self.tiles.fetched))  # the same panel of the next number
-                pointers = ", ".join(f"ptr {p}" for p in (source, w, into, *("%scratch",) * 2, ahead))
-                t.line(f"call void {function}({pointers}, i64 0)")
+                t.line(f"call void {function}({', '.join(f'ptr {p}' for p in (source, w, into, '%scratch', ahead))})")
 
             t.rows("0", groups, tile)
 

@@ -17,10 +17,10 @@ A matrix product of panels packed as `a[k][rows]` and `b[k][vectors * lanes]`, `
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue, below, branch, scalar_type
+from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue, branch, scalar_type
 
 BLOCK_BYTES = 16
 """The part of a register within which elements are interleaved by one instruction."""
@@ -153,12 +153,12 @@ def _multiplied(t: IRBuilder, x: VectorValue, y: VectorValue, total: VectorValue
     return t.binary("fadd contract", product, total)
 
 
-def iteration_text(name: str, width: int, dtype: DType, declarations: dict[str, None], usual: Collection[int]) -> str:
-    """The text of `name(from, step, last, to, distance, lanes, count)`: a square of `width` vectors, rows and lanes exchanged.
+def iteration_text(name: str, width: int, rest: int, dtype: DType, declarations: dict[str, None]) -> str:
+    """The text of `name(from, step, last, to, distance, lanes)`: a square of `width` vectors, rows and lanes exchanged.
 
-    Row r is at `from + min(r, last) * step`. The first `count` rows of the exchanged square go to `to + row * distance`, of each
-    the first `lanes` elements; where these are as many as one of `usual`, and all rows are wanted, without masks. Steps are in
-    elements. One function serves many positions: the exchange takes LLVM long to compile.
+    Row r is at `from + min(r, last) * step`. The rows of the exchanged square go to `to + row * distance`, of each all elements or,
+    where `lanes` are fewer, the first `rest`. Steps are in elements. One function serves many positions: LLVM takes long to compile
+    the exchange.
     """
     t = IRBuilder(width)
     t.declarations = declarations
@@ -167,39 +167,22 @@ def iteration_text(name: str, width: int, dtype: DType, declarations: dict[str, 
         beyond = t.let(f"icmp sgt i64 {r}, %last")
         row = t.let(f"select i1 {beyond}, i64 %last, i64 {r}")
         rows.append(t.address("%from", t.let(f"mul i64 {row}, %step"), dtype))
-    is_whole = t.let(f"icmp eq i64 %count, {width}")
+    has_whole_rows = t.let(f"icmp eq i64 %lanes, {width}")
 
     def strip(first: str) -> None:
         exchanged = transposed_strip(t, [t.address(row, first, dtype) for row in rows], dtype)
-        numbers = [t.let(f"add i64 {first}, {r}") for r in range(len(exchanged))]
-        found = [(x, n, t.address("%to", t.let(f"mul i64 {n}, %distance"), dtype)) for x, n in zip(exchanged, numbers, strict=True)]
-        branch(t, is_whole, lambda: _store_first(t, found, sorted(usual)), lambda: _store_masked(t, found))
+        found = [(x, t.address("%to", t.let(f"mul i64 {t.let(f'add i64 {first}, {r}')}, %distance"), dtype))
+                 for r, x in enumerate(exchanged)]
+
+        def stored(lanes: int) -> None:
+            for vector, at in found:
+                t.store_first(vector, at, lanes)
+
+        branch(t, has_whole_rows, lambda: stored(width), lambda: stored(rest))
 
     t.rows("0", str(width), strip, block_lanes(width, dtype))
-    params = "ptr %from, i64 %step, i64 %last, ptr %to, i64 %distance, i64 %lanes, i64 %count"
+    params = "ptr %from, i64 %step, i64 %last, ptr %to, i64 %distance, i64 %lanes"
     return t.function(f"internal void @{name}({params}) nounwind")
-
-
-def _store_first(t: IRBuilder, found: Sequence[tuple[VectorValue, str, str]], usual: Sequence[int]) -> None:
-    """Stores of each vector the first `%lanes` elements; without a mask where these are as many as one of the usual numbers."""
-    if not usual:
-        _store_masked(t, found)
-        return
-    lanes, *others = usual
-
-    def plain() -> None:
-        for vector, _, at in found:
-            t.store_first(vector, at, lanes)
-
-    branch(t, t.let(f"icmp eq i64 %lanes, {lanes}"), plain, lambda: _store_first(t, found, others))
-
-
-def _store_masked(t: IRBuilder, found: Sequence[tuple[VectorValue, str, str]]) -> None:
-    """Stores the first `%lanes` elements of each vector whose number is below `%count`."""
-    inside = below(t, "%lanes")
-    for vector, number, at in found:
-        wanted = t.let(f"icmp slt i64 {number}, %count")
-        t.store(vector, at, t.let(f"select i1 {wanted}, <{t.lanes} x i1> {inside}, <{t.lanes} x i1> zeroinitializer"))
 
 
 def transposed_strip(t: IRBuilder, columns: Sequence[str], dtype: DType, kept: Sequence[str] | None = None) -> list[VectorValue]:

@@ -14,7 +14,9 @@ from deepx_graph.viz.picture import graphviz as layout
 from deepx_graph.viz.picture import svg
 from deepx_graph.viz.picture.layered import lay_out
 from deepx_graph.viz.picture.scene_svg import to_svg
+from deepx_graph.viz.picture.style import theme_named
 from tests.support import viz_modules as programs
+from tests.support.paths import ROOT
 from tests.support.svg_texts import HOSTILE, texts
 
 LONG = 600.0
@@ -221,3 +223,15 @@ def test_an_empty_part_is_still_a_picture() -> None:
     drawing = draw(programs.module(Function("main", (), ())), format="svg")
     assert drawing.notes == ("there is nothing to draw",)
     assert any("nothing to draw" in t for t in texts(drawing.data))
+
+
+def test_what_is_written_beside_lines_stands_before_them_on_its_own_ground() -> None:
+    scene = lay_out(build_view(programs.loop()))
+    text = to_svg(scene).decode()
+    assert text.rindex('class="edge"') < text.index("paint-order")
+    grounds = {c.id: theme_named("light").clusters[c.kind][0] for c in scene.view.clusters}
+    rims = re.findall(r'<g stroke="(#\w+)"[^>]*paint-order="stroke"><text[^>]*>([^<]*)</text>', text)
+    assert {(grounds[c.id], c.title) for c in scene.view.clusters} <= set(rims)
+    assert len(rims) == len(scene.view.clusters) + sum(line.at is not None for line in scene.lines)
+    (of_page,) = re.findall(r"^\.el\{(.*)\}", (ROOT / "viz" / "assets" / "explorer.css").read_text(encoding="utf-8"), re.MULTILINE)
+    assert "paint-order" in of_page and "text-anchor" not in of_page  # they begin where they are placed, on pages too

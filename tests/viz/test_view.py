@@ -156,3 +156,19 @@ ENTRY main {{
 def test_a_small_view_is_not_folded() -> None:
     view = build_view(programs.loop())
     assert fold(view, len(view.nodes)) is view
+
+
+def test_variables_that_a_text_names_by_their_loop_are_numbered() -> None:
+    """As jax writes it: `%0:3 = while(%iterArg = ..)`."""
+    view = build_view(dx.loads("""func.func @main(%x: tensor<2xf32>, %n: tensor<i32>) -> tensor<2xf32> {
+  %0:3 = stablehlo.while(%a = %n, %b = %x, %c = %x) : tensor<i32>, tensor<2xf32>, tensor<2xf32> cond {
+    %1 = stablehlo.compare LT, %a, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %1 : tensor<i1>
+  } do {
+    %1 = stablehlo.add %a, %n : tensor<i32>
+    %2 = stablehlo.add %b, %c : tensor<2xf32>
+    stablehlo.return %1, %c, %2 : tensor<i32>, tensor<2xf32>, tensor<2xf32>
+  }
+  return %0#1 : tensor<2xf32> }"""))
+    assert sorted(n.title for n in view.nodes if n.kind == "phi") == ["φ 0", "φ 1", "φ 2"]
+    assert sorted(e.label for e in view.edges if e.label.startswith("next")) == ["next 0 i32[]", "next 1 f32[2]", "next 2 f32[2]"]

@@ -24,7 +24,7 @@ const labelled = (() => {
 
   function* spots(points, width, sideways) {
     const sides = sideways ? [[-width / 2, -3], [-width / 2, 11]] : [[3, 3], [-3 - width, 3]];
-    for (const t of [0.5, 0.25, 0.75]) {
+    for (const t of [0.5, 0.25, 0.75, 0.375, 0.625, 0.125, 0.875]) {
       const across = t * t * (3 - 2 * t), along = t * (1.5 - t * (1.5 - t));
       const [a, b] = sideways ? [along, across] : [across, along];
       for (const [right, down] of sides) {

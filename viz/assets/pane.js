@@ -192,11 +192,11 @@ class Pane {
       }
       return { g, frame: f };
     });
-    this.edges = this.scene.edges.map(({ source, target, kind, path, label, at }) => {
+    this.edges = this.scene.edges.map(({ source, target, kind, path }) => {
       const e = draw(layers[1], "path", { d: path, class: `edge e-${kind}`, "marker-end": `url(#m${this.number}-${kind})` });
-      if (label && at) draw(layers[1], "text", { x: at[0], y: at[1], class: "el" }, label);
       return { e, source, target };
     });
+    for (const { label, at } of this.scene.edges) if (label && at) draw(layers[1], "text", { x: at[0], y: at[1], class: "el" }, label);
     this.boxes = this.scene.boxes.map(box => {
       const g = drawBox(layers[2], box, this.graph);
       g.addEventListener("click", () => this.moved || select(this.graph.number_in_page, box.members, box, this));

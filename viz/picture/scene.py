@@ -91,7 +91,7 @@ def labelled(scene: Scene) -> Scene:
 def _spots(points: tuple[Point, ...], width: float, *, sideways: bool) -> Iterator[Point]:
     """Where a label of that width may begin: on either side of each part of an edge, at its middle, then nearer to its ends."""
     sides = ((-width / 2, -3.0), (-width / 2, 11.0)) if sideways else ((3.0, 3.0), (-3.0 - width, 3.0))
-    for t in (0.5, 0.25, 0.75):
+    for t in (0.5, 0.25, 0.75, 0.375, 0.625, 0.125, 0.875):
         across, along = t * t * (3 - 2 * t), t * (1.5 - t * (1.5 - t))  # of the curve that `path` draws
         a, b = (along, across) if sideways else (across, along)
         for right, down in sides:

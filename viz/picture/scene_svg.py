@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from deepx_graph.viz.picture.dot import LEGEND, heading
 from deepx_graph.viz.picture.overlay import Painted
-from deepx_graph.viz.picture.scene import LINE, Place, Scene, SceneEdge, path, text_lines
+from deepx_graph.viz.picture.scene import LINE, Place, Point, Scene, SceneEdge, path, text_lines
 from deepx_graph.viz.picture.style import CONTROL_KINDS, FONT, Theme, theme_named
 from deepx_graph.viz.picture.svg import FITTING, NAMESPACE, shown, tooltips
 from deepx_graph.viz.view.model import Cluster, EdgeKind, View, ViewNode
@@ -39,6 +39,8 @@ def to_svg(scene: Scene, theme: str = "light", *, legend: bool = True, painted: 
     parts.append(f'<g transform="translate({MARGIN:.0f},{top:.0f})">')
     parts += (_frame(c, scene.frames[c.id], colours) for c in scene.view.clusters if c.id in scene.frames)
     parts += (_edge(line, colours, names, sideways=scene.view.sideways) for line in scene.lines if line.points)
+    parts += (_heading(c, scene.frames[c.id], colours) for c in scene.view.clusters if c.id in scene.frames)
+    parts += (_label(line.edge.label, line.at, scene, colours) for line in scene.lines if line.at)
     parts += (_box(n, scene.boxes[n.id], colours, names[f"n{n.id}"], painted) for n in scene.view.nodes)
     return ("\n".join([*parts, "</g></svg>"]) + "\n").encode("utf-8")
 
@@ -52,8 +54,7 @@ def _frame(cluster: Cluster, place: Place, theme: Theme) -> str:
     x, y, width, height = place
     ground, border = theme.clusters[cluster.kind]
     return (f'<g class="cluster"><title>{escape(shown(cluster.title))}</title><rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" '
-            f'height="{height:.1f}" rx="10" fill="{ground}" stroke="{border}"/>'
-            f'{_text(x + 8, y + 15, shown(cluster.title), theme.text, 11, "start")}</g>')  # fmt: skip
+            f'height="{height:.1f}" rx="10" fill="{ground}" stroke="{border}"/></g>')
 
 
 def _edge(line: SceneEdge, theme: Theme, names: dict[str, str], *, sideways: bool) -> str:
@@ -66,9 +67,28 @@ def _edge(line: SceneEdge, theme: Theme, names: dict[str, str], *, sideways: boo
     tip = f"{x},{y} {x + back:.1f},{y - 3.5:.1f} {x + back:.1f},{y + 3.5:.1f}" if sideways else \
         f"{x:.1f},{y:.1f} {x - 3.5:.1f},{y + back:.1f} {x + 3.5:.1f},{y + back:.1f}"
     a, b = (e.source, e.target) if e.kind != "back" else (e.target, e.source)
-    label = _text(*line.at, shown(e.label), theme.faint, 9, "start") if line.at else ""
     return (f'<g class="edge"><title>{escape(shown(names[f"n{a}->n{b}"]))}</title><path d="{path(line, sideways=sideways)}" '
-            f'fill="none" stroke="{colour}" stroke-width="{strong}"{dash}/><polygon points="{tip}" fill="{colour}"/>{label}</g>')
+            f'fill="none" stroke="{colour}" stroke-width="{strong}"{dash}/><polygon points="{tip}" fill="{colour}"/></g>')
+
+
+def _heading(cluster: Cluster, place: Place, theme: Theme) -> str:
+    text = _text(place[0] + 8, place[1] + 15, shown(cluster.title), theme.text, 11, "start")
+    return _rimmed(text, theme.clusters[cluster.kind][0])
+
+
+def _label(text: str, at: Point, scene: Scene, theme: Theme) -> str:
+    """What is written beside an edge, on the ground of the innermost frame."""
+    around = [c.kind for c in scene.view.clusters if _holds(scene.frames.get(c.id), at)]
+    return _rimmed(_text(*at, shown(text), theme.faint, 9, "start"), theme.clusters[around[-1]][0] if around else theme.ground)
+
+
+def _rimmed(text: str, ground: str) -> str:
+    """A text with a rim of the ground that it stands on: lines that pass there do not strike it through."""
+    return f'<g stroke="{ground}" stroke-width="3" stroke-linejoin="round" paint-order="stroke">{text}</g>'
+
+
+def _holds(frame: Place | None, point: Point) -> bool:
+    return frame is not None and 0 <= point[0] - frame[0] <= frame[2] and 0 <= point[1] - frame[1] <= frame[3]
 
 
 def _box(node: ViewNode, place: Place, theme: Theme, about: str, painted: Painted | None) -> str:
@@ -99,7 +119,8 @@ def _form(node: ViewNode, place: Place, fill: str, stroke: str) -> str:
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b in corners[node.kind])
         return f'<polygon points="{points}" {colours} stroke-width="1.4"/>'
     if node.kind in ("phi", "proj", "side", "start"):
-        return f'<ellipse cx="{x + width / 2:.1f}" cy="{middle:.1f}" rx="{width / 2:.1f}" ry="{height / 2:.1f}" {colours}/>'
+        return "".join(f'<ellipse cx="{x + width / 2:.1f}" cy="{middle:.1f}" rx="{width / 2 - d:.1f}" ry="{height / 2 - d:.1f}" '
+                       f'{colours}/>' for d in ((0, 2.5) if node.kind == "phi" else (0,)))  # fmt: skip
     behind = ""
     if node.kind == "group":
         behind = (f'<rect x="{x + 3:.1f}" y="{y - 3:.1f}" width="{width:.1f}" height="{height:.1f}" rx="4" {colours}/>')

@@ -25,7 +25,7 @@ ELEMENTS = frozenset({"svg", "g", "title", "text", "path", "polygon", "polyline"
 ATTRIBUTES = frozenset({
     "width", "height", "viewBox", "transform", "class", "d", "points", "cx", "cy", "r", "rx", "ry", "x", "y", "x1", "x2", "y1",
     "y2", "fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-opacity", "opacity", "font-family",
-    "font-size", "font-style", "font-weight", "text-anchor", "role",
+    "font-size", "font-style", "font-weight", "text-anchor", "paint-order", "stroke-linejoin", "role",
 })  # fmt: skip
 
 VALUE = re.compile(r"[A-Za-z0-9 ,.#%+()_\-\n]*")

@@ -126,6 +126,7 @@ class _Painter:
         self.at: dict[Node, int] = {}
         self.parts: dict[Node, list[int]] = {}
         self.heads: dict[Head, int] = {}
+        self.variables: dict[Node, dict[int, str]] = {}
         self.pending: list[tuple[Head, int]] = []
         self.handlers: dict[Op, Callable[[Node], None]] = {
             PARAM: self._param, CONSTANT: self._constant, REGION: self._region, PHI: self._phi, PROJ: self._proj,
@@ -328,18 +329,27 @@ class _Painter:
                 self._edge(value, id, side_name(at // width, branch_count(region), selects_by_bool(region)))
 
     def _phi(self, node: Node) -> None:
-        control, index = node.inputs[0], index_of(node)
+        control, index, name = node.inputs[0], index_of(node), node.name
         if control.op is LOOP_BEGIN:
+            name = self._variables(control)[index]
             operands = [("first", control.inputs[index])]
         else:
             by_bool = selects_by_bool(control)
             operands = [(side_name(b, branch_count(control), by_bool), value)
                         for b, value in enumerate(phi_choices(control, index))]  # fmt: skip
         numbers = [f"{label} {text}" for label, value in operands if (text := self._number(value)) is not None]
-        id = self._box(node, "phi", "φ " + short(node.name) if node.name else "φ", short(", ".join(numbers)))
+        id = self._box(node, "phi", "φ " + short(name) if name else "φ", short(", ".join(numbers)))
         self.canvas.edge(self._source(control), id, "control")
         for label, value in operands:
             self._edge(value, id, label)
+
+    def _variables(self, begin: Node) -> dict[int, str]:
+        """What the variables of a loop that are read are called: by number where all have the name of the loop, or none."""
+        if begin not in self.variables:
+            phis = [p for p in self.function.users[begin] if p.op is PHI]
+            alike = Counter(p.name for p in phis)
+            self.variables[begin] = {index_of(p): p.name if p.name and alike[p.name] == 1 else str(index_of(p)) for p in phis}
+        return self.variables[begin]
 
     def _loop_begin(self, node: Node) -> None:
         id = self.heads[node] = self._box(node, "loop_begin", "loop begin")
@@ -350,7 +360,7 @@ class _Painter:
 
     def _loop_end(self, node: Node) -> None:
         begin, condition, *nexts = node.inputs
-        names = {index_of(p): p.name for p in self.function.users[begin] if p.op is PHI and p.name}
+        names = self._variables(begin)
         steady = [f"{names.get(k, k)} ← {text}" for k, n in enumerate(nexts) if (text := self._number(n)) is not None]
         always = self._number(condition)
         id = self._box(node, "loop_end", f"loop end{f' (while {always})' if always else ''}", short(", ".join(steady)))

@@ -85,7 +85,10 @@ class Selection:
         self.changed()
 
     def follow(self, function: Function, node: Node | None) -> None:
-        """Selects the node under the cursor of the list; on a title the last one stays selected."""
+        """Selects the node under the cursor of the list; on a title the last one stays selected, at first that of the function's
+        beginning, so that no view is empty."""
+        if node is None and self.node is None:
+            node = next(iter((*function.params, *function.nodes)), None)
         if node is not None:
             other = node is not self.node
             self.current = function, node

@@ -149,6 +149,16 @@ async def test_the_map_walks_along_edges() -> None:
 
 
 @piloted
+async def test_the_map_is_not_empty_where_the_list_begins_with_a_folded_row() -> None:
+    module = dx.trace(lambda *xs: sum(xs[1:], xs[0]), *["f32[2]"] * 75)
+    async with browser(module) as pilot:
+        assert "75 parameters" in shown(pilot)
+        await press(pilot, "2")
+        assert pilot.app.query_one("#map", FocusMap).node is module.entry.params[0]
+        assert "param" in shown(pilot) and "add" in shown(pilot)
+
+
+@piloted
 async def test_why_two_nodes_are_one_kernel() -> None:
     async with browser(foldable()) as pilot:
         await press(pilot, "slash", "=name:a2", "enter", "w", "G", "w")

@@ -7,11 +7,10 @@ from typing import ClassVar
 
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Module
-from deepx_graph.planning.automatic import SECONDS, AutomaticPlan, automatic_plan
-from deepx_graph.planning.cluster import DeviceCluster, preset
+from deepx_graph.planning.automatic import SECONDS
+from deepx_graph.planning.cluster import preset
 from deepx_graph.rewrite.base import Pass
-from deepx_graph.sharding.annotations import needed_plan, stated_plan
-from deepx_graph.sharding.mesh import Mesh
+from deepx_graph.sharding.annotations import needed_plan
 from deepx_graph.sharding.notation import mesh_from_option
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.propagate import propagate
@@ -45,20 +44,11 @@ class Shard(Pass):
         """Raises UsageError where the text states no sharding, and for what has no parts."""
         if not self.auto:
             return partition(module, propagate(needed_plan(module))).module
+        from deepx_graph.passes.chosen_plan import chosen_plan  # runs passes, which know this one
+
         mesh, memory = mesh_from_option(",".join(self.mesh)), bytes_of(self.memory)
         found = chosen_plan(module, mesh, preset(self.cluster), memory, self.seconds)
         return partition(module, found.plan).module
-
-
-def chosen_plan(module: Module, mesh: Mesh, cluster: DeviceCluster, memory: float | None,
-                seconds: float = SECONDS) -> AutomaticPlan:
-    """The automatic plan for the entry, searched for so many seconds; shardings over the same axes that the text states stay.
-
-    Raises as `automatic_plan` does.
-    """
-    stated = stated_plan(module)
-    given = stated if stated is not None and stated.mesh.axes == mesh.axes else None
-    return automatic_plan(module.entry, mesh, cluster, memory=memory, given=given, seconds=seconds)
 
 
 def bytes_of(text: str) -> float | None:

@@ -56,7 +56,7 @@ def run_plan(args: Arguments) -> int:
         plan, lines = found.plan, [printable(line) for line in found.lines()]
         report["automatic"] = {"seconds": found.seconds, "gap": found.gap, "memory_bytes": found.memory_bytes,
                                "decisions": found.decisions, "dearest": [m.__dict__ for m in found.dearest],
-                               "rivals": [r.__dict__ for r in found.rivals]}
+                               "rivals": [r.to_json() for r in found.rivals]}
     else:
         (module, plan), lines = planned(read_program(args).module, plan_text(args.plan), args.plan), []
     local = partition(module, plan)
@@ -74,7 +74,7 @@ def run_plan(args: Arguments) -> int:
 
 
 def _automatic(args: Arguments) -> tuple[Module, AutomaticPlan]:
-    from deepx_graph.passes.shard import chosen_plan
+    from deepx_graph.passes.chosen_plan import chosen_plan
     from deepx_graph.planning.automatic import SECONDS
     from deepx_graph.session.cluster.simulation import cluster_of
     from deepx_graph.session.programs import optimise

@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -59,11 +60,17 @@ class DearMove:
 
 @dataclass(frozen=True)
 class RivalPlan:
-    """A plan that people write by hand, in the same model: its predicted seconds, and what values of one device take."""
+    """A plan that people write by hand, in the same model: its predicted seconds, and what values of one device take; the plan
+    itself, where it fits."""
 
     name: str
     seconds: float
     memory_bytes: int
+    plan: AutomaticPlan | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {"name": self.name, "seconds": self.seconds, "memory_bytes": self.memory_bytes}
 
 
 @dataclass(frozen=True)
@@ -81,12 +88,16 @@ class AutomaticPlan:
     decisions: int
     dearest: tuple[DearMove, ...]
     rivals: tuple[RivalPlan, ...] = ()
+    remark: str = ""
+    """Why it is not the plan of least cost in the model of the search."""
 
     def lines(self) -> Iterator[str]:
         """In words."""
         yield (f"automatic: {self.seconds * 1e6:,.1f} us a step predicted, were every operation a kernel of its own; "
                f"at most {self.gap:.2%} above the best of {self.decisions} decisions; "
                f"values of a device take {sized(self.memory_bytes)} at most")
+        if self.remark:
+            yield f"  {self.remark}"
         for move in self.dearest:
             yield f"  {move.seconds * 1e6:,.1f} us to bring {move.value} to {move.at}"
         for rival in self.rivals:
@@ -337,20 +348,28 @@ class _Planner:
     # --- the plan
 
     def _plan(self, choice: FoundChoice, alive: _Lifetimes, starts: Sequence[Sequence[int]]) -> AutomaticPlan:
+        problem = ChoiceProblem([d.costs for d in self.decisions], self.edges, *alive.held([]), self.memory)
+        least, rivals = choice.seconds * (1 - choice.gap), []
+        for name, start in zip(self.known, starts, strict=False):
+            held, seconds = int(alive.curve(start).max()), problem.seconds(start)
+            fits, gap = held <= self.memory * (1 + SLACK), max(0.0, 1 - least / seconds) if seconds else 0.0
+            rivals.append(RivalPlan(name, seconds, held, self._automatic(start, seconds, gap, held) if fits else None))
+        found = self._automatic(choice.candidates, choice.seconds, choice.gap, int(alive.curve(choice.candidates).max()))
+        return replace(found, rivals=tuple(rivals))
+
+    def _automatic(self, choice: Sequence[int], seconds: float, gap: float, held: int) -> AutomaticPlan:
+        return AutomaticPlan(self._written(choice), seconds, gap, held, len(self.decisions), tuple(self._dearest(choice)))
+
+    def _written(self, found: Sequence[int]) -> Plan:
+        """How all values lie by a choice."""
         values: dict[Node, TensorSharding] = {}
-        found = choice.candidates
         for node in self.function.nodes:
             if isinstance(node.type, TensorType) and node.type.is_static and (node not in self.free or self._is_joined(node)):
                 values[node] = _sharding(_taken(self.place(node), found))
         for node in reversed(self.function.nodes):
             if node in self.free and node not in values:
                 values |= self._as_needed(node, found)
-        problem = ChoiceProblem([d.costs for d in self.decisions], self.edges, *alive.held([]), self.memory)
-        rivals = tuple(RivalPlan(name, problem.seconds(start), int(alive.curve(start).max()))
-                       for name, start in zip(self.known, starts, strict=False))
-        plan = Plan(self.mesh, self.function, values, self.asked, dict.fromkeys(values, "automatic"), frozenset(self.given))
-        return AutomaticPlan(plan, choice.seconds, choice.gap, int(alive.curve(found).max()), len(self.decisions),
-                             tuple(self._dearest(found)), rivals)
+        return Plan(self.mesh, self.function, values, self.asked, dict.fromkeys(values, "automatic"), frozenset(self.given))
 
     def _as_needed(self, node: Node, found: Sequence[int]) -> dict[Node, TensorSharding]:
         """What is made of constants lies as its first user needs it."""

@@ -79,6 +79,8 @@ class DeviceCluster:
 
     device: ComputeDevice
     levels: tuple[LinkLevel, ...]
+    overlaps: bool = True
+    """Whether devices compute while they exchange."""
     _known: dict[tuple[str, tuple[Group, ...], float], tuple[float, str]] = field(
         default_factory=dict, compare=False, repr=False)
 

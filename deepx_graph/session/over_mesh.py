@@ -13,7 +13,7 @@ from weakref import finalize
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Module
 from deepx_graph.ir.collective import Grid
-from deepx_graph.passes.shard import chosen_plan
+from deepx_graph.passes.chosen_plan import chosen_plan
 from deepx_graph.planning.cluster import DeviceCluster
 from deepx_graph.planning.schedules import PipelineSchedule
 from deepx_graph.runtime.transport.dask import PREFIX, dask_client

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
+from bench.gpt import Sizes, gpt
 from deepx_graph.analysis.repeats import repeated
 from deepx_graph.analysis.work import flops
 from deepx_graph.errors import UsageError
 from deepx_graph.ir import Module
+from deepx_graph.passes.chosen_plan import chosen_plan
 from deepx_graph.planning.automatic import AutomaticPlan, automatic_plan
 from deepx_graph.planning.candidates import MeshCosts
 from deepx_graph.planning.cluster import DeviceCluster, preset, read_cluster
@@ -60,6 +62,20 @@ def test_data_parallel_where_gradients_are_asked_whole() -> None:
     assert all(found.plan.values[n].axes == ((data,), ()) for n in module.entry.nodes if n.name.startswith(("h", "t", "y")))
     assert set(met(module, found.plan)) <= {"all_reduce", "reduce_scatter", "all_gather"}
     known(module, found, {"x": split((data,), ())}, whole)
+
+
+@pytest.mark.parametrize(("axes", "shape"), [((("data", 8),), (512, 1024)), ((("data", 4), ("model", 2)), (128, 512))])
+def test_no_plan_that_is_known_takes_less_by_the_simulator(axes: tuple[tuple[str, int], ...], shape: tuple[int, int]) -> None:
+    """The search counts no fusion and no overlapping, by which the least of its plans may lose to one beside it."""
+    tokens, width = shape
+    module, mesh = gpt(2, Sizes(tokens=tokens, width=width, heads=8, hidden=4 * width, words=4096)), Mesh(axes)
+    found = chosen_plan(module, mesh, H100, None)
+    seconds = simulate(module, found.plan, "h100").step.seconds
+    beside = {r.name: simulate(module, r.plan.plan, "h100").step.seconds for r in found.rivals if r.plan}
+    assert "data parallel" in beside and seconds <= min(beside.values())
+    every = tuple(mesh.axis(name) for name, _ in axes)
+    by_hand = propagate(Plan(mesh, module.entry, {module.entry.params[0]: split(every, ())}))
+    assert seconds <= simulate(module, by_hand, "h100").step.seconds * 1.01
 
 
 def test_fsdp_where_weights_do_not_fit() -> None:

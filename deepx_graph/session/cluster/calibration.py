@@ -83,7 +83,8 @@ def network_location(constants: Path | None = None) -> Path | None:
 
 
 def network_here() -> DeviceCluster:
-    """This machine as a cluster: the constants of the cost model, and the measured network, else the shipped one."""
+    """This machine as a cluster: the constants of the cost model, and the measured network, else the shipped one. Its transports
+    wait in each collective."""
     return network_in_use().cluster
 
 
@@ -94,10 +95,10 @@ def network_in_use() -> NetworkCalibration:
         if path is not None and path.stat().st_size <= MAX_BYTES:
             stored = read_cluster(path.read_text(encoding="utf-8"), str(path))
             device = _device({name: getattr(stored.device, name) for name in (*PARTS, STEP)})
-            return NetworkCalibration(DeviceCluster(device, stored.levels), path)
+            return NetworkCalibration(DeviceCluster(device, stored.levels, overlaps=False), path)
     except (OSError, UnicodeDecodeError, UsageError):
         pass
-    return NetworkCalibration(DeviceCluster(_device({}), (LinkLevel(0, SHIPPED_LINK),)), None)
+    return NetworkCalibration(DeviceCluster(_device({}), (LinkLevel(0, SHIPPED_LINK),), overlaps=False), None)
 
 
 def _device(parts: Mapping[str, float]) -> ComputeDevice:

@@ -8,21 +8,20 @@ that takes N times as long.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deepx_graph.analysis.work import NEVER, bytes_moved, flops, kernels, node_times
 from deepx_graph.blas import available_cores
-from deepx_graph.errors import InferError, UsageError, counted, sized
+from deepx_graph.errors import UsageError, counted, sized
 from deepx_graph.files import read_text
-from deepx_graph.ir import Function, Module, Node
-from deepx_graph.ir.structure import LOOP_END, PHI, PROJ, index_of
+from deepx_graph.ir import Module, Node
 from deepx_graph.planning.cluster import PRESETS, DeviceCluster, preset, read_cluster
-from deepx_graph.planning.events import COMPUTE, NETWORK, SimTask, SimulatedStep, run_events
+from deepx_graph.planning.events import COMPUTE, SimTask, SimulatedStep, run_events
 from deepx_graph.planning.links import PERMUTE
+from deepx_graph.planning.steps import SimulatedCollective, Timing, roofline, step_tasks
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.cost.counts import alone
 from deepx_graph.runtime.cost.file import constants as constants_in_use
@@ -41,22 +40,6 @@ from deepx_graph.types import nbytes
 
 HERE = "here"
 """In place of a cluster: this machine, as `calibrate` and `calibrate --network` measured it."""
-
-Timing = Callable[[Node], float]
-"""The seconds of a kernel."""
-
-
-@dataclass(frozen=True)
-class SimulatedCollective:
-    """A collective of the program of one device, with its predicted seconds for all its runs together."""
-
-    name: str
-    kind: str
-    bytes: int
-    runs: int
-    seconds: float
-    algorithm: str
-
 
 @dataclass(frozen=True)
 class SimulationReport:
@@ -147,8 +130,8 @@ def simulate(module: Module, plan: Plan, where: str = HERE, *, engine: str = "au
     with using(busy_constants(cluster, plan.mesh.count)) if where == HERE else nullcontext():
         fused = canonicalized(optimise(local.module, "default").module, chosen, apart=True)
         meets = any(n.op.exchange for n in fused.entry.nodes)
-        timing = _predicted(chosen, plan.mesh.count, meets) if where == HERE else _roofline(cluster)
-        tasks, collectives, is_known = _tasks(fused.entry, cluster, timing, overlaps=where != HERE)
+        timing = _predicted(chosen, plan.mesh.count, meets) if where == HERE else roofline(cluster)
+        tasks, collectives, is_known = step_tasks(fused.entry, cluster, timing)
     if where == HERE and plan.mesh.count > 1 and cluster.device.step:
         tasks.append(SimTask("call", ((0, COMPUTE),), cluster.device.step, (len(tasks) - 1,) if tasks else ()))
     step = run_events(tasks)
@@ -178,10 +161,6 @@ def cluster_of(where: str) -> DeviceCluster:
     return read_cluster(read_text(where), where)
 
 
-def _roofline(cluster: DeviceCluster) -> Timing:
-    return lambda node: cluster.device.seconds(flops(node), bytes_moved(node))
-
-
 def _predicted(engine: Engine, ranks: int, meets: bool) -> Timing:
     """What the engine predicts of its kernels by the constants in use; where it does not know, what the declaration says. Where
     several processes share a core, each takes so many times as long. Python calls the kernels of a program that meets others, and
@@ -208,63 +187,3 @@ def busy_constants(cluster: DeviceCluster, ranks: int) -> Constants:
     left = (alone + others * (busy - alone) for alone, busy in
             ((d.alone_flops, d.busy_flops), (d.alone_bandwidth, d.busy_bandwidth)))
     return crowded(constants_in_use(), *left)
-
-
-def _tasks(function: Function, cluster: DeviceCluster, timing: Timing, *,
-           overlaps: bool) -> tuple[list[SimTask], tuple[SimulatedCollective, ...], bool]:
-    """The kernels and collectives of a function in its order, each after those that it needs; whether all runs are known."""
-    times, computing = node_times(function), set(kernels(function))
-    made_by: dict[Node, frozenset[int]] = {}
-    tasks: list[SimTask] = []
-    met: list[SimulatedCollective] = []
-    is_known = True
-    numbers: dict[str, int] = {}
-    waited: frozenset[int] = frozenset()
-    for node in function.nodes:
-        after = frozenset().union(*(made_by[s] for s in _sources(node)))
-        runs = times.get(node, NEVER)
-        if not runs.count or not (node in computing or node.op.exchange):
-            made_by[node] = after
-            continue
-        is_known = is_known and runs.is_known
-        after = after if overlaps else after | waited
-        if node.op.exchange is not None:
-            kind = node.op.name.removeprefix("spmd_")
-            numbers[kind] = numbers.get(kind, -1) + 1
-            seconds, algorithm = cluster.collective(kind, _groups(node), _moved(node))
-            name, seconds = f"{kind}.{numbers[kind]}", seconds * runs.count
-            met.append(SimulatedCollective(name, kind, nbytes(node.type), runs.count, seconds, algorithm))
-            task = SimTask(name, ((0, NETWORK),), seconds, tuple(sorted(after)), f"{sized(nbytes(node.type))}, {algorithm}")
-        else:
-            task = SimTask(node.name or node.op.name, ((0, COMPUTE),), _seconds(node, timing) * runs.count, tuple(sorted(after)),
-                           str(node.type))
-        made_by[node] = waited = frozenset((len(tasks),))
-        tasks.append(task)
-    return tasks, tuple(met), is_known
-
-
-def _sources(node: Node) -> tuple[Node, ...]:
-    """What a value comes from: of a loop's result, its own variable alone."""
-    source = node.inputs[0] if node.inputs else None
-    if node.op is PROJ and source is not None and source.op is LOOP_END:
-        return (source.inputs[1], source.inputs[2 + index_of(node)])
-    if node.op is LOOP_END:
-        return node.inputs[:1]
-    return node.inputs[:1] if node.op is PHI else node.inputs
-
-
-def _seconds(node: Node, timing: Timing) -> float:
-    try:
-        return timing(node)
-    except InferError as e:
-        raise UsageError(e.diagnostic(node.span)) from None
-
-
-def _groups(node: Node) -> tuple[tuple[int, ...], ...]:
-    attrs = node.named_attrs
-    return tuple(map(tuple, attrs.get("replica_groups") or attrs.get("source_target_pairs") or ()))
-
-
-def _moved(node: Node) -> int:
-    """The larger of what one device has before and after a collective."""
-    return max(nbytes(node.type), sum(nbytes(i.type) for i in node.inputs))

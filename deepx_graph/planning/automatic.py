@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -126,6 +127,15 @@ class _Place:
         numbers = {x: k for k, x in enumerate(dict.fromkeys(layouts))}
         self.decision, self.layouts, self.kinds = decision, tuple(layouts), tuple(numbers)
         self.kind = np.array([numbers[x] for x in layouts])
+
+    @cached_property
+    def shardings(self) -> tuple[TensorSharding, ...]:
+        """The layouts that differ, as a plan says them."""
+        return tuple(split(*map(merged, x.dims)) for x in self.kinds)
+
+    def sharding(self, found: Sequence[int]) -> TensorSharding:
+        """How it lies by a choice."""
+        return self.shardings[int(self.kind[0 if self.decision < 0 else found[self.decision]])]
 
 
 def automatic_plan(function: Function, mesh: Mesh, cluster: DeviceCluster, *, memory: float | None = None,
@@ -365,7 +375,7 @@ class _Planner:
         values: dict[Node, TensorSharding] = {}
         for node in self.function.nodes:
             if isinstance(node.type, TensorType) and node.type.is_static and (node not in self.free or self._is_joined(node)):
-                values[node] = _sharding(_taken(self.place(node), found))
+                values[node] = self.place(node).sharding(found)
         for node in reversed(self.function.nodes):
             if node in self.free and node not in values:
                 values |= self._as_needed(node, found)
@@ -376,7 +386,7 @@ class _Planner:
         for user in self.function.users[node]:
             for k, i in enumerate(user.inputs):
                 if i is node and (user, k) in self.needs:
-                    return {node: _sharding(_taken(self.needs[user, k], found))}
+                    return {node: self.needs[user, k].sharding(found)}
         return {}
 
     def _dearest(self, found: Sequence[int]) -> Iterator[DearMove]:
@@ -397,14 +407,6 @@ def _free(function: Function) -> set[Node]:
                                    and isinstance(node.type, TensorType) and all(i in found for i in node.inputs)):
             found.add(node)
     return found
-
-
-def _taken(place: _Place, found: Sequence[int]) -> TensorLayout:
-    return place.layouts[0 if place.decision < 0 else found[place.decision]]
-
-
-def _sharding(layout: TensorLayout) -> TensorSharding:
-    return split(*map(merged, layout.dims))
 
 
 class _Lifetimes:

@@ -127,17 +127,32 @@ class Mesh:
             part = part * a.size + at[a.name] // (sizes[a.name] // a.post) % a.size
         return part
 
-    def parts(self, axes: Sequence[AxisRef]) -> list[int]:
+    @cached_property
+    def _known(self) -> dict[Axes, tuple[int, ...]]:
+        """The parts that devices have along axes, once asked for: every move along these asks."""
+        return {}
+
+    @cached_property
+    def _known_groups(self) -> dict[Axes, tuple[tuple[int, ...], ...]]:
+        """The same of groups."""
+        return {}
+
+    def parts(self, axes: Sequence[AxisRef]) -> tuple[int, ...]:
         """The same for each device."""
-        return [self.index(d, axes) for d in range(self.count)]
+        key = tuple(axes)
+        if key not in self._known:
+            self._known[key] = tuple(self.index(d, key) for d in range(self.count))
+        return self._known[key]
 
     def groups(self, axes: Sequence[AxisRef]) -> tuple[tuple[int, ...], ...]:
         """The devices that differ along the axes alone, in their order along them."""
-        rest = self.without(axes)
-        found: dict[int, list[int]] = {}
-        for device in range(self.count):
-            found.setdefault(self.index(device, rest), []).append(device)
-        return tuple(tuple(sorted(group, key=lambda d: self.index(d, axes))) for group in found.values())
+        key = tuple(axes)
+        if key not in self._known_groups:
+            part, found = self.parts(key), dict[int, list[int]]()
+            for device, rest in enumerate(self.parts(self.without(key))):
+                found.setdefault(rest, []).append(device)
+            self._known_groups[key] = tuple(tuple(sorted(group, key=part.__getitem__)) for group in found.values())
+        return self._known_groups[key]
 
     def orders(self, axes: Iterable[AxisRef]) -> bool:
         """Whether axes stand in the order of the mesh, the parts of one axis in theirs."""

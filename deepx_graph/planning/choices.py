@@ -30,6 +30,11 @@ class SearchLimit:
         return max(0.0, self.began + share * self.seconds - self.clock())
 
 
+def least_seconds_apart(costs: Sequence[Array], edges: Mapping[tuple[int, int], Array]) -> float:
+    """Seconds below which no choice is: the least of each decision and of each edge, taken apart."""
+    return sum(float(c.min()) for c in (*costs, *edges.values()))
+
+
 @dataclass
 class ChoiceProblem:
     """`costs[d]` are the seconds of the candidates of decision d; `edges[a, b]`, a < b, those of each pair of two decisions.
@@ -67,10 +72,6 @@ class ChoiceProblem:
     def fits(self, choice: Sequence[int]) -> bool:
         """Whether a choice fits into the memory."""
         return self.peak(choice) <= self.memory * (1 + SLACK)
-
-    def bound(self) -> float:
-        """Seconds below which no choice is, of each decision and edge alone."""
-        return sum(float(c.min()) for c in self.costs) + sum(float(c.min()) for c in self.edges.values())
 
     def among(self, candidates: Sequence[Array]) -> ChoiceProblem:
         """The same with these candidates of each decision alone."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deepx_graph.literal import Array
-from deepx_graph.planning.choices import ChoiceProblem
+from deepx_graph.planning.choices import ChoiceProblem, least_seconds_apart
 
 NEIGHBOURS = 2
 """Decisions with more are not taken out: what stood for them would bind too many others."""
@@ -133,8 +133,7 @@ class DualBound:
     @property
     def seconds(self) -> float:
         """What no choice is below."""
-        moved = sum(float(c.min()) for c in self.nodes) + sum(float(c.min()) for c in self.edges.values())
-        return moved - float(self.prices @ (self.problem.memory - self.problem.fixed))
+        return least_seconds_apart(self.nodes, self.edges) - float(self.prices @ (self.problem.memory - self.problem.fixed))
 
     def sweeps(self) -> Iterator[list[int]]:
         """Sweeps forward and back without end, each with a choice that follows from it."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from deepx_graph.errors import Diagnostic, UsageError, sized
 from deepx_graph.literal import Array
-from deepx_graph.planning.choices import SLACK, ChoiceProblem, SearchLimit
+from deepx_graph.planning.choices import SLACK, ChoiceProblem, SearchLimit, least_seconds_apart
 from deepx_graph.planning.presolve import DualBound, Presolved
 
 GAP = 1e-4
@@ -60,7 +60,7 @@ class _Search:
     def __init__(self, problem: ChoiceProblem, limit: SearchLimit) -> None:
         self.problem, self.limit = problem, limit
         self.best: list[int] = []
-        self.seconds, self.bound = np.inf, problem.bound()
+        self.seconds, self.bound = np.inf, least_seconds_apart(problem.costs, problem.edges)
 
     @property
     def gap(self) -> float:

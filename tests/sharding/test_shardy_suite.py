@@ -5,18 +5,23 @@ Each file has functions to be partitioned (part 1), and a main that runs them as
 
 from __future__ import annotations
 
+import pickle
 import re
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import deepx_graph as dx
 from deepx_graph.ir import Module
+from deepx_graph.session.sharded import Sharded, planned
 from deepx_graph.sharding.annotations import stated_plan
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.propagate import propagate
+from tests.support.mpi_ranks import needs_mpi, ranks
 from tests.support.paths import SHARED
+from tests.support.sharded_programs import inputs
 
 SUITE = SHARED / "suites" / "shardy" / "transforms"
 TEXTS = sorted(SUITE.glob("*/test/executable_*/*.mlir"))
@@ -61,3 +66,43 @@ def test_executable(path: Path) -> None:
         functions = partitioned(first, second, TWICE.get(path.name, ()))
         module = dx.loads("\n".join((*meshes(first, second), functions, second)), "stablehlo").with_entry("main")
         dx.compile(module, engine="numpy", optimize=False)()
+
+
+RANK = """
+import pickle, sys, warnings
+import deepx_graph as dx
+from deepx_graph.ir.collective import Grid
+from deepx_graph.session.sharded import Sharded, mpi_transport, planned
+warnings.simplefilter("ignore")
+transport, found = mpi_transport(Grid(1, int(sys.argv[3])), deterministic=True), []
+for text, name, arrays in pickle.load(open(sys.argv[1], "rb")):
+    found.append(Sharded(*planned(dx.loads(text, "stablehlo").with_entry(name)), transport=transport, engine="numpy")(*arrays))
+if transport.device == 0:
+    pickle.dump(found, open(sys.argv[2], "wb"))
+"""
+"""All functions in one rank."""
+
+
+@needs_mpi
+@pytest.mark.conformance
+@pytest.mark.skipif(not TEXTS, reason="Shardy's tests are not beside the checkout")
+@pytest.mark.parametrize("devices", [2, 4, 8])
+@pytest.mark.filterwarnings("ignore")
+def test_functions_have_the_bits_of_lock_step_on_ranks(tmp_path: Path, devices: int) -> None:
+    cases, expected = [], []
+    for path in TEXTS:
+        text = re.split(r"^//--- part\d\.mlir$", path.read_text(encoding="utf-8"), flags=re.M)[1]
+        for name in re.findall(r"^\s*func\.func\s+(?:public |private )?@(\w+)\(", text, flags=re.M):
+            module = dx.loads(text, "stablehlo").with_entry(name)
+            plan = stated_plan(module)
+            if plan is not None and plan.mesh.count == devices and not name.startswith("manual_"):
+                cases.append((text, name, inputs(module)))
+                expected.append(Sharded(*planned(module), engine="numpy")(*cases[-1][2]))
+    assert len(cases) >= 3
+    (tmp_path / "cases").write_bytes(pickle.dumps(cases))
+    (tmp_path / "rank.py").write_text(RANK)
+    done = ranks(devices, str(tmp_path / "rank.py"), str(tmp_path / "cases"), str(tmp_path / "found"), str(devices))
+    assert done.returncode == 0, done.stderr
+    for (_, name, _), found, want in zip(cases, pickle.loads((tmp_path / "found").read_bytes()), expected, strict=True):
+        for a, b in zip(found, want, strict=True):
+            np.testing.assert_array_equal(a, b, err_msg=name)

@@ -1,11 +1,12 @@
-"""How the processor time of the optimiser grows with a program, for graphs of four shapes.
+"""How the processor time of the optimiser grows with a program, for graphs of five shapes.
 
-    python -m bench.growth [--lengths 10000,30000,100000] [--shapes chain,fan,random,layered] [--command opt]
+    python -m bench.growth [--lengths 10000,30000,100000] [--shapes chain,line,fan,random,layered] [--command opt]
 
-The programs are HLO: a chain of layers, one value that half of the instructions read, operands drawn from all earlier values, and
-layers whose values read two of the layer before. One child process runs the command; its processor time and peak memory are printed
-with the exponent, the slope of the logarithms between the shortest and the longest, without the time to start. Exit code 1 when an
-exponent is above 1.1. Short programs cost little beside the start: the slope means something from some 10 000 instructions on.
+The programs are HLO: a chain of layers, a line of elementwise operations, one value that half of the instructions read, operands
+drawn from all earlier values, and layers whose values read two of the layer before. One child process runs the command; its
+processor time and peak memory are printed with the exponent, the slope of the logarithms between the shortest and the longest,
+without the time to start. Exit code 1 when an exponent is above 1.1. Short programs cost little beside the start: the slope means
+something from some 10 000 instructions on.
 """
 
 from __future__ import annotations
@@ -40,6 +41,13 @@ def _operation(k: int, a: str, b: str) -> str:
         return f"  v.{k} = f32[8,8]{{1,0}} dot({a}, {b}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
     kind = ("add", "multiply", "maximum", "subtract")[k % 4]
     return f"  v.{k} = f32[8,8]{{1,0}} {kind}({a}, {b})" if k % 3 else f"  v.{k} = f32[8,8]{{1,0}} tanh({a})"
+
+
+def line(count: int) -> str:
+    """Elementwise operations, each of the value before."""
+    kinds = ("tanh", "negate", "cosine", "sine")
+    lines = [f"  v.{k} = f32[8,8]{{1,0}} {kinds[k % 4]}({f'v.{k - 1}' if k else 'x'})" for k in range(count)]
+    return _program(lines, f"v.{count - 1}")
 
 
 def fan(count: int) -> str:
@@ -81,7 +89,7 @@ def layered(count: int) -> str:
     return _program(lines, f"v.{count - 1}")
 
 
-SHAPES: dict[str, Callable[[int], str]] = {"chain": hlo, "fan": fan, "random": scattered, "layered": layered}
+SHAPES: dict[str, Callable[[int], str]] = {"chain": hlo, "line": line, "fan": fan, "random": scattered, "layered": layered}
 
 
 def measured(command: str, path: Path, environment: dict[str, str]) -> tuple[float, int]:

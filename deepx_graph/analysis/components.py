@@ -1,20 +1,23 @@
-"""Which functions can reach one another: the components of a graph of names, such as of calls."""
+"""What can reach one another: the components of a graph, such as that of calls."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
+
+K = TypeVar("K", bound=Hashable)
 
 
-def components(edges: Mapping[str, Sequence[str]]) -> list[list[str]]:
+def components(edges: Mapping[K, Sequence[K]]) -> list[list[K]]:
     """The strongly connected components, callees first (Tarjan's algorithm on a stack of its own). Takes time linear in the edges.
 
     Every name that an edge leads to has edges of its own, if none. Source: Tarjan, Depth-first search and linear graph algorithms.
     """
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    path: list[str] = []
-    on_path: set[str] = set()
-    found: list[list[str]] = []
+    index: dict[K, int] = {}
+    low: dict[K, int] = {}
+    path: list[K] = []
+    on_path: set[K] = set()
+    found: list[list[K]] = []
     for root in edges:
         work = [] if root in index else [(root, 0)]
         while work:

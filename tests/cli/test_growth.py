@@ -16,8 +16,12 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.cli.main import main
+from deepx_graph.ir import Function, Node
+from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.passes.pipeline import parse_pipeline, run_pipeline
+from deepx_graph.runtime.engines.epilogue import with_fused_epilogue
+from deepx_graph.runtime.engines.gemm import in_order
 from deepx_graph.session.report.kernels import alike
 
 T = TypeVar("T")
@@ -80,7 +84,7 @@ SHAPES: dict[str, Callable[[int], str]] = {
 }  # fmt: skip
 COMMANDS = {
     "opt": ("opt", "FILE", "-o", "/dev/null"), "grad": ("grad", "FILE", "-o", "/dev/null"),
-    "draw": ("draw", "FILE", "-o", "OUT.svg"),
+    "draw": ("draw", "FILE", "-o", "OUT.svg"), "page": ("draw", "FILE", "-o", "OUT.html"),
 }  # fmt: skip
 """Not those that make machine code: what LLVM is given grows with a kernel, up to bounds of its own."""
 
@@ -109,7 +113,7 @@ def test_steps_grow_as_the_program(tmp_path: Path, shape: str, command: str) -> 
     for n in (10, 50, 200):  # the first run imports, and fills what is remembered
         path = tmp_path / f"{n}.hlo"
         path.write_text(SHAPES[shape](n))
-        arguments = [{"FILE": str(path), "OUT.svg": str(tmp_path / "o.svg")}.get(a, a) for a in COMMANDS[command]]
+        arguments = [str(path) if a == "FILE" else a.replace("OUT", str(tmp_path / "o")) for a in COMMANDS[command]]
         count, code = _steps(partial(main, arguments))
         assert code == 0
         counts.append(count)
@@ -138,6 +142,19 @@ def test_kernels_that_differ_in_numbers_alone_are_one_for_a_report() -> None:
     assert (len(before), len(after)) == (6, 2), "five layers of another constant each, and the end"
     special = dx.loads(_layers(3).replace("0.5", "1").replace("1.5", "0").replace("2.5", "inf"))
     assert alike(special) is special
+
+
+def test_layers_alike_are_looked_at_once() -> None:
+    """Products and what is done with them: a kernel is tried for each kind of layer, however many of them there are."""
+    counts = []
+    for n in (5, 50):
+        asked: list[Node] = []
+        tried: list[Function] = []
+        entry = alike(dx.optimize(dx.loads(_layers(n)))).entry
+        in_order(entry, lambda node, asked=asked: asked.append(node) or (False, False))  # type: ignore[misc]
+        with_fused_epilogue(entry, lambda body, tried=tried: tried.append(body) or True, dot_general)  # type: ignore[misc]
+        counts.append((len(asked), len(tried)))
+    assert counts[0] == counts[1]
 
 
 def _nested(n: int) -> str:

@@ -74,13 +74,13 @@ def joined_boxes(boxes: dict[tuple[K, int], list[int]], inputs: Sequence[Sequenc
 
 def _reaches(after: Sequence[set[int]], starts: Iterable[int], goal: int) -> bool:
     """Whether a path leads to the goal. No path leads to it from a box of a higher number, as none of these has been joined."""
-    seen = set(starts)
-    stack = [k for k in seen if k <= goal]
+    seen = {k for k in starts if k <= goal}
+    stack = list(seen)
     while stack:
-        k = stack.pop()
-        if k == goal:
+        for k in after[stack.pop()]:
+            if k <= goal and k not in seen:
+                seen.add(k)
+                stack.append(k)
+        if goal in seen:
             return True
-        fresh = after[k] - seen
-        seen |= fresh
-        stack += [f for f in fresh if f <= goal]
     return False

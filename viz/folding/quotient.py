@@ -12,6 +12,7 @@ from copy import copy
 from dataclasses import replace
 from typing import NamedTuple
 
+from deepx_graph.analysis.components import components
 from deepx_graph.errors import counted
 from deepx_graph.viz.folding.blocks import TELLING, op_of, telling
 from deepx_graph.viz.view.labels import short
@@ -163,17 +164,14 @@ class Quotient:
 
     def condense(self, title: Callable[[Sequence[int]], str]) -> None:
         """Makes one item of those that lie on a cycle together, as steps that go by source order may leave."""
-        import networkx
-
         inputs, outputs = self.neighbours()
         order = self.order(inputs, outputs)
         place = {k: i for i, k in enumerate(order)}
         if all(place[i] < place[k] for k in order for i in inputs[k]):
             return
-        graph = networkx.DiGraph((i, k) for k in order for i in inputs[k])
         parent = {c.id: c.parent for c in self.clusters}
         groups = []
-        for found in networkx.strongly_connected_components(graph):
+        for found in components(dict(enumerate(outputs))):
             numbers = sorted(found)
             if len(numbers) > 1:
                 frame = _around([self.items[k].cluster for k in numbers], parent)

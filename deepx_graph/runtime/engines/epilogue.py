@@ -6,9 +6,10 @@ so that the epilogue becomes a kernel of its own that is run on each part of the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Hashable, Sequence
 from dataclasses import dataclass
 
+from deepx_graph.analysis.kinds import kind_of
 from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ir.rebuild import inlined, rebuild, replaced, with_inputs
 from deepx_graph.ir.structure import CONSTANT, PARAM
@@ -48,47 +49,59 @@ def with_fused_epilogue(function: Function, accepts: Callable[[Function], bool],
 
     Constants go into the body, so that weights that never change are packed once. Linear in the nodes of the function.
     """
-    found: dict[Node, Node] = {}  # the last node of what is joined, to the operation
-    bodies: dict[Node, tuple[Function, tuple[Node, ...]]] = {}
+    found: dict[Node, tuple[Function, tuple[Node, ...]]] = {}  # the last node of what is joined, to the body and its arguments
+    bodies: dict[Hashable, Function | None] = {}  # those that are accepted; layers of a network have the same ones
+    results = frozenset(function.results)
     for node in function.nodes:
         if node.op is op:
-            for last in _ends(function, node):
-                body, inputs = _body(node, last)
-                if last not in found and accepts(body):
-                    found[last], bodies[last] = node, (body, inputs)
+            for last in _ends(function, node, results):
+                if last in found:
+                    continue
+                outside = tuple(dict.fromkeys(i for n in (node, last) for i in n.inputs if i is not node and i.op is not CONSTANT))
+                key = _form(node, last, outside)
+                if key not in bodies:
+                    body = _body(node, last, outside)
+                    bodies[key] = body if accepts(body) else None
+                if (accepted := bodies[key]) is not None:
+                    found[last] = accepted, outside
                     break
     new: dict[Node, Node] = {}
 
     def step(node: Node, inputs: tuple[Node, ...]) -> Node:
         if node not in found:
             return with_inputs(node, inputs)
-        body, outside = bodies[node]
-        return Node(fusion, tuple(new[i] for i in outside), (body,), node.type, node.origin)
+        body, outside = found[node]
+        return Node(fusion, tuple([new[i] for i in outside]), (body,), node.type, node.origin)
 
     return replaced(function, rebuild(function.nodes, new, step)) if found else function
 
 
-def _ends(function: Function, node: Node) -> list[Node]:
+def _ends(function: Function, node: Node, results: Container[Node]) -> list[Node]:
     """What an operation may be joined up to: the only node that reads it; a convolution itself, where its weights are constant."""
     ends = [node] if node.op is convolution and node.inputs[1].op is CONSTANT else []
     readers = function.users[node]
-    if node not in function.results and len(set(readers)) == 1:
+    if node not in results and len(set(readers)) == 1:
         reader = readers[0]
         if (reader.op is fusion or reader.op.elementwise) and reader.type == node.type:
             ends.insert(0, reader)
     return ends
 
 
-def _body(node: Node, last: Node) -> tuple[Function, tuple[Node, ...]]:
-    """The function of an operation up to `last`, and its arguments."""
-    outside = dict.fromkeys(i for n in (node, last) for i in n.inputs if i is not node and i.op is not CONSTANT)
+def _form(node: Node, last: Node, outside: Sequence[Node]) -> Hashable:
+    """A value equal for operations up to `last` that have the same function of what comes from `outside`."""
+    position: dict[Node, int] = {i: k for k, i in enumerate((node, *outside))}
+    return kind_of(node), kind_of(last), tuple([position.get(i, i) for n in (node, last) for i in n.inputs])
+
+
+def _body(node: Node, last: Node, outside: Sequence[Node]) -> Function:
+    """The function of an operation up to `last`, whose parameters stand for what comes from `outside`."""
     b = Builder()
     new = {i: b.param(k, i.type) for k, i in enumerate(outside)}
     new |= {i: i for n in (node, last) for i in n.inputs if i.op is CONSTANT}
     params = tuple(new[i] for i in outside)
     new[node] = with_inputs(node, tuple(new[i] for i in node.inputs))
     if last is node:
-        return Function("fusion", params, (new[node],)), tuple(outside)
+        return Function("fusion", params, (new[node],))
     inputs = tuple(new[i] for i in last.inputs)
     (result,) = inlined(last.attr("body"), inputs) if last.op is fusion else (with_inputs(last, inputs),)
-    return Function("fusion", params, (result,)), tuple(outside)
+    return Function("fusion", params, (result,))

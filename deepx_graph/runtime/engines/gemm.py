@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph import blas
+from deepx_graph.analysis.kinds import ByKind
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ir.rebuild import rebuilt, with_inputs
 from deepx_graph.literal import Array
@@ -244,8 +245,12 @@ def canonicalized(function: Function) -> Function:
 def in_order(function: Function, chosen: Callable[[Node], Sequence[bool]]) -> Function:
     """The function with operands that are `chosen` as they are no matrices transposed before their product: a transpose is a kernel
     like others. Itself where there is none."""
-    found = {n: (gemm, which) for n in function.nodes
-             if n.op is dot_general and any(which := chosen(n)) and (gemm := batched_gemm_of(n)) is not None}
+
+    def to_transpose(node: Node) -> tuple[BatchedGemm, Sequence[bool]] | None:
+        return (gemm, which) if any(which := chosen(node)) and (gemm := batched_gemm_of(node)) is not None else None
+
+    of_kind = ByKind(to_transpose)  # layers of a network have the same products
+    found = {n: how for n in function.nodes if n.op is dot_general and (how := of_kind(n)) is not None}
     if not found:
         return function
     b = Builder()

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, TypeVar
 
+from deepx_graph.analysis.kinds import kind_of
 from deepx_graph.analysis.liveness import has_control
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.scalar_expr import FUNCTION_PRICE, Apply, Expr, price
@@ -24,7 +25,7 @@ from deepx_graph.runtime.array_type import form_of
 from deepx_graph.runtime.engines.base import Declined, EntryFn, KernelFn
 from deepx_graph.runtime.engines.epilogue import with_fused_epilogue
 from deepx_graph.runtime.engines.gemm import in_order, widened
-from deepx_graph.runtime.engines.numexpr_engine import CompiledKernel, KernelBuilder, KernelEngine, alone, is_tensor, key_of
+from deepx_graph.runtime.engines.numexpr_engine import CompiledKernel, KernelBuilder, KernelEngine, alone, is_tensor
 from deepx_graph.runtime.engines.outline import as_kernel, is_program, is_too_large, outlined
 from deepx_graph.runtime.engines.rematerialisation import with_rematerialised
 from deepx_graph.runtime.engines.subscript_fusion import with_composed_subscripts
@@ -164,7 +165,7 @@ class NativeEngine(KernelEngine):
 
     def loop_program(self, node: Node) -> LoopProgram | None:
         """The loops of a node's kernel, alone or inside a kernel."""
-        kernel = self._compiled(node) or self._built.get((alone, key_of(node)))
+        kernel = self._compiled(node) or self._built.get((alone, kind_of(node)))
         return kernel.program if isinstance(kernel, LoopKernel) else None
 
     @_in_its_width
@@ -208,7 +209,7 @@ class NativeEngine(KernelEngine):
         found = super().lowering(node)
         if found != "eval":
             return found
-        reason = self._declined.get(node.attr("body") if node.op is fusion else key_of(node))
+        reason = self._declined.get(node.attr("body") if node.op is fusion else kind_of(node))
         if not reason and not (node.op.elementwise or node.op.element or node.op.loops):
             reason = "no element and no loops are declared"
         return f"{found}: {reason}" if reason else found
@@ -218,7 +219,7 @@ class NativeEngine(KernelEngine):
         found, op = super()._own(node), node.op
         if found is not None or op.view or not (op.elementwise or op.element or op.loops) or is_of_instructions(node):
             return found
-        return self._kernel(node, key_of(node), lambda: alone(node))
+        return self._kernel(node, kind_of(node), lambda: alone(node))
 
     # --- entries
 
@@ -251,7 +252,7 @@ class NativeEngine(KernelEngine):
 
     def _alone(self, node: Node) -> LoopKernel | None:
         """The loop program of a single operation, also of one that others compute as well."""
-        kernel = self._remembered((alone, key_of(node)), lambda: self._loop_program(alone(node)))
+        kernel = self._remembered((alone, kind_of(node)), lambda: self._loop_program(alone(node)))
         return kernel if isinstance(kernel, LoopKernel) else None
 
 

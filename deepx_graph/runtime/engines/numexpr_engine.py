@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from deepx_graph.analysis.kinds import kind_of
 from deepx_graph.blas import available_cores
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ir.evaluation import evaluation, staged
@@ -139,7 +140,7 @@ class KernelEngine(ABC):
         raise Declined(reason)
 
     def _compiled(self, node: Node) -> CompiledKernel | None:
-        return self._built.get(node.attr("body") if node.op is fusion else key_of(node))
+        return self._built.get(node.attr("body") if node.op is fusion else kind_of(node))
 
     def _own(self, node: Node) -> KernelFn | None:
         rule = _RULES.get(node.op, KernelEngine._elementwise if node.op.elementwise else None)
@@ -152,7 +153,7 @@ class KernelEngine(ABC):
     def _elementwise(self, node: Node) -> KernelFn | None:
         if not is_tensor(node) or math.prod(_shape(node)) <= costs.VM_ELEMENTS:
             return None  # one numpy call: nothing to gain
-        return self._kernel(node, key_of(node), lambda: alone(node))
+        return self._kernel(node, kind_of(node), lambda: alone(node))
 
     def _kernel(self, node: Node, key: Any, function: Callable[[], Function]) -> KernelFn | None:
         kernel = self._remembered(key, lambda: self.build(function()))
@@ -172,7 +173,7 @@ class KernelEngine(ABC):
         return self._built[key]
 
     def _dot(self, node: Node) -> KernelFn | None:
-        kernel = self._remembered(key_of(node), lambda: self.product(node))
+        kernel = self._remembered(kind_of(node), lambda: self.product(node))
         return kernel.product if isinstance(kernel, GemmNodeKernel) else None
 
     def product(self, node: Node) -> CompiledKernel:
@@ -271,11 +272,6 @@ def _kept(value: Any, out: Any) -> Any:
         return value
     np.copyto(out, value)
     return out
-
-
-def key_of(node: Node) -> Any:
-    """What decides the kernel of a node alone."""
-    return node.op, node.attrs, tuple(i.type for i in node.inputs), node.type
 
 
 def _single(kernel: CompiledKernel) -> KernelFn:

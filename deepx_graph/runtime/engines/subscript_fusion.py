@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from deepx_graph.analysis.kinds import ByKind
 from deepx_graph.analysis.liveness import liveness
 from deepx_graph.analysis.scopes import Placement
 from deepx_graph.ir import Function, Node
@@ -110,6 +111,7 @@ class _Candidates:
                 self.given.add(node.inputs[0])
         self.bodies: dict[Function, bool] = {}
         """Whether a group may hold a fusion of each body: layers of a network have the same ones."""
+        self.has_own_element = ByKind(_has_own_element)
         self.above: dict[Node, set[Node]] = {}
         """For a scatter what is made of the array that it may write over."""
         self.fitting: set[Node] = set()
@@ -130,7 +132,7 @@ class _Candidates:
         if node.op in (PARAM, CONSTANT, dot_general, convolution) or not all(map(_is_static, types)):
             return False
         if node.op is not fusion:
-            return node.op is scatter or _reads_each_once(node) or _has_own_element(node)
+            return node.op is scatter or _reads_each_once(node) or self.has_own_element(node)
         body = node.attr("body")
         if body not in self.bodies:
             has_products = any(n.op in (dot_general, convolution) for n in body.nodes)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from typing import Any
 
+from deepx_graph.analysis.kinds import ByKind
 from deepx_graph.analysis.name_scopes import parameter_name, parameter_path
 from deepx_graph.analysis.schedule import schedule
-from deepx_graph.analysis.work import NEVER, bytes_moved, flops, kernels, node_times, open_loops
+from deepx_graph.analysis.work import NEVER, Times, bytes_moved, flops, kernels, node_times, open_loops
 from deepx_graph.errors import DeepxGraphError, InferError, TextReport, counted, human, printable, sized
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM, value_of
@@ -161,7 +162,7 @@ def _facts(function: Function) -> FunctionInfo:
     """What is true of one function whatever calls it; its peak is left out."""
     body = [n for n in function.nodes if n.op is not PARAM]
     work, times = kernels(function), node_times(function)
-    known = all(is_static(n.type) for n in function.nodes)
+    operations, moved = _costs_of_all(work, times) if all(is_static(n.type) for n in function.nodes) else (None, None)
     inputs = [(p.name or f"arg{k}", p.type) for k, p in enumerate(function.params)]
     outputs = [(function.result_name(k), r.type) for k, r in enumerate(function.results)]
     data = [t for _, t in inputs if not is_state(t)]
@@ -180,14 +181,25 @@ def _facts(function: Function) -> FunctionInfo:
         dict(Counter(FAMILY_OF.get(n.op, "other") for n in body).most_common()),
         sum(value_of(n).array.nbytes for n in body if n.op is CONSTANT and not value_of(n).is_splat),
         len(work),
-        sum(flops(n) * times.get(n, NEVER).count for n in work) if known else None,
-        sum(bytes_moved(n) * times.get(n, NEVER).count for n in work) if known else None,
+        operations,
+        moved,
         None,
         sum(getattr(p.type, "size", 0) for p in weights),
         sum(nbytes(p.type) for p in weights),
         dict(Counter(f"{p.file}:{p.line}" for n in body if n.span and (p := n.span.place) and p.file).most_common()),
         tuple(f"iterations of {loop_title(n)}" for n in open_loops(function)),
     )
+
+
+def _costs_of_all(work: Sequence[Node], times: Mapping[Node, Times]) -> tuple[int, int]:
+    """Operations and bytes of so many runs of each node."""
+    costs = ByKind(lambda n: (flops(n), bytes_moved(n)))
+    operations = moved = 0
+    for n in work:
+        (of_one, bytes_of_one), count = costs(n), times.get(n, NEVER).count
+        operations += of_one * count
+        moved += bytes_of_one * count
+    return operations, moved
 
 
 def is_weight(param: Node) -> bool:

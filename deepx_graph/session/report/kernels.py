@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph.analysis.kinds import ByKind
 from deepx_graph.analysis.work import NEVER, Times, bytes_moved, flops, is_open, node_times
 from deepx_graph.errors import DeepxGraphError, InferError, counted, printable, sized
 from deepx_graph.ir import Function, Module, Node
@@ -187,7 +188,8 @@ def kernels(module: Module, engine: str = "auto", threads: int | None = None) ->
 def _most_work(nodes: Sequence[tuple[Function, Node]], times: Mapping[Node, Times]) -> list[tuple[Function, Node]]:
     """The nodes of most bytes and operations for which kernels are made: at most MOST, and beyond those that a report shows no
     more than MOST_OPERATIONS in bodies that differ."""
-    work = {n: (bytes_moved(n) + flops(n)) * times[n].count for _, n in nodes}
+    of_one = ByKind(lambda n: bytes_moved(n) + flops(n))
+    work = {n: of_one(n) * times[n].count for _, n in nodes}
     most = nlargest(MOST, nodes, key=lambda item: work[item[1]])
     bodies: set[Function] = set()
     operations = 0

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import deepx_graph as dx
+from bench import growth
 from bench.gpt import gpt
 from deepx_graph.errors import Place, Source, Span
 from deepx_graph.ir import Builder, Node, Origin
@@ -14,7 +15,8 @@ from deepx_graph.ops import add, exponential, multiply, negate, tanh
 from deepx_graph.types import F32
 from deepx_graph.viz import View, build_view, fold
 from deepx_graph.viz.folding.blocks import best_period, runs
-from deepx_graph.viz.folding.fold import OVERVIEW, inline_hubs
+from deepx_graph.viz.folding.fold import ALMOST, OVERVIEW, fold_inside, inline_hubs
+from deepx_graph.viz.page.folds import folds_of
 from tests.support import viz_modules as programs
 from tests.support.viz_shapes import SHAPES, has_cycle
 
@@ -83,9 +85,19 @@ def test_a_language_model_becomes_one_box_for_its_layers(layers: int) -> None:
     assert weights == {f"p{k}" for k in range(3, 3 + 12 * layers)}
     opened = checked(view, 500)
     assert [c.title for c in opened.clusters if c.kind == "block"] == [f"norm + attention + mlp (1 of {layers})"]
-    inside = fold(view.only(box.members), 79, apart=True)
+    inside = fold_inside(view.only(box.members), 79)
     titles = [n.title for n in inside.nodes if n.kind == "group"]
     assert titles == [f"norm + attention + mlp ({k + 1} of {layers})" for k in range(layers)]
+
+
+@pytest.mark.parametrize("graph", ["fan", "layered"])
+def test_a_box_opens_as_several_of_which_none_is_almost_all_of_it(graph: str) -> None:
+    """Where neither names nor repeats nor joins tell parts, all is one box; what it opens to must not be that box again."""
+    folds = folds_of(build_view(dx.loads(growth.SHAPES[graph](3000))))
+    assert folds.inside
+    for members, k in folds.inside.items():
+        assert max(len(n.members) for n in folds.folded[k].nodes) <= ALMOST * len(members)
+    assert sum(map(len, folds.inside)) <= 3 * len(folds.view.nodes), "few levels show all of it"
 
 
 def test_members_are_the_nodes_of_the_view_before() -> None:

@@ -21,6 +21,9 @@ from deepx_graph.viz.folding.scopes import INPUTS, ROW, block_name, by_scope, ma
 from deepx_graph.viz.view.labels import short
 from deepx_graph.viz.view.model import Cluster, View
 
+Steps = tuple[tuple[str, Callable[[Quotient, int], bool]], ...]
+"""What may be done to a view, by name."""
+
 MAX_NODES = 500
 """Up to here a layout engine is quick and a picture still readable, to one who looks for something in it."""
 
@@ -32,18 +35,37 @@ ROUNDS = 6
 """How often repeats are looked for again, each time among the blocks found before."""
 
 
-def fold(view: View, max_nodes: int = MAX_NODES, *, apart: bool = False) -> View:
-    """The view itself when it has at most `max_nodes` (4 or more) nodes, else a coarser one that has, with a note saying so.
+ALMOST = 0.9
+"""A box of a larger share of a view says nothing of it: opened, it would be that view again."""
 
-    A row of equal blocks becomes one box; with `apart` several, for a view that would otherwise be nothing else.
-    """
+
+def fold(view: View, max_nodes: int = MAX_NODES) -> View:
+    """The view itself when it has at most `max_nodes` (4 or more) nodes, else a coarser one that has, with a note saying so."""
     max_nodes = max(4, max_nodes)
+    return view if len(view.nodes) <= max_nodes else _coarser(view, max_nodes)[1]
+
+
+def fold_inside(view: View, max_nodes: int) -> View:
+    """What a box holds, as `fold` does it, but for a view that would be little else than one box: a row of equal blocks is several
+    boxes then, and what is no row is cut in runs."""
     if len(view.nodes) <= max_nodes:
         return view
+    q, folded = _coarser(view, max_nodes)
+    if q.rows and 2 * _largest(q) > len(view.nodes):
+        q, folded = _coarser(view, max_nodes, apart=True)
+    return _coarser(view, max_nodes, LAST)[1] if _largest(q) > ALMOST * len(view.nodes) else folded
+
+
+def _largest(q: Quotient) -> int:
+    return max(len(i.members) for i in q.items)
+
+
+def _coarser(view: View, max_nodes: int, steps: Steps | None = None, *, apart: bool = False) -> tuple[Quotient, View]:
+    """The view with at most so many nodes, by some steps or all of them; with `apart` a row of equal blocks is several boxes."""
     q = Quotient(view, apart)
     prepared = ["operators with loops"] if with_loops(q) else []
     done = list(prepared)
-    for name, step in STEPS:
+    for name, step in steps or STEPS:
         if (len(q) > max_nodes or done == prepared != []) and step(q, max_nodes):
             done.append(name)
     if not {*done} <= {"parts alike", "scopes"}:
@@ -52,7 +74,7 @@ def fold(view: View, max_nodes: int = MAX_NODES, *, apart: bool = False) -> View
     _condense(q)
     folded = q.to_view()
     total = sum(n.size for n in view.nodes)
-    return folded.noted(f"folded: {total:,} nodes drawn as {len(folded.nodes):,} boxes ({', '.join(done)})")
+    return q, folded.noted(f"folded: {total:,} nodes drawn as {len(folded.nodes):,} boxes ({', '.join(done)})")
 
 
 def open_scope(view: View, max_nodes: int) -> View | None:
@@ -203,6 +225,7 @@ def _rows(q: Quotient, limit: int, show_first: bool = False) -> list[FoldGroup]:
             if len(row) < 2 or title is None:
                 continue
             cluster = q.items[row[0]].cluster
+            q.rows.append(row)
             if q.apart:
                 rows += _runs_of(row, title, cluster, max(2, limit // 2))
             elif show_first and len(row) > 2 and len(q) - len(row) + 2 + len(q.items[row[0]].members) <= limit:
@@ -293,11 +316,14 @@ def _show_one(q: Quotient, limit: int) -> None:
         by_operator(q, limit)
 
 
-STEPS: tuple[tuple[str, Callable[[Quotient, int], bool]], ...] = (
+STEPS: Steps = (
     ("fusions", by_kernel), ("parts alike", by_part), ("scopes", by_scope), ("operators", by_operator),
     ("repeated blocks", _repeats), ("chains", by_chain), ("weights with their users", _weights), ("frames", _frames),
     ("runs in source order", cut_in_runs),
 )  # fmt: skip
+
+LAST: Steps = STEPS[-1:]
+"""The step that always finds boxes."""
 
 
 # --- hubs -----------------------------------------------------------------------------------------------------------

@@ -124,6 +124,8 @@ def _stages(q: Quotient, flow: _Flow, parts: Sequence[list[int]]) -> Iterator[Fo
         numbers.sort(key=lambda k: flow.first[k].kind != "op")  # the first tells what a box is
         title = _title(nodes, ends=all(flow.first[u].kind == "result" for k in numbers for u in flow.outputs[k] if u not in part))
         count = len({part[k] for k in numbers})
+        if count > 1:
+            q.rows.append(numbers)
         if count == 1:
             yield FoldGroup(numbers, f"{title}{_of_which(nodes)}", q.items[numbers[0]].cluster)
         else:

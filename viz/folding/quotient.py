@@ -79,6 +79,8 @@ class Quotient:
         """The ends of the edges that have a say in the order."""
         self._beside: tuple[list[FoldItem], Neighbours] | None = None
         """What `neighbours` found, and for which items."""
+        self.rows: list[Sequence[int]] = []
+        """The rows of equal parts that were met, on trial too: `apart` makes no difference where there are none."""
 
     def copy(self) -> Quotient:
         """The same items, to be made coarser on trial."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deepx_graph.progress import stage
-from deepx_graph.viz.folding.fold import OVERVIEW, fold, open_scope
+from deepx_graph.viz.folding.fold import OVERVIEW, fold, fold_inside, open_scope
 from deepx_graph.viz.view.model import View, ViewEdge, renumbered, used_clusters
 
 WORK = 12
@@ -82,11 +82,7 @@ class _Subviews:
         scopes = open_scope(part, OVERVIEW)
         if scopes is not None or few:
             return scopes
-        part = _untold(part)
-        folded = fold(part, OVERVIEW)
-        if max(len(n.members) for n in folded.nodes) > len(members) // 2:  # one row of equal blocks, and little else
-            folded = fold(part, OVERVIEW, apart=True)
-        return folded
+        return fold_inside(_untold(part), OVERVIEW)
 
 
 def _untold(view: View) -> View:

@@ -6,7 +6,7 @@ it is written: in the same iteration of the loops around both, whose iterations 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from deepx_graph.loops.program import Buffer, Copy, For, Load, LoopProgram, Statement, Store, blocks_of, position_in, walk
@@ -16,12 +16,14 @@ from deepx_graph.loops.scalar import Affine, ScalarVar
 @dataclass(frozen=True)
 class _Access:
     """A load or a store, and where it stands: the loops around it and its place in each of their blocks, outermost first. `at` is
-    None where all elements are touched."""
+    None where all elements are touched, `index` are subscripts of a shape."""
 
     at: Affine | None
     is_store: bool
     loops: tuple[Statement, ...]
     places: tuple[int, ...]
+    index: tuple[Affine, ...] = ()
+    shape: tuple[int, ...] = ()
 
 
 class Accesses:
@@ -37,7 +39,8 @@ class Accesses:
     def _enter(self, body: Sequence[Statement], loops: tuple[Statement, ...], places: tuple[int, ...]) -> None:
         for k, s in enumerate(body):
             if isinstance(s, (Load, Store)):
-                access = _Access(position_in(s.buffer, s.index), isinstance(s, Store), loops, (*places, k))
+                at = position_in(s.buffer, s.index)
+                access = _Access(at, isinstance(s, Store), loops, (*places, k), tuple(s.index), s.buffer.shape)
                 self._of.setdefault(s.buffer, []).append(access)
                 if isinstance(s, Load):
                     self._read.add(s.buffer)
@@ -114,6 +117,9 @@ def _have_own_parts(loops: Sequence[Statement], load: _Access, store: _Access) -
         if not isinstance(loop, For):
             return False
         axes.append(loop.axis)
+    alike = load.shape == store.shape and len(load.index) == len(store.index)  # a subscript may be the position of an element
+    if alike and _tell_apart(axes, zip(load.index, store.index, strict=True)):
+        return True
     rests = []
     for at in (load.at, store.at):
         rest = Affine(tuple(t for t in at.terms if t[0] not in axes), at.constant)
@@ -129,3 +135,10 @@ def _have_own_parts(loops: Sequence[Statement], load: _Access, store: _Access) -
             return False
         span += step * (axis.high - axis.low)
     return True
+
+
+def _tell_apart(axes: Sequence[ScalarVar], subscripts: Iterable[tuple[Affine, Affine]]) -> bool:
+    """Whether each axis is alone in a subscript that is the same for both of two accesses: iterations touch other elements then,
+    whatever the other subscripts are."""
+    alone = {x.terms[0][0] for x, y in subscripts if x == y and len(x.terms) == 1}
+    return all(axis in alone for axis in axes if axis.low != axis.high)

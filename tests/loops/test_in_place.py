@@ -42,6 +42,8 @@ class Generator:
         for result in self.results:
             if self.rng.random() < 0.3:
                 self.b.emit(Copy(result, self.arguments[int(self.rng.integers(2))]))
+            elif self.rng.random() < 0.3:
+                self.rows(result)
             else:
                 self.nest([result], filled)
             filled.append(result)
@@ -58,6 +60,15 @@ class Generator:
         program = self.program()
         program.scratch += tuple(self.temporaries)
         return program
+
+    def rows(self, target: Buffer) -> None:
+        """A nest that reads rows of an argument along some axis whole, each before it stores one there."""
+        source, axis = self.arguments[int(self.rng.integers(2))], int(self.rng.integers(len(self.shape)))
+        with self.b.nest([*self.shape[:axis], *self.shape[axis + 1 :]]) as at:
+            places = [[*at[:axis], Affine((), k), *at[axis:]] for k in range(self.shape[axis])]
+            values = [self.b.load(source, place) for place in places]
+            for place, x in zip(places, values, strict=True):
+                self.b.store(target, place, self.b.apply("sub", x, values[-1]))
 
     def nest(self, targets: Sequence[Buffer], filled: Sequence[Buffer]) -> None:
         """A nest that stores into each target at its own place, of what is read there or elsewhere."""

@@ -181,3 +181,29 @@ def kernel_for(dtype: str) -> LoopKernel:
     if dtype not in _KERNELS:
         _KERNELS[dtype] = kernel_of(_by_rows, np.ones((4, 83), dtype), np.ones(4, dtype))
     return _KERNELS[dtype]
+
+
+def _mixed(b: Builder, x: Node, y: Node) -> tuple[Node, Node]:
+    return b(subtract, b(multiply, x, y), x), b(add, x, y)
+
+
+IN_PLACE = {"vectors": ("f4", (40, 50)), "complex": ("c8", (40, 50)), "short rows": ("u4", (4001, 3)),
+            "rows of one": ("c16", (999, 1)), "integers": ("i8", (7, 3, 5))}
+"""Loops of our own vectors, of LLVM's, and of loops around those that are unrolled."""
+
+
+@pytest.mark.parametrize(("dtype", "shape"), IN_PLACE.values(), ids=IN_PLACE)
+def test_a_result_over_an_argument_is_what_it_is_elsewhere(dtype: str, shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [(100 * rng.random((2, *shape))).astype(dtype) for _ in range(2)]
+    arrays = [a[0] + (1j * a[1] if a.dtype.kind == "c" else 0 * a[1]).astype(dtype) for a in arrays]
+    kernel = kernel_of(_mixed, *arrays)
+    wanted = kernel(arrays)
+    assert kernel.in_place == (frozenset({0, 1}), frozenset({0, 1}))
+    for result, over in enumerate(kernel.in_place):
+        for k in over:
+            given = [a.copy() for a in arrays]
+            found = kernel(given, [given[k] if n == result else None for n in range(2)])
+            assert found[result] is given[k]
+            for one, other in zip(found, wanted, strict=True):
+                np.testing.assert_array_equal(one, other)

@@ -100,6 +100,9 @@ class FunctionEmitter:
         self.env: dict[ScalarVar, str] = {}
         self.narrow: dict[ScalarVar, str] = {}
         """The i32 values of subscripts that are such."""
+        self.group = ""
+        """The accesses of an innermost loop, and of the one around it if it is short, where pointers may be the same: no iteration
+        of a parallel loop depends on another one."""
 
     def function(self, name: str, body: Sequence[Statement], *, shared: bool, more: Sequence[str] = ()) -> str:
         """The text of the function; `used` are then the buffers that it takes, in order; `more` are integers behind its bounds.
@@ -218,14 +221,20 @@ class FunctionEmitter:
 
     def _load(self, buffer: Buffer, index: Sequence[Affine]) -> str:
         dtype = np_dtype(buffer.dtype)
-        raw = self.t.let(f"load {memory_type(dtype)}, ptr {self._address(buffer, index)}, align {dtype.itemsize}")
+        address, group = self._address(buffer, index), self._group(buffer)
+        raw = self.t.let(f"load {memory_type(dtype)}, ptr {address}, align {dtype.itemsize}{group}")
         return self.t.let(f"icmp ne i8 {raw}, 0") if buffer.dtype is BOOL else raw
 
     def _store(self, buffer: Buffer, index: Sequence[Affine], value: Scalar) -> None:
         dtype, x = np_dtype(buffer.dtype), self.scalar(value)
         if buffer.dtype is BOOL:
             x = self.t.let(f"zext i1 {x} to i8")
-        self.t.line(f"store {memory_type(dtype)} {x}, ptr {self._address(buffer, index)}, align {dtype.itemsize}")
+        address, group = self._address(buffer, index), self._group(buffer)
+        self.t.line(f"store {memory_type(dtype)} {x}, ptr {address}, align {dtype.itemsize}{group}")
+
+    def _group(self, buffer: Buffer) -> str:
+        """The group of accesses that an access belongs to."""
+        return f", !llvm.access.group {self.group}" if self.group and buffer.role != "local" else ""
 
     # --- control
 
@@ -246,10 +255,21 @@ class FunctionEmitter:
             self.block(s.body)
             return carried
 
-        t.loop(low, high, (), iteration, is_sure=times is not None, hint=lambda: self._hint(s))
+        around, own = self.group, ""
+        if self.traffic.near and s.parallel and all(not blocks_of(e) or _is_short(e) for e in _opened(s.body)):
+            own = self._metadata("distinct !{}")
+            self.group = self._metadata(f"!{{{around}, {own}}}") if around else own
+        t.loop(low, high, (), iteration, is_sure=times is not None, hint=lambda: self._hint(s, own))
+        self.group = around
 
-    def _hint(self, s: For) -> str:
-        """What LLVM is told of a loop, where anything is."""
+    def _metadata(self, text: str) -> str:
+        """New metadata of that text."""
+        name = f"!{next(self.metadata)}"
+        self.t.declare(f"{name} = {text}")
+        return name
+
+    def _hint(self, s: For, group: str) -> str:
+        """What LLVM is told of a loop, where anything is; iterations do not depend on one another by the accesses of a group."""
         hints = ["vectorize.enable\", i1 false"] if _is_around_vectors(s) else []
         if _is_vectors(s):
             hints.append("unroll.disable\"")
@@ -257,6 +277,8 @@ class FunctionEmitter:
             hints.append("unroll.full\"")
         elif _is_long(s):
             hints.append(f"unroll.count\", i32 {STEPS}")
+        if group:
+            hints.append(f"parallel_accesses\", {group}")
         if not hints:
             return ""
         loop, *ids = (f"!{next(self.metadata)}" for _ in range(len(hints) + 1))
@@ -302,6 +324,23 @@ def _is_long(loop: For) -> bool:
     """Whether an innermost loop is of a known length and many statements when it is unrolled."""
     size = loop.high - loop.low
     return not size.terms and size.constant * len(loop.body) > LONGEST_UNROLLED and not any(map(blocks_of, loop.body))
+
+
+def _opened(body: Sequence[Statement]) -> Iterator[Statement]:
+    """Statements, those of loops of one iteration instead of these."""
+    for s in body:
+        if isinstance(s, For) and s.high - s.low == Affine((), 1):
+            yield from _opened(s.body)
+        else:
+            yield s
+
+
+def _is_short(s: Statement) -> bool:
+    """Whether a statement is a loop of nothing but a few iterations, which LLVM unrolls, to make vectors of the loop around it."""
+    if not isinstance(s, For) or any(map(blocks_of, _opened(s.body))):
+        return False
+    trips = s.high - s.low
+    return not trips.terms and trips.constant < LEAST_VECTOR
 
 
 def _is_row(loop: For) -> bool:

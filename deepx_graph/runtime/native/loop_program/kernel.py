@@ -64,8 +64,8 @@ class LoopKernel(MachineKernel):
         self.params = tuple(range(len(program.arguments)))
         types = [tensor_type(t) for r in function.results for t in leaves(r.type)]
         self.results = tuple(ArrayType(array_dtype(t.dtype), t.shape) for t in types)
-        accesses, scalar = Accesses(program), _stored_by_scalars(program)
-        over = [[] if r in scalar else accesses.written_over(r) for r in program.results]
+        accesses = Accesses(program)
+        over = [accesses.written_over(r) for r in program.results]
         self.in_place = tuple(frozenset(accesses.copied_only(r)).union(o) for r, o in zip(program.results, over, strict=True))
         near = {program.arguments[k] for o in over for k in o} | {r for r, o in zip(program.results, over, strict=True) if o}
         self.shares = [CodePart(tuple(p), self._chunks(p)) for p in parts(program)]
@@ -110,12 +110,6 @@ def _spans(buffers: Sequence[Buffer], shares: Sequence[CodePart]) -> tuple[tuple
             for buffer in used:
                 touched.get(buffer, []).append(k)
     return tuple((min(at, default=0), max(at, default=0)) for at in touched.values())
-
-
-def _stored_by_scalars(program: LoopProgram) -> set[Buffer]:
-    """What other loops than vectors of our own fill: to lie over an argument costs nothing in those alone."""
-    loops = [s for s in walk(program.body) if isinstance(s, For) and any(isinstance(x, Store) for x in s.body)]
-    return {x.buffer for s in loops if plan(s, this_machine()) is None for x in s.body if isinstance(x, Store)}
 
 
 def nanoseconds(body: Sequence[Statement], *, vectors: bool = True) -> float:

@@ -45,7 +45,7 @@ from deepx_graph.types import TensorType, TupleType
 MOST_RUNS = 16
 """A view of more pieces of memory than this is not copied here."""
 
-MOST_REPEATED = 256 << 10
+MOST_REPEATED = 1 << 20
 """Bytes of a broadcast that may be put in memory: who reads it as a view needs none."""
 
 MOST_STEPS, MOST_BYTES, MOST_PROGRAM_BYTES = 4000, 24 << 20, 1 << 32

@@ -166,6 +166,13 @@ def test_a_call_of_a_program_has_what_its_plan_states(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == "more than stated: 0; failed: 0\n"
 
 
+def test_pieces_of_an_argument_are_read_where_they_lie() -> None:
+    """Viterbi's steps but the first, 128 kB, and backward pointers of as much."""
+    pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
+    viterbi = programs()["viterbi.medium"]
+    assert dx.compile(dx.loads(stored_text(viterbi)), engine="native").plan.peak_bytes < 1.5 * viterbi.inputs[1].nbytes
+
+
 def test_memory_is_listed_by_ratio() -> None:
     rows = [{"name": name, "kind": "k", "ours": {"bytes": ours, "held": held}, "xla": {"bytes": xla}}
             for name, ours, held, xla in (("much", 30, 31, 10), ("little", 5, 5, 10), ("none", 0, 0, 0))]

@@ -235,3 +235,27 @@ def test_kernels_of_a_program_keep_no_more_than_they_may(engine: str, allowed: i
     assert sum(kept) <= allowed
     assert (len(kept) > 0) == (allowed > 0) or not any(k.workspace_bytes for k in kernels)
     assert all(not k._spare for k in kernels if not k.is_kept)
+
+
+PIECES = """func.func @main(%w: tensor<3x128x128xf32>) -> (tensor<128x128xf32>, tensor<3x128x128xf32>) {
+  %a = stablehlo.slice %w [0:1, 0:128, 0:128] : (tensor<3x128x128xf32>) -> tensor<1x128x128xf32>
+  %b = stablehlo.slice %w [2:3, 0:128, 0:128] : (tensor<3x128x128xf32>) -> tensor<1x128x128xf32>
+  %x = stablehlo.reshape %a : (tensor<1x128x128xf32>) -> tensor<128x128xf32>
+  %y = stablehlo.reshape %b : (tensor<1x128x128xf32>) -> tensor<128x128xf32>
+  %p = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0]
+    : (tensor<128x128xf32>, tensor<128x128xf32>) -> tensor<128x128xf32>
+  %q = stablehlo.dot_general %p, %y, contracting_dims = [1] x [0]
+    : (tensor<128x128xf32>, tensor<128x128xf32>) -> tensor<128x128xf32>
+  %s = stablehlo.broadcast_in_dim %q, dims = [1, 2] : (tensor<128x128xf32>) -> tensor<3x128x128xf32>
+  %r = stablehlo.add %w, %s : tensor<3x128x128xf32>
+  return %q, %r : tensor<128x128xf32>, tensor<3x128x128xf32>
+}"""
+
+
+@pytest.mark.skipif(not has_native(), reason="llvmlite is not installed")
+def test_an_argument_that_is_given_away_is_there_until_its_pieces_are_read() -> None:
+    w = np.random.default_rng(0).normal(size=(3, 128, 128)).astype(np.float32) / 8
+    product = w[0] @ w[2] @ w[2]
+    results = dx.compile(dx.loads(PIECES), engine="native")(w.copy(), donate=["w"])
+    for found, expected in zip(results, (product, w + product), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)

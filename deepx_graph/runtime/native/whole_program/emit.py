@@ -125,6 +125,10 @@ class _Writer:
         storage_of = {s.param: n for n, s in reversed([*enumerate(self.plan.storages)])}
         for k, param in enumerate(self.params):
             self.t.line(f"store ptr {self._object(k)}, ptr {self.word(cell(storage_of[param]) + DATA)}")
+        for number, piece in enumerate(self.plan.storages):
+            if piece.inside is not None:
+                start = self._at(self.buffer(piece.inside), str(piece.start))
+                self.t.line(f"store ptr {start}, ptr {self.word(cell(number) + DATA)}")
         for storage, home in self.plan.homes.items():
             if home.result is not None:
                 start = self._at(self._object(len(self.params) + home.result), str(home.offset))

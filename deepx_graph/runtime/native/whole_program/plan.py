@@ -25,12 +25,15 @@ Tree = int | tuple["Tree", ...]
 
 @dataclass(frozen=True)
 class Storage:
-    """Memory for the elements of one tensor. `array` are those of a constant, `param` the number of an argument."""
+    """Memory for the elements of one tensor. `array` are those of a constant, `param` the number of an argument; one that is a
+    piece of an argument lies in that storage, so many bytes from its start."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     param: int | None = None
     array: Array | None = None
+    inside: int | None = None
+    start: int = 0
 
     @cached_property
     def nbytes(self) -> int:
@@ -38,7 +41,7 @@ class Storage:
 
     @property
     def is_owned(self) -> bool:
-        return self.param is None and self.array is None
+        return self.param is None and self.array is None and self.inside is None
 
 
 @dataclass(frozen=True)

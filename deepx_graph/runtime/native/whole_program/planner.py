@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ def planned(body: Function, machine_of: MachineOf, most_bytes: int = MOST_BYTES,
     code = lower(schedule(body))
     if len(code.instructions) > MOST_STEPS:
         raise Declined("too many steps")
-    planner = _Planner(code, machine_of, most_bytes, calls or {})
+    planner = _Planner(code, machine_of, most_bytes, calls or {}, is_alone=not calls and not is_function)
     sharing = planner.plan()
     assign(planner.loops, sharing, planner.parts, is_function=is_function, is_recursive=is_recursive)
     if planner.loops.nbytes > most_bytes:
@@ -68,8 +69,8 @@ def planned(body: Function, machine_of: MachineOf, most_bytes: int = MOST_BYTES,
 
 
 class _Planner:
-    def __init__(self, code: Code, machine_of: MachineOf, most_bytes: int, calls: Mapping[str, int]) -> None:
-        self.code, self.machine_of, self.most_bytes, self.calls = code, machine_of, most_bytes, calls
+    def __init__(self, code: Code, machine_of: MachineOf, most_bytes: int, calls: Mapping[str, int], *, is_alone: bool) -> None:
+        self.code, self.machine_of, self.most_bytes, self.calls, self.is_alone = code, machine_of, most_bytes, calls, is_alone
         self.loops = ProgramPlan(code)
         self.tree: dict[int, Tree] = {}
         self.handovers: list[Handover] = []
@@ -159,11 +160,30 @@ class _Planner:
             seen, whole = self._seen(node)
             if seen.flags.c_contiguous and seen.nbytes == whole.nbytes and seen.ctypes.data == whole.ctypes.data:
                 return source
+            if seen.flags.c_contiguous and isinstance(source, int) and np.may_share_memory(seen, whole):
+                piece = self._piece(source, seen.ctypes.data - whole.ctypes.data, node.type)
+                if piece is not None:
+                    return piece
         if isinstance(node.type, TensorType):
             return self._storage(node.type)
         if not isinstance(node.type, TupleType) or not all(isinstance(t, TensorType) for t in node.type.items):
             raise Declined(an(node.type))
         return tuple(self._storage(t) for t in node.type.items)
+
+    def _piece(self, source: int, start: int, type: Any) -> int | None:
+        """The storage of a piece of an argument, where it lies: nobody writes there; None for one of something else."""
+        storage = self.loops.storages[source]
+        if not self.is_alone or (storage.param is None and storage.inside is None):
+            return None
+        found = self._storage(type)
+        self.loops.storages[found] = replace(
+            self.loops.storages[found], inside=self._whole(source), start=storage.start + start)
+        return found
+
+    def _whole(self, storage: int) -> int:
+        """The storage in which one lies: itself, but for pieces of arguments."""
+        inside = self.loops.storages[storage].inside
+        return storage if inside is None else inside
 
     def _leaf(self, slot: int) -> int:
         found = self.tree[slot]
@@ -183,7 +203,9 @@ class _Planner:
 
     def _is_alias(self, run: Run) -> bool:
         """Whether the run gives a name to what is there, and does nothing."""
-        named = _is_view(run.node) and self.tree[run.target] == self.tree[run.sources[0]]
+        target = self.tree[run.target]
+        is_piece = isinstance(target, int) and self.loops.storages[target].inside is not None
+        named = _is_view(run.node) and (is_piece or target == self.tree[run.sources[0]])
         return named or run.node.op is PROJ or run.node.op is TUPLE
 
     def _unused(self, type: TensorType) -> Array:
@@ -217,11 +239,10 @@ class _Planner:
                     behind[at], before[at], changed = out, into, True
         return behind
 
-    @staticmethod
-    def _bits(storages: Sequence[int]) -> int:
+    def _bits(self, storages: Sequence[int]) -> int:
         bits = 0
         for s in storages:
-            bits |= 1 << s
+            bits |= 1 << self._whole(s)
         return bits
 
     def _read(self, i: Instruction) -> list[int]:

@@ -153,7 +153,8 @@ class _StorageAssignment:
         if result not in self.sizes:
             return False
         first, last = self.spans[result][0], self.spans[param][1]
-        return last < first or (last == first and all(_keeps(a, result, param) for a in self.plan.actions[first]))
+        in_pieces = any(s.inside == param for s in self.plan.storages)
+        return last < first or (last == first and not in_pieces and all(_keeps(a, result, param) for a in self.plan.actions[first]))
 
     # --- everything else
 

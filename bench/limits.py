@@ -74,9 +74,9 @@ def functions() -> tuple[int, dict[str, Function]]:
 
     machine = this_machine()
     lanes = machine.register_bytes // 4
-    addresses = compiled(_text(lanes), ["sum", "triad", "stream", "fma"])
+    found = compiled(_text(lanes), ["sum", "triad", "stream", "fma"])
     kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2)
-    return lanes, {name: kind(address) for name, address in addresses.items()}
+    return lanes, {name: kind(function.address) for name, function in found.items()}
 
 
 def _seconds(calls: Sequence[Callable[[], None]]) -> float:

@@ -11,10 +11,10 @@ all that other threads do: whatever needs Python would wait there for the thread
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -145,45 +145,53 @@ class Compilers:
     """The threads of the process that compile, one fewer than its cores, and what they have not begun."""
 
     def __init__(self) -> None:
-        self._waiting: deque[weakref.ref[Compilation]] = deque()
-        self._running = 0
-        self._idle = threading.Condition()
+        self._waiting: weakref.WeakValueDictionary[int, Compilation] = weakref.WeakValueDictionary()
+        """By the numbers in which they came."""
+        self._numbers = itertools.count()
+        self._running, self._idle = 0, threading.Condition()
         self._threads: ThreadPoolExecutor | None = None
-        self._starting = Lock()
+        self._busy, self._starting = 0, Lock()
         renew_after_fork(self)
 
     def after_fork(self) -> None:
         """A forked child has none of the threads. What waits is made by whoever needs it."""
-        self._threads = None
+        self._threads, self._busy = None, 0
 
     def add(self, compilation: Compilation) -> None:
         """Has it made."""
-        self._waiting.append(weakref.ref(compilation))
-        if (count := available_cores() - 1) < 1:
-            return
+        with self._idle:
+            self._waiting[next(self._numbers)] = compilation
         with self._starting:
+            if self._busy >= (count := available_cores() - 1):
+                return
             self._threads = self._threads or ThreadPoolExecutor(count, "deepx-graph compiler")
-        with suppress(RuntimeError):  # Python is about to end: no new threads
-            self._threads.submit(self._run, self._waiting.popleft)
+            with suppress(RuntimeError):  # Python is about to end: no new threads
+                self._threads.submit(self._run_all)
+                self._busy += 1
+
+    def _run_all(self) -> None:
+        """Makes one after the other until none is left: what a thread does."""
+        try:
+            while self.help():
+                pass
+        finally:
+            with self._starting:
+                self._busy -= 1
 
     def help(self) -> bool:
-        """Makes the one that was asked for last, of those that nobody has begun; whether there was one."""
-        return self._run(self._waiting.pop)
-
-    def _run(self, take: Callable[[], weakref.ref[Compilation]]) -> bool:
+        """Makes the first of those that nobody has begun; whether there was one."""
         with self._idle:
-            compilation = None
-            while compilation is None:
-                if not self._waiting:
-                    return False
-                compilation = take()()
+            number, compilation = next(iter(self._waiting.items()), (0, None))
+            if compilation is None:
+                return False
+            del self._waiting[number]
             self._running += 1
         try:
             compilation.run()
         finally:
-            if not compilation.is_done:  # an interrupt of the thread that runs it, which need not be the one that wants it
-                self._waiting.append(weakref.ref(compilation))
             with self._idle:
+                if not compilation.is_done:  # an interrupt of the thread that runs it, which need not be the one that wants it
+                    self._waiting[number] = compilation
                 self._running -= 1
                 self._idle.notify_all()
         return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from deepx_graph.analysis.trip_count import trip_count
@@ -65,8 +66,6 @@ def build(body: Function, machine_of: MachineOf, allowance: Allowance, called: C
 class WholeProgramKernel(MachineKernel):
     """The compiled function, and how to make its words."""
 
-    image: ProgramImage
-
     def __init__(self, body: Function, plan: ProgramPlan, limits: CallLimits) -> None:
         kernels = [c.kernel for c in kernels_of(plan)]
         self.threads = max((k.team for k in kernels), default=0) or 1
@@ -82,7 +81,7 @@ class WholeProgramKernel(MachineKernel):
         self.nanoseconds = iteration_ns * max(1, known)
         self.is_one_call = not plan.functions and None not in trips and self.nanoseconds <= CALL_NANOSECONDS
         self._plan, self._limits, self._stack_bytes = plan, limits, min(STACK_BYTES, limits.max_bytes)
-        self.image = ProgramImage.of(plan, 1 << 60 if self.is_one_call else max(1, int(CALL_NANOSECONDS / iteration_ns)))
+        self._jumps = 1 << 60 if self.is_one_call else max(1, int(CALL_NANOSECONDS / iteration_ns))
         self._is_in_use = False
         self.is_kept = True
         self.constants: tuple[Array, ...] = ()
@@ -91,6 +90,11 @@ class WholeProgramKernel(MachineKernel):
         self.layout = Layout(0, objects, objects + 1)
         iterate = machine_code.functions(function_text(plan, self.params), ["iterate"], self)["iterate"]
         self.called = ((iterate, 0),)
+
+    @cached_property
+    def image(self) -> ProgramImage:  # type: ignore[override]
+        """As for every kernel; waits for the code of the kernels that it has the addresses of."""
+        return ProgramImage.of(self._plan, self._jumps)
 
     @property
     def team(self) -> int:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
-from deepx_graph.ir import Function, Node
+from deepx_graph.ir import Function, Node, Op
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE, index_of
 from deepx_graph.loops.builder import LoopBuilder, memory, new_argument, new_result, whole_program
 from deepx_graph.loops.elements import Value, has_element, tensor_type, value
@@ -20,7 +21,7 @@ from deepx_graph.loops.program import Buffer, Copy, Let, Load, LoopProgram, Stat
 from deepx_graph.loops.scalar import Affine, Index, NotExpressible, affine
 from deepx_graph.loops.tensor import LazyTensor, in_memory
 from deepx_graph.loops.weight import price_of, weighted
-from deepx_graph.types import I64, DType, TensorType, TupleType
+from deepx_graph.types import I64, DType, TensorType, TupleType, Type
 
 CHEAP = 8
 """An element of this cost, in additions, is computed again wherever it is read."""
@@ -362,6 +363,13 @@ def leaves_of(value: Value) -> list[LazyTensor]:
 
 def element_cost(node: Node) -> ElementCost:
     """What an element of a node takes, its operands being in memory. Raises NotExpressible."""
+    return _cost_over(node.op, node.attrs, node.type, tuple(i.type for i in node.inputs))
+
+
+@lru_cache(maxsize=1024)
+def _cost_over(op: Op, attrs: tuple[Any, ...], type: Type, operand_types: tuple[Type, ...]) -> ElementCost:
+    """The same, once for nodes that are alike: the layers of a model are."""
+    node = Node(op, tuple(Node(PARAM, (), (k, t), t) for k, t in enumerate(operand_types)), attrs, type)
     _check_operands(node)
     b = LoopBuilder()
     operands, itemsizes = _operands_in_memory(node)

@@ -277,3 +277,16 @@ def test_an_operation_of_very_many_operands_is_no_loop_program() -> None:
             refusing()
     few = b(concatenate, *[x] * 3, dimension=0)
     assert element_cost(few).work > 0
+
+
+def test_what_an_element_costs_is_worked_out_once_for_nodes_that_are_alike() -> None:
+    """And does not depend on what the operands are made of."""
+    b = Builder()
+    x = b.param(0, tensor(F32, (37, 3)))
+    layers = [x]
+    for _ in range(12):
+        layers.append(b(exponential, b(add, layers[-1], x)))
+    lower_module._cost_over.cache_clear()
+    costs = {element_cost(n) for n in layers[1:]}
+    assert len(costs) == 1 and lower_module._cost_over.cache_info().misses == 1
+    assert costs == {element_cost(b(exponential, x))}

@@ -360,6 +360,9 @@ class _PanelWriter:
     def __init__(self, plan: SmallGemmPlan, columns: int, line: int, lanes: int) -> None:
         self.columns, self.line, self.dtype = columns, line, plan.dtype
         self.lane, self.steps = plan.lane.steps[plan.vector], [a.steps[plan.vector] for a in plan.terms]
+        terms, few = plan.terms[-1].size if plan.terms else 1, plan.at_once
+        self.counts = {few, terms % few} if few else {terms}
+        """How many terms of the last axis it copies at a time, or none."""
         self.t = IRBuilder(lanes)
 
     def text(self) -> list[str]:
@@ -383,6 +386,8 @@ class _PanelWriter:
             block = block_lanes(t.lanes, self.dtype)
             whole = t.let(f"and i64 {count}, {-block}")
             t.rows("0", whole, lambda k: self._strips(self._at(source, k, 1), self._at(target, k, self.line)), block)
+            if not any(n % block for n in self.counts):
+                return
         t.rows(whole, count, lambda k: self._row(self._at(source, k, step), self._at(target, k, self.line)))
 
     def _row(self, source: str, target: str) -> None:

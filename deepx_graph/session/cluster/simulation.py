@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from deepx_graph.blas import available_cores
-from deepx_graph.errors import UsageError, counted, sized
+from deepx_graph.errors import counted, sized
 from deepx_graph.files import read_text
 from deepx_graph.ir import Module, Node
 from deepx_graph.planning.cluster import PRESETS, DeviceCluster, preset, read_cluster

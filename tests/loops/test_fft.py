@@ -10,8 +10,10 @@ import pytest
 
 from deepx_graph.ir import Builder
 from deepx_graph.loops.lower import lower
+from deepx_graph.loops.program import Load, Store, walk
 from deepx_graph.loops.scalar import NotExpressible
 from deepx_graph.ops import fft
+from deepx_graph.ops.loops import fft as fft_loops
 from tests.support.laws import alone, constants
 from tests.support.loop_programs import agrees
 
@@ -43,12 +45,41 @@ def test_real_transforms(shape: tuple[int, ...], axes: int, dtype: str) -> None:
     agrees(fft, [half], {"fft_type": "IRFFT", **attrs}, interpreted=few)
 
 
-@pytest.mark.parametrize(("kind", "n"), [("FFT", 17), ("FFT", 1 << 15), ("RFFT", 9)])
+@pytest.mark.parametrize(("kind", "n"), [("FFT", 17), ("FFT", 1 << 18), ("RFFT", 9)])
 def test_other_lengths_are_left_to_the_library(kind: str, n: int) -> None:
     b = Builder()
     x = np.zeros(n, "f4" if kind == "RFFT" else "c8")
     with pytest.raises(NotExpressible, match="points"):
         lower(alone(b(fft, *constants(b, [x]), fft_type=kind, fft_length=(n,))))
+
+
+@pytest.mark.parametrize(("shape", "axes"), [((48,), 1), ((3, 40), 1), ((2, 36, 5), 2), ((36, 20), 2), ((1, 1), 2)])
+@pytest.mark.parametrize("most", [0, 16 * 4 * 40])
+def test_what_steps_exchange_may_lie_in_memory_of_all_transforms(monkeypatch: pytest.MonkeyPatch, most: int, shape: tuple[int, ...],
+                                                                 axes: int) -> None:
+    monkeypatch.setattr(fft_loops, "MOST_LOCAL", most)
+    lengths = shape[-axes:]
+    agrees(fft, [numbers("c8", shape)], {"fft_type": "FFT", "fft_length": lengths}, interpreted=True)
+    if lengths[-1] % 2 == 0:
+        agrees(fft, [numbers("f4", shape)], {"fft_type": "RFFT", "fft_length": lengths}, interpreted=True)
+        half = numbers("c8", (*shape[:-1], shape[-1] // 2 + 1))
+        agrees(fft, [half], {"fft_type": "IRFFT", "fft_length": lengths}, interpreted=True)
+
+
+@pytest.mark.parametrize("shape", [(1 << 17,), (4, 1 << 15), (1 << 14, 32), (5000, 6), (3, 1 << 13, 20)])
+@pytest.mark.parametrize(("kind", "dtype"), [("FFT", "c8"), ("IFFT", "c16"), ("RFFT", "f4")])
+def test_long_transforms_need_little_of_the_stack(shape: tuple[int, ...], kind: str, dtype: str) -> None:
+    """Threads have a few megabytes of it; a real transform keeps its half, beside what its steps exchange."""
+    b, axes = Builder(), min(2, len(shape))
+    x = np.broadcast_to(np.zeros((), dtype), shape)
+    program = lower(alone(b(fft, *constants(b, [x]), fft_type=kind, fft_length=shape[-axes:])))
+    used = {s.buffer for s in walk(program.body) if isinstance(s, (Load, Store)) and s.buffer.role == "local"}
+    assert sum(buffer.nbytes for buffer in used) <= 2 * axes * fft_loops.MOST_LOCAL
+
+
+@pytest.mark.parametrize("shape", [(1 << 15,), (1 << 14, 8)])
+def test_long_transforms_are_those_of_the_library(shape: tuple[int, ...]) -> None:
+    agrees(fft, [numbers("c8", shape)], {"fft_type": "FFT", "fft_length": shape}, interpreted=False)
 
 
 def test_an_axis_is_as_accurate_as_the_library() -> None:

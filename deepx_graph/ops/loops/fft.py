@@ -1,14 +1,16 @@
 """Fourier transforms as loop programs: an axis after the other by Stockham's algorithm, which sorts itself (Van Loan,
 "Computational Frameworks for the Fast Fourier Transform", 1992, 1.7), with butterflies of up to 13 points in each step.
 
-Neighbouring columns are transformed side by side; what the steps exchange is in local memory. Real transforms of even length are
+Neighbouring columns are transformed side by side; what the steps exchange is in local memory, or, where that is large, in memory of
+all transforms, which are then done one after the other. Real transforms of even length are
 complex ones of half the length (Press et al., "Numerical Recipes", 12.3).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,11 +28,14 @@ from deepx_graph.types import DType, prime_factors
 LARGEST_PRIME = 13
 """Lengths with a larger prime factor are left to the library."""
 
-LONGEST = 1 << 14
+LONGEST = 1 << 17
 """So are longer axes: their steps do not stay in a cache."""
 
-COLUMNS = 16
-"""So many neighbouring columns are transformed side by side."""
+MOST_LOCAL = 1 << 20
+"""The bytes on the stack by which the steps of a transform exchange its points."""
+
+COLUMNS = 16, 8, 4
+"""So many neighbouring columns are transformed side by side: the most of which the stack has room."""
 
 Source = Callable[[Affine, Affine], Any]
 """Gives a point of a column."""
@@ -72,54 +77,57 @@ def _complex_axis(b: LoopBuilder, x: LazyTensor, out: LazyTensor, axis: int, sig
     n, behind = out.shape[axis], out.shape[axis + 1 :]
     scale = 1 / n if sign > 0 else 1.0
     lanes = behind[-1] if behind else 1
-    whole_tiles, rest = divmod(lanes, COLUMNS)
-    for first, count, width in ((0, whole_tiles, COLUMNS), (whole_tiles * COLUMNS, 1, rest)):
+    columns = next((width for width in COLUMNS if not _Points(out.dtype, n, width).is_large), COLUMNS[-1])
+    whole_tiles, rest = divmod(lanes, columns)
+    for first, count, width in ((0, whole_tiles, columns), (whole_tiles * columns, 1, rest)):
         if not count * width:
             continue
-        with b.nest((*out.shape[:axis], *behind[:-1], count)) as at:
+        points = _Points(out.dtype, n, width)
+        with points.each(b, (*out.shape[:axis], *behind[:-1], count)) as at:
 
             def index(k: Affine, lane: Affine, at: Sequence[Affine] = at, first: int = first) -> tuple[Affine, ...]:
-                column = (at[-1] * COLUMNS + first + lane,) if behind else ()
+                column = (at[-1] * columns + first + lane,) if behind else ()
                 return (*at[:axis], k, *at[axis:-1], *column)
 
-            _transform(b, out.dtype, n, width, sign, lambda k, lane: x.at(b, index(k, lane)),
+            _transform(b, points, sign, lambda k, lane: x.at(b, index(k, lane)),
                        lambda k, lane, value: b.put(out, index(k, lane), _scaled(b, value, scale)))
 
 
 def _to_half(b: LoopBuilder, x: LazyTensor, out: LazyTensor, n: int) -> None:
     """The real numbers of the last axis, in pairs that are taken for complex ones, and what these would be apart."""
     half, dtype, none = n // 2, part_of(out.dtype), Affine()
-    with b.nest(out.shape[:-1]) as at:
-        z = in_memory(b.buffer(out.dtype, (half + 1,), "local"), out.dtype)
-        _transform(b, out.dtype, half, 1, -1, lambda k, _: Complex(x.at(b, (*at, k * 2)), x.at(b, (*at, k * 2 + 1))),
-                   lambda k, _, value: b.put(z, (k,), value))
-        b.put(z, (Affine((), half),), b.fetch(z, (none,)))
+    points = _Points(out.dtype, half)
+    with points.each(b, out.shape[:-1]) as at:
+        fetch, put = points.memory(b)
+        _transform(b, points, -1, lambda k, _: Complex(x.at(b, (*at, k * 2)), x.at(b, (*at, k * 2 + 1))), put)
+        put(Affine((), half), none, fetch(none, none))
         root = _loaded(b, _Roots(n, 2, -1, half + 1), dtype)
         with b.loop(half + 1, parallel=True) as k:
-            even, odd = _apart(b, b.fetch(z, (k,)), b.fetch(z, (half - k,)))
+            even, odd = _apart(b, fetch(k, none), fetch(half - k, none))
             rotated = b.apply("mul", Complex(odd.imag, b.apply("neg", odd.real)), root(1, k))
             b.put(out, (*at, k), _scaled(b, b.apply("add", even, rotated), 0.5))
 
 
 def _from_half(b: LoopBuilder, x: LazyTensor, out: LazyTensor, n: int) -> None:
     """The same backwards. The first and the last number of a half are taken for real ones."""
-    half, dtype = n // 2, part_of(x.dtype)
-    with b.nest(out.shape[:-1]) as at:
-        z = in_memory(b.buffer(x.dtype, (half,), "local"), x.dtype)
+    half, dtype, none = n // 2, part_of(x.dtype), Affine()
+    points = _Points(x.dtype, half)
+    with points.each(b, out.shape[:-1]) as at:
+        fetch, keep = points.memory(b)
         root = _loaded(b, _Roots(n, 2, 1, half + 1), dtype)
         first, last = (x.at(b, (*at, Affine((), k))).real for k in (0, half))
-        b.put(z, (Affine(),), Complex(b.apply("add", first, last), b.apply("sub", first, last)))
+        keep(none, none, Complex(b.apply("add", first, last), b.apply("sub", first, last)))
         with b.loop(half, 1, parallel=True) as k:
             even, odd = _apart(b, x.at(b, (*at, k)), x.at(b, (*at, half - k)))
             rotated = b.apply("mul", odd, root(1, k))
-            b.put(z, (k,), b.apply("add", even, Complex(b.apply("neg", rotated.imag), rotated.real)))
+            keep(k, none, b.apply("add", even, Complex(b.apply("neg", rotated.imag), rotated.real)))
 
         def put(k: Affine, _: Affine, value: Complex) -> None:
             scaled = _scaled(b, value, 1 / n)
             b.put(out, (*at, k * 2), scaled.real)
             b.put(out, (*at, k * 2 + 1), scaled.imag)
 
-        _transform(b, x.dtype, half, 1, 1, lambda k, _: b.fetch(z, (k,)), put)
+        _transform(b, points, 1, fetch, put)
 
 
 def _apart(b: LoopBuilder, x: Complex, y: Complex) -> tuple[Complex, Complex]:
@@ -135,32 +143,60 @@ def _scaled(b: LoopBuilder, x: Complex, scale: float) -> Complex:
 # --- one axis -------------------------------------------------------------------------------------------------------
 
 
-def _transform(b: LoopBuilder, dtype: DType, n: int, width: int, sign: int, read: Source, write: Target) -> None:
-    """So many columns of n points, side by side. Each step makes of `rest` numbers butterflies of `radix`, for every one of the
-    `done` points that earlier steps made of each."""
+@dataclass(frozen=True)
+class _Points:
+    """So many columns of n complex numbers, side by side."""
+
+    dtype: DType
+    n: int
+    width: int = 1
+
+    @property
+    def is_large(self) -> bool:
+        """Whether what the steps of a transform exchange is too much for the stack."""
+        return 2 * self.n * self.width * self.dtype.itemsize > MOST_LOCAL
+
+    @contextmanager
+    def each(self, b: LoopBuilder, outer: Sequence[int]) -> Iterator[tuple[Affine, ...]]:
+        """Loops over transforms, which threads share; of large ones they share the steps."""
+        if not self.is_large:
+            with b.nest(outer) as at:
+                yield at
+        elif math.prod(outer) == 1:
+            yield tuple(Affine() for _ in outer)
+        else:
+            with b.loops(outer) as at:
+                yield at
+
+    def memory(self, b: LoopBuilder) -> tuple[Source, Target]:
+        """Memory for the points, and one more of each column: what gives them, and what takes them."""
+        part = part_of(self.dtype)
+        kept = [in_memory(b.buffer(part, (self.n + 1, self.width), None if self.is_large else "local"), part) for _ in range(2)]
+
+        def put(k: Affine, lane: Affine, value: Complex) -> None:
+            for tensor, x in zip(kept, (value.real, value.imag), strict=True):
+                b.put(tensor, (k, lane), x)
+
+        return (lambda k, lane: Complex(*(b.fetch(tensor, (k, lane)) for tensor in kept))), put
+
+
+def _transform(b: LoopBuilder, points: _Points, sign: int, read: Source, write: Target) -> None:
+    """The transform of each column. Each step makes of `rest` numbers butterflies of `radix`, for every one of the `done` points
+    that earlier steps made of each; two pieces of memory lie between steps in turns."""
+    n, part = points.n, part_of(points.dtype)
     radices = _radices(n)
+    between = [points.memory(b) for _ in radices[1:3]]
     done, rest = 1, n
     for step, radix in enumerate(radices, 1):
         rest //= radix
-        again, target = _between(b, part_of(dtype), n, width) if step < len(radices) else (read, write)
-        root = _loaded(b, _Roots(rest * radix, radix, sign, rest), part_of(dtype)) if rest > 1 else None
-        with b.loops((rest, done, width), parallel=True) as (p, q, lane):
-            points = _butterfly(b, [whole(read((p + rest * k) * done + q, lane)) for k in range(radix)], sign)
-            for j, value in enumerate(points):
+        again, target = between[step % len(between)] if step < len(radices) else (read, write)
+        root = _loaded(b, _Roots(rest * radix, radix, sign, rest), part) if rest > 1 else None
+        with b.loops((rest, done, points.width), parallel=True) as (p, q, lane):
+            found = _butterfly(b, [whole(read((p + rest * k) * done + q, lane)) for k in range(radix)], sign)
+            for j, value in enumerate(found):
                 rotated = b.apply("mul", value, root(j, p)) if root is not None and j else value
                 target((p * radix + j) * done + q, lane, rotated)
         read, done = again, done * radix
-
-
-def _between(b: LoopBuilder, part: DType, n: int, width: int) -> tuple[Source, Target]:
-    """Local memory between two steps: what gives its points, and what takes them."""
-    kept = [in_memory(b.buffer(part, (n, width), "local"), part) for _ in range(2)]
-
-    def put(k: Affine, lane: Affine, value: Complex) -> None:
-        for tensor, x in zip(kept, (value.real, value.imag), strict=True):
-            b.put(tensor, (k, lane), x)
-
-    return (lambda k, lane: Complex(*(b.fetch(tensor, (k, lane)) for tensor in kept))), put
 
 
 def _radices(n: int) -> list[int]:

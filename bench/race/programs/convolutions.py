@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bench.race.program import case, jax, jnp, lax, normal, program, weights
+import numpy as np
+
+from bench.race.program import BF16, case, integers, jax, jnp, lax, normal, program, weights
 from bench.race.programs.networks import stepped
 
 LAYOUT = ("NHWC", "HWIO", "NHWC")
@@ -109,3 +111,22 @@ def upsample_1d(x, w):
 @program(small=case(normal(1, 16, 16, 4), *weights((3, 3, 4, 8))), medium=case(normal(4, 56, 56, 32), *weights((3, 3, 32, 64))))
 def strided_convolution_grads(x, w):
     return jax.grad(lambda x, w: jnp.mean(conv(x, w, 2) ** 2), (0, 1))(x, w)
+
+
+@program(small=case(normal(1, 15, 17, 4), *weights((3, 5, 2, 8))), medium=case(normal(4, 63, 65, 32), *weights((3, 5, 16, 64))))
+def strided_groups(x, w):
+    return lax.conv_general_dilated(x, w, (2, 3), [(1, 2), (0, 3)], rhs_dilation=(2, 1), feature_group_count=2,
+                                    dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+@program(small=case(integers(-128, 127, 1, 8, 8, 4, dtype=np.int8), integers(-128, 127, 3, 3, 4, 4, dtype=np.int8)),
+         medium=case(integers(-128, 127, 2, 32, 32, 64, dtype=np.int8), integers(-128, 127, 3, 3, 64, 64, dtype=np.int8)))
+def convolution_of_bytes(x, w):
+    y = lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), preferred_element_type=jnp.int32)
+    return jnp.clip(y >> 8, -128, 127).astype(jnp.int8)
+
+
+@program(small=case(normal(4, 6, 6, 3), *weights((3, 3, 3, 4))), medium=case(normal(8, 32, 32, 32), *weights((3, 3, 32, 32))))
+def bf16_convolution_and_pool(x, w):
+    y = lax.conv_general_dilated(x.astype(BF16), w.astype(BF16), (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    return lax.reduce_window(jax.nn.relu(y), np.array(0, BF16), lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")

@@ -166,3 +166,61 @@ def ctc_loss_grad(x, labels):
         return -jnp.logaddexp(last[:, -1], last[:, -2]).mean()
 
     return jax.value_and_grad(loss)(x)
+
+
+@program(small=case(integers(0, 2, 16, 16)), medium=case(integers(0, 2, 128, 128)))
+def connected_components(m):
+    def step(state):
+        labels, _ = state
+        p = jnp.pad(labels, 1)
+        beside = jnp.maximum(jnp.maximum(p[:-2, 1:-1], p[2:, 1:-1]), jnp.maximum(p[1:-1, :-2], p[1:-1, 2:]))
+        new = jnp.where(m == 1, jnp.maximum(labels, beside), 0)
+        return new, jnp.any(new != labels)
+
+    first = jnp.where(m == 1, jnp.arange(m.size).reshape(m.shape) + 1, 0)
+    return lax.while_loop(lambda s: s[1], step, (first, jnp.bool_(True)))[0]
+
+
+@program(small=case(normal(20), normal(20)), medium=case(normal(500), normal(500)), bound=1e-3)
+def soft_alignment_grad(a, b):
+    """Two sequences aligned by a soft minimum, and the gradient through both loops."""
+    far = 1e4
+
+    def cost(a):
+        def row(above, distances):
+            def cell(left, inputs):
+                diagonal, up, distance = inputs
+                found = distance - jax.nn.logsumexp(-jnp.stack([left, diagonal, up]))
+                return found, found
+
+            _, found = lax.scan(cell, jnp.float32(far), (above[:-1], above[1:], distances))
+            return jnp.concatenate([jnp.full(1, far), found]), None
+
+        return lax.scan(row, jnp.full(b.size + 1, far).at[0].set(0.0), (a[:, None] - b) ** 2)[0][-1]
+
+    return jax.grad(cost)(a)
+
+
+@program(small=case(integers(0, 20, 60), integers(0, 20, 60), uniform(0, 1, 60), n=20),
+         medium=case(integers(0, 2000, 20_000), integers(0, 2000, 20_000), uniform(0, 1, 20_000), n=2000))
+def shortest_paths(source, target, length, n):
+    def step(state):
+        d, _ = state
+        new = d.at[target].min(d[source] + length)
+        return new, jnp.any(new < d)
+
+    return lax.while_loop(lambda s: s[1], step, (jnp.full(n, 1e9).at[0].set(0), jnp.bool_(True)))[0]
+
+
+@program(small=case(normal(3, 8), normal(8, 8)), medium=case(normal(16, 64), normal(64, 64)))
+def nested_branches(x, w):
+    def step(state, row):
+        h, n = state
+
+        def mixed(h):
+            return lax.cond(h.sum() > 0, lambda h: jnp.tanh(h @ w), lambda h: h * 0.5, h)
+
+        h = lax.cond(n % 3 == 0, mixed, lambda h: h + row, h)
+        return (h, n + 1), {"norm": jnp.vdot(h, h), "largest": h.argmax()}
+
+    return lax.scan(step, (jnp.zeros(x.shape[1]), 0), jnp.tile(x, (5, 1)))

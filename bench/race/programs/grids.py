@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from bench.race.program import case, integers, jax, jnp, lax, normal, program, uniform
 
 
@@ -163,3 +165,23 @@ def cosine_transform_of_blocks(x):
     blocks = x.reshape(n, h // 8, 8, w // 8, 8).transpose(0, 1, 3, 2, 4)
     kept = jnp.einsum("ui,bxyij,vj->bxyuv", basis, blocks, basis) * (k[:, None] + k < 6)
     return jnp.einsum("ui,bxyuv,vj->bxyij", basis, kept, basis).transpose(0, 1, 3, 2, 4).reshape(x.shape)
+
+
+@program(small=case(uniform(0, 1, 10, 10)), medium=case(uniform(0, 1, 100, 100)))
+def bilateral_filter(x):
+    p = jnp.pad(x, 2, mode="reflect")
+    h, w = x.shape
+    total = weight = 0.0
+    for i in range(5):
+        for j in range(5):
+            y = p[i : i + h, j : j + w]
+            near = jnp.exp(-((i - 2) ** 2 + (j - 2) ** 2) / 8 - (y - x) ** 2 * 50)
+            total, weight = total + near * y, weight + near
+    return total / weight
+
+
+@program(small=case(integers(0, 255, 16, 16, dtype=np.uint8)), medium=case(integers(0, 255, 512, 512, dtype=np.uint8)))
+def residue_of_opening(x):
+    eroded = lax.reduce_window(x, np.uint8(255), lax.min, (3, 3), (1, 1), "SAME")
+    opened = lax.reduce_window(eroded, np.uint8(0), lax.max, (3, 3), (1, 1), "SAME")
+    return x - jnp.minimum(x, opened)

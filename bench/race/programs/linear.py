@@ -228,3 +228,26 @@ def cyclic_reduction(before, behind, right):
         before, behind = a * moved(before, step, 0.0), c * moved(behind, -step, 0.0)
         step *= 2
     return right / diagonal
+
+
+@program(small=case(normal(6, 6)), medium=case(normal(96, 96)), bound=1e-2)
+def eigenvalues_by_rotations(a):
+    a, n = a + a.T, a.shape[0]
+
+    def step(k, a):
+        p = k % (n - 1)
+        q = p + 1
+        angle = 0.5 * jnp.arctan2(2 * a[p, q], a[q, q] - a[p, p])
+        c, s = jnp.cos(angle), jnp.sin(angle)
+        above, below = c * a[p] - s * a[q], s * a[p] + c * a[q]
+        a = a.at[p].set(above).at[q].set(below)
+        left, right = c * a[:, p] - s * a[:, q], s * a[:, p] + c * a[:, q]
+        return a.at[:, p].set(left).at[:, q].set(right)
+
+    return jnp.sort(jnp.diag(lax.fori_loop(0, 10 * n, step, a)))
+
+
+@program(small=case(normal(5, 4, 4)), medium=case(normal(3000, 4, 4)), bound=1e-3)
+def small_inverses(a):
+    a = a + 4 * jnp.eye(4)
+    return jnp.linalg.det(a), jnp.linalg.inv(a)

@@ -195,3 +195,10 @@ def sponge_permutation(state):
         return jnp.stack([a[0] ^ jnp.uint64(k), *a[1:]])
 
     return lax.fori_loop(0, 24, step, state)
+
+
+@program(small=case(normal(4, 16, dtype=BF16), integers(-128, 127, 16, 24, dtype=np.int8), uniform(0.01, 0.02, 24)),
+         medium=case(normal(64, 512, dtype=BF16), integers(-128, 127, 512, 1024, dtype=np.int8), uniform(0.01, 0.02, 1024)))
+def linear_of_byte_weights(x, w, scale):
+    y = x @ w.astype(BF16)
+    return jax.nn.silu(y.astype(jnp.float32) * scale).astype(BF16)

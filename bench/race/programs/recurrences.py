@@ -174,3 +174,27 @@ def hidden_markov_posterior(emission, transition):
     start = jnp.zeros_like(seen[0])
     first, second = lax.scan(forward, start, seen)[1], lax.scan(backward, start, seen, reverse=True)[1]
     return jax.nn.softmax(first + second, -1).mean((0, 1)), jax.nn.logsumexp(first[-1], 1)
+
+
+@program(small=case(normal(4, 4), integers(0, 4, 20)), medium=case(normal(32, 32), integers(0, 32, 400)), bound=1e-3)
+def chain_field_grad(transition, tags):
+    """The loss of a conditional random field of a chain, and its gradient."""
+    seen = jax.nn.one_hot(tags, transition.shape[0]) * 0.5
+
+    def loss(t):
+        last, _ = lax.scan(lambda a, e: (jax.nn.logsumexp(a[:, None] + t, 0) + e, None), seen[0], seen[1:])
+        return jax.nn.logsumexp(last) - t[tags[:-1], tags[1:]].sum()
+
+    return jax.value_and_grad(loss)(transition)
+
+
+@program(small=case(integers(0, 5, 4, 12), normal(5, 5), normal(5)),
+         medium=case(integers(0, 40, 64, 200), normal(40, 40), normal(40)))
+def viterbi_scores(seen, transition, emission):
+    def score(sequence):
+        def step(s, x):
+            return (s[:, None] + transition).max(0) + emission * (x == jnp.arange(emission.size)), None
+
+        return lax.scan(step, emission, sequence)[0].max()
+
+    return jax.vmap(score)(seen)

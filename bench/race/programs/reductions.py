@@ -114,3 +114,16 @@ def rolling_window(x):
 @program(small=case(normal(16, 64)), medium=case(normal(1000, 1000)))
 def normalise_rows(x):
     return jax.nn.softmax(x, -1) - x / jnp.linalg.norm(x, axis=-1, keepdims=True)
+
+
+@program(small=case(normal(4, 16), normal(16, 4)), medium=case(normal(200, 64), normal(64, 32)), bound=1e-2)
+def balanced_transport(x, y):
+    """Sinkhorn's iteration in logarithms: rows and columns are brought to one in turns."""
+    k = -jnp.abs(x @ y)
+
+    def step(state, _):
+        f = -jax.nn.logsumexp(k + state[1], 1)
+        return (f, -jax.nn.logsumexp(k + f[:, None], 0)), None
+
+    (f, g), _ = lax.scan(step, (jnp.zeros(k.shape[0]), jnp.zeros(k.shape[1])), length=20)
+    return jnp.exp(k + f[:, None] + g)

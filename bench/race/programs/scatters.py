@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bench.race.program import case, integers, jax, jnp, normal, program, uniform, weights
+import numpy as np
+
+from bench.race.program import case, integers, jax, jnp, lax, normal, program, uniform, weights
 
 
 @program(small=case(normal(2000), integers(0, 50, 2000)), medium=case(normal(1_000_000), integers(0, 1000, 1_000_000)))
@@ -106,3 +108,46 @@ def edge_differences(x, source, target):
     d = x[source] - x[target]
     weight = jnp.exp(-(d * d).sum(1))
     return jnp.zeros_like(x).at[target].add(weight[:, None] * d)
+
+
+@program(small=case(normal(50, 6), integers(0, 6, 15), normal(15), normal(16)),
+         medium=case(normal(20000, 20), integers(0, 20, 255), normal(255), normal(256)))
+def decision_tree(x, feature, threshold, leaf):
+    node = jnp.zeros(x.shape[0], jnp.int32)
+    for _ in range(int(np.log2(leaf.size))):
+        value = jnp.take_along_axis(x, feature[node][:, None], 1)[:, 0]
+        node = 2 * node + 1 + (value > threshold[node])
+    return leaf[node - (leaf.size - 1)]
+
+
+@program(small=case(normal(2, 8, 8, 4), normal(2, 8, 8, 18)), medium=case(normal(2, 32, 32, 32), normal(2, 32, 32, 18)))
+def deformable_samples(x, offsets):
+    """Windows of 3 x 3 whose elements are elsewhere, each by an offset of its own, between pixels."""
+    b, h, w, _ = x.shape
+    offsets = offsets.reshape(b, h, w, 9, 2)
+    gy = jnp.arange(h)[:, None, None] + jnp.repeat(jnp.arange(-1, 2), 3) + offsets[..., 0]
+    gx = jnp.arange(w)[None, :, None] + jnp.tile(jnp.arange(-1, 2), 3) + offsets[..., 1]
+    y0, x0 = jnp.floor(gy), jnp.floor(gx)
+    fy, fx = (gy - y0)[..., None], (gx - x0)[..., None]
+
+    def at(row, column):
+        row, column = jnp.clip(row, 0, h - 1).astype(jnp.int32), jnp.clip(column, 0, w - 1).astype(jnp.int32)
+        return x[jnp.arange(b)[:, None, None, None], row, column]
+
+    above = at(y0, x0) * (1 - fx) + at(y0, x0 + 1) * fx
+    below = at(y0 + 1, x0) * (1 - fx) + at(y0 + 1, x0 + 1) * fx
+    return (above * (1 - fy) + below * fy).sum(3)
+
+
+@program(small=case(integers(0, 50, 30), integers(0, 50, 30), n=50),
+         medium=case(integers(0, 3000, 6000), integers(0, 3000, 6000), n=3000))
+def merged_labels(a, b, n):
+    """The connected parts of a graph, by pointers that jump."""
+    def step(state):
+        labels, _ = state
+        least = jnp.minimum(labels[a], labels[b])
+        new = labels.at[a].min(least).at[b].min(least)
+        new = new[new]
+        return new, jnp.any(new != labels)
+
+    return lax.while_loop(lambda s: s[1], step, (jnp.arange(n), jnp.bool_(True)))[0]

@@ -60,3 +60,9 @@ def edge_preserving_diffusion(x, steps):
         return x + 0.2 * sum(jnp.exp(-((s / 0.5) ** 2)) * s for s in slopes), None
 
     return lax.scan(step, x, None, length=steps)[0]
+
+
+@program(small=case(normal(64)), medium=case(normal(16384)))
+def autocorrelation(x):
+    f = jnp.fft.fft(x, 2 * x.size)
+    return jnp.fft.ifft(f * jnp.conj(f)).real[:x.size]

@@ -87,3 +87,10 @@ def bitonic_network(x):
             apart //= 2
         block *= 2
     return x
+
+
+@program(small=case(normal(8, 20)), medium=case(normal(128, 4000)))
+def clip_by_quantiles(x):
+    low, high = (jnp.quantile(x, q, axis=1, keepdims=True) for q in (0.05, 0.95))
+    y = jnp.clip(x, low, high)
+    return (y - y.mean(1, keepdims=True)) / y.std(1, keepdims=True)

@@ -16,12 +16,26 @@ from deepx_graph.loops.builder import memory
 from deepx_graph.loops.index_sets import filled
 from deepx_graph.loops.interpret import interpret
 from deepx_graph.loops.lower import lower
-from deepx_graph.loops.passes import flatten_loops, split_folds, split_guards, vectorise_across
+from deepx_graph.loops.passes import flatten_loops, split_folds, split_guards, tile_transposes, vectorise_across
 from deepx_graph.loops.passes.pipeline import PASSES, optimised
 from deepx_graph.loops.program import Combine, Conditional, For, Let, Load, Store, walk
 from deepx_graph.loops.scalar import Index
 from deepx_graph.loops.tensor import LazyTensor, in_memory
-from deepx_graph.ops import OPS, add, broadcast_in_dim, cosine, divide, exponential, floor_mod, maximum, minimum, sine, subtract
+from deepx_graph.loops.weight import weighted
+from deepx_graph.ops import (
+    OPS,
+    add,
+    broadcast_in_dim,
+    cosine,
+    divide,
+    exponential,
+    floor_mod,
+    maximum,
+    minimum,
+    sine,
+    subtract,
+    transpose,
+)
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.ops.tensor.shape import concatenate
 from deepx_graph.types import BOOL, F32, F64, I64, DType, TensorType, type_of_array
@@ -43,6 +57,8 @@ def _small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (split_folds, flatten_loops):
         monkeypatch.setattr(module, "LONG_ROW", 3)
     monkeypatch.setattr(flatten_loops, "MOST_REPEATED", 16)
+    for name, value in {"LINE": 16, "TILE": 2, "LEAST_LENGTH": 3, "LEAST_SIZE": 1}.items():
+        monkeypatch.setattr(tile_transposes, name, value)
 
 
 class Generator:
@@ -388,3 +404,29 @@ def test_pieces_of_a_concatenation_have_no_guard() -> None:
         b.store(y, [i], b.choose(b.less(i, 7), lambda: b.load(x, [i]), lambda: b.load(z, [i - 7])))
     program = optimised(LoopProgram((x, z), (y,), (), (), b.body))
     assert not any(isinstance(s, Conditional) or (isinstance(s, Let) and s.target.dtype is BOOL) for s in walk(program.body))
+
+
+PERMUTED = [((8, 6), (1, 0)), ((7, 9), (1, 0)), ((5, 4, 3), (2, 0, 1)), ((3, 7, 5), (2, 1, 0)), ((4, 3, 6), (1, 2, 0)),
+            ((2, 5, 1, 7), (3, 1, 2, 0)), ((3, 20), (1, 0)), ((20, 3), (1, 0))]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i1"])
+@pytest.mark.parametrize(("shape", "permutation"), PERMUTED)
+def test_tiles_of_transposes_are_apart(shape: tuple[int, ...], permutation: tuple[int, ...], dtype: str) -> None:
+    """Every element is stored once, so it may be computed in place."""
+    b, x = Builder(), np.arange(math.prod(shape)).reshape(shape).astype(dtype)
+    program = optimised(lower(alone(b(transpose, *constants(b, [x]), permutation=permutation))))
+    np.testing.assert_array_equal(interpret(program, [x])[0], x.transpose(permutation))
+    assert sum(times for s, times in weighted(program.body) if isinstance(s, Store)) == x.size
+
+
+@pytest.mark.parametrize("shape", [(8, 12), (9, 14)])
+def test_transposes_go_tile_by_tile(shape: tuple[int, int]) -> None:
+    b = Builder()
+    program = optimised(lower(alone(b(transpose, *constants(b, [np.zeros(shape, "f4")]), permutation=(1, 0)))))
+    whole = program.body[0]
+    lengths = []
+    while isinstance(whole, For):
+        lengths.append(whole.high.constant)
+        whole = whole.body[0]
+    assert lengths == [3, 2, 4, 4]

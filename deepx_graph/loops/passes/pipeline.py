@@ -10,11 +10,12 @@ from deepx_graph.loops.passes.forward_stores import forward_stores
 from deepx_graph.loops.passes.fuse_loops import fuse_loops
 from deepx_graph.loops.passes.split_folds import split_folds
 from deepx_graph.loops.passes.split_guards import split_guards
+from deepx_graph.loops.passes.tile_transposes import tile_transposes
 from deepx_graph.loops.passes.vectorise_across import vectorise_across
 from deepx_graph.loops.program import LoopProgram
 
 PASSES: tuple[Callable[[LoopProgram], LoopProgram], ...] = (
-    split_guards, vectorise_across, split_folds, fuse_loops, forward_stores, flatten_loops, temporaries_in_results)
+    split_guards, vectorise_across, split_folds, fuse_loops, forward_stores, flatten_loops, tile_transposes, temporaries_in_results)
 """All passes, in order."""
 
 

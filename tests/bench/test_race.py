@@ -46,7 +46,7 @@ def test_a_program_computes_what_xla_computed(name: str, engine: str) -> None:
 def test_every_program_is_stored_with_the_types_of_its_inputs() -> None:
     """All small ones, and some others, whose inputs take longer to make."""
     words = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int32": "i32", "int8": "i8",
-             "uint32": "ui32", "uint64": "ui64"}
+             "uint8": "ui8", "uint32": "ui32", "uint64": "ui64"}
     for p in [p for k, p in enumerate(programs().values()) if p.size == "small" or k % 20 == 1]:
         head = next(line for line in stored_text(p).splitlines() if "@main(" in line).partition(") -> ")[0]
         types = [part.partition(">")[0] for part in head.split("tensor<")[1:]]

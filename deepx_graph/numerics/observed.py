@@ -19,7 +19,7 @@ from deepx_graph.ir.rebuild import with_results
 from deepx_graph.literal import Array
 from deepx_graph.ops.tensor.layout import stop_gradient
 from deepx_graph.runtime.compile import compile
-from deepx_graph.runtime.engines.base import KernelFn
+from deepx_graph.runtime.engines.base import Engine, KernelFn
 from deepx_graph.runtime.engines.numpy_engine import NumpyEngine
 from deepx_graph.runtime.inputs import Port, flatten
 from deepx_graph.types import TensorType, TupleType
@@ -65,7 +65,7 @@ class OperationBudget(RunObserver):
             raise LimitError("the run computes more operations than it is allowed here")
 
 
-class ObservedEngine:
+class ObservedEngine(Engine):
     """The reference engine, which tells an observer of all that it computes."""
 
     name = "numpy"

@@ -29,7 +29,7 @@ from deepx_graph.ops.data.adt import DataValue, RefValue
 from deepx_graph.ops.host.host import Feed, Host
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.devices import check_ready, feeds_of, for_each, grid_of, on_one_device, same_types, worlds
-from deepx_graph.runtime.engines.base import CompilesCalls, Engine, EntryFn, canonicalized
+from deepx_graph.runtime.engines.base import Engine, EntryFn, canonicalized
 from deepx_graph.runtime.inputs import FunctionValue, Port, arguments, bind, flatten, input_ports, output_ports, whole_types
 from deepx_graph.runtime.interpreter import MAX_DEPTH, execute_all, execute_one
 from deepx_graph.runtime.memory.assignment import BufferAssignment, largest
@@ -385,7 +385,7 @@ class Compiled(InNotebook):
         module = on_one_device(module) if self.grid.count == 1 else module
         text = holds_text(module)
         engine = engines.get("numpy", getattr(self.engine, "threads", None)) if text else self.engine
-        if isinstance(engine, CompilesCalls) and self.grid.count == 1:
+        if self.grid.count == 1:
             module = engine.with_calls(module, self._max_depth, self._max_bytes)
         module = canonicalized(module, engine, apart=self.profile is not None)
         try:

@@ -19,7 +19,7 @@ from deepx_graph.literal import Array
 from deepx_graph.ops.interpret import fallbacks
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.cost.model import roof_ns
-from deepx_graph.runtime.engines.base import Engine, Explains, Forecasting, KernelFn
+from deepx_graph.runtime.engines.base import Engine, KernelFn
 from deepx_graph.runtime.inputs import flatten
 
 COLUMNS = (("share", 6), ("ms/call", 10), ("least", 10), ("predicted", 10), ("calls", 7), ("per call", 9), ("GB/s", 7), ("roof", 5))
@@ -128,10 +128,11 @@ class Profile(InNotebook):
 
     def measured(self, function: str, node: Node, kernel: KernelFn, engine: Engine | None = None) -> KernelFn:
         """The kernel, timed. The engine, which made it, is asked how it runs and how long it should take."""
-        lowering = engine.lowering(node) if isinstance(engine, Explains) else ""
-        forecast = engine.forecast(node) if isinstance(engine, Forecasting) else None
-        told = (forecast.nanoseconds, forecast.operations) if forecast is not None else (None, None)
-        meter = self._meters.setdefault(node, _Meter(function, node, lowering, *told, getattr(engine, "threads", None) or 1))
+        lowering = engine.lowering(node) if engine is not None else ""
+        forecast = engine.forecast(node) if engine is not None else None
+        meter = self._meters.setdefault(node, _Meter(
+            function, node, lowering, None if forecast is None else forecast.nanoseconds,
+            None if forecast is None else forecast.operations, getattr(engine, "threads", None) or 1))
 
         def run(values: Sequence[Any], out: Sequence[Array] | None) -> Any:
             start = time.perf_counter_ns()

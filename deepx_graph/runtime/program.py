@@ -20,7 +20,7 @@ from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL, callee_of, value
 from deepx_graph.literal import Array
 from deepx_graph.ops.tensor.parallel import parallel_grid
 from deepx_graph.runtime.bytecode import Instruction, Run, reads, successors, writes
-from deepx_graph.runtime.engines.base import CONSUMES_FIRST, Counting, Engine, Enters, Explains, InPlace, KernelFn, Staging
+from deepx_graph.runtime.engines.base import CONSUMES_FIRST, Engine, KernelFn
 from deepx_graph.runtime.kernels.memory import aligned
 from deepx_graph.runtime.memory.alias import makes_memory
 from deepx_graph.runtime.memory.assignment import BufferAssignment, CallNeeds, Scratch, always, of_eval, plan
@@ -52,14 +52,14 @@ class Unit:
         self._arenas: list[Outs] = []
 
     @cached_property
-    def entering(self) -> Enters | None:
-        """The engine, where it has entries to kernels and nobody measures them one by one."""
-        return self.engine if isinstance(self.engine, Enters) and not self.measured else None
+    def entering(self) -> Engine | None:
+        """The engine, where nobody measures kernels one by one."""
+        return None if self.measured else self.engine
 
     @cached_property
-    def staging(self) -> Staging | None:
+    def staging(self) -> Engine | None:
         """The engine, where it stages kernels and nobody measures them one by one."""
-        return self.engine if isinstance(self.engine, Staging) and not self.measured else None
+        return self.engine if self.engine.stages and not self.measured else None
 
     @cached_property
     def constants(self) -> dict[int, Node]:
@@ -71,8 +71,7 @@ class Unit:
         """Whether some kernel is not the engine's own, and neither a view nor elementwise."""
         nodes = [i.node for i in self.instructions if isinstance(i, Run) and is_kernel(i.node)]
         others = [n for n in nodes if not n.op.view and not n.op.elementwise]
-        return any(not isinstance(self.engine, Explains) or self.engine.lowering(n).partition(":")[0] in ("BLAS", "eval")
-                   for n in others)
+        return any(self.engine.lowering(n).partition(":")[0] in ("BLAS", "eval") for n in others)
 
     def take_outs(self) -> Outs:
         """Memory for one activation: for each position the arrays that its results go to, or None."""
@@ -189,9 +188,7 @@ def plan_functions(module: Module, writes: Callable[[Node], bool] = always, over
 
 def engine_plans(module: Module, engine: Engine) -> dict[str, BufferAssignment]:
     """The plans of those functions by what the kernels of an engine need. Raises InferError where a size is not known."""
-    overwrites = engine.overwrites if isinstance(engine, InPlace) else nothing
-    scratch = engine.scratch if isinstance(engine, Counting) else of_eval
-    return plan_functions(module, engine.writes, overwrites, scratch)
+    return plan_functions(module, engine.writes, engine.overwrites, engine.scratch)
 
 
 def call_order(module: Module) -> tuple[list[str], set[str]]:

@@ -14,7 +14,6 @@ from deepx_graph.analysis.work import NEVER, ONCE, UNKNOWN, Times
 from deepx_graph.ir import Module, Node
 from deepx_graph.runtime.bytecode import Code, Instruction, Run, Test
 from deepx_graph.runtime.cost.counts import function_times
-from deepx_graph.runtime.engines.base import Explains, WritesLoops
 from deepx_graph.runtime.memory.alias import makes_memory
 from deepx_graph.runtime.program import Unit, is_kernel
 from deepx_graph.runtime.unit_code import UnitCode
@@ -55,13 +54,13 @@ def python_steps(module: Module, units: Mapping[str, Unit], code: UnitCode | Non
 
 
 def _step(unit: Unit, what: Instruction, times: Times) -> PythonStep:
-    apart = unit.engine.why_apart(unit.function) if isinstance(unit.engine, WritesLoops) else ""
+    apart = unit.engine.why_apart(unit.function)
     if not isinstance(what, Run):
         return PythonStep(CONTROL, unit.function.name, None, apart, times)
     node = what.node
     if not is_kernel(node) or not makes_memory(node) or node.op.view:
         return PythonStep(node.op.name, unit.function.name, node, apart, times)
-    lowering, _, reason = (unit.engine.lowering(node) if isinstance(unit.engine, Explains) else "eval").partition(": ")
+    lowering, _, reason = unit.engine.lowering(node).partition(": ")
     return PythonStep(f"{node.op.name} by {lowering.partition(',')[0]}", unit.function.name, node,
                       reason if reason and lowering == "eval" else apart, times)
 

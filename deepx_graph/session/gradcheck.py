@@ -257,7 +257,7 @@ def relative(a: float, b: float) -> float:
 
 
 @dataclass
-class _Recorder:
+class _Recorder(Engine):
     """An engine with the kernels of the reference; while entered, keeps the first values that each operation meets."""
 
     name: str = "numpy"

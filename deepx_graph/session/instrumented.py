@@ -22,10 +22,9 @@ from deepx_graph.ir.structure import PARAM
 from deepx_graph.literal import Array
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.compile import Compiled, compile
-from deepx_graph.runtime.engines.base import Counting, Engine, KernelFn
+from deepx_graph.runtime.engines.base import Engine, KernelFn
 from deepx_graph.runtime.inputs import flatten
 from deepx_graph.runtime.memory.alias import makes_memory
-from deepx_graph.runtime.memory.assignment import of_eval
 from deepx_graph.runtime.profile import Profile
 from deepx_graph.session.progress import Monitor
 from deepx_graph.session.query.facts import Measured
@@ -172,16 +171,12 @@ def _is_odd(operand: Any) -> bool:
     return any(a.dtype.kind not in "biu" and not np.isfinite(a if a.dtype.itemsize > 2 else a.astype("f4")).all() for a in arrays)
 
 
-class WatchedEngine:
+class WatchedEngine(Engine):
     """An engine whose kernels are those of another, looked at."""
 
     def __init__(self, inner: Engine, monitor: Monitor, profile: Profile, values: RecordedValues | None) -> None:
-        self.inner, self.monitor, self.profile, self.values = inner, monitor, profile, values
+        self.name, self.inner, self.monitor, self.profile, self.values = inner.name, inner, monitor, profile, values
         self.kernels = self.calls = 0
-
-    @property
-    def name(self) -> str:
-        return self.inner.name
 
     def writes(self, node: Node) -> bool:
         """As the inner engine."""
@@ -189,7 +184,7 @@ class WatchedEngine:
 
     def scratch(self, node: Node, loose: frozenset[int]) -> int:
         """As the inner engine."""
-        return self.inner.scratch(node, loose) if isinstance(self.inner, Counting) else of_eval(node, loose)
+        return self.inner.scratch(node, loose)
 
     def kernel(self, node: Node) -> KernelFn:
         """The inner engine's kernel, timed, reported and its result recorded."""

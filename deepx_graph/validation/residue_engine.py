@@ -16,13 +16,13 @@ from deepx_graph.ir.scalar_expr import Apply, Expr
 from deepx_graph.ir.structure import PROJ, TUPLE
 from deepx_graph.literal import Array, Literal
 from deepx_graph.numerics.observed import OPERATIONS, ObservedEngine, OperationBudget
-from deepx_graph.runtime.engines.base import KernelFn
+from deepx_graph.runtime.engines.base import Engine, KernelFn
 from deepx_graph.types import TensorType, TupleType, Type
 from deepx_graph.validation.constants import map_literals
 from deepx_graph.validation.residues import EXACT, POLYNOMIAL, RING, NoResidue, PrimeField, expression
 
 
-class ResidueEngine:
+class ResidueEngine(Engine):
     """Runs a program in double precision (`numerics/double.py`) whose floats are residues. Its constants have to be, too
     (`over_residues`)."""
 

@@ -64,6 +64,7 @@ class NativeEngine(KernelEngine):
     """
 
     name = "native"
+    writes_loops = True
 
     def __init__(self, threads: int | None = None) -> None:
         super().__init__(threads)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -27,7 +27,7 @@ from deepx_graph.ops.tensor.index import box_at, dynamic_update_slice
 from deepx_graph.ops.tensor.layout import reshape
 from deepx_graph.runtime.cost import counts as cost_counts
 from deepx_graph.runtime.cost.model import Forecast, ForecastParts
-from deepx_graph.runtime.engines.base import CONSUMES_FIRST, Declined, KernelFn
+from deepx_graph.runtime.engines.base import CONSUMES_FIRST, Declined, Engine, KernelFn
 from deepx_graph.runtime.engines.gemm import GemmNodeKernel, canonicalized, small_product, widened
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import build
@@ -72,7 +72,7 @@ KernelBuilder = Callable[[Function], CompiledKernel]
 """The kernel of a function. Raises Declined."""
 
 
-class KernelEngine(ABC):
+class KernelEngine(Engine):
     """Makes kernels by the first of its builders that does not decline. `threads` is how many cores a kernel may use; None for all
     that the process has."""
 
@@ -212,6 +212,7 @@ class NumexprEngine(KernelEngine):
     """Kernels of numpy's loops and numexpr's machine."""
 
     name = "numexpr"
+    stages = True
 
     @property
     def builders(self) -> Sequence[KernelBuilder]:

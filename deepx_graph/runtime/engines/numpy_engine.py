@@ -10,10 +10,10 @@ from deepx_graph.ir import Node
 from deepx_graph.ir.evaluation import evaluation
 from deepx_graph.runtime.cost import counts as cost_counts
 from deepx_graph.runtime.cost.model import Forecast
-from deepx_graph.runtime.engines.base import KernelFn
+from deepx_graph.runtime.engines.base import Engine, KernelFn
 
 
-class NumpyEngine:
+class NumpyEngine(Engine):
     """`op.eval` in order. It never writes into memory it is given. `threads` is how many cores BLAS may use; None for all."""
 
     name = "numpy"

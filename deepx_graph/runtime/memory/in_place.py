@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from deepx_graph.ir import Node
 from deepx_graph.runtime.bytecode import Return, Run
-from deepx_graph.runtime.engines.base import InPlace
 from deepx_graph.runtime.memory.alias import held
 from deepx_graph.types import TensorType, leaves
 
@@ -54,8 +53,6 @@ def chosen(may: Donatable, donated: Set[int]) -> tuple[int | None, ...]:
 
 def donatable(unit: Unit) -> dict[int, Donatable]:
     """For the position of a kernel, what each of its results may lie over."""
-    if not isinstance(unit.engine, InPlace):
-        return {}
     code = unit.plan.code
     param_of = {slot: k for k, slot in enumerate(code.params)}
     last = _last_reads(unit)

@@ -27,7 +27,7 @@ from deepx_graph.runtime.cost.counts import alone
 from deepx_graph.runtime.cost.file import constants as constants_in_use
 from deepx_graph.runtime.cost.file import using
 from deepx_graph.runtime.cost.model import Constants, crowded
-from deepx_graph.runtime.engines.base import Engine, Forecasting, WritesLoops, canonicalized
+from deepx_graph.runtime.engines.base import Engine, canonicalized
 from deepx_graph.runtime.memory.assignment import BufferAssignment
 from deepx_graph.runtime.program import engine_plans
 from deepx_graph.session.cluster.calibration import network_here
@@ -166,11 +166,11 @@ def _predicted(engine: Engine, ranks: int, meets: bool) -> Timing:
     several processes share a core, each takes so many times as long. Python calls the kernels of a program that meets others, and
     of any other such as are no machine code."""
     crowd = max(1.0, ranks / available_cores())
-    is_one_kernel = not meets and isinstance(engine, WritesLoops)
+    is_one_kernel = not meets and engine.writes_loops
 
     def seconds(node: Node) -> float:
         engine.kernel(node)
-        forecast = engine.forecast(node) if isinstance(engine, Forecasting) else None
+        forecast = engine.forecast(node)
         nanoseconds = None if forecast is None else forecast.nanoseconds
         if forecast is None or nanoseconds is None:
             nanoseconds = alone(node, getattr(engine, "threads", None) or 1).nanoseconds

@@ -27,7 +27,7 @@ from deepx_graph.runtime import engines
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.cost import file as cost_file
 from deepx_graph.runtime.cost.counts import function_times
-from deepx_graph.runtime.engines.base import Canonicalizes, Describes, Engine, Explains, Forecasting, canonicalized
+from deepx_graph.runtime.engines.base import Engine, canonicalized
 from deepx_graph.runtime.memory.alias import makes_memory
 from deepx_graph.runtime.memory.assignment import in_words
 from deepx_graph.runtime.program import engine_plans, is_kernel
@@ -164,8 +164,8 @@ def kernels(module: Module, engine: str = "auto", threads: int | None = None) ->
     if not all(is_static(n.type) for f in module.functions for n in f.nodes):
         return None
     has_many = sum(map(computes, (n for f in module.functions for n in f.nodes))) > MOST
-    with chosen.described() if has_many and isinstance(chosen, Describes) else nullcontext():
-        module = canonicalized(alike(module) if has_many and isinstance(chosen, Canonicalizes) else module, chosen, apart=True)
+    with chosen.described() if has_many else nullcontext():
+        module = canonicalized(alike(module) if has_many else module, chosen, apart=True)
         times = run_times(module)
         nodes = [(f, n) for f in module.functions for n in f.nodes if computes(n) and times.get(n, NEVER).count]
         made = _most_work(nodes, times)
@@ -290,8 +290,8 @@ def called(node: Node) -> str:
 def row(engine: Engine, function: Function, node: Node) -> KernelRow:
     """One kernel as the engine runs it; its share is that of all."""
     engine.kernel(node)
-    lowering = engine.lowering(node) if isinstance(engine, Explains) else "eval"
-    forecast = engine.forecast(node) if isinstance(engine, Forecasting) else None
+    lowering = engine.lowering(node)
+    forecast = engine.forecast(node)
     predicted = None if forecast is None or forecast.nanoseconds is None else forecast.nanoseconds / 1e3
     line = node.span.line if node.span else None
     return KernelRow(function.name, called(node), str(node.type), line, lowering, bytes_moved(node), flops(node), predicted,

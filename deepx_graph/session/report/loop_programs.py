@@ -12,7 +12,7 @@ from deepx_graph.loops.printer import show
 from deepx_graph.loops.program import LoopProgram
 from deepx_graph.ops import FAMILY_OF
 from deepx_graph.runtime import engines
-from deepx_graph.runtime.engines.base import Canonicalizes, Engine, WritesLoops
+from deepx_graph.runtime.engines.base import Engine
 from deepx_graph.session.report.kernels import called, computes, row
 from deepx_graph.session.report.placing import origins_inside
 from deepx_graph.types import is_static
@@ -57,7 +57,7 @@ def loop_programs(module: Module, engine: str = "auto", threads: int | None = No
     Raises UsageError for unknown sizes, an engine that writes no loop programs, and a name that no kernel computes.
     """
     chosen = engines.get(engine, threads)
-    if not isinstance(chosen, WritesLoops) or not isinstance(chosen, Canonicalizes):
+    if not chosen.writes_loops:
         raise UsageError(f"the engine {chosen.name} writes no loops: native does")
     if not all(is_static(n.type) for f in module.functions for n in f.nodes):
         raise UsageError("sizes are not known: there are no kernels yet")
@@ -74,9 +74,9 @@ def loop_programs(module: Module, engine: str = "auto", threads: int | None = No
 def _loops_of(function: Function, node: Node, engine: Engine) -> Iterator[KernelLoops]:
     """A kernel, and those inside it where it is a loop or a whole program."""
     made = row(engine, function, node)
-    program = engine.loop_program(node) if isinstance(engine, WritesLoops) else None
+    program = engine.loop_program(node)
     inner = [] if program is not None or FAMILY_OF.get(node.op) != "fusion" else [
-        (n, p) for n in node.attr("body").nodes if isinstance(engine, WritesLoops) and (p := engine.loop_program(n)) is not None]
+        (n, p) for n in node.attr("body").nodes if (p := engine.loop_program(n)) is not None]
     yield _kernel_loops(node, made.kernel, made.lowering, "", program)
     yield from (_kernel_loops(n, called(n), "machine code of loops", made.kernel, p) for n, p in inner)
 

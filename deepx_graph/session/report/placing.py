@@ -18,7 +18,7 @@ from deepx_graph.passes.fusion.why import Kind, Reason, explain, find_node
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.cost.counts import function_times
-from deepx_graph.runtime.engines.base import Explains, canonicalized
+from deepx_graph.runtime.engines.base import canonicalized
 from deepx_graph.runtime.engines.outline import is_program
 from deepx_graph.runtime.program import is_kernel
 from deepx_graph.session.inputs import random_inputs
@@ -125,7 +125,7 @@ class Placing:
     def lowering(self, node: Node) -> str:
         """How the engine runs a kernel."""
         self._engine.kernel(node)
-        return self._engine.lowering(node) if isinstance(self._engine, Explains) else "eval"
+        return self._engine.lowering(node)
 
     def kernels(self) -> Iterator[PlacedKernel]:
         """The kernels that something runs, those inside of whole programs and loops instead of these."""

@@ -14,6 +14,7 @@ from deepx_graph.rewrite.base import Pass
 from deepx_graph.rewrite.engine import rule
 from deepx_graph.rewrite.pattern import X, op_of
 from deepx_graph.runtime import engines
+from deepx_graph.runtime.engines.base import Engine
 from deepx_graph.types import F32, scalar
 
 
@@ -51,7 +52,7 @@ class AtMost(Pass):
         return module
 
 
-class CountingEngine:
+class CountingEngine(Engine):
     """The reference engine, which counts the kernels that it makes."""
 
     name = "counting"

@@ -29,7 +29,7 @@ from deepx_graph.ops import (
     transpose,
 )
 from deepx_graph.runtime.compile import compile
-from deepx_graph.runtime.engines.base import KernelFn
+from deepx_graph.runtime.engines.base import Engine, KernelFn
 from deepx_graph.runtime.inputs import flatten
 from deepx_graph.runtime.memory.assignment import BufferAssignment, plan
 from deepx_graph.runtime.memory.sharing import most_alive
@@ -41,7 +41,7 @@ from tests.support.reference import evaluate, same
 VECTOR = tensor(F32, (16,))  # 64 bytes: one buffer's least size
 
 
-class WritingEngine:
+class WritingEngine(Engine):
     """`op.eval`, its results copied to wherever the plan says: every mistake of a plan spoils a result."""
 
     name = "writing"
@@ -192,7 +192,7 @@ def test_most_alive() -> None:
     assert most_alive([]) == 0
 
 
-class TracingEngine:
+class TracingEngine(Engine):
     """`op.eval`; notes the most bytes that arrays with memory of their own have alive at once."""
 
     name = "tracing"

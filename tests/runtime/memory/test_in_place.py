@@ -21,6 +21,7 @@ from deepx_graph.ops import add, compare, concatenate, dynamic_update_slice, fus
 from deepx_graph.runtime import bytecode
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.engines import has_native
+from deepx_graph.runtime.engines.base import Engine
 from deepx_graph.runtime.engines.numexpr_engine import evaluated
 from deepx_graph.runtime.memory.pool import GRAIN, RESULTS
 from deepx_graph.runtime.native.machine_kernel import Layout
@@ -69,7 +70,7 @@ def everything(node: Node) -> tuple[frozenset[int], ...]:
     return tuple(frozenset(k for k, i in enumerate(node.inputs) if i.type == t) for t in leaves(node.type))
 
 
-class Overwriting:
+class Overwriting(Engine):
     """An engine whose kernels write over every operand that they may."""
 
     name = "overwriting"

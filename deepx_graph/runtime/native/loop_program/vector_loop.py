@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from deepx_graph.ir.scalar_expr import FUNCTION_PRICE
 from deepx_graph.loops.primitives import price
 from deepx_graph.loops.program import (
     Buffer,
-    Cell,
     Combine,
     Copy,
     For,
@@ -31,10 +30,13 @@ from deepx_graph.loops.program import (
     walk,
 )
 from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar, affine, identity
-from deepx_graph.runtime.native.llvm.builder import BOOL, IRBuilder, VectorValue, branch, least, of_parts
+from deepx_graph.runtime.native.llvm.builder import BOOL, VectorValue, branch, least, of_parts
 from deepx_graph.runtime.native.llvm.math import FORMATS, Maths, Reciprocal
 from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.runtime.native.loop_program.primitives import has_vectors, lower_primitive, np_dtype
+
+if TYPE_CHECKING:
+    from deepx_graph.runtime.native.loop_program.emit import FunctionEmitter
 
 FEWEST = 8
 """A loop of fewer iterations is left to LLVM."""
@@ -77,29 +79,6 @@ def traffic_of(program: LoopProgram, body: Sequence[Statement], near: frozenset[
         return Traffic(near=near)
     read = {s.buffer if isinstance(s, Load) else s.source for s in walk(program.body) if isinstance(s, (Load, Copy))}
     return Traffic(frozenset(touched), frozenset(touched & set(program.results)) - read, near)
-
-
-class Scalars(Protocol):
-    """What writes the statements around a loop."""
-
-    t: IRBuilder
-    machine: Target
-    env: dict[ScalarVar, str]
-    traffic: Traffic
-    swept: set[tuple[Buffer, Affine]]
-    """Rows of buffers that loops before have read: each by where it begins."""
-
-    def statement(self, s: Statement) -> None:
-        """Writes a statement."""
-
-    def scalar(self, x: Scalar) -> str:
-        """The operand of an instruction."""
-
-    def pointer(self, buffer: Buffer) -> str:
-        """Where a buffer begins."""
-
-    def combine(self, cell: Cell, primitive: str, value: str) -> None:
-        """Combines a value into a cell."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +182,7 @@ def _side_by_side(inside: Sequence[Statement], lanes: int, count: Affine) -> int
 class VectorLoop:
     """Writes a loop by its plan."""
 
-    def __init__(self, outside: Scalars, loop: For, plan: VectorPlan) -> None:
+    def __init__(self, outside: FunctionEmitter, loop: For, plan: VectorPlan) -> None:
         self.outside, self.loop, self.plan = outside, loop, plan
         self.t, self.lanes = outside.t, plan.lanes
         self.splats: dict[Scalar, VectorValue] = {}

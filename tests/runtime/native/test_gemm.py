@@ -19,7 +19,9 @@ from deepx_graph.ir import Builder, Function, Module, Node, Op
 from deepx_graph.ops import add, broadcast_in_dim, divide, exponential, maximum, multiply, negate, subtract, tanh, transpose
 from deepx_graph.ops.contract.linear import dot_general, matmul
 from deepx_graph.ops.contract.reduce import reduction
+from deepx_graph.runtime.engines.epilogue import split_epilogue
 from deepx_graph.runtime.engines.gemm import batched_gemm_of
+from deepx_graph.runtime.engines.numexpr_engine import alone
 from deepx_graph.runtime.native import vectors
 from deepx_graph.runtime.native.prepared import PreparedKernel
 from deepx_graph.types import type_of_array
@@ -92,7 +94,8 @@ def product(x: Array, y: Array, threads: int = 2, turned: tuple[bool, bool] = (F
     node = transposed_product(x, y, turned)
     gemm = batched_gemm_of(node)
     assert gemm is not None
-    return code.packed(node, gemm, threads)
+    function = alone(node)
+    return code.packed(function, split_epilogue(function, node.op), gemm, None, threads)
 
 
 def transposed_product(x: Array, y: Array, turned: tuple[bool, bool]) -> Node:

@@ -21,9 +21,6 @@ from deepx_graph.runtime.native.convolution.plan import (
     Lanes,
     Method,
     ceil_div,
-    has_packed_tiles,
-    in_lanes,
-    lane_step,
     scratch_bytes,
 )
 from deepx_graph.runtime.native.convolution.problem import Problem
@@ -127,7 +124,7 @@ def price(plan: ConvolutionPlan) -> float:
         tiles *= ceil_div(problem.outputs, method.outputs)
     else:
         tiles = sum(math.prod(n for _, n in block) * ceil_div(math.prod(length for length, _ in block), tile.rows)
-                    for block in itertools.product(*lengths)) * ceil_div(in_lanes(problem, lanes), span)
+                    for block in itertools.product(*lengths)) * ceil_div(plan.in_lanes, span)
     tiles *= problem.images * (1 if lanes is Lanes.GROUPS else problem.groups)
     loads = (tile.rows + 1) * tile.vectors if lanes is Lanes.GROUPS else method.spread + method.read
     vectors = tile.rows * tile.vectors
@@ -135,7 +132,7 @@ def price(plan: ConvolutionPlan) -> float:
     if plan.read_bytes > NEAR_BYTES:
         near = NEAR_STEPS * (method.read + (method.windows / 2 if lanes is Lanes.WINDOWS else 0))
     step = max(vectors, LOAD_STEPS * loads, LEAST_STEPS, near) + 1
-    store = vectors * (STORE_STEPS if lane_step(problem, lanes) == 1 else SCATTER_STEPS)
+    store = vectors * (STORE_STEPS if plan.lane_step == 1 else SCATTER_STEPS)
     return tiles * (problem.depth * step + 16 + store) + copying(plan)
 
 
@@ -148,7 +145,7 @@ def block_lengths(count: int, blocks: int) -> list[tuple[int, int]]:
 def copying(plan: ConvolutionPlan) -> float:
     """What copying the input of all blocks costs."""
     problem, method, width, longest = plan.problem, plan.method, plan.width, plan.longest
-    if has_packed_tiles(problem, method.lanes):
+    if plan.has_packed_tiles:
         run = method.tile.vectors * width if method.lanes is Lanes.WINDOWS else method.windows
         runs: float = ceil_div(longest[0], run)
     else:

@@ -19,9 +19,6 @@ from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, belo
 PACKED_SHARE = 1 << 15
 """Weights of a share of packing, at least: some microseconds."""
 
-MOST_CHOSEN = 4
-"""Elements that are no more than so many apart are chosen from vectors; others are copied one by one."""
-
 SOURCE, TARGET = 0, 1
 """The slots of the table of packing: the weights as they are, and packed."""
 
@@ -339,8 +336,7 @@ class Packing:
         """So many elements, `step` apart at the source."""
         t = self.t
         if step != 1:
-            whole = self._copy_chosen(source, target, count, step) if step <= MOST_CHOSEN else "0"
-            t.rows(whole, count, lambda i: self._move(self._at(source, i, step), self._at(target, i, 1)))
+            t.rows("0", count, lambda i: self._move(self._at(source, i, step), self._at(target, i, 1)))
             return
 
         def body(indices: Sequence[str], mask: str | None, _: Sequence[VectorValue]) -> Sequence[VectorValue]:
@@ -349,26 +345,6 @@ class Packing:
             return ()
 
         t.vector_loop("0", count, 2, True, (), body, ())
-
-    def _copy_chosen(self, source: str, target: str, count: str, step: int) -> str:
-        """Copies vectors of them, each chosen from so many as are read, where there are more than a vector has; tells how many
-        elements there are in these."""
-        t, wide = self.t, self.plan.width * step
-        kind = f"<{wide} x {memory_type(self.dtype)}>"
-
-        def vector(i: str, before: int) -> None:
-            """From the i-th on, read from so many elements before it: behind the last one there may be no memory to read."""
-            chosen = ", ".join(f"i32 {k}" for k in range(before, wide, step))
-            at = t.address(self._at(source, i, step), str(-before), self.dtype)
-            read = t.let(f"load {kind}, ptr {at}, align {self.dtype.itemsize}")
-            value = t.value(f"shufflevector {kind} {read}, {kind} poison, <{t.lanes} x i32> <{chosen}>", self.dtype)
-            t.store(value, self._at(target, i, 1), None)
-
-        last = t.let(f"sub i64 {count}, {t.lanes}")
-        t.rows("0", last, lambda i: vector(i, 0), t.lanes)
-        are = t.let(f"icmp sgt i64 {last}, 0")
-        branch(t, are, lambda: vector(last, step - 1))
-        return t.let(f"select i1 {are}, i64 {count}, i64 0")
 
     def _zeros(self, target: str, count: str) -> None:
         t, zero = self.t, self.t.splat(0, self.dtype)

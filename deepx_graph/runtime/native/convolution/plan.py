@@ -109,7 +109,14 @@ class ConvolutionPlan(ABC):
     @property
     def in_lanes(self) -> int:
         """How long the axis in the lanes is."""
-        return in_lanes(self.problem, self.method.lanes)
+        p = self.problem
+        return {Lanes.OUTPUTS: p.outputs, Lanes.GROUPS: p.groups, Lanes.WINDOWS: p.axes[-1].count}[self.method.lanes]
+
+    @property
+    def lane_step(self) -> int:
+        """The step in the output from one lane to the next."""
+        p = self.problem
+        return {Lanes.OUTPUTS: p.y[2], Lanes.GROUPS: p.y[1], Lanes.WINDOWS: p.axes[-1].y}[self.method.lanes]
 
     @property
     def tile_windows(self) -> int:
@@ -118,8 +125,10 @@ class ConvolutionPlan(ABC):
 
     @property
     def has_packed_tiles(self) -> bool:
-        """Whether tiles share no elements of the input, and are kept one after another."""
-        return has_packed_tiles(self.problem, self.method.lanes)
+        """Whether windows are single elements, and those of a feature lie together in the input: tiles share none of them, and are
+        kept one after another."""
+        *outer, last = self.problem.axes
+        return not outer and last.is_pointwise and last.x < self.problem.x[2] and self.method.lanes is not Lanes.GROUPS
 
     @property
     @abstractmethod
@@ -193,23 +202,6 @@ class DirectPlan(ConvolutionPlan):
     @property
     def thread_bytes(self) -> int:
         return offsets_start(self) + 8 * offsets_of(self)
-
-
-def in_lanes(problem: Problem, lanes: Lanes) -> int:
-    """The length of the axis in the lanes."""
-    of = {Lanes.OUTPUTS: problem.outputs, Lanes.GROUPS: problem.groups, Lanes.WINDOWS: problem.axes[-1].count}
-    return of[lanes]
-
-
-def has_packed_tiles(problem: Problem, lanes: Lanes) -> bool:
-    """Whether windows are single elements, and those of a feature lie together in the input."""
-    *outer, last = problem.axes
-    return not outer and last.is_pointwise and last.x < problem.x[2] and lanes is not Lanes.GROUPS
-
-
-def lane_step(problem: Problem, lanes: Lanes) -> int:
-    """The step in the output from one lane to the next."""
-    return {Lanes.OUTPUTS: problem.y[2], Lanes.GROUPS: problem.y[1], Lanes.WINDOWS: problem.axes[-1].y}[lanes]
 
 
 # --- the memory of a thread

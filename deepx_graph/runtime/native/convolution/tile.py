@@ -16,7 +16,6 @@ from deepx_graph.runtime.native.convolution.plan import (
     ConvolutionPlan,
     Lanes,
     ceil_div,
-    lane_step,
     phase_columns,
     scratch_steps,
 )
@@ -206,7 +205,7 @@ class TileCode:
     # --- storing a tile
 
     def _store(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[TileRow], lanes: int) -> None:
-        if lane_step(self.problem, self.method.lanes) == 1:
+        if self.plan.lane_step == 1:
             self._store_rows(t, sums, rows, lanes)
             return
         self._store_scattered(t, self._kept(t, sums), rows, lanes)
@@ -231,7 +230,7 @@ class TileCode:
     def _store_scattered(self, t: IRBuilder, kept: str, rows: Sequence[TileRow], lanes: int) -> None:
         """Element by element."""
         kind, size = scalar_type(self.dtype), self.dtype.itemsize
-        step = lane_step(self.problem, self.method.lanes)
+        step = self.plan.lane_step
 
         def lane(k: str) -> None:
             into = moved(t, "%y", size, ((k, step),))

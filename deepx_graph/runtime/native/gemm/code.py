@@ -10,17 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.ir import Node
-from deepx_graph.runtime.array_type import ArrayType
+from deepx_graph.ir import Function, Node
+from deepx_graph.ops.contract.linear import dot_general
+from deepx_graph.runtime.array_type import form_of
 from deepx_graph.runtime.cost.counts import parts_alone
+from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.engines.base import Declined
+from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
 from deepx_graph.runtime.engines.gemm import BatchedGemm, batched_gemm_of
+from deepx_graph.runtime.engines.numexpr_engine import alone
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.gemm import small
 from deepx_graph.runtime.native.gemm.emit import Fields
 from deepx_graph.runtime.native.gemm.kernel import LEAST_WORK, GemmKernel, StridedMatrices, fits, is_thin, strided
+from deepx_graph.runtime.native.loop_program.epilogue import EpilogueKernel
 from deepx_graph.runtime.native.machine_kernel import MachineKernel
-from deepx_graph.runtime.native.prepared import Address, Base, PreparedKernel, PreparedStep, Word
+from deepx_graph.runtime.native.prepared import Address, Base, JoinedOperands, PreparedKernel, PreparedStep, Word
 from deepx_graph.types import TensorType
 
 
@@ -31,18 +36,32 @@ def build(node: Node, threads: int) -> MachineKernel | None:
         return direct
     if gemm is not None and fits(gemm):
         with suppress(Declined):
-            return packed(node, gemm, threads)
+            function = alone(node)
+            return packed(function, split_epilogue(function, dot_general), gemm, None, threads)
     return small.build(node, threads, is_thin=gemm is not None and is_thin(gemm))
 
 
-def packed(node: Node, gemm: BatchedGemm, threads: int) -> PreparedKernel:
-    """The kernel of a product that packs its operands. Raises Declined where one of them is no matrix as it lies."""
-    assert isinstance(node.type, TensorType)
+def packed(function: Function, parts: WithEpilogue, gemm: BatchedGemm, then: EpilogueKernel | None, threads: int) -> PreparedKernel:
+    """The kernel of a product that packs its operands, with the epilogue on each chunk of it. Raises Declined where an operand is
+    no matrix as it lies."""
+    joined, node = JoinedOperands(function, parts, then), parts.node
     left, right = matrices_of(node, gemm)
-    multiply = GemmKernel(gemm, threads, None, left[1:])
-    steps = steps_of(multiply, (left, right), [Address(Base.ELEMENTS, k) for k in range(3)])
-    return PreparedKernel((0, 1), [ArrayType(gemm.dtype, node.type.shape)], steps, own_bytes=[multiply.packed_bytes],
-                          scratch_bytes=0, predicted=parts_alone(node, multiply.threads), kept=multiply)
+    multiply = GemmKernel(gemm, threads, then, left[1:])
+    steps = steps_of(multiply, (left, right), [*joined.sources, joined.result], joined.table)
+    return PreparedKernel(joined.params, [form_of(node.type)], steps, constants=joined.constants,
+                          own_bytes=[multiply.packed_bytes], scratch_bytes=0, predicted=predicted(node, multiply.threads, then),
+                          kept=multiply, lowering=lowering(then))
+
+
+def predicted(node: Node, threads: int, then: EpilogueKernel | None) -> ForecastParts:
+    """How long a call takes by the cost model; the epilogue is done while it is in cache."""
+    parts = parts_alone(node, threads)
+    return parts if then is None else replace(parts, arithmetic=parts.arithmetic + then.nanoseconds / threads)
+
+
+def lowering(then: EpilogueKernel | None) -> str:
+    """How it runs, in words."""
+    return "machine code" if then is None else "machine code, with epilogue"
 
 
 def small_product(node: Node, threads: int) -> MachineKernel | None:

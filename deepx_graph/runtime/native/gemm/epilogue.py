@@ -6,25 +6,19 @@ result in place. It takes a range of columns, too, so that a chunk need not have
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from deepx_graph.ir import Function, Node
 from deepx_graph.ops.contract.linear import dot_general
-from deepx_graph.runtime.array_type import ArrayType
-from deepx_graph.runtime.cost import model as cost
-from deepx_graph.runtime.cost.counts import parts_alone
+from deepx_graph.runtime.array_type import form_of
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
-from deepx_graph.runtime.engines.gemm import BatchedGemm, batched_gemm_of
+from deepx_graph.runtime.engines.gemm import batched_gemm_of
 from deepx_graph.runtime.native.gemm import small
-from deepx_graph.runtime.native.gemm.code import matrices_of, steps_of
-from deepx_graph.runtime.native.gemm.kernel import BLOCK_TERMS, LEAST_WORK, GemmKernel, fits
+from deepx_graph.runtime.native.gemm.code import lowering, packed, predicted
+from deepx_graph.runtime.native.gemm.kernel import BLOCK_TERMS, LEAST_WORK, fits
 from deepx_graph.runtime.native.loop_program import epilogue
 from deepx_graph.runtime.native.loop_program.epilogue import EpilogueKernel
 from deepx_graph.runtime.native.prepared import JoinedOperands, PreparedKernel, PreparedStep, Word
 from deepx_graph.types import TensorType
-
-LOWERING = "machine code, with epilogue"
 
 MOST_ROW_BYTES = 2 << 20
 """Of two blocks of terms of the columns where the epilogue needs whole rows: every chunk packs them again."""
@@ -43,10 +37,10 @@ def build(function: Function, threads: int) -> PreparedKernel:
     then = epilogue.build(parts.epilogue, _rows_apart(parts.node))
     if is_small and (multiply := small.with_rows(parts.node, then.columns, threads)) is not None:
         return _small(function, parts, multiply, then)
-    packed = gemm.columns * min(gemm.depth, 2 * BLOCK_TERMS) * gemm.dtype.itemsize
-    if not fits(gemm) or (then.needs_rows and packed > MOST_ROW_BYTES):
+    row_bytes = gemm.columns * min(gemm.depth, 2 * BLOCK_TERMS) * gemm.dtype.itemsize
+    if not fits(gemm) or (then.needs_rows and row_bytes > MOST_ROW_BYTES):
         raise Declined("the epilogue needs rows too long for a chunk")
-    return _packed(function, parts, gemm, then, threads)
+    return packed(function, parts, gemm, then, threads)
 
 
 def _rows_apart(node: Node) -> int:
@@ -61,26 +55,7 @@ def _rows_apart(node: Node) -> int:
 def _small(function: Function, parts: WithEpilogue, multiply: small.WithRows, then: EpilogueKernel) -> PreparedKernel:
     """A product of small matrices, and the epilogue on each share of its rows."""
     joined, node = JoinedOperands(function, parts, then), parts.node
-    assert isinstance(node.type, TensorType) and node.type.dtype.np is not None
     table: tuple[Word, ...] = (*joined.sources, joined.result, then.function, joined.table)
-    return PreparedKernel(joined.params, [ArrayType(node.type.dtype.np, node.type.shape)],
+    return PreparedKernel(joined.params, [form_of(node.type)],
                           [PreparedStep(multiply.function, table, multiply.threads)], constants=joined.constants, scratch_bytes=0,
-                          predicted=_predicted(node, multiply.threads, then), kept=(multiply, then), lowering=LOWERING)
-
-
-def _packed(function: Function, parts: WithEpilogue, gemm: BatchedGemm, then: EpilogueKernel, threads: int) -> PreparedKernel:
-    """A product that packs its operands, and the epilogue on each chunk of it. Raises Declined."""
-    joined, node = JoinedOperands(function, parts, then), parts.node
-    assert isinstance(node.type, TensorType)
-    left, right = matrices_of(node, gemm)
-    multiply = GemmKernel(gemm, threads, then, left[1:])
-    steps = steps_of(multiply, (left, right), [*joined.sources, joined.result], joined.table)
-    return PreparedKernel(joined.params, [ArrayType(gemm.dtype, node.type.shape)], steps, constants=joined.constants,
-                          own_bytes=[multiply.packed_bytes], scratch_bytes=0,
-                          predicted=_predicted(node, multiply.threads, then), kept=multiply, lowering=LOWERING)
-
-
-def _predicted(node: Node, threads: int, then: EpilogueKernel) -> cost.ForecastParts:
-    """How long a call takes by the cost model; the epilogue is done while it is in cache."""
-    parts = parts_alone(node, threads)
-    return replace(parts, arithmetic=parts.arithmetic + then.nanoseconds / threads)
+                          predicted=predicted(node, multiply.threads, then), kept=(multiply, then), lowering=lowering(then))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import difflib
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -266,6 +267,15 @@ class Span:
 _SPAN = slot_setters(Span)
 
 
+_LONG_WORD = re.compile(r"(\S{300})\S{100,}(\S{50})")
+"""Such as a number of thousands of digits: where it begins, and how it ends."""
+
+
+def _readable(text: str) -> str:
+    """A line of a message, its longest words cut."""
+    return printable(_LONG_WORD.sub(r"\1…\2", text))
+
+
 @dataclass(frozen=True)
 class Diagnostic:
     """One thing to tell the user: what, where, what was expected instead, and how to mend it.
@@ -285,16 +295,16 @@ class Diagnostic:
     def render(self) -> str:
         """`file:line:col: error: message`, the line, carets, then expected / hint / notes. Escaped; no colour."""
         where = f"{self.span}: " if self.span else ""
-        lines = [f"{where}{self.severity}: {printable(self.message)}"]
+        lines = [f"{where}{self.severity}: {_readable(self.message)}"]
         if self.span:
             lines.append(self.span.excerpt())
             if self.span.place:
                 lines.append(f"  made from: {self.span.place.chain()}")
         if self.expected:
-            lines.append(f"  expected: {printable(self.expected)}")
+            lines.append(f"  expected: {_readable(self.expected)}")
         if self.hint:
-            lines.append(f"  hint: {printable(self.hint)}")
-        lines += [f"  note: {printable(n)}" for n in self.notes]
+            lines.append(f"  hint: {_readable(self.hint)}")
+        lines += [f"  note: {_readable(n)}" for n in self.notes]
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, object]:

@@ -126,6 +126,14 @@ def test_numbers_of_thousands_of_digits_are_a_bound_and_no_crash() -> None:
         dx.loads(text)
 
 
+@pytest.mark.parametrize("root", [f"f64[] constant({'1' * 10**6})", f"f64[] constant(1e{'9' * 10**4})", f"f32[] {'b' * 10**6}()",
+                                  f"f32[] parameter({'9' * 10**5})", f"f32[{'2,' * 5000}2] parameter(0)"])  # fmt: skip
+def test_messages_about_long_words_can_be_read(root: str) -> None:
+    with pytest.raises(dx.DeepxGraphError) as caught:
+        dx.loads(f"HloModule m\n\nENTRY main {{\n  ROOT x = {root}\n}}\n")
+    assert len(str(caught.value)) < 3000
+
+
 def test_what_python_hands_over(program: str) -> None:
     for text in (PROGRAM.encode(), bytearray(PROGRAM.encode()), memoryview(PROGRAM.encode())):
         assert dx.loads(text).entry.params[0].name == "x"

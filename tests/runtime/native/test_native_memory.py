@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
+import deepx_graph as dx
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ops import add, broadcast_in_dim, compare, divide, exponential, maximum, multiply, subtract
 from deepx_graph.ops.contract.reduce import reduction
@@ -17,6 +18,7 @@ from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program import emit
 from deepx_graph.runtime.native.loop_program import vector_loop as streaming
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel, build
+from deepx_graph.types import F32, tensor
 from tests.support.functions import Array, function_of
 
 CACHE_LINE = 64
@@ -171,6 +173,14 @@ def test_a_quotient_by_what_divides_the_whole_row_is_that_of_division(dtype: str
         finite = np.isfinite(want) & np.isfinite(got)
         assert np.array_equal(got[~finite], want[~finite], equal_nan=True)
         assert (np.abs(got - want)[finite] <= np.spacing(np.abs(want[finite]))).all()
+
+
+def test_a_constant_that_repeats_one_element_is_not_made_to_plan_a_program() -> None:
+    """Four terabytes, of which a plan needs to know the type alone."""
+    b = dx.Builder()
+    module = dx.Module((b.function("main", [], lambda: [b.splat(2, tensor(F32, (10**6, 10**6)))]),))
+    with pytest.raises(dx.LimitError, match="'main' needs 4000000000000 bytes"):
+        dx.compile(module, engine="native")
 
 
 _KERNELS: dict[str, LoopKernel] = {}

@@ -120,8 +120,10 @@ class _Planner:
         for k, number in enumerate(self.code.params):
             self.tree[number] = self._storage(self.code.slots[number].type, param=k)
         for number, node in self.code.constants:
-            self.tree[number] = self._storage(node.type, array=np.ascontiguousarray(value_of(node).array).reshape(
-                value_of(node).array.shape))
+            array = value_of(node).array
+            if array.nbytes > self.most_bytes:  # one element repeated, say: nothing of that size is made to plan
+                raise Declined("values too large")
+            self.tree[number] = self._storage(node.type, array=np.ascontiguousarray(array).reshape(array.shape))
         for i in self.code.instructions:
             if isinstance(i, Run):
                 self.tree[i.target] = self._placed(i)

@@ -31,7 +31,8 @@ _ALIAS = re.compile(r"#[\w$.]+")
 _CONV = re.compile(r"\[[^\]]*\]\s*x\s*\[[^\]]*\]\s*->\s*\[[^\]]*\]")
 _SUB_AXIS = re.compile(r"\(\d+\)\d+")
 """`(1)2`, a part of an axis of a mesh: the parts before it, and its size."""
-MAX_DEPTH = 200
+MAX_DEPTH = 100
+"""How deep regions, types and attributes may stand inside one another: types take some six frames of Python for each level."""
 
 
 @lru_cache(maxsize=65536)

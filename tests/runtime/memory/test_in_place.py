@@ -199,6 +199,8 @@ class _Followed:
         for number, s in enumerate(self.plan.storages):
             if s.param is not None or s.array is not None:
                 self.buffers[number] = (given[s.param] if s.param is not None else np.asarray(s.array)).reshape(-1).view(np.uint8)
+            elif s.inside is not None:
+                self.buffers[number] = self.buffers[s.inside][s.start : s.start + s.nbytes]
             elif (home := self.plan.homes.get(number)) is not None:
                 room = memory if home.result is None else self.results[home.result].view(np.uint8)
                 self.buffers[number] = room[home.offset : home.offset + s.nbytes]

@@ -41,6 +41,7 @@ from deepx_graph.ops.interpret import evaluate
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.native.llvm import store
 from deepx_graph.runtime.native.llvm.builder import F4, F8, IRBuilder, VectorValue
+from deepx_graph.runtime.native.llvm.compilers import Compilation
 from deepx_graph.runtime.native.llvm.machine_code import functions
 from deepx_graph.runtime.native.llvm.math import Maths
 from deepx_graph.runtime.native.llvm.target import Target, this_machine
@@ -353,8 +354,13 @@ def test_object_code_comes_from_the_cache_and_torn_entries_are_ignored(monkeypat
     x = _whole_numbers((100,), F32)
     function = function_of(lambda b, p: b(multiply, b(add, p, p), p), x)
     compiled: list[str] = []
-    compile = type(this_machine()).compile
-    monkeypatch.setattr(type(this_machine()), "compile", lambda self, ir, **options: compiled.append(ir) or compile(self, ir))
+    compilation = Target.compilation
+
+    def counted(self: Target, ir: str, **options: bool) -> Compilation:
+        compiled.append(ir)
+        return compilation(self, ir, **options)
+
+    monkeypatch.setattr(Target, "compilation", counted)
     check(function, [x], ulps=0)
     check(function, [x], ulps=0)
     assert len(compiled) == 1

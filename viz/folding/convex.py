@@ -48,12 +48,15 @@ def joined_boxes(boxes: dict[tuple[K, int], list[int]], inputs: Sequence[Sequenc
                 after[of[i]].add(of[k])
                 before[of[k]].add(of[i])
     members = [boxes[b] for b in ordered]
+    path, previous = _paths(before)
     last: dict[K, int] = {}
+    latest = list(range(len(ordered)))
     alive = [True] * len(ordered)
     for b in ordered:
         j = number[b]
         i = last.get(b[0], j)
-        if i != j and not _reaches(after, after[i] - {j}, j):
+        apart = path[latest[i]] == path[j] and latest[i] != previous[j]  # the box before on the path lies between the two
+        if i != j and not apart and not _reaches(after, after[i] - {j}, j):
             for x in after[j]:
                 before[x].discard(j)
             for x in before[j]:
@@ -67,9 +70,20 @@ def joined_boxes(boxes: dict[tuple[K, int], list[int]], inputs: Sequence[Sequenc
             after[i].discard(j)
             members[i] = members[i] + members[j]
             alive[j] = False
+            latest[i] = j
         else:
             last[b[0]] = j
     return [(b[0], members[number[b]]) for b in ordered if alive[number[b]]]
+
+
+def _paths(before: Sequence[set[int]]) -> tuple[list[int], list[int]]:
+    """The boxes on paths, each on one: for each box the first of its path, and the box before it there, -1 for none."""
+    path, previous, ends = list(range(len(before))), [-1] * len(before), [True] * len(before)
+    for k, some in enumerate(before):
+        last = max([b for b in some if ends[b]], default=-1)
+        if last >= 0:
+            path[k], previous[k], ends[last] = path[last], last, False
+    return path, previous
 
 
 def _reaches(after: Sequence[set[int]], starts: Iterable[int], goal: int) -> bool:

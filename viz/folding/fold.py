@@ -17,7 +17,7 @@ from deepx_graph.viz.folding.operators import by_chain, by_kernel, by_operator, 
 from deepx_graph.viz.folding.parallel import by_part, open_first
 from deepx_graph.viz.folding.quotient import AFTER, FoldGroup, Quotient
 from deepx_graph.viz.folding.runs import between_joins, cut_in_runs
-from deepx_graph.viz.folding.scopes import INPUTS, ROW, block_name, by_scope, many_of_a_kind, next_level
+from deepx_graph.viz.folding.scopes import INPUTS, MANY, ROW, block_name, by_scope, many_of_a_kind, next_level
 from deepx_graph.viz.view.labels import short
 from deepx_graph.viz.view.model import Cluster, View
 
@@ -42,7 +42,7 @@ ALMOST = 0.9
 def fold(view: View, max_nodes: int = MAX_NODES) -> View:
     """The view itself when it has at most `max_nodes` (4 or more) nodes, else a coarser one that has, with a note saying so."""
     max_nodes = max(4, max_nodes)
-    return view if len(view.nodes) <= max_nodes else _coarser(view, max_nodes)[1]
+    return view if len(view.nodes) <= max_nodes else _coarser(Quotient(view), max_nodes)[1]
 
 
 def fold_inside(view: View, max_nodes: int) -> View:
@@ -50,19 +50,20 @@ def fold_inside(view: View, max_nodes: int) -> View:
     boxes then, and what is no row is cut in runs."""
     if len(view.nodes) <= max_nodes:
         return view
-    q, folded = _coarser(view, max_nodes)
+    whole = Quotient(view)
+    whole.order(*whole.neighbours())  # known to all copies
+    q, folded = _coarser(whole.copy(), max_nodes)
     if q.rows and 2 * _largest(q) > len(view.nodes):
-        q, folded = _coarser(view, max_nodes, apart=True)
-    return _coarser(view, max_nodes, LAST)[1] if _largest(q) > ALMOST * len(view.nodes) else folded
+        q, folded = _coarser(whole.copy(apart=True), max_nodes)
+    return _coarser(whole, max_nodes, LAST)[1] if _largest(q) > ALMOST * len(view.nodes) else folded
 
 
 def _largest(q: Quotient) -> int:
     return max(len(i.members) for i in q.items)
 
 
-def _coarser(view: View, max_nodes: int, steps: Steps | None = None, *, apart: bool = False) -> tuple[Quotient, View]:
-    """The view with at most so many nodes, by some steps or all of them; with `apart` a row of equal blocks is several boxes."""
-    q = Quotient(view, apart)
+def _coarser(q: Quotient, max_nodes: int, steps: Steps | None = None) -> tuple[Quotient, View]:
+    """The quotient of a view and the view that it makes, with at most so many nodes, by some steps or all of them."""
     prepared = ["operators with loops"] if with_loops(q) else []
     done = list(prepared)
     for name, step in steps or STEPS:
@@ -73,7 +74,7 @@ def _coarser(view: View, max_nodes: int, steps: Steps | None = None, *, apart: b
     open_first(q, max_nodes)
     _condense(q)
     folded = q.to_view()
-    total = sum(n.size for n in view.nodes)
+    total = sum(n.size for n in q.view.nodes)
     return q, folded.noted(f"folded: {total:,} nodes drawn as {len(folded.nodes):,} boxes ({', '.join(done)})")
 
 
@@ -91,6 +92,8 @@ def open_scope(view: View, max_nodes: int) -> View | None:
 def _cones(q: Quotient, limit: int) -> bool:
     """What one operation alone takes, with it: first constants and what only moves elements, then what is computed element by
     element, then all (fanout-free cones). False, and nothing done, above the limit."""
+    if _fewest_cones(q) > limit:
+        return False
     trial = q.copy()
     for heaviest in range(3):
         if len(trial) > limit:
@@ -104,22 +107,39 @@ def _cones(q: Quotient, limit: int) -> bool:
 
 def _with_users(q: Quotient, heaviest: int) -> None:
     """Each item that is as light as that, and has one user, with the user."""
-    inputs, outputs = q.neighbours()
-    home = list(range(len(q)))
-    for k in reversed(q.order(inputs, outputs)):
-        node, item = q.outer(k), q.items[k]
-        users = {home[u] for u in outputs[k]}
-        moves = node.kind == "constant" or (node.kind == "op" and node.family in QUIET)
-        weight = 0 if moves and item.title is None else 1 if moves or item.elementwise else 2 if node.kind == "op" else 3
-        if len(users) == 1 and weight <= heaviest:
-            (user,) = users
-            if q.items[user].cluster == item.cluster and not q.items[user].structural:
-                home[k] = user
     inside: dict[int, list[int]] = {}
-    for k, user in enumerate(home):
+    for k, user in enumerate(_homes(q, heaviest)):
         if user != k:
             inside.setdefault(user, []).append(k)
     q.merge(q.joined(user, some, _called(q, [user, *some] if heaviest else [user])) for user, some in inside.items())
+
+
+def _homes(q: Quotient, heaviest: int) -> list[int]:
+    """For each item the one whose box it goes into: that of its only user where it is as light as that, else its own."""
+    inputs, outputs = q.neighbours()
+    items, nodes = q.items, q.view.nodes
+    home = list(range(len(items)))
+    for k in reversed(q.order(inputs, outputs)):
+        some = outputs[k]
+        if not some or (len(some) > 1 and len({home[u] for u in some}) > 1):
+            continue
+        item, user = items[k], home[some[0]]
+        node = nodes[item.members[0]]
+        moves = node.kind == "constant" or (node.kind == "op" and node.family in QUIET)
+        weight = 0 if moves and item.title is None else 1 if moves or item.elementwise else 2 if node.kind == "op" else 3
+        if weight <= heaviest and items[user].cluster == item.cluster and not items[user].structural:
+            home[k] = user
+    return home
+
+
+def _fewest_cones(q: Quotient) -> int:
+    """What `_cones` leaves at least, known before any box is made and named. Weights and constants beside what takes them only give
+    a cone more users; 0 where other kinds are many, whose boxes may make one user of several."""
+    nodes = [q.view.nodes[item.members[0]] for item in q.items]
+    if max(Counter(n.kind for n in nodes if n.kind in ("phi", *MANY)).values(), default=0) > INPUTS:
+        return 0
+    return sum(user == k and (n.kind not in ("param", "constant") or item.title is not None)
+               for k, (user, n, item) in enumerate(zip(_homes(q, 2), nodes, q.items, strict=True)))  # fmt: skip
 
 
 def _called(q: Quotient, numbers: Iterable[int]) -> str:

@@ -23,17 +23,19 @@ def by_operator(q: Quotient, limit: int) -> bool:
     for k, n in enumerate(node):
         if n.kind == "op" and q.items[k].title is None and n.operator is not None:
             for i in inputs[k]:
-                if (q.items[i].title is None and node[i].kind == "op" and (node[i].operator, node[i].cluster, node[i].backward) ==
-                        (n.operator, n.cluster, n.backward)):
+                given = node[i]
+                if (given.operator == n.operator and given.kind == "op" and q.items[i].title is None
+                        and given.cluster == n.cluster and given.backward == n.backward):
                     same.union(i, k)
     groups: dict[int, list[int]] = {}
     for k, n in enumerate(node):
         if n.kind == "op" and q.items[k].title is None:
             groups.setdefault(same.find(k), []).append(k)
     for k, n in enumerate(node):
-        users = {same.find(u) for u in outputs[k]} if n.kind == "constant" or n.weight else set()
-        if len(users) == 1 and (user := users.pop()) in groups and n.cluster == node[user].cluster:
-            groups[user].append(k)
+        if n.kind == "constant" or n.weight:
+            users = {same.find(u) for u in outputs[k]}
+            if len(users) == 1 and (user := users.pop()) in groups and n.cluster == node[user].cluster:
+                groups[user].append(k)
     nodes = q.view.nodes
     parts = [FoldGroup(g, _title([nodes[q.items[k].members[0]] for k in g]), q.items[g[0]].cluster)
              for g in groups.values() if len(g) > 1]  # fmt: skip

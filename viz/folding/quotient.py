@@ -69,8 +69,10 @@ Neighbours = tuple[list[list[int]], list[list[int]]]
 class Quotient:
     """The items of a view, made coarser step by step."""
 
-    def __init__(self, view: View, apart: bool = False) -> None:
-        self.view, self.apart = view, apart
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.apart = False
+        """Whether rows of equal parts stay several boxes."""
         self.clusters: list[Cluster] = list(view.clusters)
         self.position = {n.id: k for k, n in enumerate(view.nodes)}
         self.items: list[FoldItem] = [_single(k, n) for k, n in enumerate(view.nodes)]
@@ -79,12 +81,15 @@ class Quotient:
         """The ends of the edges that have a say in the order."""
         self._beside: tuple[list[FoldItem], Neighbours] | None = None
         """What `neighbours` found, and for which items."""
+        self._ordered: tuple[Sequence[Sequence[int]], list[int]] | None = None
+        """What `order` found, and for which outputs."""
         self.rows: list[Sequence[int]] = []
         """The rows of equal parts that were met, on trial too: `apart` makes no difference where there are none."""
 
-    def copy(self) -> Quotient:
-        """The same items, to be made coarser on trial."""
+    def copy(self, *, apart: bool = False) -> Quotient:
+        """The same items, to be made coarser on trial; with `apart` rows of equal parts stay several boxes."""
         other = copy(self)
+        other.apart = self.apart or apart
         other.clusters = list(self.clusters)  # the list of items is never changed in place
         return other
 
@@ -97,6 +102,9 @@ class Quotient:
 
     def merge(self, parts: Iterable[FoldGroup]) -> None:
         """Makes one item of each part."""
+        parts = list(parts)
+        if not parts:
+            return  # what is known of the items stays known
         items: list[FoldItem | None] = list(self.items)
         for numbers, title, cluster, one, times, place in parts:
             merged = [self.items[k] for k in numbers]
@@ -162,14 +170,18 @@ class Quotient:
 
     def order(self, inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]) -> list[int]:
         """The items, each after those that it takes from; items on a cycle last."""
-        return topological([len(i) for i in inputs], outputs)
+        if self._ordered is None or self._ordered[0] is not outputs:
+            self._ordered = outputs, topological([len(i) for i in inputs], outputs)
+        return self._ordered[1]
 
     def condense(self, title: Callable[[Sequence[int]], str]) -> None:
         """Makes one item of those that lie on a cycle together, as steps that go by source order may leave."""
         inputs, outputs = self.neighbours()
         order = self.order(inputs, outputs)
-        place = {k: i for i, k in enumerate(order)}
-        if all(place[i] < place[k] for k in order for i in inputs[k]):
+        place = [0] * len(order)
+        for i, k in enumerate(order):
+            place[k] = i
+        if all(not some or max([place[i] for i in some]) < at for at, some in zip(place, inputs, strict=True)):
             return
         parent = {c.id: c.parent for c in self.clusters}
         groups = []
@@ -221,7 +233,7 @@ class Quotient:
                     before[of[k]].add(of[i])
                     after[of[i]].add(of[k])
         groups = list(members.values())
-        return [k for u in self.order([list(b) for b in before], [list(a) for a in after]) for k in groups[u]]
+        return [k for u in topological([len(b) for b in before], [list(a) for a in after]) for k in groups[u]]
 
     def sort(self) -> None:
         """Puts the items into an order in which each stands after those that it takes from."""

@@ -43,10 +43,12 @@ def joined_boxes(boxes: dict[tuple[K, int], list[int]], inputs: Sequence[Sequenc
     after: list[set[int]] = [set() for _ in ordered]
     before: list[set[int]] = [set() for _ in ordered]
     for k in names:
+        own = of[k]
         for i in inputs[k]:
-            if i in of and of[i] != of[k]:
-                after[of[i]].add(of[k])
-                before[of[k]].add(of[i])
+            given = of.get(i, own)
+            if given != own:
+                after[given].add(own)
+                before[own].add(given)
     members = [boxes[b] for b in ordered]
     path, previous = _paths(before)
     last: dict[K, int] = {}

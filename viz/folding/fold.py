@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby, pairwise
+from typing import NamedTuple
 
 from deepx_graph.viz.folding.blocks import QUIET, best_period, contents
 from deepx_graph.viz.folding.operators import by_chain, by_kernel, by_operator, with_loops
@@ -42,7 +43,7 @@ ALMOST = 0.9
 def fold(view: View, max_nodes: int = MAX_NODES) -> View:
     """The view itself when it has at most `max_nodes` (4 or more) nodes, else a coarser one that has, with a note saying so."""
     max_nodes = max(4, max_nodes)
-    return view if len(view.nodes) <= max_nodes else _coarser(Quotient(view), max_nodes)[1]
+    return view if len(view.nodes) <= max_nodes else _coarser(_Start(Quotient(view)), max_nodes).view
 
 
 def fold_inside(view: View, max_nodes: int) -> View:
@@ -52,30 +53,51 @@ def fold_inside(view: View, max_nodes: int) -> View:
         return view
     whole = Quotient(view)
     whole.order(*whole.neighbours())  # known to all copies
-    q, folded = _coarser(whole.copy(), max_nodes)
-    if q.rows and 2 * _largest(q) > len(view.nodes):
-        q, folded = _coarser(whole.copy(apart=True), max_nodes)
-    return _coarser(whole, max_nodes, LAST)[1] if _largest(q) > ALMOST * len(view.nodes) else folded
+    found = _coarser(_Start(whole.copy()), max_nodes)
+    if found.rows is not None and 2 * _largest(found.q) > len(view.nodes):
+        found = _coarser(found.rows._replace(q=found.rows.q.copy(apart=True)), max_nodes)
+    return _coarser(_Start(whole, LAST), max_nodes).view if _largest(found.q) > ALMOST * len(view.nodes) else found.view
 
 
 def _largest(q: Quotient) -> int:
     return max(len(i.members) for i in q.items)
 
 
-def _coarser(q: Quotient, max_nodes: int, steps: Steps | None = None) -> tuple[Quotient, View]:
-    """The quotient of a view and the view that it makes, with at most so many nodes, by some steps or all of them."""
-    prepared = ["operators with loops"] if with_loops(q) else []
-    done = list(prepared)
-    for name, step in steps or STEPS:
-        if (len(q) > max_nodes or done == prepared != []) and step(q, max_nodes):
-            done.append(name)
+class _Start(NamedTuple):
+    """Where folding begins: what there is, the steps that may be taken (None for all of them), and what was done before these."""
+
+    q: Quotient
+    steps: Steps | None = None
+    done: tuple[str, ...] | None = None
+
+
+class _Coarser(NamedTuple):
+    """A folded quotient and its view, and where the step began that first met rows of equal parts; None where none did."""
+
+    q: Quotient
+    view: View
+    rows: _Start | None
+
+
+def _coarser(start: _Start, max_nodes: int) -> _Coarser:
+    """The view of a quotient with at most so many nodes."""
+    q, rows = start.q, None
+    looped = "operators with loops"
+    done = list(start.done) if start.done is not None else [looped] if with_loops(q) else []
+    steps = start.steps or STEPS
+    for k, (name, step) in enumerate(steps):
+        if len(q) > max_nodes or done == [looped]:
+            before = None if q.rows else _Start(q.copy(), steps[k:], tuple(done))
+            if step(q, max_nodes):
+                done.append(name)
+            rows = rows or (before if q.rows else None)
     if not {*done} <= {"parts alike", "scopes"}:
         _show_one(q, max_nodes)
     open_first(q, max_nodes)
     _condense(q)
     folded = q.to_view()
     total = sum(n.size for n in q.view.nodes)
-    return q, folded.noted(f"folded: {total:,} nodes drawn as {len(folded.nodes):,} boxes ({', '.join(done)})")
+    return _Coarser(q, folded.noted(f"folded: {total:,} nodes drawn as {len(folded.nodes):,} boxes ({', '.join(done)})"), rows)
 
 
 def open_scope(view: View, max_nodes: int) -> View | None:
@@ -111,7 +133,7 @@ def _with_users(q: Quotient, heaviest: int) -> None:
     for k, user in enumerate(_homes(q, heaviest)):
         if user != k:
             inside.setdefault(user, []).append(k)
-    q.merge(q.joined(user, some, _called(q, [user, *some] if heaviest else [user])) for user, some in inside.items())
+    q.merge(q.joined(user, some, _called(q, user, some if heaviest else ())) for user, some in inside.items())
 
 
 def _homes(q: Quotient, heaviest: int) -> list[int]:
@@ -142,9 +164,9 @@ def _fewest_cones(q: Quotient) -> int:
                for k, (user, n, item) in enumerate(zip(_homes(q, 2), nodes, q.items, strict=True)))  # fmt: skip
 
 
-def _called(q: Quotient, numbers: Iterable[int]) -> str:
-    """What items are called by what they hold."""
-    return contents([q.view.nodes[m] for k in numbers for m in q.items[k].members])
+def _called(q: Quotient, number: int, others: Iterable[int] = ()) -> str:
+    """What an item is called: as before, else by what it holds and others hold."""
+    return q.items[number].title or contents([q.view.nodes[m] for k in (number, *others) for m in q.items[k].members])
 
 
 def _condense(q: Quotient) -> None:
@@ -280,9 +302,8 @@ def _weights(q: Quotient, limit: int) -> bool:
                 user = min(outputs[k], key=place.__getitem__)
                 if q.items[user].cluster == item.cluster and not q.items[user].structural:
                     groups.setdefault(user, []).append(k)
-    nodes = q.view.nodes
     q.merge([
-        *(q.joined(user, given, contents([nodes[m] for m in q.items[user].members])) for user, given in groups.items()),
+        *(q.joined(user, given, _called(q, user)) for user, given in groups.items()),
         *many_of_a_kind(q, range(len(q))),
     ])  # fmt: skip
     return bool(groups)

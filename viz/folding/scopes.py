@@ -29,6 +29,9 @@ ACTING = frozenset({"random", "effects", "linear"})
 FIXED = frozenset({"start", "if", "side", "region", "loop_begin", "loop_end", "result"})
 """Kinds that stay in sight."""
 
+STANDING = FIXED | FOLLOWERS
+"""Kinds that make no box of a scope by themselves."""
+
 MANY = {"result": "results", "proj": "values of a loop"}
 """What many of a kind that stay in sight are together."""
 
@@ -121,7 +124,7 @@ def _fold_series(q: Quotient, limit: int, depth: int, scopes: Mapping[Path, Path
         item = q.items[k]
         nodes = [q.view.nodes[m] for m in item.members]
         path = common_prefix([scopes[n.scope] for n in nodes if n.scope])[:depth]
-        if len(path) == depth and nodes[0].kind not in FIXED | FOLLOWERS:
+        if len(path) == depth and nodes[0].kind not in STANDING:
             last[k] = item.title if item.title is not None and "/" in item.title else path[-1]
             series.setdefault((item.cluster, nodes[0].backward, path[:-1], stem(path[-1])), []).append(k)
     rows = [row for same in series.values() if len(same) > 1 for row in convex_rows(same, order, inputs) if len(row) > 1]
@@ -191,7 +194,7 @@ class _Grouping:
         self.inputs, self.outputs = q.neighbours()
         self.order = q.order(self.inputs, self.outputs)
         self.first = [q.view.nodes[i.members[0]] for i in q.items]
-        self.fixed = [i.structural if i.title else n.kind in FIXED | FOLLOWERS for i, n in zip(q.items, self.first, strict=True)]
+        self.fixed = [i.structural if i.title else n.kind in STANDING for i, n in zip(q.items, self.first, strict=True)]
         self.home = self._homes()
         self.operator = [None if i.title is None else self._one_operator(i.members) for i in q.items]
         self.holding = {self._common(i.members) for i, o in zip(q.items, self.operator, strict=True) if o is not None}

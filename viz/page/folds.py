@@ -67,10 +67,11 @@ class _Subviews:
             self.sources[e.target].append(e.source)
 
     def part(self, members: Iterable[int]) -> View:
-        kept = dict.fromkeys(sorted(members))
-        nodes = tuple(self.view.nodes[m] for m in kept)
-        edges = tuple(e for m in kept for e in self.leaving[m] if e.target in kept)
-        fed = frozenset(m for m in kept if any(s not in kept for s in self.sources[m]))
+        ordered = sorted(members)
+        kept = set(ordered)
+        nodes = tuple([self.view.nodes[m] for m in ordered])
+        edges = tuple([e for m in ordered for e in self.leaving[m] if e.target in kept])
+        fed = frozenset([m for m in ordered if not kept.issuperset(self.sources[m])])
         return View(nodes, edges, used_clusters(self.view.clusters, nodes), fed=fed)
 
     def fold(self, members: Members) -> View | None:
@@ -88,7 +89,7 @@ class _Subviews:
 def _untold(view: View) -> View:
     """The view without scopes and operators of the source, where all of it is of one: they say nothing in it."""
     ops = [n for n in view.nodes if n.kind == "op"]
-    scope = {"scope": ()} if len({n.scope for n in ops}) == 1 else {}
+    scope = {"scope": ()} if len({n.scope for n in ops}) == 1 and any(n.scope for n in view.nodes) else {}
     operator = {"operator": None} if len({n.operator for n in ops}) == 1 else {}
     changes: dict[str, Any] = scope | operator
     return replace(view, nodes=tuple(n._replace(**changes) for n in view.nodes)) if changes else view

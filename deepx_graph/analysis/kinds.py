@@ -29,6 +29,8 @@ class ByKind(Generic[Found]):
 
     def __call__(self, node: Node) -> Found:
         kind = kind_of(node)
-        if kind not in self._known:
-            self._known[kind] = self._of(node)
-        return self._known[kind]
+        try:
+            return self._known[kind]
+        except KeyError:
+            found = self._known[kind] = self._of(node)
+            return found

@@ -198,10 +198,10 @@ class _Lowering:
         while self.todo:
             task = self.todo.pop()
             match task:
-                case Block():
-                    self.todo += reversed(task.steps)
                 case Eval():
                     self.eval(task.node)
+                case Block():
+                    self.todo += reversed(task.steps)
                 case IfStep():
                     self.branches(task)
                 case LoopStep():
@@ -227,9 +227,9 @@ class _Lowering:
 
     def new_slot(self, node: Node, type: Type, loop: Node | None = None) -> int:
         """A slot defined here, inside the spans that are open now."""
-        span = self.spans[-1] if self.spans else None
-        self.slots.append(FrameSlot(node, type, self.here, self.here, loop, span, len(self.spans)))
-        return len(self.slots) - 1
+        here, spans, number = self.here, self.spans, len(self.slots)
+        self.slots.append(FrameSlot(node, type, here, here, loop, spans[-1] if spans else None, len(spans)))
+        return number
 
     def slot_for(self, node: Node) -> int:
         """The new slot that holds the value of `node`."""
@@ -237,7 +237,8 @@ class _Lowering:
         return number
 
     def uses(self, nodes: Sequence[Node]) -> tuple[int, ...]:
-        return tuple(self.use(self.slot_of[n]) for n in nodes)
+        slot_of = self.slot_of
+        return tuple([self.use(slot_of[n]) for n in nodes])
 
     def use(self, number: int) -> int:
         """Records that the slot is read here."""
@@ -247,7 +248,7 @@ class _Lowering:
             slot.depth = slot.span.outer
             slot.span = spans[slot.depth - 1] if slot.depth else None
             slot.first = spans[slot.depth].start
-        slot.last, slot.until = self.here, spans[slot.depth] if len(spans) > slot.depth else None
+        slot.last, slot.until = len(self.instructions), spans[slot.depth] if len(spans) > slot.depth else None
         return number
 
     def settle(self, constants: frozenset[int]) -> None:

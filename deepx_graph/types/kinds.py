@@ -95,7 +95,7 @@ class TensorType(Type):
     @property
     def nbytes(self) -> int:
         """Bytes in memory. Raises InferError when a dimension is not known."""
-        return self.size * self.dtype.itemsize
+        return (self.size if self._size is None else self._size) * self.dtype.itemsize
 
     def with_dtype(self, dtype: DType) -> TensorType:
         return tensor(dtype, self.dims)
@@ -319,4 +319,8 @@ def nbytes(type: Type) -> int:
 
 def leaves(type: Type) -> tuple[Type, ...]:
     """The non-tuple types inside, left to right."""
-    return tuple(leaf for item in type.items for leaf in leaves(item)) if isinstance(type, TupleType) else (type,)
+    if not isinstance(type, TupleType):
+        return (type,)
+    if any(isinstance(item, TupleType) for item in type.items):
+        return tuple([leaf for item in type.items for leaf in leaves(item)])
+    return type.items

@@ -57,10 +57,11 @@ class Order(Generic[U]):
         The caller puts the union there and removes the two. Raises Blocked when a path leads from the one to the other
         through a third, and then nothing has changed.
         """
-        low, high = self.position[first], self.position[second]
-        if all(u is first or self.position[u] < low for u in before(second)):
+        position = self.position
+        low, high = position[first], position[second]
+        if all(u is first or position[u] < low for u in before(second)):
             return low
-        if all(u is second or self.position[u] > high for u in after(first)):
+        if all(u is second or position[u] > high for u in after(first)):
             return high
         behind = self._between(second, first, before)
         ahead = self._between(first, second, after)
@@ -70,20 +71,21 @@ class Order(Generic[U]):
 
     def _between(self, start: U, goal: U, step: Neighbours[U]) -> list[U] | None:
         """The units reached from `start` on this side of `goal`, which may be met at the first step only; None for too many."""
-        low, high = sorted((self.position[start], self.position[goal]))
-        found = {u: None for u in step(start) if u is not goal and low < self.position[u] < high}
+        position = self.position
+        low, high = sorted((position[start], position[goal]))
+        found = {u: None for u in step(start) if u is not goal and low < position[u] < high}
         stack = list(found)
         while stack:
             unit = stack.pop()
             for u in step(unit):
                 if u is goal:
                     raise Blocked(unit)
-                if u not in found and low < self.position[u] < high:
+                if low < position[u] < high and u not in found:
                     found[u] = None
                     stack.append(u)
             if len(found) > REACH:
                 return None
-        return sorted(found, key=self.position.__getitem__)
+        return sorted(found, key=position.__getitem__)
 
     def _arrange(self, behind: list[U], ahead: list[U], first: U, second: U) -> int:
         """What the union needs goes before it, what needs it after."""
@@ -215,17 +217,20 @@ class Grouping:
                     yield other
 
     def _after(self, unit: Unit) -> Iterator[Unit]:
-        for node in (unit,) if isinstance(unit, Node) else unit.members:
-            yield from self.readers(node)
+        return self._reading((unit,) if isinstance(unit, Node) else unit.members, unit)
 
     def readers(self, node: Node) -> Iterator[Unit]:
         """The other units that need the value of the node."""
-        group_of = self.group_of
-        mine = group_of.get(node, node)
-        for user in self.users.get(node, ()):
-            other = group_of.get(user, user)
-            if other is not mine and not (isinstance(other, Group) and node in other.copies):
-                yield other
+        return self._reading((node,), self.unit(node))
+
+    def _reading(self, nodes: Iterable[Node], unit: Unit) -> Iterator[Unit]:
+        """The units beside their own that need the values of the nodes, some of them several times."""
+        group_of, users = self.group_of, self.users
+        for node in nodes:
+            for user in users.get(node, ()):
+                other = group_of.get(user, user)
+                if other is not unit and not (isinstance(other, Group) and node in other.copies):
+                    yield other
 
     def crossing(self, source: Group, target: Group) -> Iterator[tuple[Link, Node]]:
         """The links by which nodes of `target` read `source`; goes through the smaller of the two."""
@@ -243,9 +248,10 @@ class Grouping:
         """The inputs of the joint group: those of both which neither computes."""
         alone = g.members[0]
         copies = g.copies | h.copies
+        owner_of = self.group_of.get
         return {
-            k: r for k, r in (*g.inputs.items(), *h.inputs.items())
-            if r is not alone and r not in copies and (owner := self.group_of.get(r)) is not g and owner is not h
+            k: r for k, r in (g.inputs | h.inputs).items()
+            if (owner := owner_of(r)) is not g and owner is not h and r is not alone and r not in copies
         }  # fmt: skip
 
     # --- the greedy pass

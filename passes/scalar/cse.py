@@ -41,8 +41,7 @@ def merged(function: Function, control: RewriteControl) -> Function:
         origin = node.origin
         for other in extra.get(node, ()):
             origin = origin.merged(other.origin)
-        same = inputs == node.inputs and origin is node.origin
-        return node if same else Node(node.op, inputs, node.attrs, node.type, origin)
+        return node if inputs == node.inputs and origin is node.origin else node.over(inputs, origin)
 
     return replaced(function, rebuild(function.nodes, made, step))
 

@@ -230,7 +230,7 @@ def _rebuilt(function: Function, values: dict[Node, Any], control: RewriteContro
                 constant = constants[value] = b.literal(value)
             if control.permit("constant-on-every-path", node, constant):
                 return constant
-        known = _known_course(node, values)
+        known = _known_course(node, values) if node.op is PHI or node.op is PROJ else None
         if known is not None and known.type == node.type and control.permit("known-course", node, known):
             return made[known]
         return with_inputs(node, inputs)
@@ -239,9 +239,7 @@ def _rebuilt(function: Function, values: dict[Node, Any], control: RewriteContro
 
 
 def _known_course(node: Node, values: dict[Node, Any]) -> Node | None:
-    """The value of the one branch that is ever taken, or the initial value of a loop that never iterates."""
-    if node.op is not PHI and node.op is not PROJ:
-        return None
+    """Of a `phi` or `proj`, the value of the one branch that is ever taken, or the initial value of a loop that never iterates."""
     source, k = node.inputs[0], index_of(node)
     if node.op is PHI and source.op is REGION and isinstance(values[source.inputs[0]], Literal):
         return phi_choices(source, k)[taken_branch(values[source.inputs[0]].splat_value, branch_count(source))]

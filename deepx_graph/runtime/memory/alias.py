@@ -19,8 +19,8 @@ from deepx_graph.ops.tensor.parallel import parallel_grid
 from deepx_graph.runtime.bytecode import Code, Move, Pack, Return, Run
 from deepx_graph.types import StateType, TensorType, leaves
 
-_PASSED_ON = (TUPLE, PROJ, PARTIAL, construct, field, ref_create, ref_read, ref_write)
-_HOLDERS = (*_PASSED_ON, CALL, CALL_VALUE)
+_PASSED_ON = frozenset({TUPLE, PROJ, PARTIAL, construct, field, ref_create, ref_read, ref_write})
+_HOLDERS = _PASSED_ON | {CALL, CALL_VALUE}
 
 
 def is_call(node: Node) -> bool:
@@ -39,7 +39,7 @@ def held(run: Run) -> tuple[int, ...]:
         return run.sources
     if run.node.op.view:
         return run.sources[:1]
-    return tuple(s for s, i in zip(run.sources, run.node.inputs, strict=True) if isinstance(i.type, StateType))
+    return tuple([s for s, i in zip(run.sources, run.node.inputs, strict=True) if isinstance(i.type, StateType)])
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import NamedTuple
 
 from deepx_graph.analysis.schedule import Schedule
@@ -28,7 +28,7 @@ from deepx_graph.runtime.bytecode import Code, Return, Run, lower
 from deepx_graph.runtime.memory.alias import AliasAnalysis, alias_analysis, is_call, makes_memory
 from deepx_graph.runtime.memory.in_place import Overwrites, nothing
 from deepx_graph.runtime.memory.sharing import Handover, Sharing, most_alive, packed
-from deepx_graph.types import TensorType, leaves, nbytes
+from deepx_graph.types import TensorType, Type, leaves, nbytes
 
 
 class Allocation(NamedTuple):
@@ -190,17 +190,17 @@ def _pieces(code: Code, flow: AliasAnalysis, writes: Callable[[Node], bool]) -> 
                 dense.add(target)
             continue
         copies = flow.copies(target)
-        tensors = [(k, t) for k, t in enumerate(leaves(node.type)) if isinstance(t, TensorType)]
+        parts = leaves(node.type)
+        tensors = [(k, t, t.nbytes) for k, t in enumerate(parts) if isinstance(t, TensorType)]
         shared = (
             copies == 1 and not flow.escapes[target] and not node.op.view and not is_call(node) and bool(tensors)
-            and len(tensors) == len(leaves(node.type)) and all(t.nbytes for _, t in tensors) and writes(node)
+            and len(tensors) == len(parts) and all(n for _, _, n in tensors) and writes(node)
         )  # fmt: skip
         if shared:
             dense.add(target)
-        for k, t in tensors:
-            piece = Allocation(node, k, t.nbytes, at, min(at, flow.first[target]), flow.last[target], copies=copies,
-                          escapes=flow.escapes[target])
-            yield piece, shared
+        first, last = min(at, flow.first[target]), flow.last[target]
+        for k, _, bytes_ in tensors:
+            yield Allocation(node, k, bytes_, at, first, last, None, False, copies, flow.escapes[target]), shared
 
 
 def is_pointwise(node: Node) -> bool:
@@ -217,33 +217,46 @@ def _placed(code: Code, flow: AliasAnalysis, overwrites: Overwrites, found: Iter
     number = {k: n for n, k in enumerate(shared)}
     whole = {code.instructions[pieces[k].at].target: number[k] for k in shared
              if isinstance(pieces[k].node.type, TensorType)}
-    handovers = [Handover(pieces[k].at, number[k], whole[s]) for k in shared
-                 for s in _operands_to_overwrite(code, flow, overwrites, pieces[k]) if s in whole]
+    handovers = [Handover(at, number[k], whole[s]) for at, made in groupby(shared, key=lambda k: pieces[k].at)
+                 for k, s in _operands_to_overwrite(code, flow, overwrites, {k: pieces[k] for k in made}) if s in whole]
     sharing = Sharing([((pieces[k].first, pieces[k].last),) for k in shared], handovers)
     in_place = {h.value for h in handovers if sharing.join(h.value, h.over)}
     groups = sorted(set(map(sharing.group, range(len(shared)))))
     offsets, size = packed(list(map(sharing.span, groups)), [pieces[shared[g]].bytes for g in groups])
     offset_of = dict(zip(groups, offsets, strict=True))
-    return [p._replace(offset=offset_of[sharing.group(number[k])], in_place=number[k] in in_place) if k in number else p
-            for k, p in enumerate(pieces)], size
+    placed = list(pieces)
+    for k, n in number.items():
+        p, offset = pieces[k], offset_of[sharing.group(n)]
+        placed[k] = Allocation(p.node, p.leaf, p.bytes, p.at, p.first, p.last, offset, n in in_place)  # one copy, for nobody else
+    return placed, size
 
 
-def _operands_to_overwrite(code: Code, flow: AliasAnalysis, overwrites: Overwrites, piece: Allocation) -> Iterator[int]:
-    """The slots of a type like the piece's, known by no other name, over which its kernel may write it if they end there."""
-    run = code.instructions[piece.at]
+def _operands_to_overwrite(code: Code, flow: AliasAnalysis, overwrites: Overwrites, pieces: dict[int, Allocation],
+                           ) -> Iterator[tuple[int, int]]:
+    """For the pieces that one kernel makes, the numbers of the pieces with the slots of a like type, known by no other name, over
+    which it may write them if they end there."""
+    at = next(iter(pieces.values())).at
+    run = code.instructions[at]
     assert isinstance(run, Run)
-    if piece.first != piece.at:
-        return
-    ending = [(k, s) for k, s in enumerate(run.sources) if flow.last[s] == piece.at and not flow.to[s]]
+    ending = [(k, s) for k, s in enumerate(run.sources) if flow.last[s] == at and not flow.to[s]]
     if not ending:
         return
-    type, may, pointwise = leaves(run.node.type)[piece.leaf], overwrites(run.node), is_pointwise(run.node)
-    assert isinstance(type, TensorType)
-    for k, s in ending:
-        held = code.slots[s].type
-        like = isinstance(held, TensorType) and held.dims == type.dims and held.nbytes == piece.bytes
-        if like and (pointwise or (may and k in may[piece.leaf])):
-            yield s
+    types, pointwise = leaves(run.node.type), is_pointwise(run.node)
+    may = () if pointwise else overwrites(run.node)
+    for number, piece in pieces.items():
+        type = types[piece.leaf]
+        if piece.first != at or not (pointwise or may):
+            continue
+        for k, s in ending:
+            held = code.slots[s].type
+            if (held is type or _is_like(held, type)) and (pointwise or k in may[piece.leaf]):
+                yield number, s
+
+
+def _is_like(one: Type, other: Type) -> bool:
+    """Whether two tensors have one shape and as many bytes."""
+    return (isinstance(one, TensorType) and isinstance(other, TensorType) and one.dims == other.dims
+            and one.dtype.itemsize == other.dtype.itemsize)
 
 
 SHOWN = 3

@@ -6,6 +6,7 @@ at once, but for *handovers*: positions where one ends and the other, that may b
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -66,7 +67,7 @@ class Sharing:
             return True
         a, b = (a, b) if a < b else (b, a)
         common = _common(self._ranges[a], self._ranges[b])
-        if common is None or any(not self._is_handover(at, {a, b}) for at in common):
+        if common is None or any(not self._is_handover(at, a, b) for at in common):
             return False
         self._sets.union(b, a)
         self._ranges[a] = _united(self._ranges[a], self._ranges[b])
@@ -76,9 +77,10 @@ class Sharing:
         self._taken[a] = large
         return True
 
-    def _is_handover(self, at: int, groups: set[int]) -> bool:
-        if any(at in self._taken.get(g, ()) for g in groups):
+    def _is_handover(self, at: int, a: int, b: int) -> bool:
+        if at in self._taken.get(a, ()) or at in self._taken.get(b, ()):
             return False
+        groups = {a, b}
         return any({self.group(h.value), self.group(h.over)} == groups for h in self._handovers.get(at, ()))
 
 
@@ -171,25 +173,30 @@ def _packed_by_birth(spans: Sequence[tuple[int, int]], sizes: Sequence[int]) -> 
         size = -(-sizes[k] // ALIGNMENT) * ALIGNMENT
         while busy and busy[0][0] < spans[k][0]:
             _, low, high = heappop(busy)
-            gaps = _with_gap(gaps, low, high)
-        if gaps and gaps[-1][1] == end and all(high - low < size for low, high in gaps):
-            end = gaps.pop()[0]  # the last gap grows
-        low, high = min((g for g in gaps if g[1] - g[0] >= size), key=lambda g: g[1] - g[0], default=(end, end))
-        offsets[k] = low
-        if low == high:
-            end = low + size
+            _add_gap(gaps, low, high)
+        fits = [(high - low, low) for low, high in gaps if high - low >= size]
+        if fits:
+            room, low = min(fits)
+            at = bisect_left(gaps, (low, low + room))
+            gaps[at : at + 1] = [(low + size, low + room)] if size < room else []
         else:
-            gaps = [g for g in gaps if g != (low, high)]
-            gaps = _with_gap(gaps, low + size, high)
+            low = gaps.pop()[0] if gaps and gaps[-1][1] == end else end  # the last gap grows
+            end = low + size
+        offsets[k] = low
         heappush(busy, (spans[k][1], low, low + size))
     return offsets, end
 
 
-def _with_gap(gaps: Sequence[tuple[int, int]], low: int, high: int) -> list[tuple[int, int]]:
-    """Gaps in order with one more, which is one with its neighbours."""
-    found = [g for g in gaps if g[1] != low and g[0] != high]
-    low, high = min([low, *(g[0] for g in gaps if g[1] == low)]), max([high, *(g[1] for g in gaps if g[0] == high)])
-    return sorted([*found, (low, high)]) if low < high else list(gaps)
+def _add_gap(gaps: list[tuple[int, int]], low: int, high: int) -> None:
+    """Puts a gap among others that are in order; it is one with its neighbours."""
+    first = last = bisect_left(gaps, (low, high))
+    if first and gaps[first - 1][1] == low:
+        first -= 1
+        low = gaps[first][0]
+    if last < len(gaps) and gaps[last][0] == high:
+        high = gaps[last][1]
+        last += 1
+    gaps[first:last] = [(low, high)]
 
 
 class Room:

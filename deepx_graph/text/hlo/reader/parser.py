@@ -28,7 +28,7 @@ _PLAIN_INSTRUCTION = re.compile(
 _OPCODE = re.compile(r"([a-z][\w\-]*)\s*\(")
 _PLAIN = re.compile(r"[^()\"{}/]*")
 _OPERAND = re.compile(rf"\s*%?({NAME})\s*(?:,|$)")
-_TEXT = r'"(?:[^"\\]|\\.)*"'
+_TEXT = r'"[^"\\]*(?:\\.[^"\\]*)*"'
 _ATTRIBUTE = re.compile(rf"\s*,\s*([A-Za-z_][\w\-]*)\s*=\s*(\{{[^{{}}\"]*(?:{_TEXT}[^{{}}\"]*)*\}}|[\w.\->]+(?=[,\s]))?", re.DOTALL)
 """A name and, where it is a word or stands in one pair of braces, its value."""
 _WORD = re.compile(r"[^\s,(){}\"\[\]]+(?:\[[^\]]*\])?(?:\{[^{}]*\})?")

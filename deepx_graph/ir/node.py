@@ -224,11 +224,11 @@ def problem(node: Node, message: str, expected: str | None = None, hint: str | N
 
 def reachable(roots: Iterable[Node]) -> list[Node]:
     """Every node that the roots depend on, themselves included, in topological order (oldest first)."""
-    seen: set[Node] = set()
     stack = list(roots)
+    seen = set(stack)
     while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            stack.extend(node.inputs)
+        for node in stack.pop().inputs:
+            if node not in seen:
+                seen.add(node)
+                stack.append(node)
     return sorted(seen, key=attrgetter("serial"))

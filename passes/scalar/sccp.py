@@ -217,6 +217,8 @@ def _absorbed(node: Node, values: list[Any]) -> Any:
 
 def _rebuilt(function: Function, values: dict[Node, Any], control: RewriteControl) -> Function:
     """The function with constants for what is constant, and the values of branches and loops whose course is known."""
+    if not any(n.op is PHI or n.op is PROJ or (n.op is not CONSTANT and isinstance(values[n], Literal)) for n in function.nodes):
+        return function
     made: dict[Node, Node] = {}
     constants: dict[Literal, Node] = {}
     b = Builder()

@@ -8,7 +8,7 @@ Near-linear in the number of nodes. A function in an attribute is verified like 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -34,6 +34,7 @@ def verify(module: Module) -> None:
     problems: list[Diagnostic] = []
     _check_names(module, problems.append)
     checked: set[int] = set()
+    known: set[Hashable] = set()
     work = [(f, 0) for f in reversed(module.functions)]
     while work:
         function, depth = work.pop()
@@ -43,7 +44,7 @@ def verify(module: Module) -> None:
         if depth > MAX_BODY_DEPTH:
             problems.append(Diagnostic(f"functions are nested deeper than {MAX_BODY_DEPTH}", function.span))
             continue
-        work += [(body, depth + 1) for body in _check_function(module, function, problems.append)]
+        work += [(body, depth + 1) for body in _check_function(module, function, problems.append, known)]
     if problems:
         raise VerifyError(*problems)
 
@@ -74,8 +75,9 @@ def _check_names(module: Module, report: Report) -> None:
             report(Diagnostic(f"two data types or constructors are named '{name}'"))
 
 
-def _check_function(module: Module, function: Function, report: Report) -> list[Function]:
-    """Reports what is wrong with the function; gives the functions in its nodes' attributes."""
+def _check_function(module: Module, function: Function, report: Report, known: set[Hashable]) -> list[Function]:
+    """Reports what is wrong with the function; gives the functions in its nodes' attributes. `known` are signatures of the module
+    that are right, of operations that have such."""
     _check_params(function, report)
     own = set(function.params)
     bodies: list[Function] = []
@@ -96,7 +98,7 @@ def _check_function(module: Module, function: Function, report: Report) -> list[
             holds_state = True
         if node.sound:
             continue
-        fault = _own_problem(node)
+        fault = _own_problem(node, known)
         if fault is not None:
             report(fault)
             sound = False
@@ -124,7 +126,7 @@ def _check_params(function: Function, report: Report) -> None:
 # --- one node -----------------------------------------------------------------------------------------------------
 
 
-def _own_problem(node: Node) -> Diagnostic | None:
+def _own_problem(node: Node, known: set[Hashable]) -> Diagnostic | None:
     """The fault of a node, found from its declaration and inputs alone."""
     op, attrs, inputs, serial = node.op, node.attrs, node.inputs, node.serial
     if op is CONSTANT and _is_its_value(node):
@@ -136,11 +138,12 @@ def _own_problem(node: Node) -> Diagnostic | None:
         if i.op is LOOP_BEGIN:
             is_plain = False
     types, kinds = tuple([i.type for i in inputs]), tuple(map(type, attrs)) if attrs else ()
-    # what is remembered stays: a function would, with all its nodes
-    check = _check_signature.__wrapped__ if op.function_attrs else _check_signature
     try:
         try:
-            check(op, types, attrs, kinds, node.type)
+            if op.function_attrs:
+                _check_with_functions(known, op, types, attrs, kinds, node.type)
+            else:
+                _check_signature(op, types, attrs, kinds, node.type)
         except TypeError:  # an attribute that cannot be hashed is of no kind that there is
             _check_signature.__wrapped__(op, types, attrs, kinds, node.type)
     except InferError as e:
@@ -169,6 +172,16 @@ def _check_signature(op: Op, types: tuple[Type, ...], attrs: tuple[Any, ...], ki
     if inferred is not type:
         merge_types(inferred, type)
     _check_countable(type)
+
+
+def _check_with_functions(known: set[Hashable], op: Op, types: tuple[Type, ...], attrs: tuple[Any, ...], kinds: tuple[type, ...],
+                          type: Type) -> None:
+    """The same where attributes are functions, once for each: for one module alone, as what is remembered stays, and a function
+    would with all its nodes."""
+    signature = op, types, tuple([id(a) if isinstance(a, Function) else a for a in attrs]), kinds, type
+    if signature not in known:
+        _check_signature.__wrapped__(op, types, attrs, kinds, type)
+        known.add(signature)
 
 
 @lru_cache(maxsize=65536)

@@ -199,7 +199,7 @@ def test_an_invalid_module_is_blamed_on_the_pass_that_made_it() -> None:
 def test_no_node_is_verified_twice_from_the_text_to_the_optimised_program(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: Counter[Node] = Counter()
     own = check._own_problem
-    monkeypatch.setattr(check, "_own_problem", lambda n: checked.update([n]) or own(n))
+    monkeypatch.setattr(check, "_own_problem", lambda n, known: checked.update([n]) or own(n, known))
     before = module()
     verify(before)
     for _ in range(2):

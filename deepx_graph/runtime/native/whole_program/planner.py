@@ -25,7 +25,8 @@ from deepx_graph.ops.tensor.shape import concatenate
 from deepx_graph.runtime.bytecode import Code, Instruction, Move, Pack, Return, Run, Select, Test, lower, successors
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.memory.sharing import Handover, Ranges, Sharing, bits_of, most_alive, ranges_of
-from deepx_graph.runtime.native.machine_kernel import MachineKernel
+from deepx_graph.runtime.native.machine_kernel import MachineKernel, workspace_bytes
+from deepx_graph.runtime.native.whole_program.order import StorageAccess, StorageBytes, blocks, ordered
 from deepx_graph.runtime.native.whole_program.plan import (
     Action,
     Called,
@@ -80,11 +81,10 @@ class _Planner:
     def plan(self) -> Sharing:
         """Everything but where storages lie; which of them share memory."""
         self._assign_storages()
-        alive = self._alive()
-        there = [bits | self._bits(self._written(i)) | self._bits(self._read(i))
-                 for i, bits in zip(self.code.instructions, alive, strict=True)]
-        ranges = ranges_of(there, len(self.loops.storages))
+        alive, ranges = self._lives()
         self._check_size(ranges)
+        if self._reorder(alive):
+            alive, ranges = self._lives()
         steps = [self._actions(i, at) for at, i in enumerate(self.code.instructions)]
         sharing = self._shared(ranges, alive)
         self.group = sharing.group
@@ -240,6 +240,34 @@ class _Planner:
                 if out != behind[at] or into != before[at]:
                     behind[at], before[at], changed = out, into, True
         return behind
+
+    def _lives(self) -> tuple[list[int], list[Ranges]]:
+        """What is alive behind each instruction, and where each storage is there."""
+        alive = self._alive()
+        there = [bits | self._bits(self._written(i)) | self._bits(self._read(i))
+                 for i, bits in zip(self.code.instructions, alive, strict=True)]
+        return alive, ranges_of(there, len(self.loops.storages))
+
+    def _reorder(self, alive: Sequence[int]) -> bool:
+        """Puts instructions between jumps in an order that takes less memory; whether there is one."""
+        code = list(self.code.instructions)
+        sizes = [s.nbytes if s.is_owned else 0 for s in self.loops.storages]
+        results = self._bits(self._read(code[-1]))
+        for block in blocks(code):
+            accesses = list(map(self._access, code[block.start : block.stop]))
+            order = ordered(accesses, StorageBytes(sizes, alive[block.stop - 1], results))
+            code[block.start : block.stop] = [code[block.start + k] for k in order]
+        if code == list(self.code.instructions):
+            return False
+        self.loops.code = self.code = replace(self.code, instructions=tuple(code))
+        return True
+
+    def _access(self, i: Instruction) -> StorageAccess:
+        own = 0
+        if isinstance(i, Run) and not (self._is_alias(i) or _is_view(i.node) or i.node.op in _COPIES or i.node.op is CALL):
+            kernel = self.machine_of(i.node)
+            own = 0 if kernel is None else workspace_bytes([kernel])
+        return StorageAccess(frozenset(self._read(i)), frozenset(self._written(i)), own)
 
     def _bits(self, storages: Sequence[int]) -> int:
         bits = 0

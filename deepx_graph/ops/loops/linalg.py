@@ -72,8 +72,10 @@ def cholesky_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: S
 @contextmanager
 def _blocks(b: LoopBuilder, n: int, size: int) -> Iterator[tuple[Affine, Affine]]:
     """A loop over blocks; gives where each begins and ends. The last begins early enough to be whole: it may share rows."""
-    size = min(n, size)
-    with b.loop(-(-n // size) if n else 0) as block:
+    if n <= size:
+        yield Affine(), Affine((), n)
+        return
+    with b.loop(-(-n // size)) as block:
         low = b.least(block * size, n - size)
         yield low, low + size
 

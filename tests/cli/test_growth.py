@@ -6,11 +6,9 @@ Counted are calls of functions, of Python and of C: they are the same on every m
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pytest
 
@@ -23,8 +21,7 @@ from deepx_graph.passes.pipeline import parse_pipeline, run_pipeline
 from deepx_graph.runtime.engines.epilogue import with_fused_epilogue
 from deepx_graph.runtime.engines.gemm import in_order
 from deepx_graph.session.report.kernels import alike
-
-T = TypeVar("T")
+from tests.support.steps import steps
 
 MOST_EXPONENT = 1.15
 """With short programs some of what is counted does not depend on their length, which makes it less, not more."""
@@ -89,23 +86,6 @@ COMMANDS = {
 """Not those that make machine code: what LLVM is given grows with a kernel, up to bounds of its own."""
 
 
-def _steps(run: Callable[[], T]) -> tuple[int, T]:
-    """Calls that are made, and the result."""
-    count = 0
-
-    def counting(frame: Any, event: str, argument: Any) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    before = sys.getprofile()
-    sys.setprofile(counting)
-    try:
-        result = run()
-    finally:
-        sys.setprofile(before)
-    return count, result
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_steps_grow_as_the_program(tmp_path: Path, shape: str, command: str) -> None:
@@ -114,7 +94,7 @@ def test_steps_grow_as_the_program(tmp_path: Path, shape: str, command: str) -> 
         path = tmp_path / f"{n}.hlo"
         path.write_text(SHAPES[shape](n))
         arguments = [str(path) if a == "FILE" else a.replace("OUT", str(tmp_path / "o")) for a in COMMANDS[command]]
-        count, code = _steps(partial(main, arguments))
+        count, code = steps(partial(main, arguments))
         assert code == 0
         counts.append(count)
     exponent = math.log(counts[2] / counts[1]) / math.log(200 / 50)
@@ -128,7 +108,7 @@ def test_steps_of_each_pass_grow_as_the_program(shape: str) -> None:
     for n in (10, 100, 400):
         module, found = dx.loads(SHAPES[shape](n)), []
         for pass_ in parse_pipeline("default"):
-            count, module = _steps(partial(run_pipeline, module, [pass_]))
+            count, module = steps(partial(run_pipeline, module, [pass_]))
             found.append(count)
         counts.append(found)
     for pass_, short, long in zip(parse_pipeline("default"), *counts[1:], strict=True):

@@ -6,6 +6,7 @@ program lays over each other is followed step by step.
 
 from __future__ import annotations
 
+import math
 import tracemalloc
 from collections import Counter
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ from deepx_graph.runtime.memory.pool import GRAIN, RESULTS
 from deepx_graph.runtime.native.machine_kernel import Layout
 from deepx_graph.runtime.native.whole_program.plan import Called, Copied, RowCopy, Swapped
 from deepx_graph.types import I64, leaves, scalar, tensor
+from tests.support.steps import steps
 
 PROGRAMS = 60
 LONG, STEADY = 100_000, 500_000
@@ -176,6 +178,22 @@ def test_what_a_whole_program_lays_over_each_other_is_read_no_more(first: int, m
             for k, (found, want) in enumerate(zip(_Followed(function, rng, args, met).results, wanted, strict=True)):
                 np.testing.assert_array_equal(found, want, err_msg=f"{make.__name__} {seed}, result {k}")
     assert all(met[w] > 1 for w in ("given", "over", "inside", "lent", "exchanged", "exchanged with a result")), met
+
+
+@pytest.mark.skipif(not has_native(), reason="llvmlite is not installed")
+def test_results_and_arguments_that_are_alike_are_compared_in_pairs_alone() -> None:
+    """A training step gives back as many weights as it is given: of all kinds of pairs there are as many as the square of that."""
+    from deepx_graph.runtime.native.whole_program.planner import planned
+
+    def step(n: int) -> int:
+        b, vector = Builder(), tensor(I64, (6,))
+        params = [(f"p{k}", vector) for k in range(n)]
+        function = b.function("f", params, lambda *ps: [b(subtract, p, ps[0]) for p in ps])
+        return steps(lambda: planned(function, lambda node: Kernel(node, everything(node), (0, 1))))[0]  # type: ignore[arg-type, return-value]
+
+    step(5)
+    short, long = step(40), step(160)
+    assert math.log(long / short) / math.log(160 / 40) <= 2, (short, long)
 
 
 class _Followed:

@@ -45,6 +45,7 @@ class _StorageAssignment:
         self.families = DisjointSets[int]()
         self.exchanging = {s for a in swapped(plan.actions) for s in (a.one, a.other)}
         self.inside: dict[int, tuple[int, int]] = {}
+        self.in_pieces = {s.inside for s in plan.storages}
         self.params: dict[tuple[Any, int], list[int]] = {}
         for k, s in enumerate(plan.storages):
             if s.param is not None:
@@ -153,8 +154,9 @@ class _StorageAssignment:
         if result not in self.sizes:
             return False
         first, last = self.spans[result][0], self.spans[param][1]
-        in_pieces = any(s.inside == param for s in self.plan.storages)
-        return last < first or (last == first and not in_pieces and all(_keeps(a, result, param) for a in self.plan.actions[first]))
+        if last != first or param in self.in_pieces:
+            return last < first
+        return all(_keeps(a, result, param) for a in self.plan.actions[first])
 
     # --- everything else
 

@@ -252,6 +252,14 @@ def test_passes_keep_what_generated_programs_give(first: int) -> None:
         check_same(seed)
 
 
+@pytest.mark.parametrize("first", range(0, 300, 60))
+def test_passes_make_the_same_program_each_time(first: int) -> None:
+    """Wherever its variables happen to be in memory: else its machine code is not found again, and compiled in every process."""
+    for seed in range(first, first + 60):
+        made = [optimised(Generator(seed, split=True).program()) for _ in range(4)]
+        assert len(set(map(str, made))) == 1, seed
+
+
 def test_a_loop_is_cut_like_a_fold_of_as_many_rows_alone() -> None:
     """This program has a loop of 14 rows beside a fold of 16, in as many strips."""
     check_same(2003500)

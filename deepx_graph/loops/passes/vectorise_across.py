@@ -228,8 +228,8 @@ class _Tile:
                     for x in (*reads(each), *assigns(each)):
                         used.setdefault(x, set()).add(k)
         made = {x for group in groups for s in group for each in walk([s]) for x in assigns(each)}
-        for x in made:
-            if len(used[x]) > 1:
+        for x, users in used.items():  # in their order: the code is the same in every process, and found in the cache
+            if x in made and len(users) > 1:
                 self.expanded[x] = self.fresh.local(x.dtype, self.size)
         return self._distributed(body)
 

@@ -179,8 +179,8 @@ class WinogradShareCode(ShareCode):
         """So many results of a row of tiles, whose even and odd ones are apart."""
         kind, width = t.vector(self.dtype), t.lanes
         for v in range(0, lanes, width):
-            order = ", ".join(f"i32 {(v + k) // RESULTS + (v + k) % RESULTS * width}" for k in range(width))
-            value = t.value(f"shufflevector {kind} {row[0].text}, {kind} {row[1].text}, <{width} x i32> <{order}>", self.dtype)
+            order = [(v + k) // RESULTS + (v + k) % RESULTS * width for k in range(width)]
+            value = VectorValue(t.shuffle(kind, row[0].text, order, row[1].text), self.dtype)
             t.store_first(value, t.address(into, str(v), self.dtype), min(width, lanes - v))
 
     # --- windows

@@ -20,7 +20,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue, branch, scalar_type
+from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue, branch, concatenated, scalar_type
 
 BLOCK_BYTES = 16
 """The part of a register within which elements are interleaved by one instruction."""
@@ -192,17 +192,17 @@ def transposed_strip(t: IRBuilder, columns: Sequence[str], dtype: DType, kept: S
     A square would be as fast, and takes LLVM three times as long: it tries to make one of shuffles that depend on one another.
     """
     block = block_lanes(t.lanes, dtype)
-    kind = f"<{block} x {scalar_type(dtype)}>"
+    type, kind = t.vector(dtype), f"<{block} x {scalar_type(dtype)}>"
     read = [t.let(f"load {kind}, ptr {column}, align {dtype.itemsize}") for column in columns]
     if kept is not None:
         read = [t.let(f"select i1 {c}, {kind} {x}, {kind} zeroinitializer") for c, x in zip(kept, read, strict=True)]
-    found, distance = [_joined_blocks(t, read[k::block], block, dtype) for k in range(block)], 1
+    found, distance = [concatenated(t, read[k::block], block, dtype) for k in range(block)], 1
     while distance < block:
         orders = [_interleaved(t.lanes, block, distance, half) for half in (0, 1)]
         for k in range(block):
             if not k & distance:
-                pair = found[k], found[k + distance]
-                found[k], found[k + distance] = (_shuffled(t, *pair, order) for order in orders)
+                one, other = found[k].text, found[k + distance].text
+                found[k], found[k + distance] = (VectorValue(t.shuffle(type, one, order, other), dtype) for order in orders)
         distance *= 2
     bits = block.bit_length() - 1
     return [found[sum((k >> bit & 1) << (bits - 1 - bit) for bit in range(bits))] for k in range(block)]
@@ -217,18 +217,3 @@ def _interleaved(lanes: int, block: int, group: int, half: int) -> list[int]:
     """Of each block of two vectors the first halves, or the last ones, groups of elements in turn."""
     return [side * lanes + start + half * block // 2 + at + k for start in range(0, lanes, block)
             for at in range(0, block // 2, group) for side in (0, 1) for k in range(group)]
-
-
-def _joined_blocks(t: IRBuilder, parts: Sequence[str], lanes: int, dtype: DType) -> VectorValue:
-    """Short vectors side by side in one."""
-    while len(parts) > 1:
-        type, order = IRBuilder(lanes).vector(dtype), ", ".join(f"i32 {k}" for k in range(2 * lanes))
-        parts = [t.let(f"shufflevector {type} {a}, {type} {b}, <{2 * lanes} x i32> <{order}>")
-                 for a, b in zip(parts[::2], parts[1::2], strict=True)]
-        lanes *= 2
-    return VectorValue(parts[0], dtype)
-
-
-def _shuffled(t: IRBuilder, a: VectorValue, b: VectorValue, order: Sequence[int]) -> VectorValue:
-    type, lanes = t.vector(a.dtype), ", ".join(f"i32 {k}" for k in order)
-    return t.value(f"shufflevector {type} {a.text}, {type} {b.text}, <{t.lanes} x i32> <{lanes}>", a.dtype)

@@ -324,8 +324,7 @@ class _Writer:
 
     def _first(self, vector: str, width: int) -> str:
         """The first lanes of a whole register."""
-        type, lanes = self._vector(self.lanes), ", ".join(f"i32 {k}" for k in range(width))
-        return self.t.let(f"shufflevector {type} {vector}, {type} poison, <{width} x i32> <{lanes}>")
+        return self.t.shuffle(self._vector(self.lanes), vector, range(width))
 
     def _vector(self, width: int) -> str:
         return f"<{width} x {self.type}>"

@@ -210,6 +210,11 @@ class IRBuilder:
         first = self.let(f"insertelement {type} poison, {scalar_type(dtype)} {scalar}, i64 0")
         return self.value(f"shufflevector {type} {first}, {type} poison, <{self.lanes} x i32> zeroinitializer", dtype)
 
+    def shuffle(self, kind: str, first: str, order: Sequence[int], second: str = "poison") -> str:
+        """Lanes of a vector of that kind, or of two, in an order; those of the second are counted behind those of the first."""
+        lanes = ", ".join(f"i32 {k}" for k in order)
+        return self.let(f"shufflevector {kind} {first}, {kind} {second}, <{len(order)} x i32> <{lanes}>")
+
     def first(self, x: VectorValue) -> str:
         """The scalar in lane 0."""
         return self.let(f"extractelement {self.vector(x.dtype)} {x.text}, i64 0")
@@ -275,8 +280,7 @@ class IRBuilder:
         kind, done, size = self.vector(x.dtype), 0, self.lanes
         while done < lanes:
             if size <= lanes - done:
-                chosen = ", ".join(f"i32 {k}" for k in range(done, done + size))
-                part = self.let(f"shufflevector {kind} {x.text}, {kind} poison, <{size} x i32> <{chosen}>")
+                part = self.shuffle(kind, x.text, range(done, done + size))
                 to = self.address(at, str(done), x.dtype)
                 self.line(f"store <{size} x {scalar_type(x.dtype)}> {part}, ptr {to}, align {x.dtype.itemsize}")
                 done += size
@@ -423,6 +427,15 @@ def least(t: IRBuilder, x: str, y: str) -> str:
 def greatest(t: IRBuilder, x: str, y: str) -> str:
     """The larger of two integers."""
     return t.let(f"select i1 {t.let(f'icmp sgt i64 {x}, {y}')}, i64 {x}, i64 {y}")
+
+
+def concatenated(t: IRBuilder, parts: Sequence[str], lanes: int, dtype: DType) -> VectorValue:
+    """One vector of several of so many lanes, of which there are a power of two."""
+    while len(parts) > 1:
+        type = IRBuilder(lanes).vector(dtype)
+        parts = [t.shuffle(type, a, range(2 * lanes), b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+        lanes *= 2
+    return VectorValue(parts[0], dtype)
 
 
 def below(t: IRBuilder, count: str) -> str:

@@ -21,7 +21,7 @@ import llvmlite.binding
 
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.runtime.native import asked
-from deepx_graph.runtime.native.llvm.builder import F4, F8, DType, IRBuilder, VectorValue, library_function, of_parts
+from deepx_graph.runtime.native.llvm.builder import F4, F8, DType, IRBuilder, VectorValue, concatenated, library_function, of_parts
 from deepx_graph.runtime.native.llvm.compilers import CodeGeneration, Compilation, run_passes
 
 llvm: Any = llvmlite.binding
@@ -197,38 +197,21 @@ class Target:
 
 def _split_call(t: IRBuilder, symbol: str, args: Sequence[VectorValue], lanes: int) -> VectorValue:
     dtype = args[0].dtype
+    own, wide = t.vector(dtype), IRBuilder(lanes).vector(dtype)
     if t.lanes < lanes:
-        wide = IRBuilder(lanes)
-        order = ", ".join(f"i32 {min(k, t.lanes - 1)}" for k in range(lanes))
-        type = t.vector(dtype)
-        widened = [VectorValue(t.let(f"shufflevector {type} {a.text}, {type} poison, <{lanes} x i32> <{order}>"),
-                               dtype) for a in args]
-        result = _call(t, symbol, widened, wide.vector(dtype))
-        return _part(t, result, wide.vector(dtype), 0, t.lanes, dtype)
+        order = [min(k, t.lanes - 1) for k in range(lanes)]
+        result = _call(t, symbol, [t.shuffle(own, a.text, order) for a in args], wide)
+        return VectorValue(t.shuffle(wide, result, range(t.lanes)), dtype)
     parts = []
     for start in range(0, t.lanes, lanes):
-        pieces = [_part(t, a.text, t.vector(dtype), start, lanes, dtype) for a in args]
-        parts.append(_call(t, symbol, pieces, IRBuilder(lanes).vector(dtype)))
-    return _whole(t, parts, lanes, dtype)
+        pieces = [t.shuffle(own, a.text, range(start, start + lanes)) for a in args]
+        parts.append(_call(t, symbol, pieces, wide))
+    return concatenated(t, parts, lanes, dtype)
 
 
-def _call(t: IRBuilder, symbol: str, args: Sequence[VectorValue], type: str) -> str:
+def _call(t: IRBuilder, symbol: str, args: Sequence[str], type: str) -> str:
     t.declare(library_function(symbol, type, len(args)))
-    return t.let(f"call {type} @{symbol}({', '.join(f'{type} {a.text}' for a in args)})")
-
-
-def _part(t: IRBuilder, text: str, type: str, start: int, lanes: int, dtype: DType) -> VectorValue:
-    order = ", ".join(f"i32 {start + k}" for k in range(lanes))
-    return VectorValue(t.let(f"shufflevector {type} {text}, {type} poison, <{lanes} x i32> <{order}>"), dtype)
-
-
-def _whole(t: IRBuilder, parts: Sequence[str], lanes: int, dtype: DType) -> VectorValue:
-    while len(parts) > 1:
-        type, order = IRBuilder(lanes).vector(dtype), ", ".join(f"i32 {k}" for k in range(2 * lanes))
-        parts = [t.let(f"shufflevector {type} {a}, {type} {b}, <{2 * lanes} x i32> <{order}>")
-                 for a, b in zip(parts[::2], parts[1::2], strict=True)]
-        lanes *= 2
-    return VectorValue(parts[0], dtype)
+    return t.let(f"call {type} @{symbol}({', '.join(f'{type} {a}' for a in args)})")
 
 
 def externals(ir: str) -> list[str]:

@@ -386,8 +386,8 @@ class VectorLoop:
         t, shift = self.t, self.lanes // 2
         type = t.vector(x.dtype)
         while shift:
-            order = ", ".join(f"i32 {(k + shift) % self.lanes}" for k in range(self.lanes))
-            x = join(x, t.value(f"shufflevector {type} {x.text}, {type} poison, <{self.lanes} x i32> <{order}>", x.dtype))
+            order = [(k + shift) % self.lanes for k in range(self.lanes)]
+            x = join(x, VectorValue(t.shuffle(type, x.text, order), x.dtype))
             shift //= 2
         return x
 

@@ -182,11 +182,12 @@ class _Choice:
         if any(n.op is scatter or n.op is sort for n in body.nodes):
             return False  # these loops are no vectors
         inside = {p for p, i in zip(body.params, reader.inputs, strict=True) if i is value}
-        if self._is_in_loop(reader, maker) is not (self.scopes.get(reader) is not self.scopes[maker]):
-            return False
-        if self._is_in_loop(reader, maker) and maker.inputs and not all(
-                n.op is dynamic_slice and n.inputs[0] in inside for n in body.nodes if not inside.isdisjoint(n.inputs)):
-            return False  # all of it would be made again in every iteration
+        if self.scopes.get(reader) is not self.scopes[maker]:
+            if not self._is_in_loop(reader, maker):
+                return False
+            if maker.inputs and not all(
+                    n.op is dynamic_slice and n.inputs[0] in inside for n in body.nodes if not inside.isdisjoint(n.inputs)):
+                return False  # all of it would be made again in every iteration
         for n in body.nodes:
             if not inside.isdisjoint(n.inputs):
                 if _is_product(n) or (n.op is broadcast_in_dim and _elements(n) > _elements(value)):
@@ -195,14 +196,9 @@ class _Choice:
         return True
 
     def _is_in_loop(self, reader: Node, maker: Node) -> bool:
-        """Whether a kernel runs in a scope inside of that of another one, which runs once for all iterations."""
+        """Whether a kernel of another scope runs in one inside of that of a kernel which runs once for all iterations."""
         home, scope = self.scopes[maker], self.scopes.get(reader)
-        around = home.parent if home.kind == "once" else home
-        if scope is None or scope is home:
-            return False
-        while scope is not around and not scope.is_root:
-            scope = scope.parent
-        return scope is around
+        return scope is not None and scope.within(home.parent if home.kind == "once" else home)
 
     def _recipes(self, maker: Node, body: Function, free: Mapping[int, Node], is_strict: bool,
                  most_work: float) -> dict[Node, Recipe]:

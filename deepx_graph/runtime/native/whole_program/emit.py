@@ -57,14 +57,18 @@ def cell(storage: int) -> int:
 
 
 def calls_at(plan: ProgramPlan) -> int:
-    """Where the functions of kernels and their tables are; the marks follow."""
+    """Where the functions of kernels and their tables are."""
     return cell(len(plan.storages))
+
+
+def marks_at(plan: ProgramPlan) -> int:
+    """Where the marks are, behind the functions of kernels."""
+    return calls_at(plan) + 16 * sum(len(c.kernel.called) for c in kernels_of(plan))
 
 
 def links_at(plan: ProgramPlan, function: int) -> int:
     """Where a function that is called has the position of its call, and the addresses of its results."""
-    marks = calls_at(plan) + 16 * sum(len(c.kernel.called) for c in kernels_of(plan))
-    return marks + 8 * (len(marks_of(plan)) + sum(1 + len(f.results) for f in plan.functions[:function]))
+    return marks_at(plan) + 8 * (len(marks_of(plan)) + sum(1 + len(f.results) for f in plan.functions[:function]))
 
 
 def words_bytes(plan: ProgramPlan) -> int:
@@ -330,7 +334,7 @@ class _Writer:
         return self.word(self._mark_at(mark))
 
     def _mark_at(self, mark: int) -> int:
-        return calls_at(self.plan) + 16 * sum(len(c.kernel.called) for c in kernels_of(self.plan)) + 8 * self.marks[mark]
+        return marks_at(self.plan) + 8 * self.marks[mark]
 
     def _count(self, label: str, number: int, at: int) -> None:
         """On to a label, unless this was the last of the iterations and calls in one go: then it ends, and goes on there later."""

@@ -134,11 +134,12 @@ class _Planner:
                     if t not in self.tree:
                         self.tree[t] = self._storage(self.code.slots[t].type)
 
-    def _storage(self, type: Any, param: int | None = None, array: Array | None = None) -> int:
+    def _storage(self, type: Any, param: int | None = None, array: Array | None = None, inside: int | None = None,
+                 start: int = 0) -> int:
         if not isinstance(type, TensorType) or not type.is_static:
             raise Declined(f"a value of type {type}")
         assert type.dtype.np is not None
-        self.loops.storages.append(Storage(type.dtype.np, type.shape, param, array))
+        self.loops.storages.append(Storage(type.dtype.np, type.shape, param, array, inside, start))
         return len(self.loops.storages) - 1
 
     def _placed(self, run: Run) -> Tree:
@@ -177,10 +178,7 @@ class _Planner:
         storage = self.loops.storages[source]
         if not self.is_alone or (storage.param is None and storage.inside is None):
             return None
-        found = self._storage(type)
-        self.loops.storages[found] = replace(
-            self.loops.storages[found], inside=self._whole(source), start=storage.start + start)
-        return found
+        return self._storage(type, inside=self._whole(source), start=storage.start + start)
 
     def _whole(self, storage: int) -> int:
         """The storage in which one lies: itself, but for pieces of arguments."""

@@ -44,3 +44,8 @@ def components(edges: Mapping[K, Sequence[K]]) -> list[list[K]]:
                 found.append(component[::-1])
                 on_path.difference_update(component)
     return found
+
+
+def on_cycles(edges: Mapping[K, Sequence[K]], found: Sequence[Sequence[K]]) -> set[K]:
+    """What can reach itself, of the components that were found: those of several, and what has an edge to itself."""
+    return {k for component in found if len(component) > 1 or component[0] in edges[component[0]] for k in component}

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from deepx_graph.analysis.components import components
+from deepx_graph.analysis.components import components, on_cycles
 from deepx_graph.analysis.schedule import schedule
 from deepx_graph.errors import DeepxGraphError, Diagnostic, LimitError, RunError, is_interrupt
 from deepx_graph.ir import Function, Module, Node
@@ -194,13 +194,8 @@ def engine_plans(module: Module, engine: Engine) -> dict[str, BufferAssignment]:
 def call_order(module: Module) -> tuple[list[str], set[str]]:
     """The functions that the entry may run, callees first where no recursion is; and those that may come to run themselves."""
     graph = _call_graph(module)
-    order: list[str] = []
-    recursive: set[str] = set()
-    for component in components(graph):
-        order += reversed(component)
-        if len(component) > 1 or component[0] in graph[component[0]]:
-            recursive.update(component)
-    return order, recursive
+    found = components(graph)
+    return [name for component in found for name in reversed(component)], on_cycles(graph, found)
 
 
 def _call_graph(module: Module) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from deepx_graph.analysis.components import components
+from deepx_graph.analysis.components import components, on_cycles
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.rebuild import copied, inlined, new_item, rebuilt, with_inputs
 from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL, TUPLE, callee_of, signature_of
@@ -74,13 +74,8 @@ class Inline(Pass):
 def call_order(module: Module) -> tuple[list[str], set[str]]:
     """Function names, callees before callers, and those that can reach themselves."""
     calls = {f.name: [c for c in dict.fromkeys(references(f)) if c in module] for f in module.functions}
-    order: list[str] = []
-    recursive: set[str] = set()
-    for component in components(calls):
-        if len(component) > 1 or component[0] in calls[component[0]]:
-            recursive.update(component)
-        order += component
-    return order, recursive
+    found = components(calls)
+    return [name for component in found for name in component], on_cycles(calls, found)
 
 
 def _call_counts(module: Module) -> dict[str, int]:

@@ -230,14 +230,8 @@ class MpiTransport(ProcessTransport):
 
     def _wait(self, request: Any, meeting: Meeting) -> None:
         """Until a request is done; signals are seen meanwhile. Raises RunError when that lasts too long."""
-        for _ in range(_SPINS):
-            if request.Test():
-                return
-        until = time.monotonic() + self.patience
-        while not request.Test():
-            if time.monotonic() > until:
-                raise late(meeting, self.device, self.patience, self._told(meeting))
-            time.sleep(_NAP)
+        if not _awaited(request.Test, self.patience):
+            raise late(meeting, self.device, self.patience, self._told(meeting))
 
     def _told(self, meeting: Meeting) -> dict[int, str]:
         """What is known of where the other members are: what those say that have given up, too, and where they were met last."""
@@ -339,18 +333,25 @@ class MpiMessages:
 
     def _until(self, look: Callable[[], Any], doing: str) -> Any:
         """What a look gives, once it gives something; signals are seen meanwhile."""
-        until, spins = time.monotonic() + self._watch.patience, 0
-        while not (found := look()):
-            spins += 1
-            if spins > _SPINS:
-                if time.monotonic() > until:
-                    raise self._watch.over(doing).error()
-                time.sleep(_NAP)
+        if not (found := _awaited(look, self._watch.patience)):
+            raise self._watch.over(doing).error()
         return found
 
     def _head(self, number: int, types: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> Array:
         digest = zlib.crc32(repr([(tuple(shape), str(dtype)) for shape, dtype in types]).encode())
         return np.array([self.attempt, self.step, number, digest], np.uint64).view(np.uint8)
+
+
+def _awaited(look: Callable[[], Any], patience: float) -> Any:
+    """What a look gives, once it gives something, else what it gave last after so many seconds: looks at once at first, then at
+    times, between which signals are seen."""
+    for _ in range(_SPINS):
+        if found := look():
+            return found
+    until = time.monotonic() + patience
+    while not (found := look()) and time.monotonic() <= until:
+        time.sleep(_NAP)
+    return found
 
 
 def _bytes(array: Array) -> Array:

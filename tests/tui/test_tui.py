@@ -311,6 +311,14 @@ async def test_everything_fits_on_80_columns() -> None:
         assert pilot.app.query_one("#status", Static).size.height == 1
 
 
+@pytest.mark.parametrize("view", "1234567")
+@piloted
+async def test_all_keys_of_a_view_fit_on_80_columns(view: str) -> None:
+    async with browser(foldable(), (80, 24)) as pilot:
+        await press(pilot, view)
+        assert screen(pilot)[-1].endswith("q Quit")
+
+
 def test_an_unknown_theme_is_reported_with_the_nearest() -> None:
     with pytest.raises(UsageError, match="did you mean 'nord'"):
         Browser(lambda: Session(foldable()), theme="nrod")

@@ -31,8 +31,8 @@ class PassesView(BrowserView):
     PassesView #step { height: 1fr; border-top: solid $primary-muted; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("full_stop", "step(1)", "Step on"),
-        Binding("comma", "step(-1)", "Step back"),
+        Binding("full_stop", "step(1)", "Next"),
+        Binding("comma", "step(-1)", "Previous"),
         Binding("space", "fold", "Fold"),
         Binding("slash", "search", "Find a pass", tooltip="Show only the passes and rewrites with a text in them"),
         Binding("v", "look", "Program then", tooltip="Look at the program as it was after the step"),

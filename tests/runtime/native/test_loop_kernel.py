@@ -266,7 +266,7 @@ def test_functions_of_the_c_library_are_declared_once(dtype: DType) -> None:
 
 @pytest.mark.parametrize("size", [3, 20, 100, 1000])
 def test_llvm_has_nothing_to_say(size: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says on standard error which loops it was asked to unroll and did not."""
+    """It would say on standard error what it was asked for and did not do."""
     monkeypatch.setenv("DEEPX_GRAPH_CACHE_LIMIT", "0")
     x = np.random.default_rng(size).integers(-9, 9, size).astype(np.int32)
     text = f"""func.func @main(%x: tensor<{size}xi32>) -> tensor<{size}xi32> {{

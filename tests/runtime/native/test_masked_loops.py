@@ -205,6 +205,20 @@ def test_a_bool_variable_says_who_is_live() -> None:
     check(halving, rng.uniform(1, 1e6, 1000).astype("f4"), rng.random(1000) < 0.7)
 
 
+def test_a_bool_variable_says_who_is_done() -> None:
+    def halving(b: Builder, x0: Node, done0: Node) -> Sequence[Node]:
+        def body(v: Vars) -> tuple[Node, Sequence[Node]]:
+            x, done = v
+            half = b(multiply, x, b.like(0.5, x))
+            return b(not_, whole(b, done, and_)), (b(select, done, x, half),
+                                                   b(or_, b(compare, half, b.like(1, half), direction="LE"), done))
+
+        return b.loop((x0, done0), body)
+
+    rng = np.random.default_rng(3)
+    check(halving, rng.uniform(1, 1e6, 1000).astype("f4"), rng.random(1000) < 0.3)
+
+
 # --- loops that look alike and are not
 
 

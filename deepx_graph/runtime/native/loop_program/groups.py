@@ -20,8 +20,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from deepx_graph.ir import Builder, Function, Node
-from deepx_graph.ir.peephole import splat_of
-from deepx_graph.ir.rebuild import inlined, rebuild, with_inputs
+from deepx_graph.ir.rebuild import inlined
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, index_of
 from deepx_graph.loops.builder import LoopBuilder, computed_dtype, new_argument, new_result, whole_program
 from deepx_graph.loops.elements import Value, fill, tensor_type
@@ -32,8 +31,8 @@ from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.ops.math.elementwise import add, and_, not_, or_
 from deepx_graph.runtime.native.loop_program.control import write_control
-from deepx_graph.runtime.native.loop_program.masked_loop import MaskedLoop
-from deepx_graph.types import BOOL, I64, DType, TensorType, scalar
+from deepx_graph.runtime.native.loop_program.masked_loop import MaskedLoop, narrowed
+from deepx_graph.types import BOOL, I64, DType, scalar
 
 GROUP_BYTES = 128
 """Bytes of a row of the elements of a group, of the widest variable."""
@@ -53,7 +52,7 @@ def lower_masked(loop: MaskedLoop) -> LoopProgram:
 def group_function(loop: MaskedLoop, width: int) -> Function:
     """All iterations of `width` elements: from what the variables are first (arrays, scalars, the flag), and from the given values,
     to what the arrays and scalars are in the end, how many iterations that took, and the flag."""
-    iteration = _narrowed(loop.iteration, width)
+    iteration = narrowed(loop.iteration, width)
     arrays, variables = len(loop.arrays), len(loop.arrays) + len(loop.scalars)
     elements, scalars, live = (_part(iteration, slice(*ends)) for ends in (
         (0, arrays), (arrays, variables + 1), (variables + 1, None)))
@@ -77,22 +76,6 @@ def group_function(loop: MaskedLoop, width: int) -> Function:
     types = [p.type for p in iteration.params]
     types[variables:variables] = [scalar(BOOL)] if loop.flag is not None else []
     return b.function("group", [(f"x{k}", t) for k, t in enumerate(types)], whole)
-
-
-def _narrowed(iteration: Function, width: int) -> Function:
-    """An iteration of `width` elements."""
-
-    def narrowed(node: Node, inputs: tuple[Node, ...]) -> Node:
-        type = tensor_type(node.type)
-        if not type.shape:
-            return with_inputs(node, inputs)
-        type = TensorType(type.dtype, (width,))
-        if node.op is CONSTANT:
-            return Builder().splat(splat_of(node), type)
-        return Builder().param(index_of(node), type) if node.op is PARAM else Node(node.op, inputs, node.attrs, type)
-
-    new = rebuild(iteration.nodes, {}, narrowed)
-    return Function("iteration", tuple(new[p] for p in iteration.params), tuple(new[r] for r in iteration.results))
 
 
 def _part(iteration: Function, results: slice) -> Function:

@@ -9,14 +9,12 @@ A loop that may run long becomes a loop over kernels that do some of its iterati
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from deepx_graph.analysis.liveness import liveness
 from deepx_graph.ir import Builder, Function, Node
-from deepx_graph.ir.rebuild import copied, with_results
+from deepx_graph.ir.rebuild import rebuild, with_results
 from deepx_graph.ir.structure import CONSTANT, LOOP_END, PHI, PROJ, REGION, index_of
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import For, LoopProgram, Statement, While, blocks_of, walk
@@ -159,68 +157,34 @@ def in_strips(function: Function, made: KernelOfLoop, length: int) -> Function:
     ends = [n for n in function.nodes if n.op is LOOP_END]
     if len(ends) != 1 or not all(r.op is PROJ and r.inputs[0] is ends[0] for r in function.results):
         raise Declined("not one loop")
-    loop = _Loop.of(function, ends[0])
+    (end,) = ends
+    begin, varying = end.inputs[0], {end.inputs[0]}
+    for node in function.nodes:
+        if not varying.isdisjoint(node.inputs):
+            varying.add(node)
+    iteration = [n for n in Function("iteration", (), end.inputs[1:]).nodes if n in varying - {begin} or n.op is CONSTANT]
+    read = {i for n in (*iteration, end) for i in n.inputs} - varying
+    outside = [n for n in function.nodes if n in read and n.op is not CONSTANT]
     b = Builder()
-    types = [(f"x{k}", n.type) for k, n in enumerate((*loop.outside, *loop.inits))]
-    strip = b.function("strip", types, lambda *params: loop.strip(b, params, length))
+
+    def some(*params: Node) -> Sequence[Node]:
+        """The variables after up to so many iterations, and how many these were: others may follow where they are all."""
+        def whole(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
+            phis = {n: v[index_of(n)] for n in iteration if n.op is PHI and n.inputs[0] is begin}
+            new = rebuild(iteration, {**dict(zip(outside, params, strict=False)), **phis})
+            test, *nexts = (new[i] for i in end.inputs[1:])
+            is_within = b(compare, v[-1], b.like(length, v[-1]), direction="LT")
+            return b(and_, test, is_within), [*nexts, b(add, v[-1], b.like(1, v[-1]))]
+
+        return b.loop((*params[len(outside) :], b.constant(np.int32(0))), whole)
+
+    strip = b.function("strip", [(f"x{k}", n.type) for k, n in enumerate((*outside, *begin.inputs))], some)
     if made(strip, length) is None:
         raise Declined("iterations that are not short")
 
-    def whole(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
-        found = b(fusion, *loop.outside, *v[:-1], body=strip)
+    def all_strips(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
+        found = b(fusion, *outside, *v[:-1], body=strip)
         return b(compare, v[-1], b.like(length, v[-1]), direction="EQ"), [b.proj(found, k) for k in range(len(v))]
 
-    last = b.loop((*loop.inits, b.constant(np.int32(length))), whole)
-    return with_results(function, tuple(last[loop.columns.index(index_of(r))] for r in function.results))
-
-
-@dataclass(frozen=True)
-class _Loop:
-    """What a loop is made of: values from outside, and what is computed anew in each iteration, in order."""
-
-    end: Node
-    columns: tuple[int, ...]
-    inits: tuple[Node, ...]
-    outside: tuple[Node, ...]
-    inside: tuple[Node, ...]
-
-    @staticmethod
-    def of(function: Function, end: Node) -> _Loop:
-        begin, columns = end.inputs[0], liveness(function).columns[end]
-        wanted, varying, stack = set[Node](), {begin}, [end.inputs[1], *(end.inputs[2 + k] for k in columns)]
-        while stack:
-            node = stack.pop()
-            if node not in wanted:
-                wanted.add(node)
-                stack += node.inputs if node is not begin else ()
-        for node in function.nodes:
-            if not varying.isdisjoint(node.inputs):
-                varying.add(node)
-        inside = tuple(n for n in function.nodes if n in wanted and n in varying and n is not begin)
-        read = {i for n in (*inside, end) for i in n.inputs} - set(inside) - {begin}
-        outside = tuple(n for n in function.nodes if n in read and n in wanted and n.op is not CONSTANT)
-        return _Loop(end, columns, tuple(begin.inputs[k] for k in columns), outside, inside)
-
-    def _copy(self, outside: Sequence[Node], variables: Sequence[Node]) -> dict[Node, Node]:
-        """What the nodes are in an iteration of these variables."""
-        new = dict(zip(self.outside, outside, strict=True))
-
-        for node in self.inside:
-            if node.op is PHI and node.inputs[0] is self.end.inputs[0]:
-                new[node] = variables[self.columns.index(index_of(node))]
-            else:
-                new[node] = copied(node, tuple(new.get(i, i) for i in node.inputs))
-        return new
-
-    def strip(self, b: Builder, params: Sequence[Node], length: int) -> Sequence[Node]:
-        """The variables after up to so many iterations, and how many these were: others may follow where they are all."""
-        outside, inits = params[: len(self.outside)], params[len(self.outside) :]
-
-        def whole(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
-            new, count = self._copy(outside, v[:-1]), v[-1]
-            nexts = [new.get(self.end.inputs[2 + k], self.end.inputs[2 + k]) for k in self.columns]
-            some = b(compare, count, b.like(length, count), direction="LT")
-            condition = new.get(self.end.inputs[1], self.end.inputs[1])
-            return b(and_, condition, some), [*nexts, b(add, count, b.like(1, count))]
-
-        return b.loop((*inits, b.constant(np.int32(0))), whole)
+    last = b.loop((*begin.inputs, b.constant(np.int32(length))), all_strips)
+    return with_results(function, tuple(last[index_of(r)] for r in function.results))

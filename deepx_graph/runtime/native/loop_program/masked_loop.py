@@ -9,23 +9,23 @@ An element that is not live must stay as it is, so that it does not matter how m
   become `x + 0.0`, which changes at most the sign of a zero and only once.
 
 In both cases whether an element is live depends only on variables that a dead element keeps and on what the loop does not change.
-Nothing is emitted here, and no operation is known by name: what an op does is read off its kernel expression.
+Nothing is emitted here, and no operation is known by name: what an op does is read off its kernel expression and the laws of its
+traits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ir.peephole import primitive_of, splat_of
-from deepx_graph.ir.rebuild import made_by
-from deepx_graph.ir.scalar_expr import Expr, Immediate, Variable
+from deepx_graph.ir.rebuild import made_by, rebuild, with_inputs
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, index_of
+from deepx_graph.loops.elements import tensor_type
 from deepx_graph.ops.contract.reduce import reducer_of
 from deepx_graph.ops.data.fusion import fused_body
 from deepx_graph.ops.math.elementwise import and_
@@ -93,14 +93,13 @@ class _Recogniser:
         self._take_test_apart()
         arrays, scalars = self._variables()
         live = self.reductions[0].inputs[0] if self.reductions else None
-        if live is not None:
-            kept = self._kept(live)
-            self._check_dead(kept, arrays)
         b = Builder(intern=True)
         test = self.tests[0] if self.tests else b.constant(np.True_)
         for t in self.tests[1:]:
             test = b(and_, test, t)
         iteration, given = self._iteration(b, arrays, scalars, test, live)
+        if live is not None:
+            _check_dead(iteration, len(arrays), len(arrays) + len(scalars), is_all=self._is_all(), is_late=self.flag is not None)
         return MaskedLoop(self.body, self.end, iteration, arrays, scalars, self.flag, self._is_all(), given,
                           self.shape, self._bound())
 
@@ -198,35 +197,6 @@ class _Recogniser:
                 stack += n.inputs
         return found
 
-    # --- the proof that dead elements stay as they are
-
-    def _kept(self, live: Node) -> dict[Node, str]:
-        """For each array variable's next value what it is for a dead element: "same", "almost" (`x + 0.0`) or "" (other)."""
-        known = _implied(live, self._is_all())
-        for n in self.body.nodes:
-            if n not in known:
-                known[n] = _abstract(n, known)
-        found = {}
-        for k, phi in self.phis.items():
-            value = known.get(self.nexts[k])
-            same = value is not None and value == known[phi]
-            found[phi] = "same" if same else "almost" if value == ("almost", phi) else ""
-        return found
-
-    def _check_dead(self, kept: dict[Node, str], arrays: Sequence[int]) -> None:
-        for k in arrays:
-            what = kept[self.phis[k]] if k in self.phis else ""
-            if what != "same" and (what != "almost" or self.flag is None):
-                raise Declined("an element that is done still changes")
-        read, stack = set[Node](), [self.reductions[0].inputs[0]]
-        while stack:
-            n = stack.pop()
-            if n not in read:
-                read.add(n)
-                stack += n.inputs if n.op is not PHI else ()
-        if any(kept[n] != "same" for n in read if n.op is PHI):
-            raise Declined("whether an element goes on depends on what changes all the same")
-
     # --- one iteration as a function
 
     def _iteration(self, b: Builder, arrays: Sequence[int], scalars: Sequence[int], test: Node,
@@ -273,14 +243,51 @@ def _primitive(node: Node) -> str:
     return primitive_of(node.op, node.attrs) if boolean else ""
 
 
-# --- what a node is for a dead element: a number or bool, ("same" or "almost", variable), or None for anything else
+def narrowed(iteration: Function, width: int) -> Function:
+    """An iteration of `width` elements."""
 
-Known = Any
+    def each(node: Node, inputs: tuple[Node, ...]) -> Node:
+        type = tensor_type(node.type)
+        if not type.shape:
+            return with_inputs(node, inputs)
+        type = TensorType(type.dtype, (width,))
+        if node.op is CONSTANT:
+            return Builder().splat(splat_of(node), type)
+        return Builder().param(index_of(node), type) if node.op is PARAM else Node(node.op, inputs, node.attrs, type)
+
+    new = rebuild(iteration.nodes, {}, each)
+    return Function("iteration", tuple(new[p] for p in iteration.params), tuple(new[r] for r in iteration.results))
 
 
-def _implied(node: Node, value: bool) -> dict[Node, Known]:
+# --- the proof that dead elements stay as they are
+
+
+def _check_dead(iteration: Function, arrays: int, variables: int, *, is_all: bool, is_late: bool) -> None:
+    """Raises Declined where a dead element changes, or might be live again: by what the laws of the operations make of an iteration
+    of one element in which it is known to be dead. `is_late` says that the loop goes on for one iteration more."""
+    one, b = narrowed(iteration, 1), Builder(peephole=True)
+    live = one.results[-1]
+    known = {n: b.splat(value, tensor_type(n.type)) for n, value in _implied(live, is_all).items()}
+
+    def simpler(node: Node, inputs: tuple[Node, ...]) -> Node:
+        if not inputs:
+            return node
+        which = splat_of(inputs[0]) if primitive_of(node.op, node.attrs) == "where" else None
+        true = [i for i in inputs if splat_of(i)] if _primitive(node) == "or" else []
+        return true[0] if true else inputs[1 if which else 2] if which is not None else made_by(b)(node, inputs)
+
+    after = rebuild(one.nodes, known, simpler)
+    kept = {p for p, r in zip(one.params, one.results[:variables], strict=False) if after[r] is after[p]}
+    for p, r in zip(one.params[:arrays], one.results, strict=False):
+        if p not in kept and not (is_late and _is_with_zero(after[r], p)):
+            raise Declined("an element that is done still changes")
+    if not kept.issuperset(set(one.params[:variables]).intersection(Function("live", (), (live,)).nodes)):
+        raise Declined("whether an element goes on depends on what changes all the same")
+
+
+def _implied(node: Node, value: bool) -> dict[Node, bool]:
     """The bools that the value of one implies, and their values."""
-    found: dict[Node, Known] = {}
+    found: dict[Node, bool] = {}
     stack = [(node, value)]
     while stack:
         n, is_true = stack.pop()
@@ -293,66 +300,7 @@ def _implied(node: Node, value: bool) -> dict[Node, Known]:
     return found
 
 
-def _abstract(node: Node, known: dict[Node, Known]) -> Known:
-    if node.op is PHI:
-        return "same", node
-    if node.op is CONSTANT:
-        value = splat_of(node)
-        return None if value is None else np.asarray(value).item()
-    if not node.op.elementwise or node.op.kernel is None:
-        return None
-    tree = node.op.kernel(*node.attrs)
-    if tree is None or not isinstance(node.type, TensorType):
-        return None
-    same_type = all(isinstance(i.type, TensorType) and i.type.dtype == node.type.dtype for i in node.inputs)
-    return _value(tree, [known[i] for i in node.inputs], node.type, same_type)
-
-
-def _value(tree: Expr, args: Sequence[Known], type: TensorType, same_type: bool) -> Known:
-    if isinstance(tree, Variable):
-        return args[tree.index]
-    if isinstance(tree, Immediate):
-        return tree.value
-    found = [_value(a, args, type, same_type) for a in tree.args]
-    match tree.primitive:
-        case "where":
-            return found[1] if found[0] is True else found[2] if found[0] is False else None
-        case "and" | "or":
-            return _logic(found, tree.primitive == "or")
-        case "not":
-            return not found[0] if isinstance(found[0], bool) else None
-        case "cast":
-            return _cast(found[0], type, same_type)
-        case "add" | "sub":
-            return _sum(found, type, tree.primitive == "sub")
-    return None
-
-
-def _logic(found: Sequence[Known], wins: bool) -> Known:
-    """Of bools: `wins` decides, its opposite is the other operand."""
-    if any(f is wins for f in found):
-        return wins
-    rest = [f for f in found if f is not (not wins)]
-    return (not wins) if not rest else rest[0] if len(rest) == 1 else None
-
-
-def _cast(x: Known, type: TensorType, same_type: bool) -> Known:
-    if isinstance(x, bool):
-        return x if type.dtype == BOOL else int(x)
-    return x if same_type else None
-
-
-def _sum(found: Sequence[Known], type: TensorType, is_difference: bool) -> Known:
-    """`x + 0` and `x - 0`: of integers and of `x - 0.0` the same; `x + 0.0` but for the sign of a zero."""
-    x, y = found
-    if not is_difference and _is_zero(x):
-        x, y = y, x
-    if not _is_zero(y) or not isinstance(x, tuple):
-        return None
-    exact = not type.dtype.is_float or is_difference
-    return x if exact else ("almost", x[1])
-
-
-def _is_zero(x: Known) -> bool:
-    """A zero of positive sign."""
-    return isinstance(x, (int, float)) and not isinstance(x, bool) and x == 0 and not np.signbit(x)
+def _is_with_zero(node: Node, x: Node) -> bool:
+    """Whether a node is `x + 0.0`."""
+    values = [splat_of(i) for i in node.inputs if i is not x]
+    return primitive_of(node.op, node.attrs) == "add" and len(values) == 1 and values[0] == 0 and not np.signbit(values[0])

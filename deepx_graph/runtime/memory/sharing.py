@@ -150,7 +150,7 @@ def packed(spans: Sequence[tuple[int, int]], sizes: Sequence[int]) -> tuple[list
     It is the better of two greedy orders, by birth and, where there are few, by size.
     """
     found = _packed_by_birth(spans, sizes)
-    return min(found, _packed_by_size(spans, sizes), key=lambda f: f[1]) if len(sizes) <= MOST_BY_SIZE else found
+    return min(found, _packed_by_size(spans, sizes), key=lambda f: f[1]) if sum(map(bool, sizes)) <= MOST_BY_SIZE else found
 
 
 def _packed_by_size(spans: Sequence[tuple[int, int]], sizes: Sequence[int]) -> tuple[list[int], int]:

@@ -26,11 +26,14 @@ from deepx_graph.runtime.engines.base import Engine
 from deepx_graph.runtime.engines.numexpr_engine import evaluated
 from deepx_graph.runtime.memory.pool import GRAIN, RESULTS
 from deepx_graph.runtime.native.machine_kernel import Layout
-from deepx_graph.runtime.native.whole_program.plan import Called, Copied, RowCopy, Swapped
+from deepx_graph.runtime.native.whole_program.plan import Called, Copied, RowCopy, Swapped, called
 from deepx_graph.types import I64, leaves, scalar, tensor
 from tests.support.steps import steps
 
 PROGRAMS = 60
+
+PARTS = 3
+"""Of the work of a kernel, each of which may have temporaries."""
 LONG, STEADY = 100_000, 500_000
 """Elements of a vector whose memory counts, and bytes that do not grow with it."""
 
@@ -116,6 +119,8 @@ class Kernel:
     params: tuple[int, ...]
     calls: tuple[tuple[int, int], ...] = ()
     own: tuple[tuple[int, ...], int] = ((), 0)
+    own_bytes: tuple[int, ...] = ()
+    own_spans: tuple[tuple[int, int], ...] = ()
     layout: Layout = field(default_factory=lambda: Layout(0, 0, 0))
     threads: int = 1
     image: None = None
@@ -177,7 +182,7 @@ def test_what_a_whole_program_lays_over_each_other_is_read_no_more(first: int, m
             wanted = compile(Module((function,)), engine="numpy")(*args)
             for k, (found, want) in enumerate(zip(_Followed(function, rng, args, met).results, wanted, strict=True)):
                 np.testing.assert_array_equal(found, want, err_msg=f"{make.__name__} {seed}, result {k}")
-    assert all(met[w] > 1 for w in ("given", "over", "inside", "lent", "exchanged", "exchanged with a result")), met
+    assert all(met[w] > 1 for w in ("given", "over", "inside", "lent", "exchanged", "exchanged with a result", "temporaries")), met
 
 
 @pytest.mark.skipif(not has_native(), reason="llvmlite is not installed")
@@ -204,10 +209,15 @@ class _Followed:
 
         def machine_of(node: Node) -> Any:
             may = everything(node)
-            return Kernel(node, tuple(frozenset(k for k in m if rng.random() < 0.8) for m in may), tuple(range(len(node.inputs))))
+            over = tuple(frozenset(k for k in m if rng.random() < 0.8) for m in may)
+            own = tuple(rng.choice((8, 24, 64, 100)) for _ in range(rng.randint(0, 3)))
+            spans = tuple((first, rng.randint(first, PARTS - 1)) for first in rng.choices(range(PARTS), k=len(own)))
+            return Kernel(node, over, tuple(range(len(node.inputs))), own_bytes=own, own_spans=spans)
 
         self.plan, self.met, self.marks = planned(function, machine_of), met, set[int]()
         memory, given = np.full(self.plan.nbytes, 85, np.uint8), [a.copy() for a in args]
+        self.workspaces = {id(c): [memory[at : at + n] for at, n in zip(w, c.kernel.own_bytes, strict=False)]
+                           for (_, c), w in zip(called(self.plan.actions), self.plan.workspaces, strict=True)}
         self.results, taken = [np.full(6, -1, np.int64) for _ in self.plan.results], set[int]()
         for k, may in enumerate(self.plan.in_place):
             if free := sorted(may - taken):
@@ -252,6 +262,7 @@ class _Followed:
                 shapes = [i.type.shape for i in kernel.node.inputs]
                 inputs = [self.elements(s).reshape(shape) for s, shape in zip(objects, shapes, strict=False)]
                 found = evaluated(kernel.node)(inputs, None)
+                self.work(kernel, self.workspaces[id(action)])
                 for s, x in zip(objects[len(inputs) :], found if isinstance(found, tuple) else (found,), strict=True):
                     self.elements(s)[...] = np.asarray(x).reshape(-1)
             case Copied(source, target, runs):
@@ -266,6 +277,16 @@ class _Followed:
                 self.buffers[one], self.buffers[other] = self.buffers[other], self.buffers[one]
             case _:
                 raise AssertionError(action)
+
+    def work(self, kernel: Kernel, temporaries: list[Any]) -> None:
+        """Each temporary holds what was put there until the last part of the work that has it."""
+        for part in range(PARTS):
+            for k, t in enumerate(temporaries):
+                if part == kernel.own_spans[k][0]:
+                    t[:] = k
+                    self.met["temporaries"] += 1
+            there = [k for k, (first, last) in enumerate(kernel.own_spans) if first <= part <= last]
+            assert all((temporaries[k] == k).all() for k in there)
 
     def next(self, at: int) -> int | None:
         match i := self.plan.code.instructions[at]:

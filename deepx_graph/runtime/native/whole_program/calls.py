@@ -116,7 +116,7 @@ def _joined(plans: Sequence[ProgramPlan], names: Sequence[str], recursive: Seque
         whole.tested |= {at + k: base + s for k, s in plan.tested.items()}
         start = 0 if is_recursive else whole.nbytes
         whole.homes |= {base + k: replace(h, offset=h.offset + (start if h.result is None else 0)) for k, h in plan.homes.items()}
-        whole.workspaces += [whole.nbytes + offset for offset in plan.workspaces]
+        whole.workspaces += [tuple(map(whole.nbytes.__add__, starts)) for starts in plan.workspaces]
         whole.nbytes += rounded(plan.nbytes)
     for k, (name, plan) in enumerate(zip(names, plans[1:], strict=True), 1):
         params = {s.param: storages[k] + n for n, s in enumerate(plan.storages) if s.param is not None}

@@ -154,7 +154,7 @@ class _Writer:
             case Invoked():
                 self._invoke(action, at)
             case Called(kernel):
-                start = next(self._workspaces) + kernel.own[1]
+                start = next(self._workspaces)[-1]
                 for _, threads in kernel.called:
                     self._call(threads, start, rounded(kernel.layout.scratch_bytes))
             case Copied(source, target, runs):

@@ -75,15 +75,15 @@ class ProgramImage:
                 for at in (DATA, HOME):
                     head.point(cell(number) + at, values + home.offset)
         position = calls_at(plan)
-        for call, table, start in zip(called, tables, plan.workspaces, strict=True):
+        for call, table, starts in zip(called, tables, plan.workspaces, strict=True):
             constants = table + 8 * len(call.objects)
             own = constants + 8 * len(call.kernel.constants)
             for k, object in enumerate(map(cell, call.objects)):
                 head.point(table + 8 * k, object)
             for k, array in enumerate(call.kernel.constants):
                 head.constants.append(ConstantWord(constants // 8 + k, array, () if k else call.kernel.relocations))
-            for k, offset in enumerate(call.kernel.own[0]):
-                head.point(own + 8 * k, values + start + offset)
+            for k, start in enumerate(starts[:-1]):
+                head.point(own + 8 * k, values + start)
             for function, _ in call.kernel.calls:
                 head.functions.append((position // 8, function))
                 head.point(position + 8, table)

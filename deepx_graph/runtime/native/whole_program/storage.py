@@ -7,14 +7,15 @@ of them is there.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from deepx_graph.analysis.disjoint_sets import DisjointSets
 from deepx_graph.runtime.memory.sharing import Room, Sharing, packed
-from deepx_graph.runtime.native.machine_kernel import rounded, workspace_bytes
+from deepx_graph.runtime.native.machine_kernel import MachineKernel, memory_sizes, rounded
 from deepx_graph.runtime.native.whole_program.plan import Action, Called, Copied, Home, ProgramPlan, RowCopy, called, swapped
 
 LEAST_BYTES = 4096
@@ -57,7 +58,7 @@ class _StorageAssignment:
     def assign(self, is_function: bool, is_recursive: bool) -> None:
         self._find_families()
         self._put_parts_inside()
-        best: tuple[int, dict[int, Home], list[int], int] | None = None
+        best: tuple[int, dict[int, Home], list[tuple[int, ...]], int] | None = None
         for keeps_gifts in (True, False)[: 1 if is_function else 2]:
             homes = {} if is_function else self._at_home()
             if not is_function:
@@ -160,22 +161,35 @@ class _StorageAssignment:
 
     # --- everything else
 
-    def _packed(self, homes: dict[int, Home], is_recursive: bool) -> tuple[list[int], int, int]:
-        """Puts all that has no home yet into the memory of the plan: where the memory of kernels is, and the bytes of that of the
-        plan and of an activation."""
+    def _packed(self, homes: dict[int, Home], is_recursive: bool) -> tuple[list[tuple[int, ...]], int, int]:
+        """Puts all that has no home yet into the memory of the plan, temporaries of kernels one by one: where these are, and the
+        bytes of that memory and of an activation."""
         free = [k for k in self.sizes if k not in homes and k not in self.inside]
-        calls = list(called(self.plan.actions))
-        own = [workspace_bytes([c.kernel]) for _, c in calls]
-        spans, sizes = [self.spans[k] for k in free], [self.sizes[k] for k in free]
+        calls = [(at, c.kernel) for at, c in called(self.plan.actions)]
+        unit = 1 + max((last for _, kernel in calls for _, last in kernel.own_spans), default=0)  # the parts of a position
+        spans = [(unit * self.spans[k][0], unit * self.spans[k][1] + unit - 1) for k in free]
+        sizes = [self.sizes[k] for k in free]
+        own = [(unit * at + low, unit * at + high, n) for at, kernel in calls for low, high, n in _temporaries(kernel, unit - 1)]
+        own_spans, own_sizes = [o[:2] for o in own], [o[2] for o in own]
+        record_bytes = 0
         if is_recursive:
             offsets, record_bytes = packed(spans, sizes)
-            record_bytes = rounded(record_bytes)
-            workspaces, nbytes = [0] * len(own), max(own, default=0)
+            starts, nbytes = packed(own_spans, own_sizes)
         else:
-            offsets, nbytes = packed([*spans, *((at, at) for at, _ in calls)], [*sizes, *own])
-            workspaces, record_bytes = offsets[len(free) :], 0
+            offsets, nbytes = packed([*spans, *own_spans], [*sizes, *own_sizes])
+            starts = offsets[len(free) :]
         homes.update((k, Home(offset)) for k, offset in zip(free, offsets, strict=False))
-        return workspaces, nbytes, record_bytes
+        left = iter(starts)
+        workspaces = [tuple(itertools.islice(left, len(kernel.own_bytes) + 1)) for _, kernel in calls]
+        return workspaces, nbytes, rounded(record_bytes)
+
+
+def _temporaries(kernel: MachineKernel, last: int) -> Iterator[tuple[int, int, int]]:
+    """The first and the last part of a kernel's work that has each temporary, and its bytes; at the end those of its threads."""
+    _, each, threads = memory_sizes([kernel])
+    for (low, high), nbytes in zip(kernel.own_spans or ((0, last),) * len(kernel.own_bytes), kernel.own_bytes, strict=True):
+        yield low, high, nbytes
+    yield 0, last, each * threads
 
 
 def _keeps(action: Action, result: int, param: int) -> bool:

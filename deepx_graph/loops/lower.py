@@ -26,6 +26,9 @@ from deepx_graph.types import I64, DType, TensorType, TupleType, Type
 CHEAP = 8
 """An element of this cost, in additions, is computed again wherever it is read."""
 
+MADE_OF_ONE = 2.0 * CHEAP
+"""So it is where it is made of an element of one tensor in memory alone, which is loaded in its place: nothing is stored then."""
+
 ONCE = 1.25
 """An element read so often on the average is read once."""
 
@@ -67,7 +70,7 @@ def write(b: LoopBuilder, function: Function, operands: Sequence[Value]) -> list
     _check_operands(*function.nodes)
     lowering = _Lowering(function, b=b, is_part=True)
     for param, operand in zip(function.params, operands, strict=True):
-        lowering.values[param], lowering.needs[param] = operand, frozenset()
+        lowering.values[param], lowering.needs[param] = operand, frozenset({param})
     return [in_memory(buffer, t.dtype) for buffer, t in lowering.filled_results()]
 
 
@@ -114,7 +117,7 @@ class _Lowering:
         for node in reversed(self.function.nodes):  # users first: nothing recurses over them
             self._is_pointwise(node)
         for param in self.function.params:
-            self.values[param], self.needs[param] = new_argument(self.b, tensor_type(param.type)), frozenset()
+            self.values[param], self.needs[param] = new_argument(self.b, tensor_type(param.type)), frozenset({param})
         return whole_program(self.b, [buffer for buffer, _ in self.filled_results()])
 
     def filled_results(self) -> list[tuple[Buffer, LazyTensor]]:
@@ -178,7 +181,7 @@ class _Lowering:
             del self.b.scratch[scratch:]
             return False
         self.values[node] = tuple(outs) if isinstance(node.type, TupleType) else outs[0]
-        self.needs[node] = frozenset()
+        self.needs[node] = frozenset({node})
         self.stored.append(node)
         return True
 
@@ -201,9 +204,16 @@ class _Lowering:
             return False
         size = tensor_type(node.type).size
         most, stores = ONCE * size, size if node in self.function.results else 0
-        if not users or self._whole_cost(node) <= CHEAP or self._total_reads(node) + stores <= most:
+        if not users or self._whole_cost(node) <= self._most_again(node) or self._total_reads(node) + stores <= most:
             return False
         return self._distinct_reads(node) > most
+
+    def _most_again(self, node: Node) -> float:
+        """What an element may cost that is computed again wherever it is read. Positions are kept for loops that are no vectors."""
+        type = tensor_type(node.type)
+        made_of = [n.type for n in self.needs[node] if not isinstance(n.type, TensorType) or n.type.size > 1]
+        is_of_one = not type.dtype.is_integer and [t.dims for t in made_of if isinstance(t, TensorType)] == [type.dims]
+        return MADE_OF_ONE if is_of_one and all(u.op.loops is None for u in self.function.users[node]) else CHEAP
 
     def _is_pointwise(self, node: Node) -> bool:
         """Whether all that comes of a value are elements at the same place, which one nest fills: there it is computed once."""

@@ -109,6 +109,26 @@ def test_what_is_a_result_and_is_summed_is_computed_once() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
+def test_what_is_made_of_one_value_in_memory_is_made_again_of_that() -> None:
+    """Two sweeps read it: each loads the value that it is made of in its place."""
+    b = Builder()
+
+    def summed(x: Node) -> Sequence[Node]:
+        e = b(exponential, x)
+        one = b.splat(1.0, e.type)
+        slope = b(multiply, b(multiply, e, b(subtract, one, e)), b(add, one, e))
+        both = b(multiply, e, slope), b(add, slope, e)
+        return [reduction(b, add, both[0], (0,)), reduction(b, add, both[1], (1,))]
+
+    program = made(summed, tensor(F32, (30, 20)))
+    large = [t for t in program.scratch if t.shape == (30, 20)]
+    assert len(large) == 1 and any(isinstance(s, Let) and s.primitive == "exp" for s in walk(program.body))
+    e = np.exp(x := np.random.default_rng(0).standard_normal((30, 20)).astype("f4"))
+    slope = e * (1 - e) * (1 + e)
+    for got, want in zip(interpret(program, [x]), ((e * slope).sum(0), (slope + e).sum(1)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-3)
+
+
 def test_what_is_broadcast_is_put_in_memory() -> None:
     b = Builder()
     program = made(lambda x: [b(broadcast_in_dim, b(exponential, x), shape=(9, 50), broadcast_dimensions=(0,))], tensor(F32, (9,)))

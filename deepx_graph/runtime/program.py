@@ -208,7 +208,7 @@ def _call_graph(module: Module) -> dict[str, list[str]]:
             graph[name] = sorted(callees(module[name]))
             stack += graph[name]
     closures = sorted({callee_of(n) for name in graph for n in module[name].nodes if n.op is PARTIAL})
-    for name, called in graph.items():
+    for name, called in graph.items() if closures else ():
         if any(n.op is CALL_VALUE or parallel_grid(n) is not None for n in module[name].nodes):
             called += (c for c in closures if c not in called)
     return graph

@@ -297,7 +297,7 @@ class Quotient:
         where = f"lines {min(lines)} to {max(lines)}\n" if lines else ""
         return ViewNode(
             id, "group", item.label, summary(members, item.title), family, cluster=item.cluster,
-            tooltip=_tooltip(members, where) if any(m.tooltip for m in members) else "", line=min(lines, default=0),
+            tip=_tooltip(members, where) if any(m.tip for m in members) else "", line=min(lines, default=0),
             size=sum([m.size for m in members]), members=ids, change="changed" if any(m.change for m in members) else "",
         )  # fmt: skip
 

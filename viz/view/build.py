@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from deepx_graph.analysis.name_scopes import ROOT, NameScope, name_scopes, parameter_name, parameter_path, within
 from deepx_graph.errors import UsageError
@@ -170,7 +171,7 @@ class _Painter:
         span = node.span
         return self.canvas.node(
             kind, title, below, cluster=cluster, family=family_of(node.op), shape=type_text(node.type),
-            tooltip=tooltip(node, address, extra) if self.choice.tooltips else "", name=node.name, address=address,
+            tip=partial(tooltip, node, address, extra) if self.choice.tooltips else "", name=node.name, address=address,
             scope=scope.path, op=node.op.name,
             weight=node.op is PARAM and node in self.weights, operator=operator,
             line=span.line if span else 0, backward=is_backward(node) or scope.phase == "backward",
@@ -267,7 +268,7 @@ class _Painter:
         title = short(name) if not name.isdigit() else "result" if only else f"result {k}"  # a number of the text says nothing
         id = self.canvas.node(
             "result", title, number or type_text(node.type), cluster=self.root,
-            family="structure", tooltip=f"result {k} of {short(self.function.name, 200)}: {short(str(node.type), 200)}",
+            family="structure", tip=f"result {k} of {short(self.function.name, 200)}: {short(str(node.type), 200)}",
             name=name,
         )  # fmt: skip
         self._edge(node, id)
@@ -305,7 +306,7 @@ class _Painter:
         by_bool = selects_by_bool(node)
         choose = self.canvas.node(
             "if", "if" if by_bool else "switch", self._number(selector) or "", family="structure",
-            cluster=self.frames.home.get(node, self.root), tooltip="chooses the branch that runs", backward=is_backward(node),
+            cluster=self.frames.home.get(node, self.root), tip="chooses the branch that runs", backward=is_backward(node),
         )  # fmt: skip
         self._edge(selector, choose, kind="control")
         self.pending.append((self.frames.control.get(node), choose))
@@ -314,7 +315,7 @@ class _Painter:
         for b in range(branches):
             name = side_name(b, branches, by_bool)
             side = self.heads[node, b] = self.canvas.node(
-                "side", name, family="structure", cluster=clusters[b], tooltip=f"what follows runs only if {name}"
+                "side", name, family="structure", cluster=clusters[b], tip=f"what follows runs only if {name}"
             )
             self.canvas.edge(choose, side, "control")
             self.canvas.edge(side, region, "control")
@@ -376,6 +377,6 @@ class _Painter:
         if not self.pending and not states:
             return
         self.heads[None] = self.canvas.node("start", "start", cluster=self.root, family="structure",
-                                            tooltip=f"{short(self.function.name, 200)} starts here")  # fmt: skip
+                                            tip=f"{short(self.function.name, 200)} starts here")  # fmt: skip
         for state in states:
             self.canvas.edge(self.heads[None], self._source(state), "effect")

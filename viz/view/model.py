@@ -8,7 +8,7 @@ whoever writes them.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -44,7 +44,8 @@ class ViewNode(NamedTuple):
     subtitle: str = ""
     family: str = ""
     shape: str = ""
-    tooltip: str = ""
+    tip: str | Callable[[], str] = ""
+    """The tooltip, or what makes it: folding leaves most boxes of a large view undrawn."""
     cluster: int | None = None
     name: str = ""
     address: str = ""
@@ -66,6 +67,11 @@ class ViewNode(NamedTuple):
     """The operation, where it is a node of the graph."""
     operator: SourceOperator | None = None
     """What of the source it was read from: one operator there may be several nodes."""
+
+    @property
+    def tooltip(self) -> str:
+        """What it says when it is pointed at."""
+        return self.tip if isinstance(self.tip, str) else self.tip()
 
 
 class ViewEdge(NamedTuple):

@@ -15,17 +15,18 @@ from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, PARAM, PARTIAL,
 from deepx_graph.ops import construct, field, ref_create, ref_read, ref_write
 from deepx_graph.ops.data.fusion import fused_body
 from deepx_graph.ops.tensor.layout import keeps_order
-from deepx_graph.ops.tensor.parallel import parallel_grid
+from deepx_graph.ops.tensor.parallel import run_parallel
 from deepx_graph.runtime.bytecode import Code, Move, Pack, Return, Run
 from deepx_graph.types import StateType, TensorType, leaves
 
 _PASSED_ON = frozenset({TUPLE, PROJ, PARTIAL, construct, field, ref_create, ref_read, ref_write})
 _HOLDERS = _PASSED_ON | {CALL, CALL_VALUE}
+_CALLS = frozenset({CALL, CALL_VALUE, run_parallel})
 
 
 def is_call(node: Node) -> bool:
     """Whether the node runs another function of the module."""
-    return node.op is CALL or node.op is CALL_VALUE or parallel_grid(node) is not None
+    return node.op in _CALLS
 
 
 def makes_memory(node: Node) -> bool:
@@ -83,9 +84,12 @@ class AliasAnalysis:
 def alias_analysis(code: Code) -> AliasAnalysis:
     """The flow of references in some code."""
     edges = list(_edges(code))
-    to: list[list[int]] = [[] for _ in code.slots]
+    passed: dict[int, list[int]] = {}
     for source, target in edges:
-        to[source].append(target)
+        passed.setdefault(source, []).append(target)
+    to: list[tuple[int, ...]] = [()] * len(code.slots)
+    for source, targets in passed.items():
+        to[source] = tuple(targets)
     first, last = [s.first for s in code.slots], [s.last for s in code.slots]
     escapes = [False] * len(code.slots)
     final = code.instructions[-1]
@@ -100,16 +104,15 @@ def alias_analysis(code: Code) -> AliasAnalysis:
                 first[a], last[a] = min(first[a], first[b]), max(last[a], last[b])
                 escapes[a] = escapes[a] or escapes[b]
                 changed = True
-    return AliasAnalysis(code, tuple(map(tuple, to)), tuple(first), tuple(last), tuple(escapes), _borrowed(code, edges),
+    return AliasAnalysis(code, tuple(to), tuple(first), tuple(last), tuple(escapes), _borrowed(code, edges),
                          _contiguous(code))
 
 
 def _edges(code: Code) -> Iterator[tuple[int, int]]:
     for instruction in code.instructions:
         match instruction:
-            case Run():
-                for s in held(instruction):
-                    yield s, instruction.target
+            case Run(target=target):
+                yield from [(s, target) for s in held(instruction)]
             case Move():
                 yield from zip(instruction.sources, instruction.targets, strict=True)
             case Pack():
@@ -158,6 +161,7 @@ def _contiguous(code: Code) -> tuple[bool, ...]:
     known = [s.node.op is PARAM or (s.node.op is CONSTANT and value_of(s.node).array.flags.c_contiguous) for s in code.slots]
     for instruction in code.instructions:
         if isinstance(instruction, Run) and instruction.node.op.elementwise:
-            tensors = [(s, code.slots[s].type) for s in instruction.sources]
-            known[instruction.target] = all(known[s] or (isinstance(t, TensorType) and t.dims == ()) for s, t in tensors)
+            loose = [s for s in instruction.sources
+                     if not known[s] and not (isinstance(t := code.slots[s].type, TensorType) and t.dims == ())]
+            known[instruction.target] = not loose
     return tuple(known)

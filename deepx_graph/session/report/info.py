@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -162,7 +162,8 @@ def _facts(function: Function) -> FunctionInfo:
     """What is true of one function whatever calls it; its peak is left out."""
     body = [n for n in function.nodes if n.op is not PARAM]
     work, times = kernels(function), node_times(function)
-    operations, moved = _costs_of_all(work, times) if all(is_static(n.type) for n in function.nodes) else (None, None)
+    operations, moved = _costs_of_all(work, times) if all(map(is_static, {n.type for n in function.nodes})) else (None, None)
+    ops = Counter([n.op for n in body])
     inputs = [(p.name or f"arg{k}", p.type) for k, p in enumerate(function.params)]
     outputs = [(function.result_name(k), r.type) for k, r in enumerate(function.results)]
     data = [t for _, t in inputs if not is_state(t)]
@@ -177,8 +178,8 @@ def _facts(function: Function) -> FunctionInfo:
         len(body),
         sum(len(n.inputs) for n in body),
         len(critical_path(function)),
-        dict(Counter(n.op.name for n in body).most_common()),
-        dict(Counter(FAMILY_OF.get(n.op, "other") for n in body).most_common()),
+        _by_count((op.name, count) for op, count in ops.items()),
+        _by_count((FAMILY_OF.get(op, "other"), count) for op, count in ops.items()),
         sum(value_of(n).array.nbytes for n in body if n.op is CONSTANT and not value_of(n).is_splat),
         len(work),
         operations,
@@ -186,9 +187,25 @@ def _facts(function: Function) -> FunctionInfo:
         None,
         sum(getattr(p.type, "size", 0) for p in weights),
         sum(nbytes(p.type) for p in weights),
-        dict(Counter(f"{p.file}:{p.line}" for n in body if n.span and (p := n.span.place) and p.file).most_common()),
+        _by_count((f"{file}:{line}", count) for (file, line), count in Counter(_places(body)).items()),
         tuple(f"iterations of {loop_title(n)}" for n in open_loops(function)),
     )
+
+
+def _by_count(counts: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """How many there are of each name, the most first, and of as many those that come first."""
+    found: Counter[str] = Counter()
+    for name, count in counts:
+        found[name] += count
+    return dict(found.most_common())
+
+
+def _places(nodes: Iterable[Node]) -> Iterator[tuple[str, int]]:
+    """The line of the user's own program from which each node comes that has one."""
+    for n in nodes:
+        span = n.origin.span
+        if span is not None and (place := span.place) is not None and place.file:
+            yield place.file, place.line
 
 
 def _costs_of_all(work: Sequence[Node], times: Mapping[Node, Times]) -> tuple[int, int]:
@@ -217,11 +234,11 @@ def critical_path(function: Function) -> list[Node]:
     length: dict[Node, int] = {}
     before: dict[Node, Node] = {}
     for n in function.nodes:
-        longest = max(n.inputs, key=length.__getitem__, default=None)
-        length[n] = int(n.op is not PARAM and n.op is not CONSTANT)
-        if longest is not None:
-            before[n] = longest
-            length[n] += length[longest]
+        most = -1
+        for i in n.inputs:
+            if length[i] > most:
+                most, before[n] = length[i], i
+        length[n] = max(most, 0) + (n.op is not PARAM and n.op is not CONSTANT)
     path = [max(function.nodes, key=length.__getitem__)] if function.nodes else []
     while path and (earlier := before.get(path[-1])) is not None:
         path.append(earlier)

@@ -223,12 +223,13 @@ class _Alike:
         attrs = node.attrs
         if node.op is CONSTANT and (number := splat_of(node)) is not None and isinstance(number, np.floating):
             special = float(number) if number in (0, 1) or not np.isfinite(number) else None
-            attrs = (self.numbers.setdefault((node.type, special), value_of(node)),)
+            if (alike := self.numbers.setdefault((node.type, special), value_of(node))) is not value_of(node):
+                attrs = (alike,)
         elif (body := kernel_body(node)) is not None:
-            if body not in self.bodies:
-                self.bodies[body] = rebuilt(body, self)
-            attrs = (self.bodies[body],)
-        return with_inputs(node, inputs) if attrs == node.attrs else Node(node.op, inputs, attrs, node.type, node.origin)
+            made = rebuilt(body, self)
+            if (made := self.bodies.setdefault(made, made)) is not body:  # equal ones are one object: told at a glance
+                attrs = (made,)
+        return with_inputs(node, inputs) if attrs is node.attrs else Node(node.op, inputs, attrs, node.type, node.origin)
 
 
 def _joined(rows: Sequence[KernelRow], kinds: set[str]) -> tuple[KernelRow, ...]:

@@ -63,7 +63,7 @@ def _with_views(module: Module, view: View) -> View:
     """The view with what plugins show of a node in its tooltip."""
     if len(view.nodes) > VIEWED:
         return view
-    nodes = [box._replace(tooltip=box.tooltip + _notes(module, box)) if box.address else box for box in view.nodes]
+    nodes = [box._replace(tip=box.tooltip + _notes(module, box)) if box.address else box for box in view.nodes]
     return replace(view, nodes=tuple(nodes))
 
 
@@ -187,7 +187,7 @@ def _marked(n: ViewNode, id: int, side: PageProgram, kinds: dict[str, Kind], alo
     kind, how = side.diffs.get(key[1][0], ("", "")) if key is not None else ("", "")
     if not kind:
         return n._replace(id=id, change=alone if alone == "removed" else "")
-    return n._replace(id=id, change=kinds.get(kind, alone), tooltip=f"{n.tooltip}\n{how}")
+    return n._replace(id=id, change=kinds.get(kind, alone), tip=f"{n.tooltip}\n{how}")
 
 
 

@@ -478,14 +478,19 @@ def distribute(module: Module, mesh: Mapping[str, int] | None = None, *, plan: s
 
 @public
 def pipeline(module: Module, stages: int, batch: Sequence[str], *, microbatches: int = 8, schedule: str = "1f1b", chunks: int = 1,
-             on: str = "lockstep", engine: str = "auto", threads: int | None = None, seed: int = 0, deterministic: bool = False,
-             patience: float | None = None) -> Pipelined:
+             mesh: Mapping[str, int] | None = None, plan: str | None = None, on: str = "lockstep", engine: str = "auto",
+             threads: int | None = None, seed: int = 0, deterministic: bool = False, patience: float | None = None) -> Pipelined:
     """A callable that gives the results of a program and their gradients, by stages on so many devices and microbatches.
 
     It takes whole numpy arrays, of the shapes and dtypes of the program's inputs, and gives a list of results and a dictionary of
     gradients by the names of inputs, of the sum of all results. The inputs named in `batch`, which have no gradients, are cut along
     their first dimension into so many microbatches; results are sums over it, or linear in such. `schedule` is gpipe, 1f1b
     or interleaved, which has `chunks` stages on each device.
+
+    With `mesh`, such as `{"data": 2, "model": 2}`, each of these devices is a mesh of its own, and how stages lie on it is chosen;
+    `plan` is the text of a plan that says it for the whole program. The first axes of the mesh may carry copies of the pipeline,
+    each with so many microbatches of its own. `.plan` says how it came out.
+
     `on` is `lockstep`, in this process, or `mpi`, each device in a process that mpiexec has started, of which the first gets all;
     the bits are the same with `deterministic`. Other options are as in `distribute`.
 
@@ -498,17 +503,16 @@ def pipeline(module: Module, stages: int, batch: Sequence[str], *, microbatches:
     >>> results, sorted(gradients)
     ([array(384., dtype=float32)], ['v', 'w'])
     """
-    from deepx_graph.ir.collective import Grid
     from deepx_graph.planning.schedules import pipeline_schedule
-    from deepx_graph.session.over_mesh import MeshOptions
-    from deepx_graph.session.programs import optimise
+    from deepx_graph.session import programs
+    from deepx_graph.session.over_mesh import MeshOptions, asked_pipeline, mesh_of
 
     if engine == "auto":
         _tell_of_native()
     where, order = MeshOptions(on, deterministic, patience), pipeline_schedule(schedule, stages, microbatches, chunks)
-    inlined = optimise(module, "inline").module
-    transport = where.transport(Grid(1, len(order.devices)))
-    return where.pipeline(inlined, list(batch), order, transport, engine=engine, threads=threads, seed=seed)
+    inlined, asked = asked_pipeline(module, list(batch), order, mesh_of(mesh), plan)
+    return where.pipeline(inlined, asked, where.transport(asked.grid), engine=engine, threads=threads, seed=seed,
+                          prepare=lambda m: programs.optimise(m).module)
 
 
 @functools.cache

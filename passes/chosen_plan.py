@@ -12,11 +12,12 @@ from deepx_graph.ir import Module
 from deepx_graph.passes.pipeline import parse_pipeline, run_pipeline
 from deepx_graph.planning.automatic import SECONDS, AutomaticPlan, automatic_plan
 from deepx_graph.planning.cluster import DeviceCluster
-from deepx_graph.planning.events import run_events
+from deepx_graph.planning.events import SimulatedStep, run_events
 from deepx_graph.planning.steps import roofline, step_tasks
 from deepx_graph.sharding.annotations import stated_plan
 from deepx_graph.sharding.mesh import Mesh
 from deepx_graph.sharding.partition import partition
+from deepx_graph.sharding.pieces import Partitioned
 from deepx_graph.sharding.plan import Plan
 
 FARTHEST = 1.5
@@ -24,13 +25,13 @@ FARTHEST = 1.5
 
 
 def chosen_plan(module: Module, mesh: Mesh, cluster: DeviceCluster, memory: float | None,
-                seconds: float = SECONDS) -> AutomaticPlan:
+                seconds: float = SECONDS, given: Plan | None = None) -> AutomaticPlan:
     """The automatic plan for the entry, searched for so many seconds, or the plan beside it of which a step is simulated to take
-    less; shardings over the same axes that the text states stay.
+    less; what is `given` stays, or else shardings over the same axes that the text states.
 
     Raises as `automatic_plan` does.
     """
-    stated = stated_plan(module)
+    stated = stated_plan(module) if given is None else given
     given = stated if stated is not None and stated.mesh.axes == mesh.axes else None
     found = automatic_plan(module.entry, mesh, cluster, memory=memory, given=given, seconds=seconds)
     near = [(r.name, r.plan) for r in found.rivals if r.plan is not None and r.seconds <= FARTHEST * found.seconds]
@@ -47,5 +48,10 @@ def chosen_plan(module: Module, mesh: Mesh, cluster: DeviceCluster, memory: floa
 
 def _step(module: Module, plan: Plan, cluster: DeviceCluster) -> float:
     """The simulated seconds of a step under a plan."""
-    local = run_pipeline(partition(module, plan).module, parse_pipeline("default"))
-    return run_events(step_tasks(local.entry, cluster, roofline(cluster))[0]).seconds
+    return fused_steps(partition(module, plan), cluster)[1].seconds
+
+
+def fused_steps(local: Partitioned, cluster: DeviceCluster) -> tuple[Module, SimulatedStep]:
+    """The program of one device after its passes, and a step of it on a cluster, by the roofline of its device."""
+    module = run_pipeline(local.module, parse_pipeline("default"))
+    return module, run_events(step_tasks(module.entry, cluster, roofline(cluster))[0])

@@ -13,8 +13,8 @@ from deepx_graph.errors import Diagnostic, UsageError, printable
 if TYPE_CHECKING:
     from deepx_graph.ir import Module
     from deepx_graph.planning.automatic import AutomaticPlan
-    from deepx_graph.planning.schedules import PipelineSchedule
     from deepx_graph.session.cluster.simulation import SimulationReport
+    from deepx_graph.session.over_mesh import PipelineAsked
     from deepx_graph.session.report.collectives import CollectiveRow
     from deepx_graph.sharding.plan import Plan
 
@@ -96,9 +96,10 @@ def add_simulate(parser: argparse.ArgumentParser) -> None:
 
 
 def add_pipeline(parser: argparse.ArgumentParser) -> None:
-    """A pipeline in place of a plan: `pipeline_asked` reads it."""
-    group = parser.add_argument_group("a pipeline instead, of the program and its gradient")
-    group.add_argument("--stages", type=count, metavar="N", help="devices, each with a stage of the program or several")
+    """A pipeline, over the mesh of `add_split` where there is one: `pipeline_asked` reads it."""
+    group = parser.add_argument_group("a pipeline, of the program and its gradient")
+    group.add_argument("--stages", type=count, metavar="N",
+                       help="places, each with a stage of the program or several: devices, or meshes of such by --mesh or --plan")
     group.add_argument("--batch", metavar="INPUT,...", help="the inputs that are cut into microbatches")
     group.add_argument("--microbatches", type=count, default=8, metavar="N", help="how many (8)")
     group.add_argument("--schedule", choices=("gpipe", "1f1b", "interleaved"), default="1f1b", help="the order of events (1f1b)")
@@ -128,26 +129,31 @@ def run_simulate(args: Arguments) -> int:
 
 
 def _simulated_pipeline(args: Arguments) -> SimulationReport:
-    from deepx_graph.session.cluster.pipelined import Pipelined
+    from deepx_graph.session.cluster.pipeline_plan import pipeline_plan
     from deepx_graph.session.cluster.simulation import cluster_of, simulated_pipeline
 
-    module, batch, schedule = pipeline_asked(args, read_program(args).module)
-    return simulated_pipeline(Pipelined(module, batch, schedule, cluster_of(args.cluster)), args.schedule, args.cluster)
+    module, asked = pipeline_asked(args, read_program(args).module)
+    plan = pipeline_plan(module, asked.batch, asked.schedule, cluster_of(args.cluster), asked.mesh, asked.said)
+    return simulated_pipeline(plan, args.schedule, args.cluster)
 
 
-def pipeline_asked(args: Arguments, module: Module) -> tuple[Module, list[str], PipelineSchedule]:
-    """The module without calls, the inputs that are cut into microbatches, and the schedule. Raises UsageError where it says too
-    little or asks for devices within stages, and as `pipeline_schedule` does."""
+def pipeline_asked(args: Arguments, module: Module) -> tuple[Module, PipelineAsked]:
+    """The module without calls, and the pipeline that is asked for. Raises UsageError where it says too little, and as
+    `pipeline_schedule` and `asked_pipeline` do."""
     from deepx_graph.planning.schedules import pipeline_schedule
-    from deepx_graph.session.programs import optimise
+    from deepx_graph.session.over_mesh import asked_pipeline
+    from deepx_graph.session.sharded import STATED, plan_text
+    from deepx_graph.sharding.notation import mesh_from_option
 
-    if other := [f"--{name}" for name in ("mesh", "plan", "replicas", "partitions") if getattr(args, name, None) is not None]:
-        message = f"{' and '.join(other)} beside --stages: each stage of a pipeline is on one device"
-        raise UsageError(Diagnostic(message, hint="ask for a pipeline, or for a mesh"))
+    if other := [f"--{name}" for name in ("replicas", "partitions") if getattr(args, name, None) is not None]:
+        message = f"{' and '.join(other)} beside --stages: the devices of each stage are those of a mesh"
+        raise UsageError(Diagnostic(message, hint="--mesh data=2,model=2, or --plan FILE"))
     if not args.batch:
         raise UsageError(Diagnostic("a pipeline works on microbatches", expected="--batch x,y: the inputs that are cut into them"))
     schedule = pipeline_schedule(args.schedule, args.stages, args.microbatches, args.chunks)
-    return optimise(module, "inline").module, args.batch.split(","), schedule
+    mesh = None if args.mesh in (None, STATED) else mesh_from_option(args.mesh)
+    said = () if args.plan is None else (plan_text(args.plan), args.plan)
+    return asked_pipeline(module, args.batch.split(","), schedule, mesh, *said)
 
 
 def why_collectives(args: Arguments, module: Module) -> int:

@@ -283,10 +283,8 @@ def _split(args: Arguments, module: Module, where: MeshOptions) -> tuple[Grid, C
 
 def _piped(args: Arguments, module: Module, where: MeshOptions) -> tuple[Grid, Callable[..., OverDevices]]:
     """The same for a pipeline."""
-    from deepx_graph.ir.collective import Grid
-
-    inlined, batch, schedule = pipeline_asked(args, module)
-    return Grid(1, len(schedule.devices)), partial(where.pipeline, inlined, batch, schedule)
+    inlined, asked = pipeline_asked(args, module)
+    return asked.grid, partial(where.pipeline, inlined, asked)
 
 
 def _each(args: Arguments, module: Module, where: MeshOptions) -> tuple[Grid, Callable[..., OverDevices]]:

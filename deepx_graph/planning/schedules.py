@@ -63,9 +63,11 @@ class PipelineSchedule:
         times = self.simulated(lambda e: 1.0, lambda stage: 0.0).when
         return [e for _, e in sorted(zip(times[: len(every)], every, strict=True), key=lambda item: item[0])]
 
-    def simulated(self, seconds: Callable[[StageEvent], float], transfer: Callable[[int], float]) -> SimulatedStep:
-        """When each event is: `transfer(k)` seconds for what goes from stage k to the next, or comes back. The events are the first
-        tasks, device by device. Raises UsageError where devices wait for one another for ever."""
+    def simulated(self, seconds: Callable[[StageEvent], float], transfer: Callable[[int], float],
+                  ending: Callable[[int], float] = lambda device: 0.0) -> SimulatedStep:
+        """When each event is: `transfer(k)` seconds for what goes from stage k to the next, or comes back, `ending(d)` for what
+        device d exchanges behind its last event. The events are the first tasks, device by device. Raises UsageError where devices
+        wait for one another for ever."""
         every = [(d, e) for d, events in enumerate(self.devices) for e in events]
         number = {e: k for k, (_, e) in enumerate(every)}
         sends: list[SimTask] = []
@@ -78,7 +80,9 @@ class PipelineSchedule:
                 sends.append(SimTask(f"{e} to {self.device_of(to)}", ((d, NETWORK),), transfer(min(to, e.stage)), (number[e],)))
         tasks = [SimTask(str(e), ((d, COMPUTE),), seconds(e),
                          tuple(number[n] if n.stage == e.stage else arrives[n] for n in e.needs(self.stages))) for d, e in every]
-        return run_events([*tasks, *sends])
+        last = {d: k for k, (d, _) in enumerate(every)}
+        sums = [SimTask(f"sums of device {d}", ((d, NETWORK),), ending(d), (k,)) for d, k in last.items() if ending(d)]
+        return run_events([*tasks, *sends, *sums])
 
     def bubble(self, seconds: Mapping[str, float]) -> float:
         """The share of the time in which devices wait, where each stage takes so many seconds in each direction."""

@@ -7,7 +7,7 @@ places: the least over all cuts of the largest time of a stage with its transfer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,16 +27,20 @@ MOST_CROSSING = 8
 MOST_PLACES = 400
 """Places to cut that are compared: those that fewest bytes cross."""
 
+ROUNDS = 3
+
 
 @dataclass(frozen=True)
 class PipelineStage:
     """One stage as a function of its own: of the parameters `params` of the whole function, by number, and of what crosses from the
-    stage before; it gives what crosses to the next, of the last stage the results. `seconds` is forward.
+    stage before; it gives what is `leaving`, which crosses to the next, of the last stage the results. `seconds` is what it was
+    taken to take when it was cut.
     """
 
     function: Function
     params: tuple[int, ...]
     crossing: tuple[Node, ...]
+    leaving: tuple[Node, ...]
     seconds: float
 
 
@@ -44,6 +48,27 @@ def stages(function: Function, count: int, cluster: DeviceCluster) -> list[Pipel
     """A function without calls and effects in so many stages. Raises UsageError where it cannot be cut so often."""
     found = _Cutting(function, cluster)
     return found.stages(found.cuts(count))
+
+
+def balanced_stages(function: Function, count: int, cluster: DeviceCluster,
+                    seconds: Callable[[Sequence[PipelineStage]], Sequence[float]]) -> list[PipelineStage]:
+    """The same, cut again by what the stages are found to take as long as the longest gets shorter, at most `ROUNDS` times.
+
+    Raises as `stages`, and as `seconds` does.
+    """
+    cutting = _Cutting(function, cluster)
+    cuts = cutting.cuts(count)
+    found = cutting.stages(cuts)
+    taken = seconds(found)
+    for _ in range(ROUNDS):
+        cutting.scaled(cuts, taken)
+        cuts = cutting.cuts(count)
+        other = cutting.stages(cuts)
+        again = seconds(other)
+        if max(again) >= max(taken):
+            break
+        found, taken = other, again
+    return found
 
 
 class _Cutting:
@@ -127,4 +152,10 @@ class _Cutting:
         rebuild([n for n in self.function.nodes if n in members], new)
         function = self.function.with_(name=f"stage{number}", params=given, results=tuple(new[n] for n in after),
                                        result_names=(), result_notes=(), attributes=())
-        return PipelineStage(function, params, tuple(before), sum(self.seconds[start:end]))
+        return PipelineStage(function, params, tuple(before), tuple(after), sum(self.seconds[start:end]))
+
+    def scaled(self, cuts: Sequence[int], seconds: Sequence[float]) -> None:
+        """The nodes of each stretch between cuts take so many seconds together from now on."""
+        for start, end, whole in zip((0, *cuts), (*cuts, len(self.order)), seconds, strict=True):
+            if before := sum(self.seconds[start:end]):
+                self.seconds[start:end] = [s * whole / before for s in self.seconds[start:end]]

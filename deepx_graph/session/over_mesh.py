@@ -24,7 +24,7 @@ from deepx_graph.session.cluster.pipelined import Pipelined
 from deepx_graph.session.cluster.spmd import OnEachDevice
 from deepx_graph.session.cluster.training import Saving
 from deepx_graph.session.programs import optimise
-from deepx_graph.session.sharded import OverMesh, Sharded, mpi_transport, planned
+from deepx_graph.session.sharded import STATED, OverMesh, Sharded, given_plan, mpi_transport, planned
 from deepx_graph.sharding.annotations import stated_plan
 from deepx_graph.sharding.mesh import Mesh
 from deepx_graph.sharding.plan import Plan
@@ -97,8 +97,7 @@ class MeshOptions:
         options["threads"] = options.get("threads") or threads_of(transport.neighbours)
         return OnEachDevice(module, transport, deterministic=self.deterministic, **options)
 
-    def pipeline(self, module: Module, batch: Sequence[str], schedule: PipelineSchedule, transport: MpiTransport | None,
-                 **options: Any) -> Pipelined:
+    def pipeline(self, module: Module, asked: PipelineAsked, transport: MpiTransport | None, **options: Any) -> Pipelined:
         """The pipeline of a module without calls, cut where its stages take as long on this machine.
 
         Raises UsageError for a place where pipelines do not run, for checkpoints, and as `Pipelined` does.
@@ -106,17 +105,53 @@ class MeshOptions:
         if self.on not in (LOCKSTEP, MPI) or self.checkpoint is not None:
             raise UsageError(Diagnostic("a pipeline runs in lock step or over MPI, without checkpoints", hint="--on mpi"))
         options["threads"] = options.get("threads") or (threads_of(transport.neighbours) if transport else None)
-        return Pipelined(module, batch, schedule, network_here(), transport=transport, deterministic=self.deterministic, **options)
+        return Pipelined(module, asked.batch, asked.schedule, network_here(), mesh=asked.mesh, said=asked.said, transport=transport,
+                         deterministic=self.deterministic, **options)
+
+
+@dataclass(frozen=True)
+class PipelineAsked:
+    """A pipeline of a module without calls: the inputs that are cut into microbatches, the schedule, and the mesh of each of its
+    places, or the plan for the whole program over that; without both each place is a device."""
+
+    batch: Sequence[str]
+    schedule: PipelineSchedule
+    mesh: Mesh | None = None
+    said: Plan | None = None
+
+    @property
+    def grid(self) -> Grid:
+        """All devices."""
+        mesh = self.mesh if self.said is None else self.said.mesh
+        return Grid(1, len(self.schedule.devices) * (1 if mesh is None else mesh.count))
+
+
+def asked_pipeline(module: Module, batch: Sequence[str], schedule: PipelineSchedule, mesh: Mesh | None,
+                   text: str | None = None, name: str = "<plan>") -> tuple[Module, PipelineAsked]:
+    """The module without calls, and the pipeline by a mesh and the text of a plan, each if there is one; of the name `stated` the
+    plan is what the program states.
+
+    Raises ParseError for a plan that does not fit, UsageError for one over another mesh, and as `given_plan` does.
+    """
+    if text is None and name != STATED:
+        return optimise(module, "inline").module, PipelineAsked(batch, schedule, mesh)
+    inlined, said = given_plan(module, text, name)
+    check_over(said, mesh)
+    return inlined, PipelineAsked(batch, schedule, None, said)
 
 
 SENT = ("engine", "threads", "seed", "max_bytes", "prepare")
 """The options of `compile` that tasks on other machines are given, too."""
 
 
+def mesh_of(axes: Mapping[str, int] | None) -> Mesh | None:
+    """The mesh of axes with their sizes, if there are any. Raises UsageError for one that is none."""
+    return None if axes is None else Mesh(tuple((str(name), int(size)) for name, size in axes.items()))
+
+
 def over_mesh(module: Module, mesh: Mapping[str, int] | None, plan: str | None, where: MeshOptions, **options: Any) -> OverMesh:
     """The program over a mesh; see `dx.distribute`. Raises UsageError where nothing says how values lie."""
-    axes = None if mesh is None else Mesh(tuple((str(name), int(size)) for name, size in mesh.items()))
-    inlined, found = plan_over(module, axes, plan)
+    inlined, found = plan_over(module, mesh_of(mesh), plan)
     transport = where.transport(Grid(1, found.mesh.count))
     return where.program(inlined, found, transport, prepare=lambda m: optimise(m).module, **options)
 
@@ -134,6 +169,11 @@ def plan_over(module: Module, mesh: Mesh | None, text: str | None, name: str = "
         if stated is None or stated.mesh.axes != mesh.axes:
             return inlined, chosen_plan(inlined, mesh, cluster or network_here(), None).plan
     inlined, found = planned(module, text, name)
-    if mesh is not None and found.mesh.axes != mesh.axes:
-        raise UsageError(f"the plan is for the mesh {found.mesh}, and not for {mesh}")
+    check_over(found, mesh)
     return inlined, found
+
+
+def check_over(plan: Plan, mesh: Mesh | None) -> None:
+    """Raises UsageError for a plan over another mesh than one that is asked for."""
+    if mesh is not None and plan.mesh.axes != mesh.axes:
+        raise UsageError(f"the plan is for the mesh {plan.mesh}, and not for {mesh}")

@@ -93,7 +93,7 @@ def test_gradients_are_those_of_the_whole_program(name: str, text: str, batch: l
 def test_a_prediction_has_every_event() -> None:
     schedule = pipeline_schedule("1f1b", 4, 16, 1)
     pipelined = Pipelined(dx.loads(layers(64, 256, 1024, 8), "stablehlo"), ["x"], schedule, H100, engine="numpy")
-    step = pipelined.simulated()
+    step = pipelined.plan.simulated
     assert sum((0, COMPUTE) in t.streams for t in step.tasks) == 32
     idle = [1 - step.busy(d, COMPUTE) / step.seconds for d in range(4)]
     assert 3 / 19 < sum(idle) / 4 < 0.5

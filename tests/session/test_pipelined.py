@@ -14,7 +14,7 @@ import pytest
 import deepx_graph as dx
 from tests.support.cli_runner import Run
 from tests.support.mpi_ranks import needs_mpi, ranks
-from tests.support.sharded_programs import SKIP, inputs, layers
+from tests.support.sharded_programs import SKIP, inputs, layers, megatron
 
 CASES = [("gpipe", 1, layers(8, 6, 10, 4), ["x"]), ("1f1b", 1, layers(8, 6, 10, 5), ["x"]), ("1f1b", 1, SKIP, ["x", "t"]),
          ("interleaved", 2, layers(8, 6, 10, 8), ["x"])]
@@ -48,6 +48,43 @@ def test_ranks_give_the_bits_of_lock_step(tmp_path: Path, devices: int) -> None:
     for k, (schedule, chunks, text, batch, arrays, engine) in enumerate(cases):
         here = dx.pipeline(dx.loads(text, "stablehlo"), devices, batch, microbatches=4, schedule=schedule, chunks=chunks,
                            engine=engine, deterministic=True)
+        results, gradients = here(*arrays)
+        for again in found[2 * k: 2 * k + 2]:
+            assert sorted(again[1]) == sorted(gradients)
+            for got, want in zip([*again[0], *again[1].values()], [*results, *(gradients[n] for n in again[1])], strict=True):
+                np.testing.assert_array_equal(got, want)
+
+
+MESHES = """
+import pickle, sys
+import deepx_graph as dx
+found = []
+for text, batch, arrays, options in pickle.load(open(sys.argv[1], "rb")):
+    f = dx.pipeline(dx.loads(text, "stablehlo"), 2, batch, microbatches=2, on="mpi", deterministic=True, patience=60, **options)
+    found += [f(*arrays), f(*arrays)]
+if found[0][0]:
+    pickle.dump(found, open(sys.argv[2], "wb"))
+"""
+
+
+@needs_mpi
+@pytest.mark.parametrize("devices", [4, pytest.param(8, marks=pytest.mark.conformance)])
+def test_ranks_of_meshes_give_the_bits_of_lock_step(tmp_path: Path, devices: int) -> None:
+    """Two places of two devices, or of four: columns, copies, both and what is chosen; a stage's devices meet in collectives."""
+    columns, copies = megatron(4, data=devices // 4, model=2), megatron(4, data=devices // 2, model=1)
+    options = [{"plan": columns}, {"plan": columns, "schedule": "interleaved", "chunks": 2}, {"plan": copies, "engine": "numpy"},
+               {"mesh": {"model": devices // 2}}]
+    texts = [(layers(8, 6, 10, 4), ["x"], o) for o in options]
+    if devices == 4:
+        texts.append((SKIP, ["x", "t"], {"plan": 'mesh <["m"=2]>\nw: [{}, {"m"}]\nu: [{"m"}, {}]\nt: [{}, {"m"}]\n'}))
+    cases = [(text, batch, inputs(dx.loads(text, "stablehlo")), o) for text, batch, o in texts]
+    (tmp_path / "cases").write_bytes(pickle.dumps(cases))
+    (tmp_path / "rank.py").write_text(MESHES)
+    done = ranks(devices, str(tmp_path / "rank.py"), str(tmp_path / "cases"), str(tmp_path / "found"))
+    assert done.returncode == 0, done.stderr
+    found = pickle.loads((tmp_path / "found").read_bytes())
+    for k, (text, batch, arrays, o) in enumerate(cases):
+        here = dx.pipeline(dx.loads(text, "stablehlo"), 2, batch, microbatches=2, deterministic=True, **o)
         results, gradients = here(*arrays)
         for again in found[2 * k: 2 * k + 2]:
             assert sorted(again[1]) == sorted(gradients)
@@ -98,12 +135,16 @@ def test_what_does_not_come_ends_with_an_error(tmp_path: Path, kind: str, messag
 
 
 @needs_mpi
-def test_the_command_gives_the_same_on_ranks(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("devices", [2, 4])
+def test_the_command_gives_the_same_on_ranks(run: Run, tmp_path: Path, devices: int) -> None:
     (tmp_path / "m.mlir").write_text(layers(8, 6, 10, 4))
-    given = ("--stages", "2", "--batch", "x", "--microbatches", "4", "--random-inputs", "--deterministic", "--engine", "numpy")
+    (tmp_path / "m.plan").write_text(megatron(4, data=1))
+    given = ("--stages", "2", "--batch", "x", "--microbatches", "4", "--random-inputs", "--deterministic", "--engine", "numpy",
+             *(("--plan", str(tmp_path / "m.plan")) if devices == 4 else ()))
     here = run("run", str(tmp_path / "m.mlir"), *given, "-o", str(tmp_path / "here.npz"))
     assert here.code == 0, here.err
-    done = ranks(2, "-m", "deepx_graph", "run", str(tmp_path / "m.mlir"), *given, "--on", "mpi", "-o", str(tmp_path / "there.npz"))
+    done = ranks(devices, "-m", "deepx_graph", "run", str(tmp_path / "m.mlir"), *given, "--on", "mpi",
+                 "-o", str(tmp_path / "there.npz"))
     assert done.returncode == 0, done.stderr
     here_arrays, there = np.load(tmp_path / "here.npz"), np.load(tmp_path / "there.npz")
     assert sorted(here_arrays) == sorted(there) and "grad_w0" in there
@@ -117,8 +158,8 @@ def test_what_a_pipeline_cannot_do_is_refused(run: Run, tmp_path: Path) -> None:
     assert "--batch x,y" in run(*given).err
     for more in (("--on", "dask:tcp://127.0.0.1:1"), ("--checkpoint", str(tmp_path / "saved"))):
         assert "in lock step or over MPI, without checkpoints" in run(*given, "--batch", "x", *more).err
-    for more in (("--mesh", "data=2"), ("--plan", "stated"), ("--partitions", "2")):
-        found = run(*given, "--batch", "x", *more)
-        assert found.code == 2 and f"{more[0]} beside --stages: each stage of a pipeline is on one device" in found.err
+    found = run(*given, "--batch", "x", "--partitions", "2")
+    assert found.code == 2 and "--partitions beside --stages: the devices of each stage are those of a mesh" in found.err
+    assert "states no sharding" in run(*given, "--batch", "x", "--plan", "stated").err
     with pytest.raises(dx.UsageError, match="no place"):
         dx.pipeline(dx.loads(layers(8, 6, 10, 4), "stablehlo"), 2, ["x"], on="moon")

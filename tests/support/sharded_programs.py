@@ -125,6 +125,12 @@ def layers(batch: int, width: int, hidden: int, depth: int) -> str:
     return f"func.func @main({', '.join(params)}) -> tensor<f32> {{\n  {body}\n}}"
 
 
+def megatron(depth: int, data: int = 2, model: int = 2) -> str:
+    """A plan for `layers`: rows of the batch over one axis, columns and then rows of matrices over the other."""
+    weights = "".join(f'w{k}: [{{}}, {{"model"}}]\nv{k}: [{{"model"}}, {{}}]\n' for k in range(depth))
+    return f'mesh <["data"={data}, "model"={model}]>\nx: [{{"data"}}, {{}}]\n{weights}'
+
+
 SKIP = """func.func @main(%x: tensor<8x6xf32>, %w: tensor<6x6xf32>, %u: tensor<6x6xf32>, %t: tensor<8x6xf32>) -> tensor<f32> {
   %none = stablehlo.constant dense<0.0> : tensor<f32>
   %scale = stablehlo.constant dense<0.125> : tensor<8x6xf32>

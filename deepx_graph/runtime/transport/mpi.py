@@ -181,6 +181,12 @@ class MpiTransport(ProcessTransport):
         with self._watch.over("for the others to start"):
             return MpiMessages(self.comm.Dup(), self.device, self.attempt, self._watch)
 
+    def part(self, number: int, grid: Grid) -> MpiTransport:
+        """This process as a device of a smaller grid, of those that ask for the same number, in their order; all processes ask."""
+        with self._watch.over("for the others to start"):
+            comm = self.comm.Split(number, self.device)
+        return MpiTransport(grid, deterministic=self.deterministic, patience=self.patience, attempt=self.attempt, comm=comm)
+
     def exchanged(self, meeting: Meeting, arrays: Sequence[Array]) -> list[Sequence[Array]]:
         """As in `ProcessTransport`: all gathered, as bytes, since MPI does not know all element types."""
         network = self.network(meeting)

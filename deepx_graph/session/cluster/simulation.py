@@ -20,7 +20,7 @@ from deepx_graph.files import read_text
 from deepx_graph.ir import Module, Node
 from deepx_graph.planning.cluster import PRESETS, DeviceCluster, preset, read_cluster
 from deepx_graph.planning.events import COMPUTE, SimTask, SimulatedStep, run_events
-from deepx_graph.planning.links import PERMUTE
+from deepx_graph.planning.links import ALL_REDUCE, PERMUTE
 from deepx_graph.planning.steps import SimulatedCollective, Timing, roofline, step_tasks
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.cost.counts import alone
@@ -32,8 +32,9 @@ from deepx_graph.runtime.memory.assignment import BufferAssignment
 from deepx_graph.runtime.program import engine_plans
 from deepx_graph.session.cluster.calibration import network_here
 from deepx_graph.session.cluster.launch import threads_of
-from deepx_graph.session.cluster.pipelined import Pipelined
+from deepx_graph.session.cluster.pipeline_plan import PipelinePlan
 from deepx_graph.session.programs import optimise
+from deepx_graph.sharding.mesh import Mesh
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.plan import Plan
 from deepx_graph.types import nbytes
@@ -140,16 +141,19 @@ def simulate(module: Module, plan: Plan, where: str = HERE, *, engine: str = "au
     return SimulationReport(str(plan.mesh), plan.mesh.count, where, step, collectives, peak, int(cluster.device.memory), is_known)
 
 
-def simulated_pipeline(pipelined: Pipelined, schedule: str, where: str) -> SimulationReport:
-    """The prediction for a pipeline; its exchanges are those between stages."""
-    step, rows = pipelined.simulated(), pipelined.schedule
-    kinds = [SimulatedCollective(f"stage {k} to {k + 1}", PERMUTE, sum(nbytes(x.type) for x in pipelined.crossing(k)),
-                                 2 * rows.microbatches, pipelined.transfer(k) * 2 * rows.microbatches, "direct")
+def simulated_pipeline(plan: PipelinePlan, schedule: str, where: str) -> SimulationReport:
+    """The prediction for a pipeline; its exchanges are those between stages and copies, what devices of a stage exchange is in the
+    time of its programs."""
+    rows, mesh = plan.schedule, Mesh((*plan.copied, *plan.mesh.axes))
+    kinds = [SimulatedCollective(f"stage {k} to {k + 1}", PERMUTE, plan.sent_bytes(k), 2 * rows.microbatches,
+                                 plan.transfer(k) * 2 * rows.microbatches, "direct")
              for k in range(rows.stages - 1) if rows.device_of(k) != rows.device_of(k + 1)]
-    count = len(rows.devices)
-    peak = max(pipelined.device_bytes(d) for d in range(count))
-    said = f"{rows.stages} stages, {rows.microbatches} microbatches, {schedule}"
-    return SimulationReport(said, count, where, step, tuple(kinds), peak, int(pipelined.cluster.device.memory), True)
+    kinds += [SimulatedCollective(f"gradients of place {p}", ALL_REDUCE, plan.summed_bytes(p), 1, plan.summing(p), "over copies")
+              for p in range(plan.places) if plan.copies > 1]
+    said = f"{rows.stages} stages, {rows.microbatches} microbatches, {schedule}" + (f", each on {mesh}" if mesh.axes else "")
+    said += f", {plan.copies} copies over {', '.join(name for name, _ in plan.copied)}" if plan.copies > 1 else ""
+    memory = int(plan.cluster.device.memory)
+    return SimulationReport(said, plan.devices, where, plan.simulated, tuple(kinds), plan.peak_bytes, memory, True)
 
 
 def cluster_of(where: str) -> DeviceCluster:

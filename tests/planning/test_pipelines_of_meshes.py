@@ -1,0 +1,116 @@
+"""Pipelines whose places are meshes: gradients are those of the whole program, and plans that are found beside those by hand."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import deepx_graph as dx
+from deepx_graph.errors import UsageError
+from deepx_graph.passes.autodiff.grad import grad
+from deepx_graph.planning.cluster import preset
+from deepx_graph.planning.schedules import pipeline_schedule
+from deepx_graph.planning.stages import balanced_stages, stages
+from deepx_graph.session.cluster.pipeline_plan import pipeline_plan
+from deepx_graph.session.cluster.pipelined import Pipelined
+from deepx_graph.sharding.mesh import Mesh
+from deepx_graph.sharding.plan import read_plan
+from tests.support.cli_runner import Run
+from tests.support.sharded_programs import SKIP, inputs, layers, megatron
+
+H100 = preset("h100")
+FOUR = layers(8, 6, 10, 4)
+FSDP = 'mesh <["data"=2]>\nx: [{"data"}, {}]\n' + "".join(f'w{k}: [{{"data"}}, {{}}]\nv{k}: [{{}}, {{"data"}}]\n' for k in range(4))
+UNEVEN = 'mesh <["model"=3]>\n' + "".join(f'w{k}: [{{}}, {{"model"}}]\nv{k}: [{{"model"}}, {{}}]\n' for k in range(4))
+SQUARES = """mesh <["rows"=2, "columns"=2]>
+x: [{"rows"}, {"columns"}]
+w: [{"columns"}, {}]
+u: [{}, {"rows"}]
+t: [{}, {"columns"}]
+"""
+
+
+def check(text: str, batch: list[str], schedule: str, count: int, chunks: int, mesh: Mesh | None, said: str | None) -> Pipelined:
+    """Gradients of a pipeline of two places are those of the whole program."""
+    module = dx.loads(text, "stablehlo")
+    arrays, plan = inputs(module), None if said is None else read_plan(said, module.entry)
+    pipelined = Pipelined(module, batch, pipeline_schedule(schedule, 2, count, chunks), H100, mesh=mesh, said=plan, engine="numpy")
+    results, gradients = pipelined(*arrays)
+    whole = dx.compile(module, engine="numpy", optimize=False)(*arrays)
+    np.testing.assert_allclose(results[0], whole[0], rtol=1e-4, atol=1e-4)
+    names = [p.name for p in module.entry.params if p.name not in batch]
+    wanted = dx.compile(grad(module, names), engine="numpy", optimize=False)(*arrays, np.float32(1))
+    assert sorted(gradients) == sorted(names)
+    for name, want in zip(names, wanted, strict=True):
+        np.testing.assert_allclose(gradients[name], want, rtol=1e-4, atol=1e-4)
+    for a, b in pairwise(pipelined.stages):
+        assert a.program.forward.results == b.program.forward.params[len(b.names):]
+    return pipelined
+
+
+@pytest.mark.parametrize(("schedule", "chunks"), [("gpipe", 1), ("1f1b", 1), ("interleaved", 2)])
+@pytest.mark.parametrize(("said", "copies", "devices"), [
+    (megatron(4), 2, 2), (FSDP, 1, 2), (UNEVEN, 1, 3), ('mesh <["a"=2, "b"=2]>\nx: [{"a", "b"}, {}]\n', 4, 1),
+], ids=["Megatron", "FSDP", "uneven", "copies"])  # fmt: skip
+def test_gradients_are_those_of_the_whole_program(schedule: str, chunks: int, said: str, copies: int, devices: int) -> None:
+    found = check(FOUR, ["x"], schedule, 2, chunks, None, said).plan
+    assert (found.copies, found.mesh.count) == (copies, devices)
+
+
+def test_a_value_that_skips_a_stage_is_sent_in_parts() -> None:
+    """Neither axis carries copies, as each splits what is no row of the batch."""
+    found = check(SKIP, ["x", "t"], "1f1b", 2, 1, None, SQUARES).plan
+    assert found.copies == 1 and found.mesh.count == 4
+
+
+@pytest.mark.parametrize("mesh", [Mesh((("data", 2), ("model", 2))), Mesh((("model", 3),))], ids=["four", "three"])
+@pytest.mark.parametrize(("text", "batch"), [(FOUR, ["x"]), (SKIP, ["x", "t"])], ids=["layers", "skip"])
+def test_a_chosen_plan_gives_the_same(text: str, batch: list[str], mesh: Mesh) -> None:
+    check(text, batch, "1f1b", 2, 1, mesh, None)
+
+
+def test_a_chosen_plan_is_at_most_that_by_hand() -> None:
+    """Of wide layers copies and columns, as in Megatron-LM, and never slower than that by the simulator."""
+    module = dx.loads(layers(4096, 8192, 32768, 4), "stablehlo")
+    schedule, mesh = pipeline_schedule("1f1b", 2, 4, 1), Mesh((("data", 2), ("model", 8)))
+    found = pipeline_plan(module, ["x"], schedule, H100, mesh)
+    by_hand = pipeline_plan(module, ["x"], schedule, H100, said=read_plan(megatron(4, model=8), module.entry))
+    assert found.simulated.seconds <= by_hand.simulated.seconds
+    assert found.mesh.count > 1 and found.fits
+
+
+def test_equal_stages_have_one_program() -> None:
+    module = dx.loads(layers(64, 256, 512, 8), "stablehlo")
+    found = pipeline_plan(module, ["x"], pipeline_schedule("1f1b", 8, 4, 1), H100, said=read_plan(megatron(8), module.entry))
+    programs = [stage.program for stage in found.stages]
+    assert len({id(p) for p in programs[1:-1]}) == 1
+
+
+def test_cuts_follow_what_stages_are_found_to_take() -> None:
+    """Of eight equal layers, where the half with `w0` is found to take three times as long, that gets shorter."""
+    function = dx.loads(layers(4096, 4096, 16384, 8), "stablehlo").entry
+    def found(cut) -> list[float]:
+        return [sum((3.0 if k < 9 else 1.0) for k in s.params) for s in cut]
+
+    even, moved = stages(function, 2, H100), balanced_stages(function, 2, H100, found)
+    assert max(found(moved)) < max(found(even))
+
+
+def test_the_command(run: Run, tmp_path) -> None:
+    path = tmp_path / "m.mlir"
+    path.write_text(layers(64, 256, 1024, 8))
+    given = ("--stages", "4", "--batch", "x", "--microbatches", "4", "--cluster", "h100")
+    (tmp_path / "m.plan").write_text(megatron(8))
+    done = run("simulate", str(path), *given, "--plan", str(tmp_path / "m.plan"))
+    assert "16 devices" in done.out and "2 copies over data" in done.out and "gradients of place 3" in done.out
+    assert run("simulate", str(path), *given, "--mesh", "data=2,model=2", "--json").json["devices"] == 16
+    other = run("simulate", str(path), *given, "--plan", str(tmp_path / "m.plan"), "--mesh", "data=4")
+    assert other.code == 2 and "and not for" in other.err
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    module = dx.loads(FOUR, "stablehlo")
+    with pytest.raises(UsageError, match="cannot be cut into 16 parts"):
+        pipeline_plan(module, ["x"], pipeline_schedule("1f1b", 2, 8, 1), H100, said=read_plan(megatron(4), module.entry))

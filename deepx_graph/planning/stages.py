@@ -1,13 +1,14 @@
 """Stages of a pipeline: a function cut where few values cross, so that the longest stage is as short as possible.
 
-A cut is a place in the order of the nodes; what is computed before it and used behind it crosses. What depends on constants alone
-is computed in each stage that uses it, parameters go to the stages that use them. Cuts are chosen by dynamic programming over the
-places: the least over all cuts of the largest time of a stage with its transfer (Alpa's inter-operator pass, Zheng et al., 2022).
+A cut is a place in an order of the nodes in which each stands as late as it may; what is computed before it and used behind it
+crosses. What depends on constants alone is computed in each stage that uses it, parameters go to the stages that use them. Cuts are
+chosen by dynamic programming over the places: the least over all cuts of the largest time of a stage with its transfer (Alpa's
+inter-operator pass, Zheng et al., 2022).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,9 @@ MOST_PLACES = 400
 """Places to cut that are compared: those that fewest bytes cross."""
 
 ROUNDS = 3
+
+EVEN = 1.05
+"""Stages of which the longest takes at most so many times the mean are not cut again."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ def stages(function: Function, count: int, cluster: DeviceCluster) -> list[Pipel
 
 def balanced_stages(function: Function, count: int, cluster: DeviceCluster,
                     seconds: Callable[[Sequence[PipelineStage]], Sequence[float]]) -> list[PipelineStage]:
-    """The same, cut again by what the stages are found to take as long as the longest gets shorter, at most `ROUNDS` times.
+    """The same, cut again by what the stages are found to take as long as the longest gets shorter by that, at most `ROUNDS` times.
 
     Raises as `stages`, and as `seconds` does.
     """
@@ -61,6 +65,8 @@ def balanced_stages(function: Function, count: int, cluster: DeviceCluster,
     found = cutting.stages(cuts)
     taken = seconds(found)
     for _ in range(ROUNDS):
+        if max(taken) * len(taken) <= EVEN * sum(taken):
+            break
         cutting.scaled(cuts, taken)
         cuts = cutting.cuts(count)
         other = cutting.stages(cuts)
@@ -79,7 +85,7 @@ class _Cutting:
             if n.op is CONSTANT or (n.inputs and n.op not in CARRIERS and all(i in made_of for i in n.inputs)):
                 made_of.add(n)
         self.everywhere = made_of
-        self.order = [n for n in function.nodes if n.op is not PARAM and n not in made_of]
+        self.order = [n for n in _depth_first(function) if n.op is not PARAM and n not in made_of]
         times, computing = node_times(function), set(kernels(function))
         self.seconds = [cluster.device.seconds(flops(n), bytes_moved(n)) * times[n].count if n in computing and n in times else 0.0
                         for n in self.order]
@@ -159,3 +165,19 @@ class _Cutting:
         for start, end, whole in zip((0, *cuts), (*cuts, len(self.order)), seconds, strict=True):
             if before := sum(self.seconds[start:end]):
                 self.seconds[start:end] = [s * whole / before for s in self.seconds[start:end]]
+
+
+def _depth_first(function: Function) -> Iterator[Node]:
+    """The nodes, each right before the first that needs it: what is made of weights alone stands where it is used."""
+    done: set[Node] = set()
+    stack = [*reversed(function.results)]
+    while stack:
+        node = stack[-1]
+        missing = [i for i in node.inputs if i not in done]
+        if missing:
+            stack += reversed(missing)
+            continue
+        stack.pop()
+        if node not in done:
+            done.add(node)
+            yield node

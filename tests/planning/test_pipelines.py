@@ -66,6 +66,19 @@ def test_stages_are_balanced_and_cut_where_little_crosses() -> None:
         stages(dx.loads(layers(64, 512, 2048, 2), "stablehlo").entry, 90, H100)
 
 
+def test_what_is_made_of_weights_stands_where_it_is_used() -> None:
+    """Matrices that are widened to a batch of sequences come from the graph's order before everything else."""
+    def model(x, *ws):
+        for w in ws:
+            x = dx.xp.tanh(x @ w)
+        return dx.xp.sum(x)
+
+    module = dx.trace(model, "f32[8,16,64]", *["f32[64,64]"] * 8)
+    found = stages(module.entry, 4, H100)
+    assert [len(s.crossing) for s in found] == [0, 1, 1, 1]
+    assert sum(len(s.params) for s in found) == len(module.entry.params)
+
+
 def check(module: Module, batch: list[str], schedule: PipelineSchedule) -> Pipelined:
     arrays = inputs(module)
     pipelined = Pipelined(module, batch, schedule, H100, engine="numpy")

@@ -131,22 +131,26 @@ def pipeline_plan(module: Module, batch: Sequence[str], schedule: PipelineSchedu
                   mesh: Mesh | None = None, said: Plan | None = None) -> PipelinePlan:
     """The plan of a module without calls: as `said`, which is propagated, or of least simulated time on a mesh for each stage.
 
-    Raises UsageError where there are no such stages or microbatches, and as `partition` and `chosen_plan` do.
+    Raises UsageError where there are no such stages or microbatches, and as `partition` and `automatic_plan` do.
     """
     whole = Mesh(()) if mesh is None else mesh
     if said is not None:
         copied = _carries_copies(said, batch)
         return _planned(module, batch, schedule, cluster, said.mesh, copied, said)
-    found, refused = [], None
+    best, refused = None, None
     for copied in range(len(whole.axes), -1, -1):
         try:
-            found.append(_planned(module, batch, schedule, cluster, whole, copied, None))
+            found = _planned(module, batch, schedule, cluster, whole, copied, None)
         except UsageError as e:
             refused = refused or e
-    if not found:
+            continue
+        if best is not None and (not best.fits, best.simulated.seconds) <= (not found.fits, found.simulated.seconds):
+            break
+        best = found
+    if best is None:
         assert refused is not None
         raise refused
-    return found[0] if len(found) == 1 else min(found, key=lambda p: (not p.fits, p.simulated.seconds))
+    return best
 
 
 def _planned(module: Module, batch: Sequence[str], schedule: PipelineSchedule, cluster: DeviceCluster, mesh: Mesh, copied: int,

@@ -1,8 +1,9 @@
 """The stages of a pipeline as programs: each forward and backward, on one device or split over the devices of a mesh.
 
-How a stage is split is said by a plan for the whole program, or chosen for its backward program, which computes the stage again.
-What crosses from one stage to the next lies there as where it was made, so each device sends to one other. Equal stages, such as
-those of equal layers, have the same programs.
+How a stage is split is said by a plan for the whole program, or chosen for its backward program, which computes the stage again:
+of the automatic plan and those by hand that are near it the one whose programs are simulated to take least. What crosses from one
+stage to the next lies there as where it was made, so each device sends to one other. Equal stages, such as those of equal layers,
+have the same programs.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any
 
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.passes.autodiff.grad import grad
-from deepx_graph.passes.chosen_plan import chosen_plan, fused_steps
+from deepx_graph.passes.chosen_plan import FARTHEST, fused_steps
+from deepx_graph.planning.automatic import automatic_plan
 from deepx_graph.planning.cluster import DeviceCluster
 from deepx_graph.planning.stages import PipelineStage
 from deepx_graph.runtime import engines
@@ -28,7 +30,7 @@ from deepx_graph.sharding.propagate import propagate
 from deepx_graph.types import TensorType, as_tensor
 
 SEARCH = 2.0
-"""Seconds of the processor in which the plan of a stage is searched for, each way."""
+"""Seconds of the processor in which the plan of a stage is searched for."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class PlacedStage:
 class StagePrograms:
     """Makes the programs of stages on a mesh: as `said`, a plan for the whole function, or as is chosen for a cluster.
 
-    `batch` names the inputs that have no gradient. Raises UsageError, when called, as `chosen_plan` and `partition` do.
+    `batch` names the inputs that have no gradient. Raises UsageError, when called, as `automatic_plan` and `partition` do.
     """
 
     def __init__(self, function: Function, batch: Sequence[str], mesh: Mesh, cluster: DeviceCluster, said: Plan | None) -> None:
@@ -130,21 +132,24 @@ class StagePrograms:
 
     def _program(self, stage: PipelineStage, wanted: Sequence[int], cotangents: Sequence[int],
                  came: Sequence[TensorSharding]) -> StageProgram:
+        """As said, or the fastest of those that are chosen."""
         function = stage.function
         forward = Module((function,), function.name)
         backward = grad(forward, [function.params[k].name for k in wanted]) if wanted else None
-        if self.said is not None or self.mesh.count == 1:
-            stated = self._stated(stage)
-            inputs, results = stated[: len(function.params)], stated[len(function.params):]
+        whole = forward if backward is None else backward
+        if self.said is None and self.mesh.count > 1:
+            first = len(function.params) - len(came)
+            fixed = dict(zip(whole.entry.params[first: len(function.params)], came, strict=True))
+            plans, results = self._chosen(Plan(self.mesh, whole.entry, fixed)), {}
         else:
-            inputs, results = self._chosen(forward if backward is None else backward, len(function.params), came)
-        asked = dict(zip(cotangents, results, strict=False)) if self.said is None else dict(enumerate(results))
-        there = self._partitioned(forward, inputs, asked)
-        if backward is None:
-            return StageProgram(there, None, self.cluster)
-        given = [*inputs, *(there.results[k] for k in cotangents)]
-        back = self._partitioned(backward, given, {k: inputs[n] for k, n in enumerate(wanted)})
-        return StageProgram(there, back, self.cluster)
+            stated = self._stated(stage)
+            inputs, lie = stated[: len(function.params)], stated[len(function.params):]
+            given = dict(zip(whole.entry.params, [*inputs, *(lie[k] for k in cotangents)], strict=False))
+            plans, results = [self._filled(Plan(self.mesh, whole.entry, given))], dict(enumerate(lie))
+        count = len(function.params)
+        made = [self._split(forward, backward, plan, wanted, results or dict(zip(cotangents, _lie(plan)[count:], strict=False)))
+                for plan in plans]
+        return made[0] if len(made) == 1 else min(made, key=lambda program: program.seconds)
 
     def _stated(self, stage: PipelineStage) -> list[TensorSharding]:
         """How its inputs and results lie, by the plan for the whole function; whole without one."""
@@ -152,25 +157,30 @@ class StagePrograms:
         said: Mapping[Node, TensorSharding] = self.said or {}
         return [split(*(said[v].axes if v in said else ((),) * len(as_tensor(v.type).shape))) for v in values]
 
-    def _chosen(self, module: Module, count: int,
-                came: Sequence[TensorSharding]) -> tuple[list[TensorSharding], list[TensorSharding]]:
-        """How the first `count` inputs of a program lie, of which the last ones came so, and the others."""
-        params = module.entry.params
-        fixed = dict(zip(params[count - len(came): count], came, strict=True))
-        found = chosen_plan(module, self.mesh, self.cluster, None, SEARCH, Plan(self.mesh, module.entry, fixed)).plan.values
-        lie = [split(*found[p].axes) for p in params]
-        return lie[:count], lie[count:]
+    def _chosen(self, given: Plan) -> list[Plan]:
+        """The automatic plan, and those by hand that are near."""
+        found = automatic_plan(given.function, self.mesh, self.cluster, given=given, seconds=SEARCH)
+        plans = [found.plan, *(r.plan.plan for r in found.rivals if r.plan is not None and r.seconds <= FARTHEST * found.seconds)]
+        return [plan for k, plan in enumerate(plans) if all(plan.values != before.values for before in plans[:k])]
 
-    def _partitioned(self, module: Module, inputs: Sequence[TensorSharding], results: Mapping[int, TensorSharding]) -> Partitioned:
-        """A program whose inputs and results lie so."""
-        function = module.entry
-        given = Plan(self.mesh, function, dict(zip(function.params, inputs, strict=True)), results)
-        if self.mesh.count == 1:
-            return partition(module, given)
-        if self.said is not None:
-            return partition(module, propagate(given))
-        found = chosen_plan(module, self.mesh, self.cluster, None, SEARCH, given).plan
-        return partition(module, replace(found, results=results))
+    def _split(self, forward: Module, backward: Module | None, plan: Plan, wanted: Sequence[int],
+               results: Mapping[int, TensorSharding]) -> StageProgram:
+        """The programs by a plan for the backward one, or for the other where there is none; gradients lie as their inputs."""
+        function, lie = forward.entry, _lie(plan)
+        if backward is None:
+            return StageProgram(partition(forward, replace(plan, results=results)), None, self.cluster)
+        given = Plan(self.mesh, function, dict(zip(function.params, lie, strict=False)), results)
+        back = partition(backward, replace(plan, results={k: lie[n] for k, n in enumerate(wanted)}))
+        return StageProgram(partition(forward, self._filled(given)), back, self.cluster)
+
+    def _filled(self, given: Plan) -> Plan:
+        """A plan for all values."""
+        return given if self.mesh.count == 1 else propagate(given)
+
+
+def _lie(plan: Plan) -> list[TensorSharding]:
+    """How the inputs of its function lie by a plan."""
+    return [split(*plan.values[p].axes) for p in plan.function.params]
 
 
 def _cost(local: Partitioned, cluster: DeviceCluster) -> StageCost:

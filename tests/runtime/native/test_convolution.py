@@ -20,8 +20,8 @@ from deepx_graph.ops.contract.convolution import conv_attrs, convolution
 from deepx_graph.ops.interpret import evaluate
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.epilogue import split_epilogue, with_fused_epilogue
+from deepx_graph.runtime.native.convolution import choice, tile
 from deepx_graph.runtime.native.convolution import kernel as conv
-from deepx_graph.runtime.native.convolution import tile
 from deepx_graph.runtime.native.convolution.choice import plan
 from deepx_graph.runtime.native.convolution.emit import CHUNKS, COUNT_BITS, work_text
 from deepx_graph.runtime.native.convolution.kernel import build
@@ -202,16 +202,22 @@ def _generated(seed: int) -> Case:
     return shapes[0], shapes[1], attrs
 
 
+def _of_single_elements(case: Case) -> Case:
+    """One whose windows are single elements, of more features."""
+    x, w, attrs = case
+    spatial, x_features, w_features = (attrs[k] for k in (
+        "kernel_spatial_dimensions", "input_feature_dimension", "kernel_input_feature_dimension"))
+    x = tuple(8 * n if k == x_features else n for k, n in enumerate(x))
+    w = tuple(8 * n if k == w_features else 1 if k in spatial else n for k, n in enumerate(w))
+    return x, w, attrs | {"padding_low": (0,) * len(spatial), "padding_high": (0,) * len(spatial)}
+
+
 def _check_generated(seeds: range) -> int:
     direct = 0
     for seed in seeds:
         x, w, attrs = _generated(seed)
-        if seed % 4 == 0:  # windows of single elements, of more features
-            spatial, x_features, w_features = (attrs[k] for k in (
-                "kernel_spatial_dimensions", "input_feature_dimension", "kernel_input_feature_dimension"))
-            x = tuple(8 * n if k == x_features else n for k, n in enumerate(x))
-            w = tuple(8 * n if k == w_features else 1 if k in spatial else n for k, n in enumerate(w))
-            attrs |= {"padding_low": (0,) * len(spatial), "padding_high": (0,) * len(spatial)}
+        if seed % 4 == 0:
+            x, w, attrs = _of_single_elements((x, w, attrs))
         dtype = "f4" if seed % 3 else "f8"
         try:
             laws.one_op(convolution, [np.zeros(x, dtype), np.zeros(w, dtype)], attrs)
@@ -404,10 +410,13 @@ FEATURES_FIRST: list[Case] = [
     ((1, 6, 12, 20, 20), (20, 6, 3, 3, 3), conv_attrs(3)),
     ((1, 300, 37, 37), (45, 300, 1, 1), conv_attrs(2, window_strides=(2, 2))),
     ((1, 100, 13, 13), (83, 100, 3, 3), conv_attrs(2, padding_low=(1, 1), padding_high=(1, 1))),
+    ((1, 24, 32, 48), (50, 24, 1, 1), conv_attrs(2)),
 ]
 FEATURES_LAST: list[Case] = [
     ((3, 40, 40, 32), (3, 3, 1, 32), {**conv_attrs(2, feature_group_count=32), **LAST}),
     ((2, 70, 90, 16), (3, 3, 16, 40), {**conv_attrs(2), **LAST}),
+    ((1, 32, 48, 96), (1, 1, 96, 24), {**conv_attrs(2), **LAST}),
+    ((3, 31, 47, 64), (1, 1, 64, 40), {**conv_attrs(2), **LAST}),
 ]
 
 
@@ -448,6 +457,35 @@ def test_the_epilogue_is_computed_by_each_thread_for_its_share(case: Case) -> No
     residual = arrays[4].copy()
     again = [residual if a is arrays[4] else a for a in given]
     np.testing.assert_array_equal(kernel(again, [residual])[0], want)
+
+
+def test_the_rows_of_generated_epilogues(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever axes a plan takes as one, and into how many shares, however small, it cuts them."""
+    monkeypatch.setattr(choice, "LEAST_SHARE", 1)
+    monkeypatch.setattr(choice, "SCRATCH_BYTES", 1 << 10)
+    joined = 0
+    bodies: list[Function] = []
+
+    def joins(body: Function) -> bool:
+        bodies.append(body)
+        return True
+
+    for seed in range(2000, 2100):
+        x, w, attrs = _generated(seed)
+        if seed % 2:
+            ones = (1,) * len(attrs["window_strides"])
+            x, w, attrs = _of_single_elements((x, w, attrs | {"window_strides": ones, "lhs_dilation": ones}))
+            x = tuple(3 * n if k in attrs["input_spatial_dimensions"] else n for k, n in enumerate(x))
+        try:
+            function, arrays = followed((x, w, attrs))
+            new = with_fused_epilogue(function, joins, convolution)
+            kernel = build(bodies.pop(), 2)
+        except Exception:  # no such convolution, or none by direct kernels that has an epilogue
+            continue
+        given = [arrays[function.params.index(p)] for p in new.results[0].inputs]
+        np.testing.assert_array_equal(kernel(given, None)[0], evaluate(function, arrays)[0])
+        joined += 1
+    assert joined > 20
 
 
 def one_step(case: Case, make: Any) -> Function:

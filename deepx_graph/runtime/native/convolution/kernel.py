@@ -6,9 +6,11 @@ What a share computes depends on shapes alone, so results do not depend on threa
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from operator import mul
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import PARAM
@@ -63,10 +65,16 @@ def _epilogue(parts: WithEpilogue, plans: Sequence[PartialPlan]) -> EpilogueKern
     plan = plans[0].plan
     if parts.epilogue.results[0].type != parts.node.type:
         raise Declined("the epilogue is not in place")
-    built = epilogue.build(parts.epilogue, plan.apart)
+    rows = math.prod(extent.size for extent in plan.extents[: plan.apart])
+    built = epilogue.build(parts.epilogue, _axes_of(parts.node.type.shape, rows))  # type: ignore[attr-defined]
     if plan.cuts_rows and built.needs_rows:
         raise Declined("the epilogue has no whole rows in a share")
     return built
+
+
+def _axes_of(shape: Sequence[int], rows: int) -> int:
+    """How many axes of a result number so many rows, those of size 1 not counted: a plan may have two of them as one."""
+    return next(k for k, n in enumerate(accumulate((n for n in shape if n != 1), mul, initial=1)) if n == rows)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ MOST_RANGES, MOST_STATEMENTS = 32, 1500
 """An axis of more ranges is not cut, nor a nest of which all copies together would have more statements."""
 
 LONG, MANY = 8, 16
-"""A range of at least this part of its axis, or of so many rows, is long."""
+"""A range of at least this part of the longest of its axis, or of so many rows, is long: so are all where arrays are stacked."""
 
 
 def filled(b: LoopBuilder, shape: Sequence[int], write: Write) -> None:
@@ -82,7 +82,8 @@ def _cut(axis: ScalarVar, size: int, conditions: Sequence[Affine]) -> list[Range
 
 
 def _long(ranges: Sequence[Range]) -> list[Range]:
-    return [(low, high) for low, high in ranges if (high - low) * LONG >= ranges[-1][1] or high - low >= MANY]
+    longest = max(high - low for low, high in ranges)
+    return [(low, high) for low, high in ranges if (high - low) * LONG >= longest or high - low >= MANY]
 
 
 def _row(b: LoopBuilder, at: list[Affine], axis: int, ranges: Sequence[Sequence[Range]], write: Write) -> None:

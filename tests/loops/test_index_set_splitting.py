@@ -94,3 +94,13 @@ def test_windows_that_differ_by_more_than_a_step_are_chosen_among(starts: list[i
     joined_windows(starts, 0, array, 5, scale)
     joined_windows(starts, 1, array, 5, scale)
     assert not conditions(joined_windows([0, 3, 6, 9], 0, array, 5, [2.0] * 4))
+
+
+@pytest.mark.parametrize("count", [2, 7, 9, 20])
+def test_rows_of_stacked_arrays_have_no_conditions(count: int) -> None:
+    """However many there are: which one it is, is asked around the rows."""
+    array = np.arange(900, dtype="f4").reshape(1, 900)
+    program = joined_windows([k * k for k in range(count)], 0, array, 40, [1.0 + k for k in range(count)])
+    rows = [s for s in walk(program.body) if isinstance(s, For) and not any(isinstance(e, For) for e in walk(s.body))]
+    assert len(rows) == count
+    assert not any(isinstance(e, Conditional) for row in rows for e in walk(row.body))

@@ -117,6 +117,10 @@ def test_a_window_of_two_results() -> None:
     ((3, 7, 9), {"window_dimensions": (1, 3, 3), "window_strides": (1, 2, 2), "padding_low": (0, 1, 1)}),
     ((9, 7), {"window_dimensions": (3, 1), "window_strides": (2, 1), "padding_high": (1, 0)}),
     ((9,), {"window_dimensions": (4,), "window_strides": (1,)}),
+    ((2, 6, 7, 5), {"window_dimensions": (1, 3, 3, 1), "window_strides": (1, 2, 2, 1), "padding_low": (0, 1, 1, 0)}),
+    ((5, 6, 300), {"window_dimensions": (3, 1, 1), "window_strides": (1, 1, 1), "padding_high": (1, 0, 0)}),
+    ((2, 9, 14), {"window_dimensions": (1, 3, 4), "window_strides": (1, 1, 1), "padding_low": (0, 1, 0)}),
+    ((21,), {"window_dimensions": (7,), "window_strides": (2,)}),
 ])
 @pytest.mark.parametrize(("scatter", "dtype"), [(add, F32), (maximum, F32), (subtract, F32), (add, I32)])
 def test_selection_and_scatter(scatter: Op, dtype: DType, shape: tuple[int, ...], attrs: dict[str, Any]) -> None:
@@ -130,3 +134,17 @@ def test_selection_and_scatter(scatter: Op, dtype: DType, shape: tuple[int, ...]
     x, source = (rng.integers(-5, 5, n).astype(dtype.np) for n in (shape, counts))  # equal candidates among them
     agrees(select_and_scatter, [x, source, np.asarray(1, dtype.np)], {
         **attrs, "select": prefer, "scatter": monoid_body(scatter, dtype)})
+
+
+@pytest.mark.parametrize(("shape", "window"), [((2, 9, 14), (1, 3, 4)), ((3, 6, 7, 5), (1, 3, 3, 1)), ((2, 5, 9), (1, 3, 1))])
+def test_windows_that_select_one_element_meet_it_in_order(shape: tuple[int, ...], window: tuple[int, ...]) -> None:
+    b, t = Builder(), scalar(I32)
+    prefer = b.function("prefer", (("a", t), ("b", t)), lambda x, y: [b(compare, x, y, direction="GE")], public=False)
+    three = b.constant(np.int32(3))
+    append = b.function("append", (("a", t), ("b", t)), lambda x, y: [b(add, b(multiply, x, three), y)], public=False)
+    rng, zeros = np.random.default_rng(5), (0,) * len(shape)
+    x = rng.integers(0, 9, shape).astype(np.int32)
+    source = rng.integers(0, 9, [n - w + 1 for n, w in zip(shape, window, strict=True)]).astype(np.int32)
+    agrees(select_and_scatter, [x, source, np.int32(1)], {
+        "window_dimensions": window, "window_strides": (1,) * len(shape), "padding_low": zeros, "padding_high": zeros,
+        "select": prefer, "scatter": append})

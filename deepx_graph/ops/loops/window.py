@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from deepx_graph.loops.builder import computed_dtype
 from deepx_graph.loops.fold import ROW, RowFold, row_fold, tiles
 from deepx_graph.loops.scalar import FALSE, TRUE, Index, affine
 from deepx_graph.ops.contract.window import running_axis
-from deepx_graph.types import BOOL, I64, dilated
+from deepx_graph.types import BOOL, I32, I64, dilated
 
 LEAST_ROW = 8
 """Fewer neighbours along the last axis are no row."""
@@ -26,6 +27,13 @@ SHORT_WINDOW = 16
 
 EDGE_WINDOWS = 4
 """So many windows of a row that have elements outside are written out one by one."""
+
+
+LEAST_SELECTED, MOST_MET = 4, 32
+"""So many windows side by side select elements together, if they have no more elements than that."""
+
+MOST_SELECTED, LEAST_MET = 2048, 6
+"""Where they share elements so many at most, and windows of so many elements: rows are then not read in order."""
 
 
 @dataclass(frozen=True)
@@ -233,6 +241,9 @@ def select_and_scatter_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor
         b.put(outs[0], at, init.at(b, ()))
     moving = [k for k in range(len(sizes)) if (sizes[k], strides[k], low[k], high[k]) != (1, 1, 0, 0)]
     still = [k for k in range(len(sizes)) if k not in moving]
+    if _are_rows(node, source.shape, len(sizes) - 1 in moving):
+        _scatter_selected_rows(b, node, xs, outs[0], moving)
+        return
     outer = [k for k in still if k < min(moving, default=len(sizes))]
     if math.prod(source.shape[k] for k in outer) == 1:
         outer = still
@@ -240,6 +251,73 @@ def select_and_scatter_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor
     with b.nest([source.shape[k] for k in outer]) as before, b.loops([source.shape[k] for k in rest]) as behind:
         places = dict(zip((*outer, *rest), (*before, *behind), strict=True))
         _scatter_selected(b, node, xs, outs[0], [places[k] for k in range(len(sizes))], moving)
+
+
+def _are_rows(node: Node, shape: Sequence[int], is_shared: bool) -> bool:
+    """Whether the windows along the last axis, which may share elements there, select theirs together."""
+    sizes, _, low, high, _, _ = node.attrs
+    met, count = math.prod(sizes), shape[-1] if shape else 0
+    if count < LEAST_SELECTED or met > MOST_MET:
+        return False
+    return not is_shared or (met >= LEAST_MET and count <= MOST_SELECTED and low[-1] == high[-1] == 0)
+
+
+@contextmanager
+def _rows_of_windows(b: LoopBuilder, shape: Sequence[int], is_shared: bool) -> Iterator[tuple[tuple[Affine, ...], Affine, Affine]]:
+    """Rows of windows along the last axis, which threads share: by tiles, unless they share elements; as `tiles` gives them."""
+    if not is_shared:
+        with tiles(b, shape) as found:
+            yield found
+        return
+    with b.nest(shape[:-1]) as outer:
+        yield outer, Affine(), Affine((), shape[-1])
+
+
+def _scatter_selected_rows(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], out: LazyTensor, moving: Sequence[int]) -> None:
+    """The same for windows that lie side by side along the last axis: a row of what they select, and of its number in the window;
+    then each element of the windows is met again, and those that it was selected in are combined into it."""
+    operand, source, _ = xs
+    sizes, strides, low, _, select, scatter = node.attrs
+    last = len(sizes) - 1
+    outer = [k for k in range(last) if k not in moving and k < min(moving, default=last)]
+    rest = [k for k in range(last) if k not in outer]
+
+    def better(selected: Sequence[Any], met: Sequence[Any]) -> Sequence[Any]:
+        keep = b.both(b.apply("ge", selected[1], b.const(0, I32)), call(b, select, [selected[0], met[0]])[0])
+        return [b.apply("where", keep, old, new) for old, new in zip(selected, met, strict=True)]
+
+    with _rows_of_windows(b, [*(source.shape[k] for k in outer), source.shape[-1]], last in moving) as (before, first, width):
+        row = RowFold(b, [operand.dtype, I32], source.shape[-1] if last in moving else min(ROW, source.shape[-1]), better)
+        with b.loops([source.shape[k] for k in rest]) as behind:
+            at = dict(zip((*outer, *rest), (*before, *behind), strict=True))
+
+            def windows(element: Callable[[Index, Index, Any, Affine], None], backwards: bool) -> None:
+                """Every element of the windows: its place, its window, its number there, and its position in the row. Backwards
+                along the last axis, the first of the windows that share an element meets it first."""
+                with b.loops([sizes[k] for k in moving]) as inner:
+                    within = {k: sizes[k] - 1 - w if k == last and backwards else w for k, w in zip(moving, inner, strict=True)}
+                    place = {k: at[k] * strides[k] + w - low[k] for k, w in within.items() if k != last}
+                    number = Affine()
+                    for k, w in within.items():
+                        number = number * sizes[k] + w
+
+                    def along() -> None:
+                        with b.loop(width) as k:
+                            window = [*(at[i] for i in range(last)), first + k]
+                            index = [*(place.get(i, at[i]) for i in range(last)),
+                                     window[-1] * strides[last] + within.get(last, Affine())]
+                            element(index, window, b.number(number, I32), k)
+
+                    b.when(b.both(*(b.within(i, 0, operand.shape[k]) for k, i in place.items())), along)
+
+            def combine(index: Index, window: Index, number: Any, k: Affine) -> None:
+                old, is_it = b.fetch(out, index), b.apply("eq", row.at(k)[1], number)
+                b.put(out, index, b.apply("where", is_it, call(b, scatter, [old, source.at(b, window)])[0], old))
+
+            with b.loop(width) as k:
+                row.put(k, [b.const(0, operand.dtype), b.const(-1, I32)])
+            windows(lambda index, window, number, k: row.add(k, [operand.at(b, index), number]), False)
+            windows(combine, True)
 
 
 def _scatter_selected(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], out: LazyTensor, at: Index,

@@ -18,9 +18,7 @@ import numpy as np
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ops import add, compare, multiply, select, subtract, tanh
 from deepx_graph.runtime.kernels import costs
-from deepx_graph.runtime.kernels.execute import Kernel, build
-from deepx_graph.runtime.kernels.lower import lower
-from deepx_graph.runtime.kernels.program import plan
+from deepx_graph.runtime.kernels.execute import build
 from deepx_graph.types import F32, tensor
 
 
@@ -85,8 +83,7 @@ def masks() -> None:
         args = [rng.standard_normal(n, dtype=np.float32) for _ in "xy"]
         for least in (1 << 30, 1):
             lower_primitives.MASK_ELEMENTS = least  # type: ignore[misc]
-            program = lower(Builder().function("where", [("x", tensor(F32, (n,))), ("y", tensor(F32, (n,)))], body))
-            kernel = Kernel(program, plan(program), 1)
+            kernel = build(Builder().function("where", [("x", tensor(F32, (n,))), ("y", tensor(F32, (n,)))], body), 1)
             cells.append(f"{microseconds(lambda kernel=kernel, args=args: kernel(args)):.1f}")  # type: ignore[misc]
         lower_primitives.MASK_ELEMENTS = limit  # type: ignore[misc]
         print(f"| {n:,} | {' | '.join(cells)} |", flush=True)

@@ -24,11 +24,8 @@ from deepx_graph.runtime.cost.file import using
 from deepx_graph.runtime.cost.model import LEAST, SHIPPED, Constants, packing_ns
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.kernels.costs import BLOCK_ELEMENTS
-from deepx_graph.runtime.kernels.execute import Kernel
-from deepx_graph.runtime.kernels.lower import lower
-from deepx_graph.runtime.kernels.program import plan
+from deepx_graph.runtime.kernels.execute import build
 from deepx_graph.runtime.kernels.threads import TEAM
-from deepx_graph.runtime.kernels.vm import grouped
 from deepx_graph.types import F32, tensor
 
 SMALL, FITTING, STREAMED = 16, 4096, 16384
@@ -136,9 +133,7 @@ def _call(kernel: Callable[..., Any], inputs: int, size: int, value: float = 0.5
 
 
 def _blocks(ops: Sequence[Op], inputs: int, size: int, *, machine: bool = False, block: int = BLOCK_ELEMENTS) -> float:
-    program = lower(_chain(ops, inputs, size))
-    program = grouped(program) if machine else program
-    return _call(Kernel(program, plan(program, block), 1), inputs, size)
+    return _call(build(_chain(ops, inputs, size), 1, block, machine=machine), inputs, size)
 
 
 def _loops() -> dict[str, float]:
@@ -155,7 +150,7 @@ def _loops() -> dict[str, float]:
 
 
 def _machine() -> dict[str, float]:
-    step = {n: (_blocks(_arithmetic(150), 2, n, machine=True) - _blocks(_arithmetic(50), 2, n, machine=True)) / 100
+    step = {n: (_blocks(_arithmetic(90), 2, n, machine=True) - _blocks(_arithmetic(30), 2, n, machine=True)) / 60
             for n in (SMALL, 1024)}
     element = (step[1024] - step[SMALL]) / (1024 - SMALL)
     few, many = (_blocks(_arithmetic(60), n, SMALL, machine=True) for n in (2, 22))

@@ -31,14 +31,7 @@ from deepx_graph.runtime.engines.base import CONSUMES_FIRST, Declined, Engine, K
 from deepx_graph.runtime.engines.gemm import GemmNodeKernel, canonicalized, small_product, widened
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import build
-from deepx_graph.runtime.kernels.lower import NARROW
-from deepx_graph.runtime.kernels.staged import (
-    ARRAY_CALLS,
-    array_function,
-    elementwise_function,
-    reduction_function,
-    scalar_function,
-)
+from deepx_graph.runtime.kernels.staged import reduction_function, staged_function
 from deepx_graph.runtime.memory.assignment import of_eval
 from deepx_graph.runtime.memory.pool import RESULTS, Allowance
 from deepx_graph.types import TensorType, Type, is_static, leaves, nbytes
@@ -236,16 +229,8 @@ def _small_elementwise(node: Node) -> Callable[..., Any] | None:
 
 
 def _small(node: Node, function: Function) -> Callable[..., Any] | None:
-    """A function of small tensors: by numpy's scalars, by bare ufuncs, or by the steps of a kernel of one block."""
-    if not all(is_small(n.type) for n in (node, *node.inputs)):
-        return None
-    try:
-        return scalar_function(function)
-    except Declined:
-        kernel = build(function, threads=1)
-    if kernel.lowering != "numexpr" and is_alike(function):
-        return elementwise_function(function, ARRAY_CALLS, _shape(function.results[0]))
-    return array_function(kernel, function.params) if kernel.plan.axis < 0 else None
+    """A function of small tensors."""
+    return staged_function(function) if all(is_small(n.type) for n in (node, *node.inputs)) else None
 
 
 _STAGED: dict[object, Callable[[Node], Callable[..., Any] | None]] = {
@@ -296,14 +281,6 @@ def is_tensor(node: Node) -> bool:
 
 def _is_float_product(node: Node) -> bool:
     return node.op is dot_general and isinstance(node.type, TensorType) and node.type.dtype.is_float
-
-
-def is_alike(function: Function) -> bool:
-    """Whether a function is elementwise, all its tensors but those of rank 0 have one shape, and none is of narrow floats."""
-    shapes = {n.type.dims for n in function.nodes if isinstance(n.type, TensorType)} - {()}
-    whole = all(isinstance(r.type, TensorType) and r.type.dims in shapes and r.op.elementwise for r in function.results)
-    exact = not any(t.dtype.np in NARROW for n in function.nodes if isinstance(t := n.type, TensorType))
-    return whole and exact and len(shapes) == 1 and all(n.op.elementwise or not n.inputs for n in function.nodes)
 
 
 def is_small(type: Type) -> bool:

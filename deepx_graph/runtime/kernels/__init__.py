@@ -1,6 +1,5 @@
-"""Kernels of the numexpr engine, floor by floor: axes, lower_primitives, lower, vm, plan, memory, threads, execute.
+"""Kernels of the numexpr engine, floor by floor: program, lower_primitives, cuts, lower, machine, staged, memory, threads, execute.
 
-`lower` turns a function of elementwise operations, broadcasts and reductions into a linear `Program` over registers; `plan`
-cuts its space into cache blocks; `vm` hands groups of small arithmetic to numexpr's machine; `execute` runs it all.
-No text is ever evaluated.
+`lower` turns a function of elementwise operations, views and reductions into a straight line of steps; `machine` hands small
+arithmetic to numexpr; `staged` writes steps as functions of Python; `execute` runs them, large ones block by block.
 """

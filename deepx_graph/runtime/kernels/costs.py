@@ -28,6 +28,5 @@ VM_ELEMENTS = 1024
 """The largest arrays that go to numexpr's machine. It is scalar code, so numpy's vector loops win above about 1 200 elements; and
 below 2 048 it never starts threads of its own, so no global setting of numexpr has to be touched."""
 
-VM_INPUTS, VM_STEPS, VM_REGISTERS = 31, 1000, 250
-"""Bounds of one machine program: numexpr fails at 64 operands, and numbers registers in a byte. (Its compiler of texts gives up
-near 500 operations; a program handed over ready-made meets no such limit.)"""
+VM_INPUTS, VM_STEPS = 31, 100
+"""Bounds of one machine program: numexpr fails at 64 operands, and its compiler recurses."""

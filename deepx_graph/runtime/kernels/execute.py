@@ -1,16 +1,16 @@
-"""Running a program: leaves bound to arguments, blocks shared out among threads, results written where the caller wants them.
+"""Running a program: blocks shared out among threads, results written where the caller wants them.
 
-A `Kernel` may be called from several threads at once: each call takes workspaces (buffers, and machine objects of their own) from a
-list of spare ones and puts them back. Arguments are only read, and no reference to them outlives the call.
+What does not depend on the axis that is cut is computed before the blocks, and what they reduce together after them. A `Kernel` may
+be called from several threads at once: each takes memory for the temporaries of a block from a list of spare ones and puts it back.
+Arguments are only read, and no reference to them outlives the call.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,186 +20,155 @@ from deepx_graph.ir.evaluation import WORD
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.kernels import costs
-from deepx_graph.runtime.kernels.lower import lower, viewed
-from deepx_graph.runtime.kernels.memory import aligned, overwritten
-from deepx_graph.runtime.kernels.program import BEFORE, BLOCK, Array, BlockPlan, Call, KernelProgram, Shape, Step, plan, wider
+from deepx_graph.runtime.kernels.cuts import BlockCut, CannotCut, cuts
+from deepx_graph.runtime.kernels.lower import lower, wider
+from deepx_graph.runtime.kernels.machine import MACHINE, Machine, grouped
+from deepx_graph.runtime.kernels.memory import ALIGNMENT, aligned
+from deepx_graph.runtime.kernels.program import Array, KernelProgram, Levels, Step, leveled, slots
+from deepx_graph.runtime.kernels.staged import write
 from deepx_graph.runtime.kernels.threads import TEAM
-from deepx_graph.runtime.kernels.vm import Machine, grouped
 from deepx_graph.runtime.memory.pool import Allowance, delivered, result_memory, room
-from deepx_graph.runtime.memory.sharing import Handover, Sharing, packed
+from deepx_graph.runtime.python_code import PythonFunction
 
-Index = tuple[slice, ...]
-Registers = list[Any]
-Getter = Callable[[Registers], tuple[Any, ...]]
-Code = list[tuple[Call, Getter]]
-
-EVERYTHING = slice(None)
+Run = Callable[..., Any]
 
 
-def build(function: Function, threads: int, block_elements: int = costs.BLOCK_ELEMENTS) -> Kernel:
-    """The kernel of a function of elementwise operations, broadcasts and reductions. Raises Declined (see `lower`)."""
-    program = lower(function)
-    if plan(program, block_elements).axis < 0:
-        program = grouped(program)
-    return Kernel(program, plan(program, block_elements), threads)
-
-
-def _run(code: Code, registers: Registers) -> None:
-    for call, operands in code:
-        call(*operands(registers))
-
-
-def _code(steps: Sequence[Step]) -> Code:
-    return [(s.call.apart() if isinstance(s.call, Machine) else s.call, itemgetter(*s.sources, s.target)) for s in steps]
-
-
-def _bare(array: Array) -> Array:
-    """A single element without axes: numpy's loops take it for all elements at once, and set up half as long."""
-    return array.reshape(()) if array.size == 1 else array
-
-
-class _Workspace:
-    """What one thread needs for one kernel: callables, and buffers for whole-sized and for block-sized registers."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self.before, self.block, self.after = map(_code, kernel.plan.levels)
-        self._kernel = kernel
-        self._memory = (aligned if kernel.is_kept else room)(kernel.own_bytes)
-        self._templates: dict[int, Registers] = {}
-        self.whole = self._template(0)
-
-    def template(self, rows: int) -> Registers:
-        """A register file for blocks of that many rows: buffers in place, everything else None."""
-        found = self._templates.get(rows)
-        if found is None:
-            found = self._templates[rows] = self._template(rows)
-        return found.copy()
-
-    def _template(self, rows: int) -> Registers:
-        kernel = self._kernel
-        file: Registers = [None] * len(kernel.program.registers)
-        for r, offset in kernel.offsets.items():
-            if (kernel.plan.level_of[r] == BLOCK) == bool(rows):
-                shape, dtype = kernel.extent(r, rows), kernel.program.registers[r].dtype
-                file[r] = self._memory[offset : offset + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
-        if not rows:
-            for r, array in kernel.program.constants:
-                file[r] = _bare(array)
-        return file
+def build(function: Function, threads: int, block_elements: int = costs.BLOCK_ELEMENTS, *, machine: bool = True) -> Kernel:
+    """The kernel of a function of elementwise operations, views and reductions; small arithmetic by numexpr's `machine`, where that
+    is faster. Raises Declined (see `lower`)."""
+    whole = lower(function)
+    for cut in cuts(function, block_elements):
+        with contextlib.suppress(CannotCut):
+            program = lower(function, cut.axes)
+            levels = leveled(program, is_cut=True)
+            if levels is not None:
+                return Kernel(program, cut, levels, threads)
+    program = grouped(whole) if machine else whole
+    levels = leveled(program, is_cut=False)
+    assert levels is not None
+    return Kernel(program, BlockCut(), levels, threads)
 
 
 class Kernel:
     """A program made callable."""
 
-    def __init__(self, program: KernelProgram, plan: BlockPlan, threads: int) -> None:
-        self.program, self.plan = program, plan
-        self.lowering = "numexpr" if any(s.primitive == "vm" for s in program.steps) else "numpy loops"
-        self.threads = threads
-        self._leaves = tuple((leaf.register, leaf.param, program.registers[leaf.register].shape,
-                              leaf if leaf.views or leaf.order is not None else None) for leaf in program.leaves)
-        self._results = tuple((r, program.registers[r].dtype, program.registers[r].shape, shape)
-                              for r, shape in zip(program.results, program.result_shapes, strict=True))
-        self.in_place = overwritten(program, plan)
-        self.offsets, self.own_bytes = self._placed()
+    def __init__(self, program: KernelProgram, cut: BlockCut, levels: Levels, threads: int) -> None:
+        self.program, self.cut, self.levels, self.threads = program, cut, levels, threads
+        self.lowering = "numexpr" if any(s.primitive == MACHINE for s in program.steps) else "numpy loops"
+        before, block, after = levels
+        self.partial = {s.target: s for s in levels.crossing}
+        """The reductions across blocks."""
+        made, early = {s.target for s in block}, {*program.params, *(s.target for s in before)}
+        early.update(r for r, array in program.constants.items() if array.ndim)
+        self.filled = [r for r in program.results if r in made and r not in self.partial]
+        self.late = [r for r in program.results if r not in self.filled]
+        """The results that blocks fill, and those that are known after them."""
+        read = {s for step in (*block, *after) for s in step.sources}
+        self.given = sorted(early & read.union(self.late))
+        """What blocks and later steps read."""
+        sizes = {r: self._nbytes(r) for r in (s.target for s in block if not s.is_view)
+                 if r not in self.partial and r not in self.filled}
+        self.slots, self.slot_sizes = slots(block, sizes)
+        self._before, self._block, self._after = self._functions()
+        self._results = [(program.registers[r].dtype, shape)
+                         for r, shape in zip(program.results, program.result_shapes, strict=True)]
+        self._filled = [(program.results.index(r), program.registers[r].shape) for r in self.filled]
+        self._late = list(map(program.results.index, self.late))
+        self._partial = list(map(program.registers.__getitem__, self.partial))
+        self.in_place = tuple(map(self._overwritten, program.results))
         self.is_kept = self.workspace_bytes <= costs.KEPT_BYTES
         self._spare: list[_Workspace] = []
-
-    def predicted(self) -> cost.ForecastParts:
-        """How long a call takes by the cost model."""
-        return predicted(self.program, self.plan, self.threads)
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
         """The results for the arguments; in the arrays of `out`, where one is given. Warns of overflow where numpy does."""
         arrays = [result_memory(shape, dtype, args, None if out is None else out[k], self.in_place[k])
-                  for k, (_, dtype, _, shape) in enumerate(self._results)]
+                  for k, (dtype, shape) in enumerate(self._results)]
+        given = self._before(*map(np.asarray, args))
+        whole = [*given, *(arrays[k].reshape(shape) for k, shape in self._filled)]
+        parts = [np.empty((self.cut.count, *r.shape), r.dtype) for r in self._partial]
         workspace = self._take()
-        file = workspace.whole.copy()
-        for r, param, shape, leaf in self._leaves:
-            array = np.asarray(args[param])
-            if leaf is not None:
-                array = viewed(array, leaf.views, leaf.order)
-            file[r] = _bare(array) if array.size == 1 else array if array.shape == shape else array.reshape(shape)
-        for (r, _, shape, _), array in zip(self._results, arrays, strict=True):
-            file[r] = array if array.shape == shape else array.reshape(shape)
-        _run(workspace.before, file)
-        if self.plan.axis >= 0:
-            self._run_blocks(workspace, file)
-            _run(workspace.after, file)
+        if self.cut.count == 1:
+            self._block(*whole, *workspace.temporaries(self.cut.rows))
+        else:
+            self._run_blocks(workspace, whole, parts)
         self._give_back(workspace)
+        if self._late:
+            totals = [step.total(p) for step, p in zip(self.levels.crossing, parts, strict=True)]  # type: ignore[misc]
+            for k, value in zip(self._late, self._after(*given, *totals), strict=True):
+                np.copyto(arrays[k], np.reshape(value, arrays[k].shape))
         return delivered(arrays, out)
 
-    def one_block(self) -> Registers:
-        """Constants, and memory for temporaries, of a kernel of one block; None for all other registers."""
-        return _Workspace(self).whole
+    # --- the functions
 
-    def scratch(self, loose: Mapping[int, int]) -> int:
-        """The most bytes that a call has beside arguments and results, where arguments of so many bytes may not lie in order."""
-        blocks = self.plan.block_count(self.program.space)
-        partial = [self.program.registers[r] for r in self.plan.partial]
-        copies = {param: loose[param] for _, param, _, _ in self._leaves if param in loose}
-        each = self.own_bytes + self._step_bytes()
-        return (each * min(self.threads, blocks) + sum(copies.values())
-                + sum((blocks * r.dtype.itemsize + 2 * wider(r.dtype).itemsize * blocks) * r.size for r in partial))
+    def _functions(self) -> tuple[Run, Run, Run]:
+        """What gives what blocks read; what computes a block, given also the memory of results, partial results and temporaries;
+        and what gives the late results."""
+        (before, block, after), program = self.levels, self.program
+        made = [_function(program, program.params, before, self.given)]
+        out = PythonFunction("block", [f"v{r}" for r in (*self.given, *self.filled, *self.partial, *self.slots)])
+        write(out, block, program, _names(out, program, (*self.given, *self.filled, *self.partial, *self.slots)))
+        made.append(out.finished())
+        made.append(_function(program, (*self.given, *self.partial), after, self.late))
+        return made[0], made[1], made[2]
 
-    def _step_bytes(self) -> int:
-        """Temporaries of a single step: operands in a wider type, and those of an eval."""
-        found = [0]
-        for level, steps in enumerate(self.plan.levels):
-            for step in steps:
-                if step.reduction is not None or not step.primitive:
-                    shapes = [self.extent(r, self.plan.rows if level == BLOCK else 0) for r in (*step.sources, step.target)]
-                    found.append(WORD * sum(map(math.prod, shapes)))
-        return max(found)
+    def _overwritten(self, result: int) -> frozenset[int]:
+        """The arguments whose memory a result may take: read at the very elements that are written, and no later."""
+        if result not in self.filled:
+            return frozenset()
+        registers, (before, block, after) = self.program.registers, self.levels
+        elsewhere = {s for step in (*before, *after) for s in step.sources}
+        written = next(at for at, step in enumerate(block) if step.target == result)
+        read = {s: at for at, step in enumerate(block) for s in step.sources}
+        return frozenset(
+            k for k, p in enumerate(self.program.params)
+            if registers[p] == registers[result] and p not in elsewhere
+            and (read.get(p, -1) < written or (read[p] == written and block[written].in_place)))
 
-    # --- workspaces
-
-    def _placed(self) -> tuple[dict[int, int], int]:
-        """Where each temporary begins in the memory of a thread, and the size of that. What blocks read is there until the last."""
-        program, plan = self.program, self.plan
-        steps = [step for steps in plan.levels for step in steps]
-        made = {s.target: at for at, s in enumerate(steps) if s.target not in plan.partial.union(program.results)}
-        last = made | {s: at for at, step in enumerate(steps) for s in step.sources}
-        end = len(plan.levels[BEFORE]) + len(plan.levels[BLOCK]) - 1
-        last |= {s: max(end, last[s]) for step in plan.levels[BLOCK] for s in step.sources if plan.level_of[s] == BEFORE}
-        number = {r: k for k, r in enumerate(made)}
-        handovers = [Handover(at, number[step.target], number[s])
-                     for at, step in enumerate(steps) if step.in_place and step.target in made
-                     for s in step.sources if s in made and last[s] == at and self._is_alike(s, step.target)]
-        sharing = Sharing([((at, last[r]),) for r, at in made.items()], handovers)
-        for h in handovers:
-            sharing.join(h.value, h.over)
-        groups = {sharing.group(k): self._nbytes(r) for r, k in number.items()}
-        offsets, size = packed([sharing.span(g) for g in groups], list(groups.values()))
-        at_of = dict(zip(groups, offsets, strict=True))
-        return {r: at_of[sharing.group(k)] for r, k in number.items()}, size
-
-    def _is_alike(self, one: int, other: int) -> bool:
-        """Whether two registers have elements of one size at the same places."""
-        a, b = self.program.registers[one], self.program.registers[other]
-        return a.shape == b.shape and a.dtype.itemsize == b.dtype.itemsize
+    # --- memory
 
     def _nbytes(self, register: int) -> int:
-        """The most memory that a register takes."""
-        rows = self.plan.rows if self.plan.level_of[register] == BLOCK else 0
-        return math.prod(self.extent(register, rows)) * self.program.registers[register].dtype.itemsize
-
-    def extent(self, register: int, rows: int) -> Shape:
-        """The shape of a register in a block of that many rows; its whole shape for 0."""
-        shape = self.program.registers[register].shape
-        if not rows:
-            return shape
-        axis = self.plan.axis
-        return (1,) * axis + (min(shape[axis], rows) if shape[axis] > 1 else 1,) + shape[axis + 1 :]
+        """The most memory that a register takes in a block, in whole lines of a cache."""
+        r = self.program.registers[register]
+        return -(-math.prod(r.block(self.cut.rows)) * r.dtype.itemsize // ALIGNMENT) * ALIGNMENT
 
     @property
     def workspace_bytes(self) -> int:
-        """The memory that all threads of a call have."""
-        runners = min(self.threads, max(1, self.plan.block_count(self.program.space)))
-        return runners * self.own_bytes
+        """The memory for temporaries that all threads of a call have."""
+        return min(self.threads, self.cut.count) * sum(self.slot_sizes)
 
     def keep(self, allowance: Allowance) -> None:
         """Keeps its workspaces only where the allowance has room for them."""
         self.is_kept = self.is_kept and allowance.take(self.workspace_bytes)
+
+    def scratch(self, loose: Mapping[int, int]) -> int:
+        """The most bytes that a call has beside arguments and results, where arguments of so many bytes may not lie in order."""
+        registers, rows = self.program.registers, self.cut.rows
+        apart = (s for s in self.levels.block if not s.primitive and not s.is_view)
+        step = max((WORD * sum(math.prod(registers[r].block(rows)) for r in (*s.sources, s.target)) for s in apart), default=0)
+        once = sum(registers[s.target].nbytes + WORD * registers[s.target].size
+                   for s in (*self.levels.before, *self.levels.after) if not s.is_view)
+        partial = sum((self.cut.count * r.dtype.itemsize + 2 * wider(r.dtype).itemsize * self.cut.count) * r.size
+                      for r in map(registers.__getitem__, self.partial))
+        runners = min(self.threads, self.cut.count)
+        return self.workspace_bytes + runners * step + once + partial + sum(loose.values())
+
+    # --- blocks
+
+    def _run_blocks(self, first: _Workspace, whole: Sequence[Array], parts: Sequence[Array]) -> None:
+        registers, rows, extent = self.program.registers, self.cut.rows, self.cut.extent
+        axes = [registers[r].cut for r in (*self.given, *self.filled)]
+        starts, mine = iter(enumerate(range(0, extent, rows))), [first]
+
+        def task() -> None:
+            workspace = mine.pop() if mine else self._take()  # one runner takes the caller's
+            for k, low in starts:
+                high = min(extent, low + rows)
+                self._block(*(_cut(x, axis, low, high) for x, axis in zip(whole, axes, strict=True)),
+                            *(p[k, ...] for p in parts), *workspace.temporaries(high - low))
+            if workspace is not first:
+                self._give_back(workspace)
+
+        TEAM.run(task, min(self.threads, self.cut.count))
 
     def _take(self) -> _Workspace:
         try:
@@ -211,85 +180,57 @@ class Kernel:
         if self.is_kept:
             self._spare.append(workspace)
 
-    # --- blocks
+    # --- what the cost model makes of a kernel: sizes only, nothing is run
 
-    @cached_property
-    def _cuts(self) -> tuple[list[int], dict[int, tuple[bool, ...]], list[tuple[int, dict[tuple[bool, ...], Index]]]]:
-        """Registers that every block reads whole; of those that are cut, which axes vary; and for each block its rows and cuts.
-        Worked out when first called: there may be as many blocks as memory would never hold."""
-        program, plan = self.program, self.plan
-        targets = {s.target for s in plan.levels[BLOCK]}
-        read = {s for step in plan.levels[BLOCK] for s in step.sources}
-        outside = ((read - targets) | (targets & set(program.results))) - plan.partial
-        shared = [r for r in outside if plan.level_of[r] == BEFORE]
-        varies = {r: tuple(size > 1 for size in program.registers[r].shape[: plan.axis + 1])
-                  for r in outside if plan.level_of[r] == BLOCK}
-        blocks = [(index[-1].stop - index[-1].start,
-                   {v: tuple(i if k else EVERYTHING for i, k in zip(index, v, strict=True)) for v in set(varies.values())})
-                  for index in plan.blocks(program.space)]
-        return shared, varies, blocks
+    def predicted(self) -> cost.ForecastParts:
+        """How long a call takes by the cost model."""
+        registers, count = self.program.registers, self.cut.count
+        loops = sum(self._step_ns(s, count if steps is self.levels.block else 1) for steps in self.levels for s in steps)
+        outside = {*self.program.params, *self.program.results}
+        return cost.blocks(constants(), loops, count if count > 1 else 0, sum(registers[r].nbytes for r in outside), self.threads)
 
-    def _run_blocks(self, first: _Workspace, file: Registers) -> None:
-        count = len(self._cuts[2])
-        partial = {r: np.empty((count, *self.program.registers[r].shape), self.program.registers[r].dtype)
-                   for r in self.plan.partial}
-        next_block = itertools.count().__next__
-        mine = [first]
-
-        def task() -> None:
-            try:  # one runner takes the caller's, the others their own
-                workspace = mine.pop()
-            except IndexError:
-                workspace = self._take()
-            while (k := next_block()) < count:
-                self._run_block(k, workspace, file, partial)
-            if workspace is not first:
-                self._give_back(workspace)
-
-        TEAM.run(task, min(self.threads, count))
-        for r, array in partial.items():
-            file[r] = self._total(r, array)
-
-    def _run_block(self, k: int, workspace: _Workspace, file: Registers, partial: dict[int, Array]) -> None:
-        shared, varies, blocks = self._cuts
-        rows, cuts = blocks[k]
-        mine = workspace.template(rows)
-        for r in shared:
-            mine[r] = file[r]
-        for r, axes in varies.items():
-            mine[r] = file[r][cuts[axes]]
-        for r, array in partial.items():
-            mine[r] = array[k]
-        _run(workspace.block, mine)
-
-    def _total(self, register: int, partial: Array) -> Array:
-        step = next(s for s in self.plan.levels[BLOCK] if s.target == register)
-        assert step.reduction is not None
-        assert step.reduction.op.monoid is not None
-        dtype = self.program.registers[register].dtype
-        total = step.reduction.op.monoid(partial.astype(wider(dtype), copy=False), (0,))
-        return np.asarray(total).astype(dtype).reshape(partial.shape[1:])
+    def _step_ns(self, step: Step, blocks: int) -> float:
+        """All calls of one step."""
+        c, registers = constants(), self.program.registers
+        elements = max(registers[r].size for r in (*step.sources, step.target))
+        if isinstance(step.call.value, Machine):
+            return cost.vm_ns(c, step.call.value.steps, len(step.sources), elements)
+        itemsize = registers[step.target].dtype.itemsize
+        wide = max(1.0, itemsize / cost.LANE_BYTES)
+        return blocks * cost.ufunc_ns(c, elements / blocks * wide, cost.lane_price(step.primitive, itemsize) / wide)
 
 
-# --- what the cost model makes of a kernel: sizes only, nothing is run
+class _Workspace:
+    """The memory that one thread has for the temporaries of a block."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._memory = (aligned if kernel.is_kept else room)(sum(kernel.slot_sizes))
+        self._found: dict[int, list[Array]] = {}
+
+    def temporaries(self, rows: int) -> list[Array]:
+        """Them, in blocks of so many rows."""
+        if rows not in self._found:
+            kernel = self._kernel
+            starts = [0, *itertools.accumulate(kernel.slot_sizes)]
+            made = [(kernel.program.registers[r], starts[slot]) for r, slot in kernel.slots.items()]
+            self._found[rows] = [np.ndarray(r.block(rows), r.dtype, self._memory.data, at) for r, at in made]
+        return self._found[rows]
 
 
-def predicted(program: KernelProgram, plan: BlockPlan, threads: int) -> cost.ForecastParts:
-    """The prediction of a whole kernel."""
-    count = 0 if plan.axis < 0 else plan.block_count(program.space)
-    loops = sum(_step_ns(program, step, count if level == BLOCK else 1)
-                for level, steps in enumerate(plan.levels) for step in steps)
-    outside = {leaf.register for leaf in program.leaves} | set(program.results)
-    nbytes = sum(program.registers[r].size * program.registers[r].dtype.itemsize for r in outside)
-    return cost.blocks(constants(), loops, count, nbytes, threads)
+def _cut(x: Array, axis: int | None, low: int, high: int) -> Array:
+    return x if axis is None else x[(slice(None),) * axis + (slice(low, high),)]
 
 
-def _step_ns(program: KernelProgram, step: Step, blocks: int) -> float:
-    """All calls of one step."""
-    c, registers = constants(), program.registers
-    elements = max(registers[r].size for r in (*step.sources, step.target))
-    if isinstance(step.call, Machine):
-        return cost.vm_ns(c, step.call.steps, len(step.sources), elements)
-    itemsize = registers[step.target].dtype.itemsize
-    wide = max(1.0, itemsize / cost.LANE_BYTES)
-    return blocks * cost.ufunc_ns(c, elements / blocks * wide, cost.lane_price(step.primitive, itemsize) / wide)
+def _names(out: PythonFunction, program: KernelProgram, registers: Iterable[int]) -> dict[int, str]:
+    """The names of registers that a function is given, and of constants."""
+    return {r: out.bind(array) for r, array in program.constants.items()} | {r: f"v{r}" for r in registers}
+
+
+def _function(program: KernelProgram, given: Sequence[int], steps: Sequence[Step], results: Sequence[int]) -> Run:
+    """What gives those registers as values, of those given."""
+    out = PythonFunction("once", [f"v{r}" for r in given])
+    names = _names(out, program, given)
+    write(out, steps, program, names, results)
+    out.give([names[r] for r in results])
+    return out.finished()

@@ -1,41 +1,39 @@
-"""From a function of elementwise operations, broadcasts and reductions to a `KernelProgram`.
+"""From a function of elementwise operations, views and reductions to a `KernelProgram`.
 
-Each op's `kernel` expression becomes steps of primitives. Floats narrower than single precision are computed in that, and rounded
-where they are converted to, where they are results, and where something else than such a float is made of them: a comparison must
-not tell a value from the same value rounded. Where a primitive has no exact lowering for the dtype, the op's own eval becomes one
-step. A broadcast makes no step at all: its register keeps an extent of 1 and numpy's broadcasting does the rest.
-Nothing is computed here, and no operation is known by name.
+Each op's `kernel` expression becomes steps of primitives. Where a primitive has no exact lowering for the dtype, the op's own eval
+becomes one step. Views are views of numpy, and a broadcast only gives its operand axes of extent 1. Nothing is computed here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
 
 from deepx_graph.ir import Function, Node, Op
-from deepx_graph.ir.evaluation import in_blocks
 from deepx_graph.ir.scalar_expr import Apply, Expr, Immediate, Variable
 from deepx_graph.ir.structure import CONSTANT, PARAM, value_of
-from deepx_graph.ops.contract.reduce import is_broadcast, reducer_of
+from deepx_graph.ops.contract.reduce import reducer_of
 from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.kernels import axes as axes_
-from deepx_graph.runtime.kernels import lower_primitives
-from deepx_graph.runtime.kernels.program import Array, Call, KernelProgram, Leaf, Reduction, Register, Shape, Step
-from deepx_graph.types import BF16, F16, TensorType
+from deepx_graph.runtime.kernels import lower_primitives as primitives
+from deepx_graph.runtime.kernels.cuts import CannotCut, moved_axes
+from deepx_graph.runtime.kernels.program import Array, KernelProgram, Register, Shape, Step, StepFunction
+from deepx_graph.types import TensorType, as_tensor
 
 BOOL = np.dtype(np.bool_)
-Ints = tuple[int, ...]
 
 
-def lower(function: Function) -> KernelProgram:
-    """The program of a body. Raises Declined where it has operations or shapes that no kernel runs (see `axes`), or no element."""
-    space = axes_.assign(function)
-    if space is None or not function.results or any(0 in axes_.dims(n) for n in function.nodes):
+def lower(function: Function, cut: Mapping[Node, int] | None = None) -> KernelProgram:
+    """The program of a function, with values cut along those axes. Raises Declined where it has operations or types that no kernel
+    runs, or no element."""
+    types = [n.type for n in function.nodes]
+    if not function.results or not all(isinstance(t, TensorType) and t.is_static and t.size and t.dtype.np for t in types):
         raise Declined
-    lowering = _Lowering(function, space)
+    lowering = _Lowering(function, cut or {})
     for node in function.nodes:
         lowering.add(node)
     return lowering.program()
@@ -44,255 +42,216 @@ def lower(function: Function) -> KernelProgram:
 class _Lowering:
     """Registers and steps under construction."""
 
-    def __init__(self, function: Function, space: axes_.Axes) -> None:
-        self.function, self.space = function, space
+    def __init__(self, function: Function, cut: Mapping[Node, int]) -> None:
+        self.function, self.cut = function, cut
         self.registers: list[Register] = []
-        self.leaves: list[Leaf] = []
-        self.constants: list[tuple[int, Array]] = []
+        self.constants: dict[int, Array] = {}
         self.steps: list[Step] = []
         self.of: dict[Node, int] = {}
         self._scalars: dict[tuple[np.dtype[Any], bytes], int] = {}
-        self._exact: dict[int, int] = {}
-        """The register that has the values of one of narrow floats rounded; itself where they are such already."""
+        for node in function.params:
+            self.registers.append(Register(dtype_of(node), shape_of(node), cut.get(node)))
+            self.of[node] = len(self.registers) - 1
+        self.params = tuple(self.of[p] for p in function.params)
+        for node, register in list(self.of.items()):
+            if shape_of(node) and math.prod(shape_of(node)) == 1:
+                self.of[node] = self._step(dtype_of(node), (), None, (register,), _view(methodcaller("reshape", ())))
 
     def add(self, node: Node) -> None:
         """Lowers one node; its operands are lowered already."""
-        if node in self.space.leaves:
-            if node in self.space.of:
-                self.of[node] = self._widened(self._repeated(node) if is_broadcast(node) else self._leaf(node))
+        if node.op is PARAM:
+            return
+        if node.op is CONSTANT:
+            literal = value_of(node)
+            value = literal.splat_value
+            cut, dtype = self.cut.get(node), dtype_of(node)
+            self.of[node] = self._held(literal.array, cut) if value is None else self._constant(value, dtype)
         elif node.op.elementwise:
-            self.of[node] = self._elementwise(node)
+            operands = [self.of[i] for i in node.inputs]
+            self.of[node] = self._apply(node.op, node.attrs, operands, dtype_of(node), self.cut.get(node))
+        elif reducer_of(node) is not None and len(node.inputs) == 2:
+            self.of[node] = self._reduce(node)
+        elif node.op.view and len(node.inputs) == 1:
+            self.of[node] = self._seen(node)
         else:
-            self.of[node] = self._same(node) if reducer_of(node) is None else self._reduce(node)
+            raise Declined
 
     def program(self) -> KernelProgram:
-        """The finished program: every result a register of its own, full along the axes of its type."""
-        results, taken = [], {leaf.register for leaf in self.leaves} | {r for r, _ in self.constants}
+        """The finished program: every result a register of its own, full along the axes of its type, which a step writes."""
+        taken, results = {*self.params, *self.constants, *(s.target for s in self.steps if s.is_view)}, []
         for node in self.function.results:
-            register, shape = self._narrowed(self.of[node], _dtype(node)), self.space.shape(node)
-            if register in taken or self.registers[register].shape != shape:
-                register = self._copy(register, shape)
+            register, shape = self.of[node], shape_of(node)
+            if register in taken or self.registers[register].size != math.prod(shape):
+                register = self._full(register, shape, self.cut.get(node))
             taken.add(register)
             results.append(register)
-        shapes = tuple(axes_.dims(n) for n in self.function.results)
-        return KernelProgram(self.space.space, tuple(self.registers), tuple(self.leaves), tuple(self.constants),
-                       tuple(self.steps), tuple(results), shapes)
+        return KernelProgram(tuple(self.registers), self.params, self.constants, tuple(self.steps), tuple(results),
+                             tuple(map(shape_of, self.function.results)))
 
     # --- registers and steps
 
-    def _register(self, dtype: np.dtype[Any], shape: Shape) -> int:
-        self.registers.append(Register(dtype, shape))
+    def _register(self, dtype: np.dtype[Any], shape: Shape, cut: int | None) -> int:
+        shape = shape if math.prod(shape) > 1 else ()
+        self.registers.append(Register(dtype, shape, cut if cut is not None and shape and shape[cut] > 1 else None))
         return len(self.registers) - 1
 
-    def _step(self, dtype: np.dtype[Any], shape: Shape, sources: Sequence[int], call: Call, primitive: str = "",
-              in_place: bool = False, reduction: Reduction | None = None) -> int:
-        target = self._register(dtype, shape)
-        self.steps.append(Step(target, tuple(sources), call, primitive, in_place, reduction))
+    def _step(self, dtype: np.dtype[Any], shape: Shape, cut: int | None, sources: Sequence[int], call: StepFunction,
+              primitive: str = "", in_place: bool = False, total: Callable[[Array], Any] | None = None) -> int:
+        target = self._register(dtype, shape, cut)
+        self.steps.append(Step(target, tuple(sources), call, primitive, in_place, total))
         return target
 
     def _joint(self, sources: Sequence[int]) -> Shape:
-        return tuple(map(max, zip(*(self.registers[s].shape for s in sources), strict=True)))
+        shapes = [self.registers[s].shape for s in sources]
+        rank = max(map(len, shapes))
+        return tuple(map(max, zip(*(s for s in shapes if len(s) == rank), strict=True)))
 
-    def _copy(self, register: int, shape: Shape) -> int:
-        return self._step(self.registers[register].dtype, shape, (register,), lower_primitives.copy, "copy")
-
-    def _widened(self, register: int) -> int:
-        """A register in the type in which it is computed with."""
-        wide = self._converted(register, computed_in(self.registers[register].dtype))
-        if wide != register:
-            self._exact[wide] = wide
-        return wide
-
-    def _rounded(self, register: int, dtype: np.dtype[Any]) -> int:
-        """A register of values of that type, computed with but rounded."""
-        if computed_in(dtype) == dtype:
-            return register
-        if register not in self._exact:
-            self._exact[register] = self._widened(self._narrowed(register, dtype))
-        return self._exact[register]
-
-    def _narrowed(self, register: int, dtype: np.dtype[Any]) -> int:
-        """A register in the type that the operation gives."""
-        return self._converted(register, dtype) if computed_in(dtype) != dtype else register
-
-    def _converted(self, register: int, dtype: np.dtype[Any]) -> int:
-        made = self.registers[register]
-        return register if made.dtype == dtype else self._step(dtype, made.shape, (register,), lower_primitives.copy, "copy")
+    def _full(self, register: int, shape: Shape, cut: int | None) -> int:
+        """A register with its elements repeated to fill the shape."""
+        dtype = self.registers[register].dtype
+        return self._step(dtype, shape, cut, (register,), primitives.lower_copy(shape, dtype), "copy")
 
     def _constant(self, value: Any, dtype: np.dtype[Any]) -> int:
-        array = np.asarray(value, dtype=dtype).reshape((1,) * len(self.space.space))
+        array = np.asarray(value, dtype)
         key = (dtype, array.tobytes())
         if key not in self._scalars:
-            self._scalars[key] = self._register(dtype, array.shape)
-            self.constants.append((self._scalars[key], array))
+            self._scalars[key] = self._held(array, None)
         return self._scalars[key]
 
-    # --- leaves and views
-
-    def _leaf(self, node: Node, order: Ints | None = None, shape: Shape | None = None) -> int:
-        """The register of a parameter or constant, seen through views."""
-        shape = self.space.shape(node) if shape is None else shape
-        views, source = [], node
-        while source.op not in (PARAM, CONSTANT):
-            views.append((source.op, source.attrs))
-            source = source.inputs[0]
-        views.reverse()
-        if source.op is PARAM:
-            register = self._register(_dtype(node), shape)
-            self.leaves.append(Leaf(register, self.function.params.index(source), tuple(views), order))
-            return register
-        literal = value_of(source)
-        if literal.splat_value is not None:
-            return self._constant(literal.splat_value, _dtype(node))
-        array = viewed(literal.array, views, order).reshape(shape)
-        register = self._register(_dtype(node), shape)
-        self.constants.append((register, array))
+    def _held(self, array: Array, cut: int | None) -> int:
+        register = self._register(array.dtype, array.shape, cut)
+        self.constants[register] = array.reshape(self.registers[register].shape)
         return register
 
-    def _same(self, node: Node) -> int:
-        """Broadcasts, and reshapes that only add or drop axes of size 1, are the register of their operand."""
-        return self.of[node.inputs[0]]
+    # --- views and reductions
 
-    def _repeated(self, node: Node) -> int:
-        """A broadcast leaf, held once along the axes on which it repeats."""
-        operand = node.inputs[0]
-        at: Ints = node.attr("broadcast_dimensions")
-        order = tuple(sorted(range(len(at)), key=at.__getitem__))
-        mine = self.space.of[node]
-        kept = {mine[k] for i, k in enumerate(at) if axes_.dims(operand)[i] != 1}
-        shape = tuple(size if k in kept else 1 for k, size in enumerate(self.space.space))
-        return self._leaf(operand, None if order == tuple(range(len(at))) else order, shape)
+    def _seen(self, view: Node) -> int:
+        """A view. What is the same everywhere has no axes to be moved."""
+        source, axes = self.of[view.inputs[0]], moved_axes(view)
+        held, dtype, cut = self.registers[source].shape, dtype_of(view), self.cut.get(view)
+        if held == ():
+            return source
+        if axes is None:
+            assert view.op.eval is not None
+            old = shape_of(view.inputs[0])
+            source = source if held == old else self._full(source, old, None)
+            return self._step(dtype, shape_of(view), cut, (source,), _view(partial(_evaluated, view.op.eval, view.attrs)))
+        shape = [1] * len(shape_of(view))
+        target_axes = [-1 if k is None else k for k in axes]
+        for i, k in enumerate(target_axes):
+            if k >= 0:
+                shape[k] = held[i]
+        order = sorted(range(len(target_axes)), key=target_axes.__getitem__)
+        aligned = [-1 if k == cut and d > 1 else d for k, d in enumerate(shape)]
+        permutation = None if order == sorted(order) else order
+        return self._step(dtype, tuple(shape), cut, (source,), _view(partial(_aligned, permutation, aligned)))
+
+    def _reduce(self, node: Node) -> int:
+        operand, init = node.inputs
+        op, dtype = reducer_of(node), dtype_of(node)
+        assert op is not None and op.monoid is not None
+        source, whole, gone = self.of[operand], shape_of(operand), node.attr("dimensions")
+        held = self.registers[source].shape or (1,) * len(whole)
+        full = tuple(n if k in gone else d for k, (n, d) in enumerate(zip(whole, held, strict=True)))
+        if full != self.registers[source].shape:
+            source = self._full(source, full, self.cut.get(operand))
+        kept = tuple(d for k, d in enumerate(full) if k not in gone)
+        full = self.registers[source].shape
+        axes = tuple(sorted(gone)) if math.prod(kept) > 1 else tuple(range(len(full)))
+        crosses = self.registers[source].cut in axes
+        if crosses and (dtype.kind not in EXACT_PARTIALS or (dtype.kind == "f" and dtype.itemsize < 4)):
+            raise CannotCut
+        call = primitives.lower_reduction(op, axes, full, dtype)
+        made = self._step(dtype, kept, self.cut.get(node), (source,), call,
+                          total=partial(_total, op.monoid, dtype) if crosses else None)
+        result = node.attr("body").results[0]
+        return self._apply(op, result.attrs, (self.of[init], made), dtype, self.cut.get(node))
 
     # --- computation
 
-    def _elementwise(self, node: Node) -> int:
-        return self.apply(node.op, node.attrs, [self.of[i] for i in node.inputs], _dtype(node), [_dtype(i) for i in node.inputs])
-
-    def apply(self, op: Op, attrs: tuple[Any, ...], sources: Sequence[int], dtype: np.dtype[Any],
-              dtypes: Sequence[np.dtype[Any]]) -> int:
-        """The register of an elementwise op from operands of those types: its kernel expression in primitives, else its eval."""
-        tree, wide = op.kernel(*attrs) if op.kernel else None, computed_in(dtype)
-        tree = None if wide != dtype and _alone(tree) in OWN_CORNERS else tree
-        if dtype not in NARROW:
-            sources = [self._rounded(s, d) for s, d in zip(sources, dtypes, strict=True)]
-        before = len(self.registers), len(self.steps), len(self.constants)
+    def _apply(self, op: Op, attrs: tuple[Any, ...], sources: Sequence[int], dtype: np.dtype[Any], cut: int | None) -> int:
+        """The register of an elementwise op: its kernel expression in primitives, else its eval."""
+        tree = op.kernel(*attrs) if op.kernel else None
+        before = len(self.registers), len(self.steps)
         if tree is not None:
             try:
-                register = self._expression(tree, sources, wide, {})
-                if self.registers[register].dtype == wide and (register not in sources or wide != dtype):
-                    is_conversion = wide != dtype and dtype not in dtypes
-                    return self._widened(self._narrowed(register, dtype)) if is_conversion else register
+                register = self._expression(tree, sources, dtype, cut, {})
+                if self.registers[register].dtype == dtype:
+                    return register
             except Declined:
                 pass
             self._undo(*before)
         assert op.eval is not None
-        operands = [self._narrowed(s, d) for s, d in zip(sources, dtypes, strict=True)]
-        return self._widened(self._step(dtype, self._joint(operands), operands, BlockwiseEval(op.eval, attrs), _alone(tree)))
+        return self._step(dtype, self._joint(sources), cut, sources, primitives.lower_eval(op.eval, attrs))
 
-    def _undo(self, registers: int, steps: int, constants: int) -> None:
-        del self.registers[registers:], self.steps[steps:], self.constants[constants:]
+    def _undo(self, registers: int, steps: int) -> None:
+        del self.registers[registers:], self.steps[steps:]
+        self.constants = {r: a for r, a in self.constants.items() if r < registers}
         self._scalars = {k: r for k, r in self._scalars.items() if r < registers}
 
-    def _expression(self, tree: Expr, operands: Sequence[int], dtype: np.dtype[Any], known: dict[Expr, int]) -> int:
+    def _expression(self, tree: Expr, operands: Sequence[int], dtype: np.dtype[Any], cut: int | None,
+                    known: dict[Expr, int]) -> int:
         """The register of an expression; `known` are the parts that have one."""
         if tree not in known:
-            known[tree] = self._part(tree, operands, dtype, known)
+            match tree:
+                case Variable(index):
+                    return operands[index]
+                case Immediate(value):
+                    first = self.registers[operands[0]].dtype
+                    if first not in primitives.ALL:
+                        raise Declined("no exact lowering")
+                    return self._constant(value, first)
+                case Apply(primitive, args):
+                    parts = [self._expression(a, operands, dtype, cut, known) for a in args]
+                    known[tree] = self._primitive(primitive, parts, dtype, cut)
         return known[tree]
 
-    def _part(self, tree: Expr, operands: Sequence[int], dtype: np.dtype[Any], known: dict[Expr, int]) -> int:
-        match tree:
-            case Variable(index):
-                return operands[index]
-            case Immediate(value):
-                first = self.registers[operands[0]].dtype
-                if first not in lower_primitives.ALL:
-                    raise Declined("no exact lowering")
-                return self._constant(value, first)
-            case Apply(primitive, args):
-                return self._primitive(primitive, [self._expression(a, operands, dtype, known) for a in args], dtype)
-
-    def _primitive(self, primitive: str, sources: list[int], dtype: np.dtype[Any]) -> int:
-        if primitive == "cast":
-            cast = lower_primitives.lower_cast(self.registers[sources[0]].dtype, dtype)
-            if cast is None:
-                raise Declined("no exact lowering")
-            return self._step(dtype, self.registers[sources[0]].shape, sources, cast, primitive)
-        if primitive == "where":
-            kind = self.registers[sources[1]].dtype
-            if kind.itemsize not in lower_primitives.BITS:
-                raise Declined("no exact lowering")
-            return self._step(kind, self._joint(sources), sources, lower_primitives.where, primitive)
-        lowered = lower_primitives.lower_primitive(primitive, [self.registers[s].dtype for s in sources])
-        if lowered is None:
-            raise Declined("no exact lowering")
-        kind = BOOL if lowered.is_predicate else self.registers[sources[0]].dtype
-        return self._step(kind, self._joint(sources), sources, lowered.call, primitive, lowered.in_place)
-
-    def _reduce(self, node: Node) -> int:
-        operand = node.inputs[0]
-        op = reducer_of(node)
-        assert op is not None
-        source, dtype = self.of[operand], _dtype(node)
-        wide = computed_in(dtype)
-        gone = {self.space.of[operand][k] for k in node.attr("dimensions")} - {None}
-        kept = tuple(1 if k in gone else d for k, d in enumerate(self.registers[source].shape))
-        if any(self.registers[source].shape[k] == 1 for k in gone if k is not None):
-            full = tuple(n if k in gone else d for (k, n), d in
-                         zip(enumerate(self.space.space), self.registers[source].shape, strict=True))
-            source = self._copy(source, full)
-        axes = tuple(sorted(k for k in gone if k is not None))
-        call = lower_primitives.reduction(op, axes, self.registers[source].shape, wide)
-        total = self._step(wide, kept, (source,), call, reduction=Reduction(op, axes))
-        result = node.attr("body").results[0]
-        return self.apply(op, result.attrs, (self.of[node.inputs[1]], total), dtype, (dtype, dtype))
+    def _primitive(self, primitive: str, sources: list[int], dtype: np.dtype[Any], cut: int | None) -> int:
+        dtypes = [self.registers[s].dtype for s in sources]
+        match primitive:
+            case "cast":
+                call = primitives.lower_cast(dtypes[0], dtype)
+            case "where":
+                call, dtype = primitives.lower_where(dtypes[1]), dtypes[1]
+            case _:
+                call = primitives.lower_primitive(primitive, dtypes)
+                dtype = BOOL if primitive in primitives.PREDICATES else dtypes[0]
+        in_place = primitive not in ("cast", "where")
+        return self._step(dtype, self._joint(sources), cut, sources, call, primitive, in_place)
 
 
-def _alone(tree: Expr | None) -> str:
-    """The primitive that the op is, operand for operand; "" where it is none. Another engine may have a lowering of it."""
-    if isinstance(tree, Apply) and tree.args == tuple(map(Variable, range(len(tree.args)))):
-        return tree.primitive
-    return ""
+EXACT_PARTIALS = frozenset("?biuf")
+"""Kinds whose partial results can be combined later without rounding twice; narrow floats are checked by size."""
 
 
-def viewed(array: Array, views: Sequence[tuple[Op, tuple[Any, ...]]], order: Ints | None) -> Array:
-    """The array through view ops, its axes then put into `order`."""
-    for op, attrs in views:
-        assert op.eval is not None
-        array = op.eval([array], *attrs)
-    return array if order is None else array.transpose(order)
+def wider(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype in which partial results of `dtype` are combined: double for single precision."""
+    return np.dtype(np.float64) if dtype == np.float32 else dtype
 
 
-OWN_CORNERS = ("max", "min", "pow")
-"""Primitives that numpy computes in single precision with other zeros, or no numbers, than it does in narrow floats."""
-
-NARROW = frozenset(d.np for d in (F16, BF16))
+def _total(monoid: Any, dtype: np.dtype[Any], parts: Array) -> Array:
+    return np.asarray(monoid(parts.astype(wider(dtype), copy=False), (0,))).astype(dtype)
 
 
-def computed_in(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The type in which elements of a type are computed."""
-    return np.dtype(np.float32) if dtype in NARROW else dtype
+def _view(value: Callable[..., Any]) -> StepFunction:
+    return StepFunction(None, value)
 
 
-def _dtype(node: Node) -> np.dtype[Any]:
-    assert isinstance(node.type, TensorType)
-    assert node.type.dtype.np is not None
-    return node.type.dtype.np
+def _evaluated(eval: Callable[..., Any], attrs: tuple[Any, ...], x: Any) -> Any:
+    return eval([np.asarray(x)], *attrs)
 
 
-@dataclass(frozen=True, slots=True)
-class BlockwiseEval:
-    """The eval of an elementwise op. Its temporaries, which no plan counts, are of blocks smaller than a kernel's own."""
+def _aligned(order: Sequence[int] | None, shape: Sequence[int], x: Array) -> Array:
+    return (x if order is None else x.transpose(order)).reshape(shape)
 
-    eval: Callable[..., Any]
-    attrs: tuple[Any, ...]
 
-    def __call__(self, *args: Array) -> None:
-        """Computes from all arguments but the last into that."""
-        *xs, out = args
-        (value,) = in_blocks(lambda parts: [self.eval(parts, *self.attrs)], xs, [out.dtype], [out])
-        if value is not out:
-            np.copyto(out, value)
+def dtype_of(node: Node) -> np.dtype[Any]:
+    """Of a tensor node that numpy has."""
+    dtype = as_tensor(node.type).dtype.np
+    assert dtype is not None
+    return dtype
 
-    def value(self, *xs: Any) -> Any:
-        """What it gives for scalars, or for arrays of one shape."""
-        return self.eval([np.asarray(x) for x in xs], *self.attrs)[()]
+
+def shape_of(node: Node) -> Shape:
+    """The static shape of a tensor node."""
+    return as_tensor(node.type).shape

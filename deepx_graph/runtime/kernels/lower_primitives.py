@@ -1,28 +1,29 @@
-"""How each kernel primitive, and each reduction, is lowered to numpy: a callable that writes into its last argument.
+"""How each kernel primitive, and each reduction, is lowered to numpy.
 
-A primitive is lowered only for dtypes where it means exactly what the op's eval means; `lower_primitive` gives None for the others
-(narrow floats, complex numbers, integer quotients, float to integer), which are then done by the op's eval on blocks.
+A primitive is lowered only for dtypes where it means exactly what the op's eval means; `lower_primitive` raises Declined for the
+others (narrow floats, complex numbers, integer quotients), which are then done by the op's eval on blocks.
 
-A reduction is one loop of numpy's where that loses nothing, `einsum` for sums of large rows, else as `Monoid.quickly` does it.
-`einsum` lets go of the interpreter's lock and adds up to three times as fast as `add.reduce`. It goes over short pieces whose sums
-are added pairwise, so that no sum is worse than numpy's own. Only for f32 and f64, and only where the operand lies in C order.
+A reduction is one loop of numpy's where that loses nothing, which adds the elements of a row pairwise; else as `Monoid.quickly`
+does it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
 
 from deepx_graph.ir import Op
+from deepx_graph.ir.evaluation import in_blocks
 from deepx_graph.ops.contract.monoid import UfuncMonoid
 from deepx_graph.ops.math.elementwise import float_power
+from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels.costs import MASK_ELEMENTS
-from deepx_graph.runtime.kernels.program import Array, Call, Shape
+from deepx_graph.runtime.kernels.program import Array, Shape, StepFunction
 
 DTypeLike = np.dtype[Any]
 
@@ -33,32 +34,12 @@ NUMBERS = WIDE_FLOATS | INTEGERS
 ALL = NUMBERS | BOOL
 
 
-@dataclass(frozen=True, slots=True)
-class PrimitiveLowering:
-    """The callable; the operand dtypes for which it is exact; whether the result is bool; whether it may work in place."""
-
-    call: Call
-    dtypes: frozenset[DTypeLike]
-    is_predicate: bool = False
-    in_place: bool = True
-
-
 def _maximum(x: Array, y: Array, out: Array | None = None) -> Any:
     return np.maximum(x, y, out=out)
 
 
 def _minimum(x: Array, y: Array, out: Array | None = None) -> Any:
     return np.minimum(x, y, out=out)
-
-
-_ARITHMETIC: dict[str, Call] = {"add": np.add, "mul": np.multiply, "max": _maximum, "min": _minimum}
-_NUMERIC: dict[str, Call] = {"sub": np.subtract, "neg": np.negative, "abs": np.absolute}
-_FLOATING: dict[str, Call] = {
-    "div": np.divide, "floor": np.floor, "ceil": np.ceil, "pow": float_power, "floor_mod": np.mod, "exp": np.exp, "expm1": np.expm1,
-    "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan, "tanh": np.tanh,
-}  # fmt: skip
-_BITWISE: dict[str, Call] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert}
-_UNSIGNED = frozenset(d for d in INTEGERS if d.kind == "u")
 
 
 def _shift_right_logical(x: Array, amount: Array, out: Array | None = None) -> Any:
@@ -69,61 +50,87 @@ def _shift_right_logical(x: Array, amount: Array, out: Array | None = None) -> A
     return np.right_shift(x.view(bits), amount.view(bits), out.view(bits))
 
 
-_PREDICATES: dict[str, Call] = {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+_OF_ALL: dict[str, Callable[..., Any]] = {
+    "add": np.add, "mul": np.multiply, "max": _maximum, "min": _minimum, "eq": np.equal, "ne": np.not_equal, "lt": np.less,
+    "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
 }  # fmt: skip
+_NUMERIC: dict[str, Callable[..., Any]] = {"sub": np.subtract, "neg": np.negative, "abs": np.absolute}
+_FLOATING: dict[str, Callable[..., Any]] = {
+    "div": np.divide, "floor": np.floor, "ceil": np.ceil, "pow": float_power, "floor_mod": np.mod, "exp": np.exp, "expm1": np.expm1,
+    "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan, "tanh": np.tanh,
+}  # fmt: skip
+_BITWISE: dict[str, Callable[..., Any]] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert}
 
-_LOWERINGS: dict[str, PrimitiveLowering] = {
-    **{name: PrimitiveLowering(f, ALL) for name, f in _ARITHMETIC.items()},
-    **{name: PrimitiveLowering(f, NUMBERS) for name, f in _NUMERIC.items()},
-    **{name: PrimitiveLowering(f, WIDE_FLOATS) for name, f in _FLOATING.items()},
-    **{name: PrimitiveLowering(f, INTEGERS | BOOL) for name, f in _BITWISE.items()},
-    "shl": PrimitiveLowering(np.left_shift, INTEGERS),  # numpy's shifts by the width or more leave no bit but copies of the sign
-    "ashr": PrimitiveLowering(np.right_shift, INTEGERS - _UNSIGNED),
-    "lshr": PrimitiveLowering(_shift_right_logical, INTEGERS),
-    **{name: PrimitiveLowering(f, ALL, is_predicate=True, in_place=False) for name, f in _PREDICATES.items()},
-}
+_LOWERINGS: dict[str, tuple[Callable[..., Any], frozenset[DTypeLike]]] = {
+    **{name: (f, ALL) for name, f in _OF_ALL.items()},
+    **{name: (f, NUMBERS) for name, f in _NUMERIC.items()},
+    **{name: (f, WIDE_FLOATS) for name, f in _FLOATING.items()},
+    **{name: (f, INTEGERS | BOOL) for name, f in _BITWISE.items()},
+    "shl": (np.left_shift, INTEGERS),  # numpy's shifts by the width or more leave no bit but copies of the sign
+    "ashr": (np.right_shift, frozenset(d for d in INTEGERS if d.kind == "i")),
+    "lshr": (_shift_right_logical, INTEGERS),
+}  # fmt: skip
+"""The function of a primitive, which may be given where to write, and the dtypes of operands for which it is exact."""
+
+PREDICATES = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
 
-def lower_primitive(primitive: str, dtypes: Sequence[DTypeLike]) -> PrimitiveLowering | None:
-    """The lowering of an arithmetic primitive or comparison for operands of these dtypes; None where numpy has no exact one."""
-    found = _LOWERINGS.get(primitive)
-    return found if found is not None and len(set(dtypes)) == 1 and dtypes[0] in found.dtypes else None
+def lower_primitive(primitive: str, dtypes: Sequence[DTypeLike]) -> StepFunction:
+    """Arithmetic or a comparison of operands of these dtypes. Raises Declined where numpy has no exact one."""
+    function, exact = _LOWERINGS.get(primitive, (None, frozenset()))
+    if function is None or len(set(dtypes)) != 1 or dtypes[0] not in exact:
+        raise Declined("no exact lowering")
+    return StepFunction(function, function)
 
 
-def copy(x: Array, out: Array) -> None:
-    """Copies, broadcasts and converts as a C cast does."""
+def _copy(x: Array, out: Array) -> None:
     np.copyto(out, x, casting="unsafe")
 
 
-def is_nonzero(x: Array, out: Array) -> None:
-    """Whether numbers are not 0."""
-    np.not_equal(x, x.dtype.type(0), out)
+def _full(shape: Shape, dtype: DTypeLike, x: Any) -> Array:
+    out = np.empty(shape, dtype)
+    out[...] = x
+    return out
 
 
-def saturated(x: Array, out: Array) -> None:
+def lower_copy(shape: Shape, dtype: DTypeLike) -> StepFunction:
+    """Elements repeated to fill a shape."""
+    return StepFunction(_copy, partial(_full, shape, dtype))
+
+
+def _is_nonzero(x: Array, out: Array | None = None) -> Any:
+    return np.not_equal(x, x.dtype.type(0), out)
+
+
+def _saturate(x: Array, out: Array) -> None:
     """Floats as integers of at most 32 bits: truncated, the nearest where there is none, and 0 for what is no number."""
     info = np.iinfo(out.dtype)
     np.copyto(out, np.fmin(np.fmax(x, info.min, dtype=np.float64), info.max), casting="unsafe")
     np.copyto(out, 0, where=np.isnan(x))
 
 
-def lower_cast(source: DTypeLike, target: DTypeLike) -> Call | None:
-    """Conversion between dtypes; None for floats to integers of 64 bits, whose limits no float has."""
-    if source not in ALL or target not in ALL:
-        return None
+def _saturated(dtype: DTypeLike, x: Any) -> Any:
+    out = np.empty(x.shape, dtype)
+    _saturate(x, out)
+    return out[()]
+
+
+def lower_cast(source: DTypeLike, target: DTypeLike) -> StepFunction:
+    """Conversion between dtypes. Raises Declined for floats to integers of 64 bits, whose limits no float has."""
+    if source not in ALL or target not in ALL or (source in WIDE_FLOATS and target in INTEGERS and target.itemsize > 4):
+        raise Declined("no exact lowering")
     if target in BOOL:
-        return is_nonzero
+        return StepFunction(_is_nonzero, _is_nonzero)
     if source in WIDE_FLOATS and target in INTEGERS:
-        return saturated if target.itemsize <= 4 else None
-    return copy
+        return StepFunction(_saturate, partial(_saturated, target))
+    return StepFunction(_copy, methodcaller("astype", target))
 
 
 BITS = {n: np.dtype(f"i{n}") for n in (1, 2, 4, 8)}
 """The dtypes of elements' bits, by their bytes."""
 
 
-def where(mask: Array, x: Array, y: Array, out: Array) -> None:
+def _where(mask: Array, x: Array, y: Array, out: Array) -> None:
     """For elements of so many bytes as `BITS` has; `out` shares memory with no operand. Large arrays are done as
     `y ^ ((x ^ y) * mask)` on the bits: no branch, so a random mask costs no more than a constant one, and no memory besides."""
     if out.size < MASK_ELEMENTS:
@@ -137,81 +144,57 @@ def where(mask: Array, x: Array, y: Array, out: Array) -> None:
     np.bitwise_xor(result, b, result)
 
 
-# --- reductions
+def lower_where(dtype: DTypeLike) -> StepFunction:
+    """A choice between operands of that dtype. Raises Declined for elements of other widths than numbers have."""
+    if dtype.itemsize not in BITS:
+        raise Declined("no exact lowering")
+    return StepFunction(_where, np.where)
 
-PIECE = 1024
-"""The longest row that `einsum` adds up as a whole, with 64 additions in a row; longer ones are cut."""
+
+def lower_eval(eval: Callable[..., Any], attrs: Sequence[Any]) -> StepFunction:
+    """The eval of an elementwise op. Its temporaries, which no plan counts, are of blocks smaller than a kernel's own."""
+
+    def into(*args: Any) -> None:
+        *xs, out = args
+        (value,) = in_blocks(lambda parts: [eval(parts, *attrs)], xs, [out.dtype], [out])
+        if value is not out:
+            np.copyto(out, value)
+
+    return StepFunction(into, lambda *xs: eval([np.asarray(x) for x in xs], *attrs)[()])
+
+
+# --- reductions
 
 SHORT = 128
 """Floats that are combined one after the other."""
 
-SMALL = 4096
-"""Elements of rows that numpy's `add.reduce` adds up, pairwise, before `einsum` is set up."""
 
-
-def reduction(op: Op, axes: tuple[int, ...], shape: Shape, dtype: np.dtype[Any]) -> Call:
-    """What reduces an operand of at most that shape along axes of it, by the monoid of an op; the axes stay, with one element."""
+def lower_reduction(op: Op, axes: tuple[int, ...], shape: Shape, dtype: DTypeLike) -> StepFunction:
+    """What reduces an operand of at most that shape along axes of it, which go, by the monoid of an op."""
     monoid = op.monoid
     assert monoid is not None
-    if not axes:
-        return copy
-    if not isinstance(monoid, UfuncMonoid) or dtype not in ALL:
-        return partial(_quickly, monoid, axes)
-    is_float = dtype in WIDE_FLOATS
-    adds_rows = is_float and monoid.function is np.add and axes == tuple(range(len(shape) - len(axes), len(shape)))
-    count, size = math.prod(shape[k] for k in axes), math.prod(shape)
-    if not (is_float and monoid.rounds) or (count <= SHORT and not (adds_rows and size > SMALL)):
-        return _by_ufunc(monoid, axes, dtype)
-    return _by_rows(monoid, axes, dtype, len(shape) - len(axes)) if adds_rows else partial(_quickly, monoid, axes)
+    if isinstance(monoid, UfuncMonoid) and dtype in ALL:
+        is_rows = monoid.function is np.add and axes == tuple(range(len(shape) - len(axes), len(shape)))
+        if dtype.kind != "f" or not monoid.rounds or is_rows or math.prod(shape[k] for k in axes) <= SHORT:
+            return _by_ufunc(monoid, axes, dtype, contiguous=is_rows)
+    value = partial(_quickly, monoid, axes)
+    return StepFunction(lambda x, out: np.copyto(out, value(x)), value)
 
 
-def _quickly(monoid: Any, axes: tuple[int, ...], x: Array, out: Array) -> None:
-    np.copyto(out, np.asarray(monoid.quickly(x, axes)).reshape(out.shape))
+def _quickly(monoid: Any, axes: tuple[int, ...], x: Array) -> Any:
+    return monoid.quickly(np.asarray(x), axes)
 
 
-def _by_ufunc(monoid: UfuncMonoid, axes: tuple[int, ...], dtype: np.dtype[Any]) -> Call:
-    """One loop; sums of nothing but -0.0 are -0.0, where numpy would begin with the other zero."""
+def _by_ufunc(monoid: UfuncMonoid, axes: tuple[int, ...], dtype: DTypeLike, contiguous: bool) -> StepFunction:
+    """One loop; sums of nothing but -0.0 are -0.0, where numpy would begin with the other zero. Rows that do not lie in order
+    would not be added pairwise."""
     reduce: Any = monoid.function.reduce
-    if monoid.negative_zero and dtype.kind == "f":
-        zero = -dtype.type(0)
-        return lambda x, out: reduce(x, axes, dtype, out, True, zero)
-    return lambda x, out: reduce(x, axes, dtype, out, True)
+    start = (-dtype.type(0),) if monoid.negative_zero and dtype.kind == "f" else ()
 
+    def into(x: Any, out: Array | None = None) -> Any:
+        if contiguous and not x.flags.c_contiguous:
+            found = _quickly(monoid, axes, x)
+            return found if out is None else np.copyto(out, found)
+        return reduce(x, axes, dtype, out, False, *start)
 
-def _by_rows(monoid: UfuncMonoid, axes: tuple[int, ...], dtype: np.dtype[Any], first: int) -> Call:
-    """Sums along the last axes, from `first` on."""
-    small = _by_ufunc(monoid, axes, dtype)
-
-    def call(x: Array, out: Array) -> None:
-        if not x.flags.c_contiguous:
-            _quickly(monoid, axes, x, out)
-        elif x.size <= SMALL:
-            small(x, out)
-        else:
-            _sums(x.reshape(-1, math.prod(x.shape[first:])), out.reshape(-1))
-
-    return call
-
-
-def _sums(x: Array, out: Array) -> None:
-    """Row sums of `x`."""
-    count, rest = divmod(x.shape[1], PIECE)
-    if count == 0 or (count == 1 and not rest):
-        np.einsum("ij->i", x, out=out)
-    else:
-        parts = np.empty((len(out), count + (rest > 0)), x.dtype)
-        np.einsum("ijk->ij", x[:, : count * PIECE].reshape(len(x), count, PIECE), out=parts[:, :count])
-        if rest:
-            np.einsum("ij->i", x[:, -rest:], out=parts[:, count])
-        np.add.reduce(parts, axis=-1, out=out)
-    _keep_negative_zeros(out, x)
-
-
-def _keep_negative_zeros(out: Array, x: Array) -> None:
-    """Sums of nothing but -0.0 are -0.0; `einsum` begins with the other zero."""
-    rows = np.flatnonzero(out == 0)
-    for width in (1, x.shape[1]):  # few rows begin so
-        if not rows.size or not width:
-            return
-        rows = rows[np.signbit(x[rows, :width]).all(axis=1)]
-    out[rows] = -0.0
+    return StepFunction(into, into)

@@ -1,4 +1,4 @@
-"""Memory for kernels, and which results of one may lie in the memory of an argument: that follows from the order of its steps."""
+"""Memory for kernels and results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import mmap
 
 import numpy as np
 
-from deepx_graph.runtime.kernels.program import Array, BlockPlan, KernelProgram, Leaf
+from deepx_graph.runtime.kernels.program import Array
 
 ALIGNMENT = 64
 
@@ -39,23 +39,3 @@ def pages(size: int) -> Array:
             memory.madvise(mmap.MADV_HUGEPAGE, start, huge)
     return np.ndarray(size, np.uint8, memory, start)
 
-
-def overwritten(program: KernelProgram, plan: BlockPlan) -> tuple[frozenset[int], ...]:
-    """For each result, the parameters whose memory it may take: read at the very elements that are written, and no later."""
-    steps = [((level, k), step) for level, steps in enumerate(plan.levels) for k, step in enumerate(steps)]
-    made = {step.target: (at, step) for at, step in steps}
-    last_read = {s: at for at, step in steps for s in step.sources}
-    by_param: dict[int, list[Leaf]] = {}
-    for leaf in program.leaves:
-        by_param.setdefault(leaf.param, []).append(leaf)
-
-    def may_take(result: int, leaf: Leaf) -> bool:
-        is_plain = not leaf.views and leaf.order is None
-        same = program.registers[leaf.register].shape == program.registers[result].shape
-        at, step = made[result]
-        read = last_read.get(leaf.register)
-        return is_plain and same and (read is None or read < at or (read == at and step.in_place))
-
-    return tuple(
-        frozenset(p for p, leaves in by_param.items() if r not in plan.partial and all(may_take(r, leaf) for leaf in leaves))
-        for r in program.results)

@@ -48,6 +48,7 @@ from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.numexpr_engine import NumexprEngine
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import Kernel, build
+from deepx_graph.runtime.kernels.machine import MACHINE
 from deepx_graph.runtime.kernels.threads import ThreadTeam
 from deepx_graph.runtime.memory.pool import BufferPool
 from deepx_graph.types import BF16, BOOL, F16, F32, F64, I32, I64, DType, TensorType, tensor, type_of_array
@@ -280,8 +281,10 @@ def test_an_initial_value_counts_once() -> None:
     assert built(function_of(body, x), 2, 10)([x])[0] == 999 * 500 + 7
 
 
-def test_a_vector_multiplied_with_itself_has_no_space_but_leaves_do() -> None:
-    x = normal(0, 5)
+@pytest.mark.parametrize("block", [1, 7, costs.BLOCK_ELEMENTS])
+def test_a_value_that_is_seen_along_two_axes(block: int) -> None:
+    """An outer product of one value with itself, and a sum with its own transpose, cannot be cut along one axis."""
+    x, y = normal(0, 5), normal(1, 5, 5)
 
     def outer(x: Node) -> Sequence[Node]:
         b = Builder()
@@ -290,11 +293,16 @@ def test_a_vector_multiplied_with_itself_has_no_space_but_leaves_do() -> None:
     def outer_of_squares(x: Node) -> Sequence[Node]:
         return outer(Builder()(multiply, x, x))
 
-    assert laws.same(built(function_of(outer, x))([x])[0], np.multiply.outer(x, x))
-    with pytest.raises(Declined):
-        build(function_of(outer_of_squares, x), 1)
-    node = _fusion_node(function_of(outer_of_squares, x))
-    assert laws.same(NumexprEngine(2).kernel(node)([x], None), np.multiply.outer(x * x, x * x))
+    def symmetric(y: Node) -> Sequence[Node]:
+        b = Builder()
+        square = b(multiply, y, y)
+        return [b(add, square, b(transpose, square, permutation=(1, 0))), b(reshape, square, shape=(25,))]
+
+    assert laws.same(built(function_of(outer, x), 2, block)([x])[0], np.multiply.outer(x, x))
+    assert laws.same(built(function_of(outer_of_squares, x), 2, block)([x])[0], np.multiply.outer(x * x, x * x))
+    found = built(function_of(symmetric, y), 2, block)([y])
+    assert laws.same(found[0], y * y + (y * y).T)
+    assert laws.same(found[1], (y * y).reshape(25))
 
 
 def test_views_of_parameters_and_constants() -> None:
@@ -393,8 +401,8 @@ def chain(length: int) -> Callable[..., Sequence[Node]]:
 def test_small_chains_run_in_the_machine_and_give_the_same_bits(size: int) -> None:
     x, y = normal(0, size), normal(1, size)
     kernel = built(function_of(chain(300), x, y))
-    machines = sum(s.primitive == "vm" for s in kernel.program.steps)
-    assert (machines > 0) == (size < 1000), "two ends, so two programs, until numpy's loops are faster"
+    machines = sum(s.primitive == MACHINE for s in kernel.program.steps)
+    assert (machines > 0) == (1 < size < 1000), "until numpy's loops are faster; of one element Python's operators are"
     check_same(function_of(chain(300), x, y), [x, y])
 
 
@@ -412,7 +420,7 @@ def test_the_machine_on_special_values(dtype: DType) -> None:
         return [v, b(convert, less, dtype=dtype)]
 
     kernel = built(function_of(body, x, y))
-    assert any(s.primitive == "vm" for s in kernel.program.steps)
+    assert any(s.primitive == MACHINE for s in kernel.program.steps)
     check_same(function_of(body, x, y), [x, y])
 
 
@@ -426,7 +434,7 @@ def test_many_inputs_stay_within_the_machine_s_bounds() -> None:
         return [total]
 
     kernel = built(function_of(body, *args))
-    machines = [s for s in kernel.program.steps if s.primitive == "vm"]
+    machines = [s for s in kernel.program.steps if s.primitive == MACHINE]
     assert machines
     assert all(len(s.sources) <= costs.VM_INPUTS for s in machines)
     check_same(function_of(body, *args), args)

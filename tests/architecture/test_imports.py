@@ -88,8 +88,9 @@ def base_names(node: ast.ClassDef) -> set[str]:
 
 def with_one_subclass(trees: Iterable[ast.Module]) -> set[str]:
     """Classes cut in two: the only heir is all that there is of them. Those that say that they are abstract may have one."""
-    classes = {n.name: n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.ClassDef)}
-    heirs = Counter(base for n in classes.values() for base in base_names(n) if base in classes)
+    found = [n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
+    classes = {n.name: n for n in found}
+    heirs = Counter(base for n in found for base in base_names(n) if base in classes)
     return {name for name, n in heirs.items() if n == 1 and not base_names(classes[name]) & MAY_HAVE_ONE}
 
 
@@ -110,6 +111,7 @@ def test_the_checks_find_what_is_wrong() -> None:
     assert torn_out({"p.a": a, "p.b": later}, {"p.a": 500, "p.b": 119}) == {"p.b": "p.a"}
     assert torn_out({"p.a": a, "p.b": later}, {"p.a": 500, "p.b": 120}) == {}
     assert with_one_subclass([ast.parse("class A: ...\nclass B(A): ...\nclass P(Protocol): ...\nclass Q(P): ...")]) == {"A"}
+    assert with_one_subclass([ast.parse("class A: ...\nclass B(A): ...\nclass C(A): ..."), ast.parse("class C: ...")]) == set()
     assert op_identities(ast.parse("x.op is add; x.op is PHI; x.op is not tanh; op is add"), {"PHI"}) == 2
 
 

@@ -41,7 +41,7 @@ from deepx_graph.runtime.native.whole_program.plan import (
     Tree,
     on_storages,
 )
-from deepx_graph.runtime.native.whole_program.storage import JoinedPart, assign
+from deepx_graph.runtime.native.whole_program.storage import assign
 from deepx_graph.types import TensorType, TupleType
 
 MOST_RUNS = 16
@@ -63,7 +63,7 @@ def planned(body: Function, machine_of: MachineOf, most_bytes: int = MOST_BYTES,
         raise Declined("too many steps")
     planner = _Planner(code, machine_of, most_bytes, calls or {}, is_alone=not calls and not is_function)
     sharing = planner.plan()
-    assign(planner.loops, sharing, planner.parts, is_function=is_function, is_recursive=is_recursive)
+    assign(planner.loops, sharing, is_function=is_function, is_recursive=is_recursive)
     if planner.loops.nbytes > most_bytes:
         raise Declined("values too large")
     return planner.loops
@@ -76,7 +76,6 @@ class _Planner:
         self.tree: dict[int, Tree] = {}
         self.handovers: list[Handover] = []
         """What may be, where the value that is written over ends there."""
-        self.parts: list[JoinedPart] = []
 
     def plan(self) -> Sharing:
         """Everything but where storages lie; which of them share memory."""
@@ -321,19 +320,15 @@ class _Planner:
         return [self._row(run.node, run.sources[0], run.sources[1:], run.node.type, target, reads=True)]
 
     def _joined(self, run: Run, target: int, at: int) -> list[Action]:
-        """Operands copied one after the other along an axis; those that are one piece may lie in it from the start."""
+        """Operands copied one after the other along an axis."""
         type = run.node.type
         assert isinstance(type, TensorType)
         whole, axis = self._unused(type), run.node.attr("dimension")
         found, start = list[Action](), 0
-        sources = list(map(self._leaf, run.sources))
-        for source, operand in zip(sources, run.node.inputs, strict=True):
+        for source, operand in zip(run.sources, run.node.inputs, strict=True):
             size = operand.type.shape[axis]  # type: ignore[attr-defined]
             part = whole[(slice(None),) * axis + (slice(start, start + size),)]
-            runs = pieces((part, whole))
-            if len(runs) == 1 and sources.count(source) == 1:
-                self.parts.append(JoinedPart(at, source, target, runs[0][0]))
-            found.append(Copied(source, target, tuple((at, to, n) for to, at, n in _onto(runs))))
+            found.append(Copied(self._leaf(source), target, tuple((at, to, n) for to, at, n in _onto(pieces((part, whole))))))
             start += size
         return found
 

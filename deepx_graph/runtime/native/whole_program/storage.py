@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from deepx_graph.analysis.disjoint_sets import DisjointSets
@@ -22,30 +21,19 @@ LEAST_BYTES = 4096
 """Smaller values are not put into what results lie in."""
 
 
-@dataclass(frozen=True)
-class JoinedPart:
-    """At a position a storage becomes a piece of another one, so many bytes from its start."""
-
-    at: int
-    source: int
-    target: int
-    start: int
-
-
-def assign(plan: ProgramPlan, sharing: Sharing, parts: Sequence[JoinedPart], *, is_function: bool, is_recursive: bool) -> None:
+def assign(plan: ProgramPlan, sharing: Sharing, *, is_function: bool, is_recursive: bool) -> None:
     """Decides where storages and the memory of kernels are. A function gives its results by copies; the kernels of a recursive one
     have memory apart from its activations'."""
-    _StorageAssignment(plan, sharing, parts).assign(is_function, is_recursive)
+    _StorageAssignment(plan, sharing).assign(is_function, is_recursive)
 
 
 class _StorageAssignment:
-    def __init__(self, plan: ProgramPlan, sharing: Sharing, parts: Sequence[JoinedPart]) -> None:
-        self.plan, self.parts, self.last = plan, parts, len(plan.actions) - 1
+    def __init__(self, plan: ProgramPlan, sharing: Sharing) -> None:
+        self.plan, self.last = plan, len(plan.actions) - 1
         self.sizes = {k: s.nbytes for k, s in enumerate(plan.storages) if s.is_owned and sharing.group(k) == k}
         self.spans = {k: sharing.span(k) for k in range(len(plan.storages))}
         self.families = DisjointSets[int]()
         self.exchanging = {s for a in swapped(plan.actions) for s in (a.one, a.other)}
-        self.inside: dict[int, tuple[int, int]] = {}
         self.in_pieces = {s.inside for s in plan.storages}
         self.params: dict[tuple[Any, int], list[int]] = {}
         for k, s in enumerate(plan.storages):
@@ -53,11 +41,9 @@ class _StorageAssignment:
                 self.params.setdefault((s.dtype, s.nbytes), []).append(k)
         for alike in self.params.values():
             alike.sort(key=lambda k: self.spans[k][1])
-        self.group = sharing.group
 
     def assign(self, is_function: bool, is_recursive: bool) -> None:
         self._find_families()
-        self._put_parts_inside()
         best: tuple[int, dict[int, Home], list[tuple[int, ...]], int] | None = None
         for keeps_gifts in (True, False)[: 1 if is_function else 2]:
             homes = {} if is_function else self._at_home()
@@ -69,8 +55,6 @@ class _StorageAssignment:
         assert best is not None
         self.plan.nbytes, homes, self.plan.workspaces, self.plan.record_bytes = best
         self.plan.in_place = () if is_function else self._gifts(homes)
-        for k, (around, start) in reversed(self.inside.items()):
-            homes[k] = replace(homes[around], offset=homes[around].offset + start)
         self.plan.homes = homes
         borrowed = {self.families.find(k) for k, h in homes.items() if h.result is not None and k in self.exchanging}
         self.plan.exchanged = frozenset(k for k in self.exchanging if self.families.find(k) in borrowed)
@@ -86,16 +70,6 @@ class _StorageAssignment:
         for k in self.exchanging:
             self.spans[k] = hulls[self.families.find(k)]
 
-    def _put_parts_inside(self) -> None:
-        """What ends where it becomes a piece of what begins there is made in that piece."""
-        begin = {k: first for k, (first, _) in self.spans.items()}
-        for part in self.parts:
-            k, around = self.group(part.source), self.group(part.target)
-            fits = self.spans[k][1] == part.at == begin[around] and k in self.sizes and k not in self.inside
-            if fits and self.exchanging.isdisjoint((k, around)):
-                self.inside[k] = around, part.start
-                self.spans[around] = min(self.spans[k][0], self.spans[around][0]), self.spans[around][1]
-
     # --- results
 
     def _at_home(self) -> dict[int, Home]:
@@ -103,7 +77,7 @@ class _StorageAssignment:
         homes, borrowed = dict[int, Home](), set[int]()
         for number, s in enumerate(self.plan.results):
             family = self.families.find(s)
-            if s in self.sizes and s not in homes and s not in self.inside and family not in borrowed:
+            if s in self.sizes and s not in homes and family not in borrowed:
                 homes[s] = Home(0, number)
                 borrowed |= {family} & set(map(self.families.find, self.exchanging))
         return homes
@@ -119,7 +93,7 @@ class _StorageAssignment:
             if keeps_gifts:
                 behind[home.result] = next((self.spans[k][1] for k in self._alike(s) if self._may_be_over(s, k)), -1)
         others = [k for k, n in self.sizes.items() if n >= LEAST_BYTES and self.spans[k][1] < self.last
-                  and k not in homes and k not in self.inside and k not in self.exchanging]
+                  and k not in homes and k not in self.exchanging]
         for k in sorted(others, key=lambda k: (-self.sizes[k], -self.spans[k][0])):
             for number, room in enumerate(rooms):
                 fits = self.spans[k][0] > behind[number] and (
@@ -164,7 +138,7 @@ class _StorageAssignment:
     def _packed(self, homes: dict[int, Home], is_recursive: bool) -> tuple[list[tuple[int, ...]], int, int]:
         """Puts all that has no home yet into the memory of the plan, temporaries of kernels one by one: where these are, and the
         bytes of that memory and of an activation."""
-        free = [k for k in self.sizes if k not in homes and k not in self.inside]
+        free = [k for k in self.sizes if k not in homes]
         calls = [(at, c.kernel) for at, c in called(self.plan.actions)]
         unit = 1 + max((last for _, kernel in calls for _, last in kernel.own_spans), default=0)  # the parts of a position
         spans = [(unit * self.spans[k][0], unit * self.spans[k][1] + unit - 1) for k in free]

@@ -1,7 +1,8 @@
 """What is known is neither computed nor loaded again: equal operations and loads of a block are one, and what has just been stored
 is not loaded. Stores that nothing reads go, and their buffers.
 
-This is common subexpression elimination with store-to-load forwarding.
+This is common subexpression elimination with store-to-load forwarding. Before, a subscript under another name, which says in what
+range it is where it stands, is that subscript again (copy propagation): what needed the range has been decided when it was written.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.loops.passes.rewrite import Copier, Fresh
+from deepx_graph.loops.passes.rewrite import Copier, Fresh, substituted
 from deepx_graph.loops.program import (
     Buffer,
     Cell,
+    Combine,
     Conditional,
     Copy,
     For,
@@ -22,6 +24,7 @@ from deepx_graph.loops.program import (
     Let,
     Load,
     LoopProgram,
+    Set,
     Statement,
     Store,
     While,
@@ -29,7 +32,7 @@ from deepx_graph.loops.program import (
     reads,
     walk,
 )
-from deepx_graph.loops.scalar import Scalar, ScalarConst, ScalarVar
+from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar, affine
 
 
 def forward_stores(program: LoopProgram) -> LoopProgram:
@@ -128,3 +131,47 @@ def _key(x: Scalar) -> Any:
 def _forget(known: dict[Any, Scalar], changed: set[Buffer]) -> None:
     for key in [k for k in known if k[0] in changed]:
         del known[key]
+
+
+# --- copies
+
+
+def propagate_copies(program: LoopProgram) -> LoopProgram:
+    """The program without copies of subscripts, in place. Takes time linear in the statements."""
+    names: dict[ScalarVar, Scalar] = {}
+    for s in walk(program.body):
+        if isinstance(s, Let) and s.primitive == "copy":
+            (x,) = s.args
+            if isinstance(x, Affine):
+                names[s.target] = substituted(x, names)
+        elif isinstance(s, Let) and s.primitive == "cast" and s.args[0] in names and s.target.dtype is s.args[0].dtype:
+            names[s.target] = names[s.args[0]]
+    if names:
+        _rename(program.body, names)
+    return program
+
+
+def _rename(body: list[Statement], names: dict[ScalarVar, Scalar]) -> None:
+    def new(*scalars: Scalar) -> tuple[Scalar, ...]:
+        return tuple(substituted(x, names) for x in scalars)
+
+    def index(subscripts: Sequence[Affine]) -> tuple[Affine, ...]:
+        return tuple(map(affine, new(*subscripts)))
+
+    body[:] = [s for s in body if not (isinstance(s, Let) and s.target in names)]
+    for s in body:
+        match s:
+            case Let(args=args):
+                s.args = new(*args)
+            case Load(index=at):
+                s.index = index(at)
+            case Store(index=at, value=value):
+                s.index, (s.value,) = index(at), new(value)
+            case Set(value=value) | Combine(value=value):
+                (s.value,) = new(value)
+            case For(low=low, high=high):
+                s.low, s.high = index((low, high))
+            case While(condition=condition) | Conditional(condition=condition):
+                (s.condition,) = new(condition)
+        for block in blocks_of(s):
+            _rename(block, names)

@@ -4,7 +4,8 @@ A node that moves elements (its declaration says of which operand's element each
 reads it, together with what it reads itself, so that nothing of it is ever in memory. A group has one root, which is in memory; its
 other members are read by members alone. A scatter and a reduction of several operands are roots: they take in what they read once;
 a sort is one of what has no operands. That, and views, which compute nothing, are members of every group that reads them; a view
-that is a result is a root.
+that is a result is a root. So is a kernel that puts values of its own in memory; what else a group would put there is a member where
+it is there a row at a time, in loops that are fused.
 Groups keep to one scope. Those without such a node stay as passes have made them.
 """
 
@@ -21,7 +22,8 @@ from deepx_graph.ir import Function, Node
 from deepx_graph.ir.rebuild import inlined, rebuild, replaced, with_inputs
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, index_of
 from deepx_graph.loops.elements import has_element, tensor_type
-from deepx_graph.loops.lower import element_cost, stored_values
+from deepx_graph.loops.lower import element_cost, lower, stored_values
+from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.scalar import NotExpressible
 from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
@@ -84,6 +86,7 @@ def _groups(function: Function, kernel_of: KernelOf) -> Sequence[FusedGroup]:
         for members in groups:
             group = whole.get(members) or _fused(members)
             apart = {group.owner[n] for n in stored_values(group.body)} - {group.root} if members not in whole else set()
+            apart = apart if apart and not _is_in_rows(group.body) else set()
             candidates.roots |= apart
             if not apart:
                 whole[members] = group
@@ -106,6 +109,8 @@ class _Candidates:
                 self.given.add(node.inputs[0])
         self.bodies: dict[Function, bool] = {}
         """Whether a group may hold a fusion of each body: layers of a network have the same ones."""
+        self.storing: set[Function] = set()
+        """The bodies that put values of their own in memory: such a fusion is a root."""
         self.has_own_element = ByKind(_has_own_element)
         self.above: dict[Node, set[Node]] = {}
         """For a scatter what is made of the array that it may write over."""
@@ -124,9 +129,16 @@ class _Candidates:
             return node.op is scatter or _reads_each_once(node) or self.has_own_element(node)
         body = node.attr("body")
         if body not in self.bodies:
-            has_products = any(n.op in (dot_general, convolution) for n in body.nodes)
-            self.bodies[body] = _is_computed_where_read(body) and (not has_products or self.kernel_of(body) is not None)
+            stored, has_products = _stored_of(body), any(n.op in (dot_general, convolution) for n in body.nodes)
+            fits = stored is not None and not (stored and has_products)
+            self.bodies[body] = fits and (not (stored or has_products) or self.kernel_of(body) is not None)
+            if stored and self.bodies[body]:
+                self.storing.add(body)
         return self.bodies[body]
+
+    def _is_stored(self, node: Node) -> bool:
+        """Whether the value of a node is put in memory whoever reads it."""
+        return node.op is scatter or _reads_each_once(node) or (node.op is fusion and node.attr("body") in self.storing)
 
     def groups(self) -> list[tuple[Node, ...]]:
         """The members of each group in order, the root last: one pass from users to operands."""
@@ -149,7 +161,7 @@ class _Candidates:
         if not node.inputs and node not in self.results:
             return readers
         written = any(r is not None and self._reads_what_is_written(node, r) for r in readers)
-        if _is_stored(node) or written:
+        if self._is_stored(node) or written:
             return frozenset({node})
         if node.op.view and node.op is not PROJ and node not in self.roots and (node.op is reshape or node not in self.given):
             return frozenset({node}) if None in readers and self._is_part_of_made(node) else readers
@@ -176,7 +188,7 @@ class _Candidates:
             found, stack = set[Node](), [root.inputs[0]]
             while stack:
                 for user in self.function.users[stack.pop()]:
-                    is_read_there = user.op.view or (user in self.fitting and not _is_stored(user))
+                    is_read_there = user.op.view or (user in self.fitting and not self._is_stored(user))
                     if user is not root and user not in found and is_read_there:
                         found.add(user)
                         stack.append(user)
@@ -198,24 +210,17 @@ def _without_outer_reshapes(members: Sequence[Node]) -> tuple[Node, ...]:
     return tuple(inside)
 
 
-def _is_computed_where_read(body: Function) -> bool:
-    """Whether no value of a fusion is put in memory."""
-    if not all(n.op in (PARAM, CONSTANT) or has_element(n) for n in body.nodes):
-        return False
+def _stored_of(body: Function) -> list[Node] | None:
+    """The values of a fusion that it puts in memory; None where it has no loops."""
     try:
-        return not stored_values(body)
+        return stored_values(body) if all(n.op in (PARAM, CONSTANT) or has_element(n) for n in body.nodes) else None
     except NotExpressible:
-        return False
+        return None
 
 
 def _reads_each_once(node: Node) -> bool:
     """Whether the node's loops read each element of its operands once, and are no vectors if these take work."""
     return node.op is sort or (node.op is reduce and isinstance(node.type, TupleType))
-
-
-def _is_stored(node: Node) -> bool:
-    """Whether the value of a node is put in memory whoever reads it."""
-    return node.op is scatter or _reads_each_once(node)
 
 
 def _has_own_element(node: Node) -> bool:
@@ -231,6 +236,14 @@ def _has_own_element(node: Node) -> bool:
 
 def _is_static(type: Type) -> bool:
     return all(isinstance(t, TensorType) and is_static(t) for t in leaves(type))
+
+
+def _is_in_rows(body: Function) -> bool:
+    """Whether what is put in memory is there a row at a time: loops that are fused keep it in a cache."""
+    try:
+        return not optimised(lower(body)).scratch
+    except NotExpressible:
+        return False
 
 
 def _is_scattered(node: Node) -> bool:

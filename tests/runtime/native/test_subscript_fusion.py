@@ -60,6 +60,52 @@ def test_a_stencil_of_five_points_is_one_kernel() -> None:
     np.testing.assert_array_equal(found, sums - x[1:-1, 1:-1])
 
 
+def rolled(x: str, name: str, by: int) -> str:
+    """A vector of 5000 elements, moved around by some."""
+    n = 5000
+    return (f"  %{name}0 = stablehlo.slice %{x} [{by}:{n}] : (tensor<{n}xf32>) -> tensor<{n - by}xf32>\n"
+            f"  %{name}1 = stablehlo.slice %{x} [0:{by}] : (tensor<{n}xf32>) -> tensor<{by}xf32>\n"
+            f"  %{name} = stablehlo.concatenate %{name}0, %{name}1, dim = 0"
+            f" : (tensor<{n - by}xf32>, tensor<{by}xf32>) -> tensor<{n}xf32>")
+
+
+def test_a_kernel_that_keeps_values_of_its_own_reads_others_where_they_are() -> None:
+    """A vector is made of neighbours and divided by the largest: the sums are in memory, once, and no neighbours are."""
+    text = function_text("%x: tensor<5000xf32>", "\n".join([
+        rolled("x", "a", 1), rolled("x", "b", 7), "  %s = stablehlo.add %a, %b : tensor<5000xf32>",
+        "  %l = stablehlo.constant dense<0xFF800000> : tensor<f32>",
+        "  %m = stablehlo.reduce(%s init: %l) applies stablehlo.maximum across dimensions = [0]"
+        " : (tensor<5000xf32>, tensor<f32>) -> tensor<f32>",
+        "  %w = stablehlo.broadcast_in_dim %m, dims = [] : (tensor<f32>) -> tensor<5000xf32>",
+        "  %d = stablehlo.divide %s, %w : tensor<5000xf32>", "  return %d : tensor<5000xf32>"]), "tensor<5000xf32>")
+    assert nodes_run(text) == ["fusion: machine code of loops"]
+    compiled = dx.compile(dx.loads(text), engine="native")
+    x = np.random.default_rng(0).random(5000, np.float32)
+    sums = np.roll(x, -1) + np.roll(x, -7)
+    np.testing.assert_array_equal(compiled(x)[0], sums / sums.max())
+    assert compiled.plan.peak_bytes < 2 * x.nbytes
+
+
+def test_rows_that_are_read_at_several_places_stay_in_a_cache() -> None:
+    """A separable filter: sums of three rows, and of three neighbours of these; nothing but its result is in memory."""
+    rows, columns = 300, 250
+    wide, tall = f"{rows}x{columns + 2}", f"{rows + 2}x{columns + 2}"
+    text = function_text(f"%x: tensor<{tall}xf32>", "\n".join([
+        f"  %e = stablehlo.negate %x : tensor<{tall}xf32>",
+        *(part(f"r{k}", "e", f"{tall}xf32", (k, rows + k), (0, columns + 2)) for k in range(3)),
+        f"  %a = stablehlo.add %r0, %r1 : tensor<{wide}xf32>", f"  %s = stablehlo.add %a, %r2 : tensor<{wide}xf32>",
+        f"  %t = stablehlo.sqrt %s : tensor<{wide}xf32>",
+        *(part(f"c{k}", "t", f"{wide}xf32", (0, rows), (k, columns + k)) for k in range(3)),
+        f"  %b = stablehlo.add %c0, %c1 : tensor<{rows}x{columns}xf32>",
+        f"  %d = stablehlo.add %b, %c2 : tensor<{rows}x{columns}xf32>",
+        f"  return %d : tensor<{rows}x{columns}xf32>"]), f"tensor<{rows}x{columns}xf32>")
+    compiled = dx.compile(dx.loads(text), engine="native")
+    x = -np.random.default_rng(0).random((rows + 2, columns + 2), np.float32)
+    s = np.sqrt((-x[:-2] - x[1:-1]) - x[2:])
+    np.testing.assert_array_equal(compiled(x)[0], (s[:, :-2] + s[:, 1:-1]) + s[:, 2:])
+    assert compiled.plan.peak_bytes == 4 * rows * columns
+
+
 def test_what_moves_nothing_keeps_its_kernel() -> None:
     assert nodes_run(ELEMENTWISE) == ["fusion: machine code of loops"]
 

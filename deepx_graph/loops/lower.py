@@ -21,7 +21,7 @@ from deepx_graph.loops.program import Buffer, Copy, Let, Load, LoopProgram, Stat
 from deepx_graph.loops.scalar import Affine, Index, NotExpressible, affine
 from deepx_graph.loops.tensor import LazyTensor, in_memory
 from deepx_graph.loops.weight import price_of, weighted
-from deepx_graph.types import I64, DType, TensorType, TupleType, Type
+from deepx_graph.types import I64, Dims, DType, TensorType, TupleType, Type
 
 CHEAP = 8
 """An element of this cost, in additions, is computed again wherever it is read."""
@@ -202,6 +202,8 @@ class _Lowering:
             return any(u.op is PROJ for u in users)
         if self._is_pointwise(node):
             return False
+        if users and node in self.function.results and self._made_of(node).count(tensor_type(node.type).dims) > 1:
+            return True  # where it is stored anyway one load gives it
         size = tensor_type(node.type).size
         most, stores = ONCE * size, size if node in self.function.results else 0
         if not users or self._whole_cost(node) <= self._most_again(node) or self._total_reads(node) + stores <= most:
@@ -211,9 +213,13 @@ class _Lowering:
     def _most_again(self, node: Node) -> float:
         """What an element may cost that is computed again wherever it is read. Positions are kept for loops that are no vectors."""
         type = tensor_type(node.type)
-        made_of = [n.type for n in self.needs[node] if not isinstance(n.type, TensorType) or n.type.size > 1]
-        is_of_one = not type.dtype.is_integer and [t.dims for t in made_of if isinstance(t, TensorType)] == [type.dims]
+        is_of_one = not type.dtype.is_integer and self._made_of(node) == [type.dims]
         return MADE_OF_ONE if is_of_one and all(u.op.loops is None for u in self.function.users[node]) else CHEAP
+
+    def _made_of(self, node: Node) -> list[Dims | None]:
+        """The dimensions of the tensors in memory that elements are made of; None for several results of one operation."""
+        types = [n.type for n in self.needs[node]]
+        return [t.dims if isinstance(t, TensorType) else None for t in types if not isinstance(t, TensorType) or t.size > 1]
 
     def _is_pointwise(self, node: Node) -> bool:
         """Whether all that comes of a value are elements at the same place, which one nest fills: there it is computed once."""

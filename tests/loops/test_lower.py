@@ -13,6 +13,7 @@ import pytest
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.loops import lower as lower_module
 from deepx_graph.loops.builder import LoopBuilder, decided
+from deepx_graph.loops.in_place import Accesses
 from deepx_graph.loops.interpret import interpret
 from deepx_graph.loops.lower import element_cost, lower
 from deepx_graph.loops.passes.pipeline import optimised
@@ -29,6 +30,7 @@ from deepx_graph.ops import (
     convert,
     exponential,
     floor,
+    maximum,
     multiply,
     negate,
     pad,
@@ -127,6 +129,21 @@ def test_what_is_made_of_one_value_in_memory_is_made_again_of_that() -> None:
     slope = e * (1 - e) * (1 + e)
     for got, want in zip(interpret(program, [x]), ((e * slope).sum(0), (slope + e).sum(1)), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-3)
+
+
+def test_a_sum_that_is_a_result_is_read_there() -> None:
+    """Its operands are read once, so that it may be written over one of them."""
+    b = Builder()
+
+    def made_of(x: Node, y: Node) -> Sequence[Node]:
+        both = b(add, x, y)
+        return both, reduction(b, add, both, (0,)), reduction(b, maximum, both, (1,))
+
+    program = optimised(made(made_of, tensor(F32, (30, 20)), tensor(F32, (30, 20))))
+    assert not [t for t in program.scratch if t.size >= 600] and 0 in Accesses(program).written_over(program.results[0])
+    x, y = np.random.default_rng(0).standard_normal((2, 30, 20)).astype("f4")
+    for got, want in zip(interpret(program, [x, y]), (x + y, (x + y).sum(0), (x + y).max(1)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4)
 
 
 def test_what_is_broadcast_is_put_in_memory() -> None:

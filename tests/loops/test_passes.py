@@ -17,6 +17,7 @@ from deepx_graph.loops.index_sets import filled
 from deepx_graph.loops.interpret import interpret
 from deepx_graph.loops.lower import lower
 from deepx_graph.loops.passes import flatten_loops, split_folds, split_guards, tile_transposes, vectorise_across
+from deepx_graph.loops.passes.fuse_loops import fuse_loops
 from deepx_graph.loops.passes.pipeline import PASSES, optimised
 from deepx_graph.loops.program import Combine, Conditional, For, Let, Load, Store, walk
 from deepx_graph.loops.scalar import Index
@@ -322,6 +323,19 @@ def test_a_softmax_of_any_rank_is_one_nest(shape: tuple[int, ...]) -> None:
     e = b(exponential, b(subtract, x, spread(reduction(b, maximum, x, (axis,)))))
     program = lower(Function("softmax", (x,), (b(divide, e, spread(reduction(b, add, e, (axis,)))),)))
     assert len(optimised(program).body) == 1 and not program.scratch
+
+
+def test_what_a_row_needs_is_as_large_as_that_in_a_loop_of_one_iteration_too() -> None:
+    """Functions with control flow are such a loop."""
+    b = Builder()
+    x = b.param(0, TensorType(F32, (90, 4)))
+    e = b(exponential, x)
+    total = b(broadcast_in_dim, reduction(b, add, e, (1,)), shape=(90, 4), broadcast_dimensions=(0,))
+    program = lower(Function("shares", (x,), (b(divide, e, total),)))
+    program.body = [For(LoopBuilder().var(I64, 0, 0), Affine(), Affine((), 1), program.body)]
+    assert program.scratch and not fuse_loops(program).scratch
+    given = np.random.default_rng(0).random((90, 4), np.float32)
+    np.testing.assert_allclose(interpret(program, [given])[0], np.exp(given) / np.exp(given).sum(1, keepdims=True), rtol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(2, 1, 3), (3, 1, 4), (4, 2, 3), (6, 1, 1, 5), (2, 3, 1, 2)], ids=str)

@@ -217,13 +217,13 @@ def _contract(program: LoopProgram) -> None:
     fresh, room = Fresh(program), dict.fromkeys(map(id, program.body), MOST_LOCAL)
     kept: list[Buffer] = []
     for buffer in program.scratch:
-        loop = _only_loop(program.body, buffer)
+        outermost, loop = _only_loop(program.body, buffer)
         part = part_of(buffer, (loop,)) if loop is not None else None
-        if loop is None or part is None or part[0] * buffer.dtype.itemsize > room[id(loop)]:
+        if loop is None or part is None or part[0] * buffer.dtype.itemsize > room[id(outermost)]:
             kept.append(buffer)
             continue
         size, start = part
-        room[id(loop)] -= size * buffer.dtype.itemsize
+        room[id(outermost)] -= size * buffer.dtype.itemsize
         local = fresh.local(buffer.dtype, size)
         for s in walk(loop.body):
             if isinstance(s, (Load, Store)) and s.buffer is buffer:
@@ -232,11 +232,15 @@ def _contract(program: LoopProgram) -> None:
     program.scratch = tuple(kept)
 
 
-def _only_loop(body: list[Statement], buffer: Buffer) -> For | None:
-    """The parallel loop that alone touches a buffer."""
+def _only_loop(body: list[Statement], buffer: Buffer) -> tuple[Statement | None, For | None]:
+    """The statement that alone touches a buffer, and the parallel loop that does: that, or one in a loop of one iteration."""
     touching = [s for s in body if any(_touches(each, buffer) for each in walk([s]))]
     loop = touching[0] if len(touching) == 1 else None
-    return loop if isinstance(loop, For) and loop.parallel else None
+    if not isinstance(loop, For):
+        return None, None
+    if not loop.parallel and (loop.low, loop.high) == (Affine(), Affine((), 1)):
+        return loop, _only_loop(loop.body, buffer)[1]
+    return loop, loop if loop.parallel else None
 
 
 def _touches(s: Statement, buffer: Buffer) -> bool:

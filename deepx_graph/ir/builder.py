@@ -70,7 +70,11 @@ class Builder:
         self._inferred: dict[tuple[Any, ...], Type] = {}
 
     def __call__(self, op: Op, *inputs: Node, **attrs: Any) -> Node:
-        """The node `op(inputs)`; operands may be given by name. Raises VerifyError, at the current origin, when they do not fit."""
+        """The node `op(inputs)`; operands may be given by name. Raises VerifyError, at the current origin, when they do not fit;
+        UsageError for what is no operation, such as the name of one."""
+        if not isinstance(op, Op):
+            raise UsageError(Diagnostic(f"{op!r} is no operation", expected="one of deepx_graph.ops, such as deepx_graph.ops.add",
+                                        hint="deepx_graph.ops.op_named finds one by its name"))
         try:
             if attrs and not op.operand_names.isdisjoint(attrs):
                 inputs, attrs = op.arrange(inputs, attrs)

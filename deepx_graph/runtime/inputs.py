@@ -83,10 +83,10 @@ def bind(ports: Sequence[Port], arrays: Sequence[Any], named: Mapping[str, Any])
 
 def _fits_as_it_is(port: Port, value: Any) -> bool:
     """The usual case: an array of just the type, whose sizes are all known."""
-    type = port.type
+    t = port.type
     return (
-        isinstance(value, np.ndarray) and isinstance(type, TensorType) and value.shape == type.dims
-        and value.dtype == type.dtype.np and type.dtype is not STRING and value.dtype.isnative and value.flags.c_contiguous
+        type(value) is np.ndarray and isinstance(t, TensorType) and value.shape == t.dims
+        and value.dtype == t.dtype.np and t.dtype is not STRING and value.dtype.isnative and value.flags.c_contiguous
     )  # fmt: skip
 
 
@@ -94,6 +94,9 @@ def _array(port: Port, value: Any) -> Array:
     """The value as an array in native byte order; a Python number takes the dtype of its port."""
     type = port.type
     weak = isinstance(value, (bool, int, float, complex)) and isinstance(type, TensorType)
+    if isinstance(value, np.ndarray) and hasattr(value, "mask") and np.ma.is_masked(value):
+        raise RunError(Diagnostic(f"input '{port.name}' has masked elements, and programs know no masks", expected=str(type),
+                                  hint="give the numbers that stand there instead: filled(0)"))
     try:
         if weak and isinstance(type, TensorType) and type.dims == () and type.dtype is not ANY:
             return np.asarray(value, dtype=type.dtype.np)

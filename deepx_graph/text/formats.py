@@ -171,6 +171,10 @@ def format_named(name: str) -> Format:
     return FORMATS[name]
 
 
+PLAN = "mesh <["
+"""What the text of a plan begins with, behind comments ([sharding](docs/sharding.md))."""
+
+
 def detect(text: str, file_name: str = "") -> str:
     """The name of the format that `text` is in. Raises ParseError when neither it nor the file's suffix tells."""
     sample = text[:SAMPLE]
@@ -187,8 +191,11 @@ def detect(text: str, file_name: str = "") -> str:
             return name
     start = len(text) - len(text.lstrip())
     end = text.find("\n", start)
-    raise ParseError(Diagnostic("cannot tell what language this is in",
-                                Span(Source(file_name or "<text>", text), start, len(text) if end < 0 else end),
+    span = Span(Source(file_name or "<text>", text), start, len(text) if end < 0 else end)
+    if text.startswith(PLAN, start):
+        raise ParseError(Diagnostic("this is a plan for a program, not a program", span,
+                                    hint="give it beside the program: deepx-graph run PROGRAM --plan FILE"))
+    raise ParseError(Diagnostic("cannot tell what language this is in", span,
                                 expected=" | ".join(FORMATS), hint="name it (--format, or format=) if it is one of these"))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepx_graph.errors import Diagnostic, InferError, Source, Span, VerifyError, printable, suggest
+from deepx_graph.errors import Diagnostic, InferError, Source, Span, UsageError, VerifyError, printable, suggest
 from deepx_graph.files import STEP, mapped, replacing, write_pieces
 from deepx_graph.ir import Builder, Module, Op, Operand
 from deepx_graph.ir.scalar_expr import Apply, Immediate, Variable, expr
@@ -334,3 +334,8 @@ def test_a_type_is_made_again_of_changed_parts() -> None:
         assert make(f32).map(wide) == make(f64)
     assert FunctionType((f32,), (f64, STATE)).parts == (f32, f64, STATE)
     assert STATE.map(wide) is STATE
+
+
+def test_what_is_no_operation_is_said_to_be_none() -> None:
+    with pytest.raises(UsageError, match="'divide' is no operation"):
+        Builder()("divide", Builder().param(0, X))  # type: ignore[arg-type]

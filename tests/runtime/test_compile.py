@@ -154,6 +154,7 @@ def test_numbers_and_other_layouts_are_taken() -> None:
         ((ONES, np.int64(1)), {}, "input 'n' is an i64[]", "i32[]"),
         ((ONES, "1"), {}, "input 'n' is a string[]", "i32[]"),
         (([[1], [2, 3]], 1), {}, "input 'x' is not an array", "f32[3]"),
+        ((np.ma.array(ONES, mask=[0, 1, 0]), 1), {}, "input 'x' has masked elements", "f32[3]"),
     ],
 )
 def test_ill_typed_inputs(args: tuple[Any, ...], named: dict[str, Any], message: str, expected: str) -> None:

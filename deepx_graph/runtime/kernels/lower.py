@@ -161,7 +161,7 @@ class _Lowering:
         crosses = self.registers[source].cut in axes
         if crosses and (dtype.kind not in EXACT_PARTIALS or (dtype.kind == "f" and dtype.itemsize < 4)):
             raise CannotCut
-        call = primitives.lower_reduction(op, axes, full, dtype)
+        call = primitives.lower_reduction(op, axes, full, dtype) if axes else primitives.lower_copy(full, dtype)
         made = self._step(dtype, kept, self.cut.get(node), (source,), call,
                           total=partial(_total, op.monoid, dtype) if crosses else None)
         result = node.attr("body").results[0]

@@ -160,7 +160,11 @@ def lower_eval(eval: Callable[..., Any], attrs: Sequence[Any]) -> StepFunction:
         if value is not out:
             np.copyto(out, value)
 
-    return StepFunction(into, lambda *xs: eval([np.asarray(x) for x in xs], *attrs)[()])
+    def value(*xs: Any) -> Any:
+        found = eval([np.asarray(x) for x in xs], *attrs)
+        return found[()] if found.ndim == 0 else found.copy() if found.base is not None or any(found is x for x in xs) else found
+
+    return StepFunction(into, value)
 
 
 # --- reductions

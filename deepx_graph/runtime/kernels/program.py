@@ -50,8 +50,9 @@ class Register:
 class Step:
     """What computes a register from others.
 
-    `primitive` names the kernel primitive, "" where the op is none. `in_place` tells that the target may take the memory of a
-    source of the same shape. `total` makes the value of a reduction along the axis that is cut from those of all blocks.
+    `primitive` names the kernel primitive, "" where the op is none. `in_place` tells that its value is always new, and that it may
+    be written over a source of the same shape. `total` makes the value of a reduction along the axis that is cut from those of all
+    blocks.
     """
 
     target: int
@@ -112,29 +113,10 @@ def leveled(program: KernelProgram, is_cut: bool) -> Levels | None:
     return Levels(*map(tuple, steps)) if steps[BLOCK] else None
 
 
-def slots(steps: Sequence[Step], size_of: Mapping[int, int]) -> tuple[dict[int, int], list[int]]:
-    """A slot for each register of which a size is known, one for several that are not alive at once; and the sizes of the slots."""
+def lives(steps: Sequence[Step]) -> dict[int, int]:
+    """The last step that reads each register, or a view of it."""
     last = {s: at for at, step in enumerate(steps) for s in step.sources}
     for step in reversed(steps):
         if step.is_view:
             last |= {s: max(last[s], last.get(step.target, 0)) for s in step.sources}
-    found: dict[int, int] = {}
-    free: dict[int, list[int]] = {}
-    sizes: list[int] = []
-    ends: dict[int, list[int]] = {}
-    for s, at in last.items():
-        ends.setdefault(at, []).append(s)
-    for at, step in enumerate(steps):
-        ended = [s for s in ends.get(at, ()) if s in found]
-        waiting = [] if step.in_place else ended
-        for s in ended if step.in_place else ():
-            free.setdefault(size_of[s], []).append(found[s])
-        if step.target in size_of:
-            unused = free.setdefault(size_of[step.target], [])
-            if not unused:
-                unused.append(len(sizes))
-                sizes.append(size_of[step.target])
-            found[step.target] = unused.pop()
-        for s in waiting:
-            free.setdefault(size_of[s], []).append(found[s])
-    return found, sizes
+    return last

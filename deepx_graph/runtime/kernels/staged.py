@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from operator import methodcaller
 from typing import Any
 
@@ -19,7 +20,8 @@ from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels import lower_primitives
 from deepx_graph.runtime.kernels.lower import lower
 from deepx_graph.runtime.kernels.machine import grouped
-from deepx_graph.runtime.kernels.program import KernelProgram, Step, slots
+from deepx_graph.runtime.kernels.program import Array, KernelProgram, Register, Step, lives
+from deepx_graph.runtime.memory.pool import RESULTS
 from deepx_graph.runtime.python_code import PythonFunction
 from deepx_graph.types import as_tensor
 
@@ -46,17 +48,43 @@ SCALAR_CALLS: dict[str, Callable[..., Any]] = {
 """Python's own operators, which give for numpy's scalars the very bits of the ufunc."""
 
 
-def write(out: PythonFunction, steps: Sequence[Step], program: KernelProgram, names: Names, kept: Collection[int] = ()) -> None:
+def write(out: PythonFunction, steps: Sequence[Step], program: KernelProgram, names: Names, kept: Collection[int] = (),
+          rows: str | None = None) -> int:
     """The statements of steps, whose sources have names: targets that have one are filled, others become values, of which those are
-    `kept`."""
-    temporaries, _ = slots(steps, {s.target: 0 for s in steps if s.target not in names and s.target not in kept})
-    for step in steps:
-        sources = [names[s] for s in step.sources]
+    `kept`. Gives the most bytes of temporaries; those of a block of so many `rows` come from the pool of memory.
+
+    What ends with a step is written over by it, where that may be; else its name is given to another value, which frees its memory.
+    """
+    registers, last, free, most = program.registers, lives(steps), list[str](), dict[str, int]()
+    views = {s.target for s in steps if s.is_view}
+    for at, step in enumerate(steps):
+        sources, target = [names[s] for s in step.sources], registers[step.target]
+        ended = [s for s in dict.fromkeys(step.sources) if last[s] == at and names[s] in most]
         if step.target in names:
             out.call(None, step.call.into, *sources, names[step.target])
-        else:
-            names[step.target] = f"t{temporaries[step.target]}" if step.target in temporaries else f"r{step.target}"
+        elif step.target in kept:
+            names[step.target] = f"r{step.target}"
             out.call(names[step.target], value_of(step, program), *sources)
+        else:
+            over = next((s for s in ended if step.in_place and target.shape and registers[s] == target and s not in views), None)
+            if over is not None:
+                ended.remove(over)
+                names[step.target] = names[over]
+                out.call(None, step.call.into, *sources, names[over])
+            else:
+                names[step.target] = name = free.pop() if free else f"t{len(most)}"
+                most[name] = max(most.get(name, 0), 0 if step.is_view else target.nbytes)
+                if rows is None or step.is_view:
+                    out.call(name, value_of(step, program), *sources)
+                else:
+                    out.call(name, partial(_memory, target), rows)
+                    out.call(None, step.call.into, *sources, name)
+        free += [names[s] for s in ended]
+    return sum(most.values())
+
+
+def _memory(register: Register, rows: int) -> Array:
+    return RESULTS.empty(register.block(rows), register.dtype)
 
 
 def value_of(step: Step, program: KernelProgram) -> Staged:

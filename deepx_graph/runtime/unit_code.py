@@ -29,9 +29,6 @@ from deepx_graph.types import BOOL, StateType, TensorType, leaves
 MOST_KERNELS = 20_000
 """A function of more is interpreted: Python would compile it for longer than it runs."""
 
-DEEPEST = 15
-"""Loops in one another that Python compiles; of more it makes no code."""
-
 SCALARS = frozenset("?bhilqBHILQfd")
 """The dtypes whose tensors of rank 0 are passed on as numpy's scalars, with which Python computes several times faster."""
 
@@ -121,7 +118,7 @@ def unit_code(unit: Unit) -> UnitCode | None:
             return None
         try:
             code.function()
-        except NotPython:
+        except (NotPython, SyntaxError):  # Python compiles only so many blocks in one another
             return None
     return code
 
@@ -154,8 +151,7 @@ class _Writer:
         self.code, self.outs = unit.instructions, unit.take_outs()
         self.loops = {span.start: span.end for span in unit.plan.code.loops.values()}
         params = list(map(_name, unit.plan.code.params))
-        self.out = PythonFunction(unit.function.name if unit.function.name.isidentifier() else "function", params)
-        self.depth = 0
+        self.out = PythonFunction(params)
         self.constants = unit.constants
 
     def function(self) -> Callable[..., Any]:
@@ -182,13 +178,12 @@ class _Writer:
                 self.out.move([_name(t) for t in targets], self._sources(sources))
                 self._drop([s for s in (*clears, *frees) if s not in targets])
             case Pack(target, sources, frees):
-                self.out.pack(_name(target), self._sources(sources))
+                self._pack(_name(target), self._sources(sources))
                 self._drop(frees)
             case Select():
                 return self._select(i)
             case Skip(mark, to):
-                _, otherwise = self.out.choice(_name(mark))
-                with self.out.within(otherwise):
+                with self.out.block(f"if not {_name(mark)}"):
                     self.out.move([_name(mark)], [self.out.bind(True)])
                     self._write(at + 1, to)
                 return to
@@ -204,7 +199,7 @@ class _Writer:
         if staged is not None:
             self.out.call(_name(run.target), staged, *self._sources(run.sources))
         else:
-            self.out.pack("given", self._sources(run.sources))
+            self._pack("given", self._sources(run.sources))
             if at in self.unit.taken:
                 self.out.drop([_name(run.sources[0])])
             self.out.call(_name(run.target), kernel, "given", self._into(at))
@@ -218,25 +213,21 @@ class _Writer:
             return self.out.bind(self.outs[at])
         params, slots = self.unit.plan.code.params, self.unit.plan.code.slots
         free = [None if k is None or self._is_scalar(slots[params[k]].type) else params[k] for k in self.donated[at]]
-        self.out.pack("into", [self.out.bind(None) if s is None else _name(s) for s in free])
+        self._pack("into", [self.out.bind(None) if s is None else _name(s) for s in free])
         return "into"
 
     def _loop(self, start: int) -> int:
         """A loop; the position behind it."""
-        self.depth += 1
-        if self.depth > DEEPEST:
-            raise NotPython
         test = next(at for at in range(start, self.loops[start]) if self._is_test_of(at, start))
         found = self.code[test]
         assert isinstance(found, Test)
-        with self.out.loop():
+        with self.out.block("while True"):
             del self.loops[start]
             self._write(start, test)
-            self.out.leave_unless(self._source(found.source))
+            self.out.add(f"if not {self._source(found.source)}: break")
             self._drop(found.frees)
             self._write(test + 1, found.to - 1)
         self._drop(found.frees)
-        self.depth -= 1
         return found.to
 
     def _is_test_of(self, at: int, start: int) -> bool:
@@ -253,33 +244,29 @@ class _Writer:
         ends = [*(to - 1 for to in i.to[1:]), jump.to - 1]
         spans = list(zip(i.to, ends, strict=True))
         taken = self._source(i.source)
-        if not (isinstance(i.node.inputs[0].type, TensorType) and i.node.inputs[0].type.dtype is BOOL):
-            self.out.call("taken", taken_branch, taken, self.out.bind(len(spans)))
-            self._branches(spans, i)
+        if isinstance(i.node.inputs[0].type, TensorType) and i.node.inputs[0].type.dtype is BOOL:
+            self.out.add(f"taken = 0 if {taken} else 1")
         else:
-            (then, otherwise) = self.out.choice(taken)
-            for block, span in zip((then, otherwise), spans, strict=True):
-                self._branch(block, span, i)
+            self.out.call("taken", taken_branch, taken, self.out.bind(len(spans)))
+        self._branches(spans, i)
         return jump.to
 
     def _branches(self, spans: Sequence[tuple[int, int]], i: Select) -> None:
         """The branch that `taken` numbers, found by halving."""
         if len(spans) == 1:
-            self._branch(self.out.block, spans[0], i)
+            self._drop(i.frees)
+            self._write(*spans[0])
             return
         middle = len(spans) // 2
-        self.out.call("below", middle.__gt__, "taken")
-        then, otherwise = self.out.choice("below")
-        with self.out.within(then):
+        with self.out.block(f"if taken < {middle}"):
             self._branches(spans[:middle], i)
-        with self.out.within(otherwise):
-            self.out.call("taken", (-middle).__add__, "taken")
+        with self.out.block("else"):
+            if len(spans) > 2:
+                self.out.add(f"taken -= {middle}")
             self._branches(spans[middle:], i)
 
-    def _branch(self, block: list[Any], span: tuple[int, int], i: Select) -> None:
-        with self.out.within(block):
-            self._drop(i.frees)
-            self._write(*span)
+    def _pack(self, target: str, sources: Sequence[str]) -> None:
+        self.out.add(f"{target} = [{', '.join(sources)}]")
 
     def _sources(self, slots: Sequence[int]) -> list[str]:
         return [self._source(s) for s in slots]

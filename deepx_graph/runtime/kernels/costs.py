@@ -29,4 +29,4 @@ VM_ELEMENTS = 1024
 below 2 048 it never starts threads of its own, so no global setting of numexpr has to be touched."""
 
 VM_INPUTS, VM_STEPS = 31, 100
-"""Bounds of one machine program: numexpr fails at 64 operands, and its compiler recurses."""
+"""Bounds of one machine program: numexpr fails at 64 operands; its compiler recurses, and goes twice over what is read twice."""

@@ -20,7 +20,7 @@ from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.cuts import BlockCut, CannotCut, cuts
 from deepx_graph.runtime.kernels.lower import lower, wider
-from deepx_graph.runtime.kernels.machine import MACHINE, Machine, grouped
+from deepx_graph.runtime.kernels.machine import MACHINE, Machine, in_machine
 from deepx_graph.runtime.kernels.program import Array, KernelProgram, Levels, Step, leveled
 from deepx_graph.runtime.kernels.staged import write
 from deepx_graph.runtime.kernels.threads import TEAM
@@ -40,7 +40,7 @@ def build(function: Function, threads: int, block_elements: int = costs.BLOCK_EL
             levels = leveled(program, is_cut=True)
             if levels is not None:
                 return Kernel(program, cut, levels, threads)
-    program = grouped(whole) if machine else whole
+    program = (in_machine(whole) if machine else None) or whole
     levels = leveled(program, is_cut=False)
     assert levels is not None
     return Kernel(program, BlockCut(), levels, threads)
@@ -165,5 +165,5 @@ def _block(program: KernelProgram, given: Sequence[int], steps: Sequence[Step]) 
 
 def _begun(program: KernelProgram, given: Sequence[int], *first: str) -> tuple[PythonFunction, dict[int, str]]:
     """A function that is given registers, and the names of these and of constants."""
-    out = PythonFunction("kernel", [*first, *(f"v{r}" for r in given)])
+    out = PythonFunction([*first, *(f"v{r}" for r in given)])
     return out, {r: out.bind(array) for r, array in program.constants.items()} | {r: f"v{r}" for r in given}

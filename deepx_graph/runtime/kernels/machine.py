@@ -1,13 +1,12 @@
-"""Small arithmetic by numexpr: trees of steps become expressions of numexpr, which it compiles for its virtual machine.
+"""Small arithmetic by numexpr: a program becomes an expression of numexpr, which that compiles for its virtual machine.
 
-The expressions are made as objects: no text is evaluated. One object of the machine has one set of registers, so no two threads
+Expressions are made as objects: no text is evaluated. One object of the machine has one set of registers, so no two threads
 may run it at once; who finds all of them taken makes another.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -20,7 +19,7 @@ from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.program import Array, KernelProgram, Step, StepFunction
 
 MACHINE = "machine"
-"""The primitive of steps that numexpr's machine does."""
+"""The primitive of a step that is a whole program in numexpr's machine."""
 
 KINDS: dict[np.dtype[Any], str] = {
     np.dtype(np.bool_): "bool", np.dtype(np.int32): "int", np.dtype(np.int64): "long", np.dtype(np.float32): "float",
@@ -37,66 +36,49 @@ _NAMES: dict[str, tuple[str, frozenset[str]]] = {
 """Numexpr's name of a primitive, and the type codes of operands for which it gives the very bits that numpy gives."""
 
 
-def grouped(program: KernelProgram) -> KernelProgram:
-    """The program with trees of steps that the machine does faster replaced by one step each."""
-    registers = program.registers
-    if not program.steps or max(r.size for r in registers) > costs.VM_ELEMENTS:
-        return program
-    uses = Counter([*program.results, *(s for step in program.steps for s in step.sources)])
-    trees: dict[int, list[Step]] = {}
-    for step in program.steps:
-        tree = [step]
-        if _is_known(step, program):
-            for s in step.sources:
-                inner = trees.get(s, [])
-                joined = [*inner, *tree]
-                if (inner and uses[s] == 1 and _is_known(inner[-1], program) and len(joined) <= costs.VM_STEPS
-                        and registers[s].shape == registers[step.target].shape
-                        and len(_inputs(joined, program.constants)) <= costs.VM_INPUTS):
-                    tree = joined
-                    del trees[s]
-        trees[step.target] = tree
-    return replace(program, steps=tuple(s for tree in trees.values() for s in _replaced(tree, program)))
+def in_machine(program: KernelProgram) -> KernelProgram | None:
+    """The program as one step of the machine; None where that has not all of the steps, or is not faster."""
+    registers, steps, c = program.registers, program.steps, cost_file.constants()
+    if len(program.results) != 1 or not all(_is_known(s, program) for s in steps):
+        return None
+    own, elements = {s.target for s in steps}, max(r.size for r in registers)
+    inputs = sorted({s for step in steps for s in step.sources if s not in own and not _is_scalar(s, program)})
+    size: dict[int, int] = {}
+    for step in steps:
+        size[step.target] = 1 + sum(size.get(s, 0) for s in step.sources)
+    if not 0 < len(inputs) <= costs.VM_INPUTS or not 1 < elements <= costs.VM_ELEMENTS or max(size.values()) > costs.VM_STEPS:
+        return None
+    if cost.vm_ns(c, len(steps), len(inputs), elements) >= len(steps) * cost.ufunc_ns(c, elements):
+        return None
+    machine = Machine(inputs, program)
+    return replace(program, steps=(Step(program.results[0], tuple(inputs), StepFunction(machine.into, machine), MACHINE),))
+
+
+def _is_scalar(register: int, program: KernelProgram) -> bool:
+    return register in program.constants and program.registers[register].shape == ()
 
 
 def _is_known(step: Step, program: KernelProgram) -> bool:
     """Whether the machine has the step."""
     types = [program.registers[r].dtype for r in (step.target, *step.sources)]
-    return (step.primitive in _NAMES and program.registers[step.target].shape != () and all(t in KINDS for t in types)
-            and KINDS[types[-1]][0] in _NAMES[step.primitive][1])
-
-
-def _inputs(tree: Sequence[Step], constants: Mapping[int, Array]) -> list[int]:
-    """The registers that a tree reads, without its own and constants of one element."""
-    own = {s.target for s in tree}
-    return sorted({r for s in tree for r in s.sources if r not in own and not (r in constants and constants[r].ndim == 0)})
-
-
-def _replaced(tree: list[Step], program: KernelProgram) -> list[Step]:
-    """A tree as one step of the machine, where that is faster."""
-    inputs, root = _inputs(tree, program.constants), tree[-1]
-    elements, c = program.registers[root.target].size, cost_file.constants()
-    if not inputs or cost.vm_ns(c, len(tree), len(inputs), elements) >= len(tree) * cost.ufunc_ns(c, elements):
-        return tree
-    machine = Machine(tree, inputs, program)
-    return [Step(root.target, tuple(inputs), StepFunction(machine.into, machine), MACHINE)]
+    return step.primitive in _NAMES and all(t in KINDS for t in types) and KINDS[types[-1]][0] in _NAMES[step.primitive][1]
 
 
 class Machine:
-    """A tree as numexpr runs it."""
+    """A program as numexpr runs it."""
 
-    def __init__(self, tree: Sequence[Step], inputs: Sequence[int], program: KernelProgram) -> None:
+    def __init__(self, inputs: Sequence[int], program: KernelProgram) -> None:
         from numexpr import interpreter
 
         expressions: Any = import_module("numexpr.expressions")
         compiler: Any = import_module("numexpr.necompiler")
-        self.steps = len(tree)
+        self.steps = len(program.steps)
 
         def kind(r: int) -> str:
             return KINDS[program.registers[r].dtype]
 
         nodes: dict[int, Any] = {r: expressions.VariableNode(f"v{r}", kind(r)) for r in inputs}
-        for step in tree:
+        for step in program.steps:
             for s in step.sources:
                 if s not in nodes:
                     nodes[s] = expressions.ConstantNode(program.constants[s].item())
@@ -106,13 +88,13 @@ class Machine:
                 operands.reverse()
             nodes[step.target] = expressions.OpNode(_NAMES[step.primitive][0], operands, kind(step.target))
         types = [(f"v{r}", compiler.kind_to_type[kind(r)]) for r in inputs]
-        code, signature, temporaries, constants, names = compiler.precompile(nodes[tree[-1].target], types)
+        code, signature, temporaries, constants, names = compiler.precompile(nodes[program.results[0]], types)
         parts = signature.encode(), temporaries.encode(), compiler.compileThreeAddrForm(code), constants, names
         self._make: Callable[[], Any] = lambda: interpreter.NumExpr(*parts)
         self._spare = [self._make()]
 
     def __call__(self, *sources: Any, **out: Any) -> Any:
-        """What the tree gives."""
+        """The result."""
         try:
             run = self._spare.pop()
         except IndexError:

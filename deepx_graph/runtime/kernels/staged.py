@@ -19,7 +19,7 @@ from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels import lower_primitives
 from deepx_graph.runtime.kernels.lower import lower
-from deepx_graph.runtime.kernels.machine import grouped
+from deepx_graph.runtime.kernels.machine import in_machine
 from deepx_graph.runtime.kernels.program import Array, KernelProgram, Register, Step, lives
 from deepx_graph.runtime.memory.pool import RESULTS
 from deepx_graph.runtime.python_code import PythonFunction
@@ -98,12 +98,13 @@ def value_of(step: Step, program: KernelProgram) -> Staged:
 
 def staged_function(function: Function) -> Staged:
     """A function of small tensors, whose results are values of their own. Raises Declined (see `lower`)."""
-    program = grouped(lower(function))
+    program = lower(function)
+    program = in_machine(program) or program
     params = [f"a{k}" for k in range(len(program.params))]
     if len(program.steps) == 1 and program.steps[0].sources == program.params and program.result_shapes == tuple(
             program.registers[r].shape for r in program.results):
         return value_of(program.steps[0], program)
-    out = PythonFunction("kernel", params)
+    out = PythonFunction(params)
     names = {r: out.bind(array if array.ndim else array[()]) for r, array in program.constants.items()}
     names |= dict(zip(program.params, params, strict=True))
     write(out, program.steps, program, names, program.results)
@@ -147,7 +148,7 @@ def _of_arrays(body: Function) -> Staged:
     """A function of scalars as one of arrays of one shape, element by element."""
     program = lower(body)
     params = [f"a{k}" for k in range(len(program.params))]
-    out = PythonFunction("elements", params)
+    out = PythonFunction(params)
     names = {r: out.bind(array[()]) for r, array in program.constants.items()} | dict(zip(program.params, params, strict=True))
     for step in program.steps:
         names[step.target] = f"t{step.target}"

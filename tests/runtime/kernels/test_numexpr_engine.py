@@ -388,22 +388,26 @@ def test_random_bodies_equal_eval_to_the_bit_for_every_block_size(seed: int) -> 
 
 def chain(length: int) -> Callable[..., Sequence[Node]]:
     def body(x: Node, y: Node) -> Sequence[Node]:
-        b, values = Builder(), [x, y]
+        b, last = Builder(), x
         for k in range(length):
             op = (add, subtract, multiply, maximum)[k % 4]
-            values.append(b(multiply, b(op, values[-1], values[-2]), b.constant(0.5, F32)))
-        return [values[-1], values[-3]]
+            last = b(multiply, b(op, last, y), b.constant(0.5, F32))
+        return [last]
 
     return body
 
 
+def _is_in_machine(kernel: Kernel) -> bool:
+    return any(s.primitive == MACHINE for s in kernel.program.steps)
+
+
 @pytest.mark.parametrize("size", [1, 64, 1023, 1024, 1025])
-def test_small_chains_run_in_the_machine_and_give_the_same_bits(size: int) -> None:
+@pytest.mark.parametrize("length", [40, 300])
+def test_small_chains_run_in_the_machine_and_give_the_same_bits(length: int, size: int) -> None:
+    """Until numpy's loops are faster; not of one element, of which Python's operators are, nor longer than its compiler takes."""
     x, y = normal(0, size), normal(1, size)
-    kernel = built(function_of(chain(300), x, y))
-    machines = sum(s.primitive == MACHINE for s in kernel.program.steps)
-    assert (machines > 0) == (1 < size < 1000), "until numpy's loops are faster; of one element Python's operators are"
-    check_same(function_of(chain(300), x, y), [x, y])
+    assert _is_in_machine(built(function_of(chain(length), x, y))) == (1 < size <= 1024 and length == 40)
+    check_same(function_of(chain(length), x, y), [x, y])
 
 
 @pytest.mark.parametrize("dtype", [F32, F64, I32, I64], ids=str)
@@ -415,17 +419,20 @@ def test_the_machine_on_special_values(dtype: DType) -> None:
         b = Builder()
         less, equal = (b(compare, x, y, direction=d) for d in ("LT", "EQ"))
         v = b(select, b(and_, less, b(not_, equal)), b(subtract, x, y), b(multiply, x, y))
-        for _ in range(3):
-            v = b(select, less, b(maximum, b(negate, v), x), b(minimum, b(add, v, y), b(abs_, x)))
-        return [v, b(convert, less, dtype=dtype)]
+        for direction in ("LE", "GT", "GE"):
+            other = b(compare, x, y, direction=direction)
+            v = b(select, other, b(add, b(negate, v), x), b(multiply, y, b(subtract, x, y)))
+        if dtype.kind == "float":
+            v = b(maximum, b(minimum, v, b(abs_, x)), b(sqrt, b(abs_, y)))
+        return [v]
 
-    kernel = built(function_of(body, x, y))
-    assert any(s.primitive == MACHINE for s in kernel.program.steps)
+    assert _is_in_machine(built(function_of(body, x, y)))
     check_same(function_of(body, x, y), [x, y])
 
 
-def test_many_inputs_stay_within_the_machine_s_bounds() -> None:
-    args = [normal(k, 8) for k in range(90)]
+@pytest.mark.parametrize("count", [costs.VM_INPUTS, costs.VM_INPUTS + 1])
+def test_many_inputs_stay_within_the_machine_s_bounds(count: int) -> None:
+    args = [normal(k, 8) for k in range(count)]
 
     def body(*xs: Node) -> Sequence[Node]:
         b, total = Builder(), xs[0]
@@ -433,11 +440,21 @@ def test_many_inputs_stay_within_the_machine_s_bounds() -> None:
             total = b(add, b(multiply, total, b.constant(0.25, F32)), x)
         return [total]
 
-    kernel = built(function_of(body, *args))
-    machines = [s for s in kernel.program.steps if s.primitive == MACHINE]
-    assert machines
-    assert all(len(s.sources) <= costs.VM_INPUTS for s in machines)
+    assert _is_in_machine(built(function_of(body, *args))) == (count <= costs.VM_INPUTS)
     check_same(function_of(body, *args), args)
+
+
+def test_what_is_read_again_and_again_is_not_written_out_for_the_machine() -> None:
+    x = normal(0, 8)
+
+    def body(x: Node) -> Sequence[Node]:
+        b = Builder()
+        for _ in range(60):
+            x = b(multiply, b(add, x, x), b.constant(0.5, F32))
+        return [x]
+
+    assert not _is_in_machine(built(function_of(body, x)))
+    check_same(function_of(body, x), [x])
 
 
 # --- sizes, memory, threads -----------------------------------------------------------------------------------------

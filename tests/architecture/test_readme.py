@@ -13,7 +13,7 @@ import pytest
 
 from deepx_graph.cli.main import main
 from tests.support.paths import ROOT
-from tests.support.widths import has_native_gemm
+from tests.support.widths import has_native
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BROKEN = "newtensor 2 3 -> t1\nnewtensor 3 2 -> t2\nadd@float32 t1 t2 -> t1\n"
@@ -46,7 +46,7 @@ def test_every_command_works_one_after_the_other_and_prints_what_is_shown(folder
             continue
         assert main(shlex.split(command)) == CODES.get(command, 0), command
         out, err = capsys.readouterr()
-        if "--timing" not in command and ("native" not in shown or has_native_gemm()):
+        if "--timing" not in command and ("native" not in shown or has_native()):
             assert shown in out + err, command
         ran += 1
     assert ran > 12

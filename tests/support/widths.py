@@ -36,15 +36,6 @@ def narrower() -> Sequence[int]:
     return [bits for bits in WIDTHS if bits < 8 * this_machine().register_bytes]
 
 
-def has_native_gemm() -> bool:
-    """Whether matrix products run in machine code of ours: vectors of 128 bits leave them to the BLAS."""
-    if not has_native():
-        return False
-    from deepx_graph.runtime.native.gemm import kernel
-
-    return kernel.pool() is not None and kernel.this_machine().register_bytes in kernel.TALLEST
-
-
 def parametrize(metafunc: pytest.Metafunc) -> None:
     """A test of machine code for each width."""
     if metafunc.module.__name__.removeprefix("tests.") not in MODULES:

@@ -99,8 +99,8 @@ class NativeEngine(KernelEngine):
     def _gemm(self, function: Function) -> CompiledKernel:
         if not any(n.op is dot_general for n in function.nodes):
             raise Declined
-        from deepx_graph.runtime.native.gemm import epilogue
-        return epilogue.build(function, self.threads)
+        from deepx_graph.runtime.native.gemm import kernel as gemm
+        return gemm.build_with_epilogue(function, self.threads)
 
     @_in_its_width
     def _loop_program(self, function: Function) -> LoopKernel:
@@ -108,9 +108,9 @@ class NativeEngine(KernelEngine):
 
     @_in_its_width
     def product(self, node: Node) -> CompiledKernel:
-        from deepx_graph.runtime.native.gemm import code
+        from deepx_graph.runtime.native.gemm import kernel as gemm
         try:
-            return code.build(node, self.threads) or super().product(node)
+            return gemm.build(node, self.threads) or super().product(node)
         except Declined:
             return self._loop_program(alone(node))
 
@@ -118,8 +118,8 @@ class NativeEngine(KernelEngine):
     def made(self, node: Node) -> MachineKernel | None:
         """The machine code of a node that reads its operands as they lie; made now."""
         if node.op is dot_general:
-            from deepx_graph.runtime.native.gemm import code
-            if (kernel := code.build(node, self.threads)) is not None:
+            from deepx_graph.runtime.native.gemm import kernel as gemm
+            if (kernel := gemm.build(node, self.threads)) is not None:
                 return kernel
         found = self._code(node)
         return found if found is not None and found.is_one_call else self._alone(node)
@@ -172,8 +172,8 @@ class NativeEngine(KernelEngine):
     @_in_its_width
     def with_epilogues(self, function: Function) -> Function:
         """The function with the epilogue of a convolution or a product done where that is in a cache."""
-        from deepx_graph.runtime.native.gemm import code
-        function = super().canonicalize(in_order(widened(function, _is_widened), code.transposed_before))
+        from deepx_graph.runtime.native.gemm import kernel as gemm
+        function = super().canonicalize(in_order(widened(function, _is_widened), gemm.transposed_before))
         for op in (convolution, dot_general):
             function = with_fused_epilogue(function, self._accepts, op)
         return function

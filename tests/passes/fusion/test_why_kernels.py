@@ -19,7 +19,7 @@ from deepx_graph.text import sea
 from deepx_graph.types import F32, tensor
 from tests.support import jax_corpus
 from tests.support.cli_runner import Run
-from tests.support.widths import has_native_gemm
+from tests.support.widths import has_native
 
 BLOCK = "examples/transformer_block.dx"
 PAIRS = 60
@@ -82,7 +82,7 @@ def test_why_tells_what_runs_of_programs_by_jax(name: str) -> None:
     agreement(jax_corpus.load(f"{name}.hlo"))
 
 
-@pytest.mark.skipif(not has_native_gemm(), reason="no matrix products in machine code on this machine")
+@pytest.mark.skipif(not has_native(), reason="no matrix products in machine code on this machine")
 def test_a_gemm_and_its_epilogue_are_one_kernel(run: Run) -> None:
     done = run("why", BLOCK, "products", "weights")
     first, second, third, _ = done.out.split("\n")

@@ -16,14 +16,13 @@ pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[nativ
 import deepx_graph as dx
 from deepx_graph.runtime.aot.build import _planned
 from deepx_graph.runtime.compile import compile
-from deepx_graph.runtime.native.gemm.small import SmallGemm
+from deepx_graph.runtime.native.gemm.kernel import GemmKernel
 from deepx_graph.runtime.native.llvm.machine_code import collected
 from deepx_graph.runtime.native.llvm.target import running_machine
 from deepx_graph.runtime.native.prepared import PreparedKernel
 from deepx_graph.runtime.native.whole_program.emit import kernels_of
 from tests.support.cli_runner import Run
 from tests.support.paths import ROOT
-from tests.support.widths import has_native_gemm
 
 Array = np.ndarray[Any, Any]
 
@@ -176,8 +175,7 @@ def test_a_program_computes_in_c_what_eval_gives(text: str, cpu: str, tmp_path: 
     assert start == len(data)
 
 
-@pytest.mark.skipif(not has_native_gemm(), reason="no machine code of large products for such vectors")
-@pytest.mark.parametrize(("text", "kinds"), [(LARGE_MLP, (PreparedKernel, SmallGemm)), (CONVOLUTIONS, (PreparedKernel,))],
+@pytest.mark.parametrize(("text", "kinds"), [(LARGE_MLP, (PreparedKernel, GemmKernel)), (CONVOLUTIONS, (PreparedKernel,))],
                          ids=["products", "convolutions"])
 def test_large_products_and_convolutions_are_done_by_the_tuned_kernels(text: str, kinds: tuple[type, ...]) -> None:
     with collected(running_machine()):

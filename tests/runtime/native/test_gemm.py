@@ -19,13 +19,10 @@ from deepx_graph.ir import Builder, Function, Module, Node, Op
 from deepx_graph.ops import add, broadcast_in_dim, divide, exponential, maximum, multiply, negate, subtract, tanh, transpose
 from deepx_graph.ops.contract.linear import dot_general, matmul
 from deepx_graph.ops.contract.reduce import reduction
-from deepx_graph.runtime.engines.epilogue import split_epilogue
-from deepx_graph.runtime.engines.gemm import batched_gemm_of
-from deepx_graph.runtime.engines.numexpr_engine import alone
 from deepx_graph.runtime.native import vectors
-from deepx_graph.runtime.native.prepared import PreparedKernel
+from deepx_graph.runtime.native.gemm import kernel, plan, shares
 from deepx_graph.types import type_of_array
-from tests.support.widths import has_native_gemm
+from tests.support.widths import has_native
 
 Array = np.ndarray[Any, Any]
 BOUND = {"f4": 2e-6, "f8": 1e-14, "c8": 2e-6}
@@ -55,12 +52,16 @@ def dot(*types: Any, batch: tuple[Any, Any] = ((), ()), sums: tuple[Any, Any] = 
     return Module((Function("main", params, (then(b, found, extra) if then else found,)),))
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, params=[True])
 def packed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether operands are packed, however small they are: unless a test asks for what is done with small ones."""
-    whether = bool(getattr(request, "param", True))
-    if whether:
-        monkeypatch.setattr("deepx_graph.runtime.native.gemm.small_plan.KEPT_BYTES", 0)
+    """Whether panels of both operands are copied, however small they are, by several workers: unless a test asks for what is done
+    with small ones."""
+    whether = bool(request.param)
+    if whether and has_native():
+        kernel._kernel.cache_clear()  # of products whose shares are others
+        monkeypatch.setattr(shares, "SHARES_OF_CHUNK", 1e9)
+        for name in ("LARGE_BYTES", "LEAST_READERS", "SHARED_READERS", "LEAST_LANES_READ", "SET_LINES"):
+            monkeypatch.setattr(plan, name, name != "SET_LINES" and name != "LARGE_BYTES")
     return whether
 
 
@@ -87,15 +88,12 @@ def laid(array: Array, form: str) -> Array:
     return np.ascontiguousarray(array[..., ::-1])[..., ::-1] if form == "reversed" else array
 
 
-def product(x: Array, y: Array, threads: int = 2, turned: tuple[bool, bool] = (False, False)) -> PreparedKernel:
-    """The kernel that packs operands like these, batches of matrices, which may be `turned`."""
-    from deepx_graph.runtime.native.gemm import code
-
+def product(x: Array, y: Array, threads: int = 2, turned: tuple[bool, bool] = (False, False)) -> Any:
+    """The kernel for operands like these, batches of matrices, which may be `turned`."""
     node = transposed_product(x, y, turned)
-    gemm = batched_gemm_of(node)
-    assert gemm is not None
-    function = alone(node)
-    return code.packed(function, split_epilogue(function, node.op), gemm, None, threads)
+    found = plan.plan_of(node)
+    assert found is not None
+    return kernel.GemmKernel(found, (x.shape[0], x.shape[2 if turned[0] else 1], y.shape[1 if turned[1] else 2]), threads)
 
 
 def transposed_product(x: Array, y: Array, turned: tuple[bool, bool]) -> Node:
@@ -107,15 +105,14 @@ def transposed_product(x: Array, y: Array, turned: tuple[bool, bool]) -> Node:
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_every_shape_and_layout_of_a_gemm(shape: tuple[int, int, int, int], dtype: str, threads: int,
-                                          monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_native(), "SHARED_WORK", 1)
+def test_every_shape_and_layout_of_a_gemm(shape: tuple[int, int, int, int], dtype: str, threads: int) -> None:
+    _native()
     count, rows, columns, depth = shape
     x, y = made(1, (count, rows, depth), dtype), made(2, (count, depth, columns), dtype)
     for turned in itertools.product((False, True), repeat=2):
         left, right = (np.ascontiguousarray(v.swapaxes(1, 2)) if t else v for v, t in zip((x, y), turned, strict=True))
         multiply = product(left, right, threads, turned)
-        assert multiply.threads == threads
+        assert 1 <= multiply.threads <= threads
         for forms in [("plain", "plain"), ("turned", "padded"), ("strided", "reversed")]:
             around = np.full((count * rows * columns + 64,), 7.0, dtype)
             into = around[32:-32].reshape(count, rows, columns)
@@ -125,25 +122,25 @@ def test_every_shape_and_layout_of_a_gemm(shape: tuple[int, int, int, int], dtyp
             assert np.all(around[:32] == 7.0) and np.all(around[-32:] == 7.0)
 
 
-def test_left_operands_too_large_to_pack_at_once_go_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    native = _native()
-    monkeypatch.setattr(native, "PACKED_BYTES", 40_000)
-    for count, rows, depth in [(1, 256, 200), (5, 128, 100), (3, 128, 1000)]:
-        x, y = made(1, (count, depth, rows), "f4"), made(2, (count, depth, 50), "f4")
-        gemm = batched_gemm_of(transposed_product(x, y, (True, False)))
-        assert gemm is not None
-        multiply = native.GemmKernel(gemm, 2, None, (1, rows))
-        assert len(multiply.groups) > 1
-        assert multiply.packed_bytes <= 60_000
-        close(product(x, y, turned=(True, False))([x, y])[0], np.ascontiguousarray(x.swapaxes(1, 2)), y)
-
-
-def test_a_left_operand_is_packed_only_where_its_lines_meet_in_the_cache() -> None:
+@pytest.mark.parametrize("packed", [False], indirect=True)
+def test_rows_are_packed_only_where_their_lines_meet_in_the_cache(packed: bool) -> None:
     _native()
     x, y = np.empty((1, 900, 700), "f4"), np.empty((1, 700, 600), "f4")
-    assert product(x, y).workspace_bytes < x.nbytes / 4
-    turned = np.empty((1, 1024, 1024), "f4")
-    assert product(turned, turned, turned=(True, False)).workspace_bytes > product(x, y).workspace_bytes
+    assert product(x, y).layout.scratch_bytes == 0
+    wide = np.empty((1, 1024, 1024), "f4")
+    assert 0 < product(wide, wide, turned=(True, False)).layout.scratch_bytes <= 1 << 20
+
+
+def test_shares_cover_every_element_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows, lanes and batches that are cut into parts of every size."""
+    _native()
+    monkeypatch.setattr(shares, "PACKED_BYTES", 40_000)
+    monkeypatch.setattr(shares, "MOST_ROWS", 40)
+    for count, rows, depth, columns in [(1, 256, 200, 50), (5, 128, 100, 300), (3, 131, 1000, 77), (1, 67, 20, 600)]:
+        x, y = made(1, (count, rows, depth), "f4"), made(2, (count, depth, columns), "f4")
+        close(product(x, y)([x, y])[0], x, y)
+        turned = np.ascontiguousarray(x.swapaxes(1, 2))
+        close(product(turned, y, turned=(True, False))([turned, y])[0], x, y)
 
 
 def test_nan_and_infinity_stay_where_they_belong() -> None:
@@ -182,13 +179,8 @@ def test_wide_and_narrow_machines() -> None:
     close(narrow([x, y])[0], x, y)
 
 
-def _native() -> Any:
+def _native() -> None:
     pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
-    from deepx_graph.runtime.native.gemm import kernel
-
-    if not has_native_gemm():
-        pytest.skip("no matrix products in machine code on this machine")
-    return kernel
 
 
 # --- through the engines
@@ -445,9 +437,7 @@ def test_programs_with_every_core_leave_blas_alone() -> None:
 
 def product_of(x: Array, y: Array, batch: Any, sums: Any, threads: int = 2) -> tuple[Node, Any]:
     node = dot(type_of_array(x), type_of_array(y), batch=batch, sums=sums).functions[0].results[0]
-    from deepx_graph.runtime.native.gemm import code
-
-    found = code.build(node, threads)
+    found = kernel.build(node, threads)
     assert found is not None
     return node, found
 
@@ -464,26 +454,15 @@ LAYOUTS: list[Any] = [
 @pytest.mark.parametrize("packed", [False, True], indirect=True)
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize(("left", "right", "batch", "sums"), LAYOUTS, ids=str)
-def test_every_layout_of_a_product(left: Any, right: Any, batch: Any, sums: Any, dtype: str, packed: bool,
-                                   monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_native(), "LEAST_WORK", 1)
+def test_every_layout_of_a_product(left: Any, right: Any, batch: Any, sums: Any, dtype: str, packed: bool) -> None:
+    _native()
     x, y = made(1, left, dtype), made(2, right, dtype)
     node, multiply = product_of(x, y, batch, sums)
-    assert isinstance(multiply, PreparedKernel) or not packed
     assert node.op.eval is not None
     want = node.op.eval([x.astype("f8"), y.astype("f8")], *node.attrs)
     size = node.op.eval([abs(x).astype("f8"), abs(y).astype("f8")], *node.attrs)
     for _ in range(2):
         assert np.max(np.abs(multiply([x, y])[0] - want) / size) < BOUND[dtype]
-
-
-def test_left_operands_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_native(), "PACKED_BYTES", 40_000)
-    for threads in (1, 2):
-        x, y = made(1, (200, 512), "f4"), made(2, (200, 150), "f4")
-        multiply = product_of(x, y, ((), ()), ((0,), (0,)), threads)[1]
-        assert len(multiply.calls) > 4
-        close(multiply([x, y])[0], x.T, y)
 
 
 def test_calls_from_several_threads_at_once() -> None:
@@ -513,10 +492,8 @@ def test_epilogues_of_products(name: str, batched: bool, packed: bool) -> None:
     x, y = made(1, (3, 90, 64), "f4") / 8, made(2, (3, 64, 77), "f4")
     x, y = (x, y) if batched else (x[0], y[0])
     module, extra = followed(x, y, name, batched)
-    from deepx_graph.runtime.native.gemm import epilogue
-
-    fused = epilogue.build(module.functions[0], 2)
-    assert packed == (len(fused.own_bytes) > 1)
+    fused = kernel.build_with_epilogue(module.functions[0], 2)
+    assert packed == (fused.layout.scratch_bytes > 0)
     with np.errstate(all="ignore"):
         want = FOLLOWING[name][1](np.matmul(x.astype("f8"), y.astype("f8")), extra.astype("f8"))
     np.testing.assert_allclose(fused([x, y, extra])[0], want, rtol=2e-5, atol=2e-5)

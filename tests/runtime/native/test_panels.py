@@ -10,9 +10,8 @@ import pytest
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
 from deepx_graph.runtime.native import vectors
-from deepx_graph.runtime.native.gemm.small import SmallGemm
-from deepx_graph.runtime.native.gemm.small_plan import planned
-from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.runtime.native.gemm.kernel import GemmKernel
+from deepx_graph.runtime.native.gemm.plan import planned
 
 
 @pytest.mark.parametrize("bits", [128, None], ids=str)
@@ -25,5 +24,5 @@ def test_panels_hold_every_term_and_column(bits: int | None, dtype: str, columns
     expected: Any = np.tensordot(x.astype(np.int64), y.astype(np.int64), (axes, axes))
     with vectors(bits):
         plan = planned(np.dtype(dtype), x.shape, y.shape, (), (), axes, axes)
-        kernel = SmallGemm(plan, expected.shape, this_machine().register_bytes, 1)
+        kernel = GemmKernel(plan, expected.shape, 1)
         assert np.array_equal(kernel([x, y])[0], expected)

@@ -39,7 +39,7 @@ from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.native_engine import NativeEngine
 from deepx_graph.runtime.memory.pool import Allowance
 from deepx_graph.runtime.memory.sharing import packed
-from deepx_graph.runtime.native.gemm import small as small_product
+from deepx_graph.runtime.native.gemm import kernel as gemm
 from deepx_graph.runtime.native.loop_program import loop_kernels
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
 from deepx_graph.runtime.native.whole_program import calls, plan
@@ -455,7 +455,7 @@ def test_small_matmuls(left: tuple[int, ...], right: tuple[int, ...], axes: tupl
     b = Builder()
     names = ("lhs_batching_dimensions", "rhs_batching_dimensions", "lhs_contracting_dimensions", "rhs_contracting_dimensions")
     node = b(dot_general, b.param(0, type_of_array(x)), b.param(1, type_of_array(y)), **dict(zip(names, axes, strict=True)))
-    kernel = small_product.build(node, 2, is_thin=True)
+    kernel = gemm.build(node, 2)
     assert kernel is not None
     lhs_batch, rhs_batch, lhs_terms, rhs_terms = axes
     letters = list("abcdefgh")

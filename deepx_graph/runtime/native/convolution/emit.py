@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
-from deepx_graph.runtime.native.convolution.pack import Packing, WeightPacking, digit, pack_shares, part_of_range
+from deepx_graph.runtime.native.convolution.pack import Packing, WeightPacking, pack_shares, part_of_range
 from deepx_graph.runtime.native.convolution.plan import (
     FEATURES,
     IMAGES,
@@ -24,7 +24,7 @@ from deepx_graph.runtime.native.convolution.plan import (
 )
 from deepx_graph.runtime.native.convolution.tile import AT, TileCode, TilePointers, W, Walk, X, Y, moved
 from deepx_graph.runtime.native.gemm.microkernel import iteration_text
-from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, greatest, least, leave_if
+from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, digit, greatest, least, leave_if
 
 EPILOGUE, EPILOGUE_TABLE = range(3, 5)
 """The slots of the table behind X, W and Y: the function of the epilogue and its own table."""

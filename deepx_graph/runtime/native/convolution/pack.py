@@ -14,7 +14,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deepx_graph.runtime.native.convolution.plan import SIZE, ConvolutionPlan, Lanes, phase_columns, scratch_steps
-from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, below, branch, greatest, least, memory_type, scalar_type
+from deepx_graph.runtime.native.llvm.builder import (
+    IRBuilder,
+    VectorValue,
+    below,
+    branch,
+    digit,
+    greatest,
+    least,
+    memory_type,
+    scalar_type,
+)
 
 PACKED_SHARE = 1 << 15
 """Weights of a share of packing, at least: some microseconds."""
@@ -358,13 +368,6 @@ class Packing:
 
 
 # --- arithmetic of shares
-
-
-def digit(t: IRBuilder, number: str, base: int) -> tuple[str, str]:
-    """The last digit of a number and the rest of it."""
-    if base == 1:
-        return "0", number
-    return t.let(f"urem i64 {number}, {base}"), t.let(f"udiv i64 {number}, {base}")
 
 
 def part_of_range(t: IRBuilder, part: str, parts: int, size: int) -> tuple[str, str]:

@@ -1,4 +1,2 @@
-"""Matrix products (GEMM): packed panels, a tile of sums in registers and the loops around (`emit`), epilogues, and the kernel.
-
-Small ones, for callers in machine code, are read where they lie (`small`).
-"""
+"""Matrix products (GEMM) of any layout and size: the plan of loops, shares, panels, a tile of sums in registers, and the kernel,
+with or without an epilogue."""

@@ -1,152 +1,135 @@
-"""Matrix products (GEMM) in machine code on the pool's workers: no thread of BLAS is woken, and none spins afterwards.
+"""Matrix products in machine code on the pool's workers: no thread of BLAS is woken, and none spins afterwards.
 
-A left operand whose lines of the cache do not meet in it is read as it lies; any other is packed once, shared by all workers. Each
-takes chunks of the result, and packs the columns of the right operand that it needs. Sums are taken in blocks of terms, in an
-order that depends on shapes alone.
-Where this machine has no wide registers or no pool, and for products too small or too thin to pack, there is none.
+An epilogue (elementwise steps, and reductions of whole rows) is done on each share of the result while that is in a cache: it is a
+loop over rows that reads and writes the result in place, and takes a range of columns, too, where no row is reduced.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
 
-import numpy as np
-
-from deepx_graph.runtime.engines.gemm import BatchedGemm
+from deepx_graph.ir import Function, Node
+from deepx_graph.ops.contract.linear import dot_general
+from deepx_graph.runtime.array_type import ArrayType, form_of
+from deepx_graph.runtime.cost.counts import parts_alone
+from deepx_graph.runtime.cost.file import constants
+from deepx_graph.runtime.cost.model import ForecastParts
+from deepx_graph.runtime.engines.base import Declined
+from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
+from deepx_graph.runtime.engines.gemm import batched_gemm_of
 from deepx_graph.runtime.kernels.program import Array
-from deepx_graph.runtime.native.gemm.emit import VECTORS, Fields, module_text
-from deepx_graph.runtime.native.gemm.small_plan import share_sets
+from deepx_graph.runtime.native.gemm.emit import module_text, scratch_bytes
+from deepx_graph.runtime.native.gemm.plan import LEFT, RIGHT, GemmPlan, plan_of
+from deepx_graph.runtime.native.gemm.shares import ShareAxis, cuts, cuts_of_rows
 from deepx_graph.runtime.native.llvm import machine_code
-from deepx_graph.runtime.native.llvm.builder import F4, F8
-from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.runtime.native.llvm.target import Target, this_machine
+from deepx_graph.runtime.native.loop_program import epilogue
 from deepx_graph.runtime.native.loop_program.epilogue import EpilogueKernel
-from deepx_graph.runtime.native.threads import pool
-
-TALLEST = {64: 14, 32: 6}
-"""Rows of a tile, by the bytes of a register: as many as fit beside the operands (32 and 16 registers)."""
-
-LEAST_READ = 32
-"""Bytes of a line of the cache that a tile should take of a left operand whose columns lie along memory: half of it."""
+from deepx_graph.runtime.native.machine_kernel import Layout, MachineKernel
+from deepx_graph.runtime.native.prepared import JoinedOperands, PreparedKernel, PreparedStep
+from deepx_graph.types import TensorType
 
 LEAST_WORK = 1 << 18
-"""Multiplications of a product worth packing for; smaller ones BLAS does on one thread, too."""
+"""Multiplications of a product worth a kernel of its own with its epilogue, or operands that are transposed before."""
 
 LEAST_SIDE = 4
-"""Products with fewer rows, columns or terms are bound by memory: packing doubles their traffic."""
-
-SHARED_WORK = 1 << 20
-"""Multiplications from which on a product is shared out."""
-
-PACKED_BYTES, BLOCK_TERMS, CHUNK_BYTES, CHUNK_ROWS = 1 << 20, 512, 512, 1024
-"""Bounds: of the packed left operand, of terms packed at a time, of a chunk's rows in bytes and in number."""
-
-EPILOGUE_BYTES, LEAST_ROWS = 512 << 10, 56
-"""The epilogue is done with at most so much of the result at a time, but not with fewer rows."""
-
-CHUNKS_EACH = 4
-"""How many chunks a worker should have, so that all end nearly together."""
-
-MOST_TERMS = 1 << 16
+"""Products with fewer rows, columns or terms are bound by memory."""
 
 
-def fits(gemm: BatchedGemm) -> bool:
-    """Whether a product is worth doing here, and can be; BLAS does the others."""
-    if gemm.dtype not in (F4, F8) or is_thin(gemm) or gemm.depth > MOST_TERMS:
-        return False
-    work = gemm.matrices * gemm.rows * gemm.columns * gemm.depth
-    return work >= LEAST_WORK and this_machine().register_bytes in TALLEST and pool() is not None
+def build(node: Node, threads: int) -> GemmKernel | None:
+    """The kernel of a `dot_general` of floats; None for other types."""
+    plan = plan_of(node)
+    return None if plan is None else _kernel(plan, form_of(node.type).shape, this_machine(), threads)
 
 
-def is_thin(gemm: BatchedGemm) -> bool:
+@lru_cache(maxsize=64)
+def _kernel(plan: GemmPlan, shape: tuple[int, ...], machine: Target, threads: int) -> GemmKernel:
+    return GemmKernel(plan, shape, threads)
+
+
+class GemmKernel(MachineKernel):
+    """The compiled function of a product."""
+
+    lowering = "machine code"
+
+    def __init__(self, plan: GemmPlan, shape: tuple[int, ...], threads: int) -> None:
+        self.params = (LEFT, RIGHT)
+        self.results = (ArrayType(plan.dtype, shape),)
+        self.in_place = (frozenset[int](),)
+        self.constants: tuple[Array, ...] = ()
+        self.own_bytes = ()
+        self.nanoseconds = plan.nanoseconds
+        found = cuts(plan)
+        self.layout = Layout(scratch_bytes(plan, found), 3, 3)
+        product = machine_code.functions(module_text(plan, found), ["product"], self)["product"]
+        self.threads = _threads(found, threads)
+        self.called = ((product, self.threads if found else 0),)
+
+    def predicted(self) -> ForecastParts:
+        """How long a call takes by the cost model."""
+        return ForecastParts(constants().native_call_ns, self.nanoseconds / self.threads)
+
+
+def _threads(found: Sequence[ShareAxis], threads: int) -> int:
+    """How many of the threads have shares."""
+    count = 1
+    for cut in found:
+        count *= cut.count
+    return min(threads, count)
+
+
+def build_with_epilogue(function: Function, threads: int) -> PreparedKernel:
+    """The kernel of a function of one product and its epilogue. Raises Declined."""
+    parts = split_epilogue(function, dot_general)
+    if parts.epilogue is None or parts.epilogue.results[0].type != parts.node.type:
+        raise Declined("no epilogue in place")
+    plan = plan_of(parts.node)
+    if plan is None or plan.work < LEAST_WORK or (_is_thin(parts.node) and not plan.is_small):
+        raise Declined("no product in machine code")
+    then = epilogue.build(parts.epilogue, _rows_apart(parts.node))
+    found = cuts_of_rows(plan, then.columns, whole_rows=then.needs_rows)
+    if found is None:
+        raise Declined("the results of a share are no rows")
+    return _with_epilogue(function, parts, plan, found, then, threads)
+
+
+def _with_epilogue(function: Function, parts: WithEpilogue, plan: GemmPlan, found: Sequence[ShareAxis], then: EpilogueKernel,
+                   threads: int) -> PreparedKernel:
+    joined = JoinedOperands(function, parts, then)
+    text, threads = module_text(plan, found, then.columns), _threads(found, threads)
+    product = machine_code.functions(text, ["product"], joined)["product"]
+    alone = parts_alone(parts.node, threads)
+    return PreparedKernel(joined.params, [form_of(parts.node.type)],
+                          [PreparedStep(product, (*joined.sources, joined.result, then.function, joined.table), threads)],
+                          constants=joined.constants, scratch_bytes=scratch_bytes(plan, found),
+                          predicted=replace(alone, arithmetic=alone.arithmetic + then.nanoseconds / threads), kept=(joined, then),
+                          lowering="machine code, with epilogue")
+
+
+def _is_thin(node: Node) -> bool:
     """Whether a product is bound by memory, whatever its size."""
-    return min(gemm.rows, gemm.columns, gemm.depth) < LEAST_SIDE
+    gemm = batched_gemm_of(node)
+    return gemm is None or min(gemm.rows, gemm.columns, gemm.depth) < LEAST_SIDE
 
 
-StridedMatrices = tuple[Array, int, int]
-"""A batch of matrices in memory: where they begin, in bytes, and the distances between rows and between columns, in elements."""
+def _rows_apart(node: Node) -> int:
+    """The axes of the result that number its rows, those of size 1 not counted."""
+    assert isinstance(node.type, TensorType) and isinstance(node.inputs[1].type, TensorType)
+    taken = len(node.attr("rhs_batching_dimensions")) + len(node.attr("rhs_contracting_dimensions"))
+    columns = len(node.inputs[1].type.shape) - taken
+    dims = node.type.shape
+    return sum(d != 1 for d in dims[: len(dims) - columns])
 
 
-def strided(batch: Array) -> StridedMatrices | None:
-    """How the matrices of a batch lie from its first element on; None where neither axis is dense, or a distance is not a whole
-    number of elements forward."""
-    *dims, rows, columns = batch.shape
-    *outer, row, column = batch.strides
-    size = batch.itemsize
-    row = columns * size if rows == 1 else row
-    column = (size if row != size else rows * size) if columns == 1 else column
-    if (row != size and column != size) or row < size or column < size or row % size or column % size:
-        return None
-    offsets = np.zeros(1, np.int64)
-    for count, stride in zip(dims, outer, strict=True):
-        offsets = (offsets[:, None] + np.arange(count, dtype=np.int64) * stride).reshape(-1)
-    return offsets, row // size, column // size
-
-
-class GemmKernel:
-    """The machine function for products of one element type and shape, and the tables of its calls."""
-
-    def __init__(self, gemm: BatchedGemm, threads: int, epilogue: EpilogueKernel | None, left: tuple[int, int]) -> None:
-        """`left`: the distances between rows and between terms of the left operand, in elements."""
-        bytes_ = this_machine().register_bytes
-        dtype, matrices, rows, columns, depth = gemm.dtype, gemm.matrices, gemm.rows, gemm.columns, gemm.depth
-        self.dtype, self.count, self.rows, self.columns, self.depth = dtype, matrices, rows, columns, depth
-        self.threads = threads if matrices * rows * columns * depth >= SHARED_WORK else 1
-        tallest = TALLEST[bytes_]
-        self.panels = -(-rows // tallest)
-        self.short, self.long = divmod(rows, self.panels)
-        self.height = self.short + (self.long > 0)
-        self.width = VECTORS * bytes_ // dtype.itemsize
-        self.block = _even(depth, BLOCK_TERMS, 16)
-        across = -(-columns // self.width) * self.width
-        self.epilogue = epilogue
-        self.chunk_columns = across if epilogue is not None and epilogue.needs_rows else min(across, CHUNK_BYTES // dtype.itemsize)
-        rows = EPILOGUE_BYTES // (self.chunk_columns * dtype.itemsize)
-        self.chunk_rows = CHUNK_ROWS if epilogue is None else max(LEAST_ROWS, rows)
-        row, deep = (distance * dtype.itemsize for distance in left)
-        self.packs_left = share_sets(self.height, row) if left[1] == 1 else (
-            share_sets(self.block, deep) or self.height * dtype.itemsize < LEAST_READ)
-        self.groups = tuple(self._groups()) if self.packs_left else ((0, matrices, 0, self.panels),)
-        together = max(n * panels for _, n, _, panels in self.groups) if self.packs_left else 0
-        self.packed_bytes = together * self.height * depth * dtype.itemsize
-        self.function = machine_code.functions(_text(dtype, self.height, bytes_), ["product"], self)["product"]
-        self.tables = [self._table(*group, *self._chunks(group[1], group[3])) for group in self.groups]
-
-    def _table(self, matrix: int, matrices: int, first: int, panels: int, chunk_panels: int, down: int) -> list[int]:
-        """The fields of a group, apart from addresses and distances of operands."""
-        known = {
-            Fields.ROWS: self.rows, Fields.COLUMNS: self.columns, Fields.DEPTH: self.depth, Fields.SHORT: self.short,
-            Fields.LONG: self.long, Fields.MATRIX: matrix, Fields.MATRICES: matrices, Fields.FIRST: first, Fields.PANELS: panels,
-            Fields.BLOCK: self.block, Fields.CHUNK_PANELS: chunk_panels, Fields.CHUNK_COLUMNS: self.chunk_columns,
-            Fields.DOWN: down, Fields.ACROSS: -(-self.columns // self.chunk_columns),
-        }  # fmt: skip
-        return [known.get(f, 0) for f in Fields]
-
-    def _groups(self) -> Iterator[tuple[int, int, int, int]]:
-        """First matrix, matrices, first panel, panels: what is packed and then multiplied at a time."""
-        each = self.height * self.depth * self.dtype.itemsize
-        panels = max(1, min(self.panels, PACKED_BYTES // each))
-        together = max(1, PACKED_BYTES // (each * self.panels)) if panels == self.panels else 1
-        for matrix in range(0, self.count, together):
-            for panel in range(0, self.panels, panels):
-                yield matrix, min(together, self.count - matrix), panel, min(panels, self.panels - panel)
-
-    def _chunks(self, matrices: int, panels: int) -> tuple[int, int]:
-        """Panels of a chunk, and chunks down the result."""
-        across = matrices * -(-self.columns // self.chunk_columns)
-        wanted = -(-CHUNKS_EACH * self.threads // across) if self.threads > 1 else 1
-        most = max(1, self.chunk_rows // self.height)
-        each = max(1, min(most, max(-(-panels // wanted), min(4, panels))))
-        down = -(-panels // each)
-        each = -(-panels // down)
-        return each, -(-panels // each)
-
-
-def _even(total: int, most: int, grain: int) -> int:
-    """The size of equal parts of a total that are at most so large, in whole grains."""
-    each = math.ceil(total / math.ceil(total / most))
-    return math.ceil(each / grain) * grain
-
-
-_text = cache(module_text)
+def transposed_before(node: Node) -> tuple[bool, ...]:
+    """Which operands of a product are transposed by a kernel of their own before it: those of which neither rows nor columns of the
+    matrices lie along memory, unless small ones are read where they are and fill registers."""
+    gemm, plan = batched_gemm_of(node), plan_of(node)
+    if gemm is None or plan is None or plan.work < LEAST_WORK or _is_thin(node) or (plan.is_small and not plan.is_narrow):
+        return (False, False)
+    batches = node.attr("lhs_batching_dimensions"), node.attr("rhs_batching_dimensions")
+    shapes = [form_of(i.type).shape for i in node.inputs]
+    last = [max((k for k, n in enumerate(shape) if n > 1), default=-1) for shape in shapes]
+    return tuple(copies or k in batch for copies, k, batch in zip(gemm.reorders, last, batches, strict=True))

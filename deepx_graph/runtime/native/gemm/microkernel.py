@@ -17,7 +17,7 @@ A matrix product of panels packed as `a[k][rows]` and `b[k][vectors * lanes]`, `
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue, branch, concatenated, scalar_type
@@ -31,10 +31,15 @@ Tiles = list[list[VectorValue]]
 
 @dataclass(frozen=True)
 class Tile:
-    """So many rows of so many vectors."""
+    """So many rows of so many vectors, the last of which has so many elements, if it is not full."""
 
     rows: int
     vectors: int
+    last: int = 0
+
+    def lanes(self, vector: int, most: int) -> int:
+        """How wide a vector is."""
+        return min(most, max(2, 1 << (self.last - 1).bit_length())) if self.last and vector == self.vectors - 1 else most
 
 
 @dataclass(frozen=True)
@@ -69,88 +74,94 @@ def registers(register_bytes: int, triple: str) -> int:
 
 
 def accumulate(t: IRBuilder, dtype: DType, tile: Tile, operands: tuple[TileOperand, TileOperand], pointers: tuple[str, ...],
-               loops: Sequence[PointerLoop], steps: Sequence[tuple[int, int]], starts: Tiles | None = None) -> Tiles:
+               loops: Sequence[PointerLoop], steps: Sequence[tuple[int, int]]) -> Tiles:
     """The sums over all loops, outermost first, of the products at `steps`: offsets in elements that are written out one by one.
     A third pointer, which moves like those of the operands, is at memory that is fetched meanwhile into the second-level cache.
 
-    They start from zero, or from `starts`. No element may be read by two steps: LLVM keeps it in a register from one to the
-    other, and spills sums for that. A loop around one step is as fast: it is the sums that take the time.
+    No element may be read by two steps: LLVM keeps it in a register from one to the other, and spills sums for that. A loop around
+    one step is as fast: it is the sums that take the time.
     """
-    zero = t.splat(0, dtype)
-    sums = starts or [[zero] * tile.vectors for _ in range(tile.rows)]
-    return _nested(t, dtype, operands, pointers, loops, steps, sums)
+    return _Accumulation(t, dtype, tile, operands, steps).nested(pointers, loops)
 
 
-def _nested(t: IRBuilder, dtype: DType, operands: tuple[TileOperand, TileOperand], pointers: tuple[str, ...],
-            loops: Sequence[PointerLoop], steps: Sequence[tuple[int, int]], sums: Tiles) -> Tiles:
-    if not loops:
-        for ahead in pointers[2:]:
-            t.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-            t.line(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 2, i32 1)")
-        for step in steps:
-            sums = _products(t, dtype, operands, pointers, step, sums)
-        return sums
-    loop, *inner = loops
+class _Accumulation:
+    """Writes the loops of a tile's sums."""
 
-    def body(inside: tuple[str, ...], carried: Tiles) -> Tiles:
-        return _nested(t, dtype, operands, inside, inner, steps, carried)
+    def __init__(self, t: IRBuilder, dtype: DType, tile: Tile, operands: tuple[TileOperand, TileOperand],
+                 steps: Sequence[tuple[int, int]]) -> None:
+        self.t, self.dtype, self.tile, self.operands, self.steps = t, dtype, tile, operands, steps
+        self.widths = [tile.lanes(v, t.lanes) for v in range(tile.vectors)]
 
-    return body(pointers, sums) if loop.count == "1" else _repeated(t, dtype, loop, pointers, sums, body)
+    def nested(self, pointers: tuple[str, ...], loops: Sequence[PointerLoop], sums: Tiles | None = None) -> Tiles:
+        """The sums after the loops."""
+        if sums is None:
+            sums = [[self._zero(width) for width in self.widths] for _ in range(self.tile.rows)]
+        t = self.t
+        if not loops:
+            for ahead in pointers[2:]:
+                t.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+                t.line(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 2, i32 1)")
+            for step in self.steps:
+                sums = self._products(pointers, step, sums)
+            return sums
+        loop, *inner = loops
+        return self.nested(pointers, inner, sums) if loop.count == "1" else self._repeated(loop, pointers, inner, sums)
 
+    def _zero(self, width: int) -> VectorValue:
+        with self.t.narrowed(width):
+            return self.t.splat(0, self.dtype)
 
-def _repeated(t: IRBuilder, dtype: DType, loop: PointerLoop, pointers: tuple[str, ...], sums: Tiles,
-              body: Callable[[tuple[str, ...], Tiles], Tiles]) -> Tiles:
-    before, head, after = t.block, t.name("sum"), t.name("summed")
-    t.line(f"br label %{head}")
-    t.start(head)
-    index, next_index = "%" + t.name("i"), "%" + t.name("n")
-    inside = tuple("%" + t.name("p") for _ in pointers)
-    carried = [[VectorValue("%" + t.name("a"), dtype) for _ in row] for row in sums]
-    position = len(t.lines)
-    made = body(inside, carried)
-    moved = [t.address(p, step, dtype) for p, step in zip(inside, loop.steps, strict=True)]
-    phis = [f"  {index} = phi i64 [ 0, %{before} ], [ {next_index}, %{t.block} ]"]
-    phis += [f"  {new} = phi ptr [ {old}, %{before} ], [ {m}, %{t.block} ]"
-             for new, old, m in zip(inside, pointers, moved, strict=True)]
-    phis += [f"  {c.text} = phi {t.vector(dtype)} [ {s.text}, %{before} ], [ {m.text}, %{t.block} ]"
-             for cs, ss, ms in zip(carried, sums, made, strict=True) for c, s, m in zip(cs, ss, ms, strict=True)]
-    t.lines[position:position] = phis
-    t.line(f"{next_index} = add nuw i64 {index}, 1")
-    more = t.let(f"icmp slt i64 {next_index}, {loop.count}")
-    t.line(f"br i1 {more}, label %{head}, label %{after}")
-    t.start(after)
-    return made
+    def _repeated(self, loop: PointerLoop, pointers: tuple[str, ...], inner: Sequence[PointerLoop], sums: Tiles) -> Tiles:
+        t, dtype = self.t, self.dtype
+        before, head, after = t.block, t.name("sum"), t.name("summed")
+        t.line(f"br label %{head}")
+        t.start(head)
+        index, next_index = "%" + t.name("i"), "%" + t.name("n")
+        inside = tuple("%" + t.name("p") for _ in pointers)
+        carried = [[VectorValue("%" + t.name("a"), dtype) for _ in row] for row in sums]
+        position = len(t.lines)
+        made = self.nested(inside, inner, carried)
+        moved = [t.address(p, step, dtype) for p, step in zip(inside, loop.steps, strict=True)]
+        phis = [f"  {index} = phi i64 [ 0, %{before} ], [ {next_index}, %{t.block} ]"]
+        phis += [f"  {new} = phi ptr [ {old}, %{before} ], [ {m}, %{t.block} ]"
+                 for new, old, m in zip(inside, pointers, moved, strict=True)]
+        phis += [f"  {c.text} = phi {IRBuilder(width).vector(dtype)} [ {s.text}, %{before} ], [ {m.text}, %{t.block} ]"
+                 for cs, ss, ms in zip(carried, sums, made, strict=True)
+                 for width, c, s, m in zip(self.widths, cs, ss, ms, strict=True)]
+        t.lines[position:position] = phis
+        t.line(f"{next_index} = add nuw i64 {index}, 1")
+        more = t.let(f"icmp slt i64 {next_index}, {loop.count}")
+        t.line(f"br i1 {more}, label %{head}, label %{after}")
+        t.start(after)
+        return made
 
+    def _products(self, pointers: tuple[str, ...], step: tuple[int, int], sums: Tiles) -> Tiles:
+        """One product added to each sum; what several positions share is loaded once.
 
-def _products(t: IRBuilder, dtype: DType, operands: tuple[TileOperand, TileOperand], pointers: tuple[str, ...],
-              step: tuple[int, int], sums: Tiles) -> Tiles:
-    """One product added to each sum; what several positions share is loaded once.
+        The elements of the operand that has fewer stay in registers, from one element of the other to the next.
+        """
+        t, loaded = self.t, dict[tuple[int, tuple[str, int], int], VectorValue]()
 
-    The elements of the operand that has fewer stay in registers, from one element of the other to the next.
-    """
-    loaded: tuple[dict[tuple[str, int], VectorValue], dict[tuple[str, int], VectorValue]] = ({}, {})
+        def read(side: int, row: int, vector: int) -> VectorValue:
+            operand = self.operands[side]
+            base, offset = operand.at(row, vector)
+            key = side, (base, offset), t.lanes
+            if key not in loaded:
+                begin = pointers[side] if base == "0" else t.address(pointers[side], base, self.dtype)
+                at = t.address(begin, str(offset + step[side]), self.dtype)
+                last = self.tile.last if vector == self.tile.vectors - 1 else 0
+                loaded[key] = t.load_one(at, self.dtype) if operand.spread else t.load_first(at, self.dtype, last or t.lanes)
+            return loaded[key]
 
-    def read(side: int, row: int, vector: int) -> VectorValue:
-        operand = operands[side]
-        base, offset = address = operand.at(row, vector)
-        if address not in loaded[side]:
-            begin = pointers[side] if base == "0" else t.address(pointers[side], base, dtype)
-            at = t.address(begin, str(offset + step[side]), dtype)
-            loaded[side][address] = t.load_one(at, dtype) if operand.spread else t.load(at, dtype, None)
-        return loaded[side][address]
-
-    made = [list(row) for row in sums]
-    positions = list(itertools.product(range(len(sums)), range(len(sums[0]))))
-    outer = max(operands, key=lambda operand: len({operand.at(r, v) for r, v in positions}))
-    order = {address: k for k, address in enumerate(dict.fromkeys(outer.at(r, v) for r, v in positions))}
-    for r, v in sorted(positions, key=lambda position: order[outer.at(*position)]):
-        made[r][v] = _multiplied(t, read(0, r, v), read(1, r, v), sums[r][v])
-    return made
-
-
-def _multiplied(t: IRBuilder, x: VectorValue, y: VectorValue, total: VectorValue) -> VectorValue:
-    product = t.binary("fmul contract", x, y)
-    return t.binary("fadd contract", product, total)
+        made = [list(row) for row in sums]
+        positions = list(itertools.product(range(self.tile.rows), range(self.tile.vectors)))
+        outer = max(self.operands, key=lambda operand: len({operand.at(r, v) for r, v in positions}))
+        order = {address: k for k, address in enumerate(dict.fromkeys(outer.at(r, v) for r, v in positions))}
+        for r, v in sorted(positions, key=lambda position: order[outer.at(*position)]):
+            with t.narrowed(self.widths[v]):
+                product = t.binary("fmul contract", read(0, r, v), read(1, r, v))
+                made[r][v] = t.binary("fadd contract", product, sums[r][v])
+        return made
 
 
 def iteration_text(name: str, width: int, rest: int, dtype: DType, declarations: dict[str, None]) -> str:

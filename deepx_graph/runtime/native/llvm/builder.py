@@ -8,7 +8,8 @@ ones to run at once. A scalar is a vector of equal elements.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,6 +105,13 @@ class IRBuilder:
     def function(self, head: str, last: str = "ret void") -> str:
         """The text of the function that begins and ends so."""
         return "\n".join([f"define {head} {{", "entry:", *self.lines, f"  {last}", "}"])
+
+    @contextmanager
+    def narrowed(self, lanes: int) -> Iterator[None]:
+        """Inside, vectors have so many lanes."""
+        before, self.lanes = self.lanes, lanes
+        yield
+        self.lanes = before
 
     def vector(self, dtype: DType) -> str:
         return scalar_type(dtype) if self.lanes == 1 else f"<{self.lanes} x {scalar_type(dtype)}>"
@@ -210,6 +218,13 @@ class IRBuilder:
         first = self.let(f"insertelement {type} poison, {scalar_type(dtype)} {scalar}, i64 0")
         return self.value(f"shufflevector {type} {first}, {type} poison, <{self.lanes} x i32> zeroinitializer", dtype)
 
+    def total(self, start: str, x: VectorValue) -> str:
+        """A scalar and all lanes of floats added, in the order that is fastest."""
+        scalar, type = scalar_type(x.dtype), self.vector(x.dtype)
+        name = f"@llvm.vector.reduce.fadd.{self._suffix(x.dtype)}"
+        self.declare(f"declare {scalar} {name}({scalar}, {type})")
+        return self.let(f"call reassoc {scalar} {name}({scalar} {start}, {type} {x.text})")
+
     def shuffle(self, kind: str, first: str, order: Sequence[int], second: str = "poison") -> str:
         """Lanes of a vector of that kind, or of two, in an order; those of the second are counted behind those of the first."""
         lanes = ", ".join(f"i32 {k}" for k in order)
@@ -285,6 +300,14 @@ class IRBuilder:
                 self.line(f"store <{size} x {scalar_type(x.dtype)}> {part}, ptr {to}, align {x.dtype.itemsize}")
                 done += size
             size //= 2
+
+    def load_first(self, at: str, dtype: DType, lanes: int) -> VectorValue:
+        """So many elements in the first lanes; zeros in the others."""
+        if lanes == self.lanes:
+            return self.load(at, dtype, None)
+        kind = f"<{lanes} x {scalar_type(dtype)}>"
+        raw = self.let(f"load {kind}, ptr {at}, align {dtype.itemsize}")
+        return VectorValue(self.shuffle(kind, raw, [min(k, lanes) for k in range(self.lanes)], "zeroinitializer"), dtype)
 
     def loads(self, ats: Sequence[str], dtype: DType, mask: str | None) -> VectorValue:
         """A vector from each address."""
@@ -417,6 +440,13 @@ def each_share(t: IRBuilder, count: int | str, body: Callable[[str], object]) ->
     body(share)
     t.line("br label %next")
     t.start("done")
+
+
+def digit(t: IRBuilder, number: str, base: int) -> tuple[str, str]:
+    """The last digit of a number and the rest of it."""
+    if base == 1:
+        return "0", number
+    return t.let(f"urem i64 {number}, {base}"), t.let(f"udiv i64 {number}, {base}")
 
 
 def least(t: IRBuilder, x: str, y: str) -> str:

@@ -1,9 +1,9 @@
-"""The loops of a small or thin matrix product, or of a batch of them, of any layout; `small.py` writes their code.
+"""The loops of a matrix product, or of a batch of them, of any layout and size; `emit.py` writes their code.
 
-Registers lie across the result where an operand lies along it. Where none does, or that operand is large, a panel of it is copied
+Registers lie across the result where an operand lies along it. Where none does, or that operand is large, panels of it are copied
 for all rows that read it; else they lie along the terms, or each takes one element. The other operand is read where it lies, an
-element for all lanes. Every element of the result is summed by itself, so what is not finite stays where it belongs. Shares of a
-large one are parts of one axis of the result.
+element for all lanes, or from panels, where its lines would meet in the cache. Every element of the result is summed by itself, so
+what is not finite stays where it belongs.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
+from deepx_graph.ir import Node
 from deepx_graph.runtime.cost.file import constants
-from deepx_graph.runtime.cost.model import LANE_BYTES, chunk_ns, memory_ns
-from deepx_graph.runtime.native.llvm.builder import DType
+from deepx_graph.runtime.cost.model import LANE_BYTES, memory_ns
+from deepx_graph.runtime.native.gemm.microkernel import Tile, registers
+from deepx_graph.runtime.native.llvm.builder import F4, F8, DType
 from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.types import TensorType
 
 PAGE, FAR_BYTES, FEW_TERMS = 4096, 1 << 20, 8
 """Of terms that lie at least that far apart, in operands larger than this, so many are added to whole rows of the result at a time:
@@ -28,17 +31,17 @@ SUMMED_TERMS, MOST_ALONG = 1024, 1 << 18
 SET_LINES, SET_STRIDE = 8, 1 << 12
 """Lines of the first cache that lie a multiple of `SET_STRIDE` apart share a set, which holds `SET_LINES` of them."""
 
-SHARES_OF_CHUNK = 6
-"""Shares of a product for the work that pays for handing it to a sleeping worker: one that is awake takes the next at once."""
-
-MOST_SHARES, LEAST_LANES = 64, 4
-"""The most shares of a product; those along the lanes have at least so many registers."""
-
 LATENCY = 5
 """Cycles from the begin of a multiplication and addition to its sum; two begin in each, and two loads."""
 
 KEPT_BYTES, STREAMED_BYTES = 1 << 17, 1 << 21
 """Of small matrices: the face of the two shortest sides, and the operand of which panels are copied, are not larger."""
+
+KIND_COST = 1 / 200
+"""What code of a further kind of tiles must gain: it takes time to compile."""
+
+MOST_STREAMS = 16
+"""Rows that are read along memory at a time, which processors fetch ahead."""
 
 ENOUGH_ROWS = 64
 """Of axes with so many elements or more that may be the rows, it is the one whose elements are nearest to one another."""
@@ -49,6 +52,10 @@ CACHED_BYTES = 1 << 16
 LEAST_READERS, SHARED_READERS, LARGE_BYTES, PANEL_TERMS = 8, 64, 1 << 18, 512
 """A panel is copied for at least so many rows (the second number where threads share the rows), of an operand that does not lie
 along the result, or is larger than this; it has at most so many terms, which a cache holds."""
+
+LEAST_READ, LEAST_LANES_READ = 32, 256
+"""Bytes of a line of the cache that a tile should take of the other operand, where rows lie along memory: half of it. Of fewer, and
+of rows whose lines meet in the cache, panels are copied, too, for at least so many lanes."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,7 @@ _ONE = GemmAxis(1, (0, 0, 0))
 
 
 @dataclass(frozen=True)
-class SmallGemmPlan:
+class GemmPlan:
     """The loops of a product: `outer` around blocks of `rows`, with registers along `lane`, which is summed over where `along`."""
 
     dtype: DType
@@ -77,6 +84,27 @@ class SmallGemmPlan:
     """The operand that lies along the lanes, where they are no terms."""
     by_panels: bool = False
     """Whether panels of that operand are copied."""
+    spread_panels: bool = False
+    """Whether they are of the other operand."""
+
+    @property
+    def spread(self) -> int:
+        """The operand of which an element is read for all lanes, where they are no terms."""
+        return LEFT + RIGHT - self.vector
+
+    @cached_property
+    def lanes(self) -> int:
+        """Lanes of a vector: those of a register, or fewer where there are few elements."""
+        return min(this_machine().register_bytes // self.dtype.itemsize, max(2, 1 << (self.lane.size - 1).bit_length()))
+
+    @cached_property
+    def tile(self) -> Tile:
+        """What is summed in registers at a time."""
+        machine = this_machine()
+        most = registers(machine.register_bytes, machine.triple)
+        if self.along:
+            return _tile(self.rows.size, 1, min(most, MOST_STREAMS + 2))
+        return _tile(self.rows.size, -(-self.lane.size // self.lanes), most)
 
     @property
     def work(self) -> int:
@@ -104,11 +132,17 @@ class SmallGemmPlan:
 
     @property
     def at_once(self) -> int:
-        """How many of the terms are summed before they are added to the result; 0 for all."""
+        """How many of the terms of the last axis are summed before they are added to the result: all, or a part."""
         row = self.lane.size * self.dtype.itemsize
         most = min(SUMMED_TERMS, max(PANEL_TERMS // 4, CACHED_BYTES // row // 8 * 8))
         many = PANEL_TERMS if self.by_panels else FEW_TERMS if self.is_far else most
-        return many if len(self.terms) == 1 and not self.along and self.terms[0].size > many else 0
+        one = len(self.terms) == 1 and not self.along and self.terms[0].size > many
+        return many if one else self.terms[-1].size if self.terms else 1
+
+    @property
+    def depth(self) -> int:
+        """Terms that are summed before they are added to the result."""
+        return math.prod(a.size for a in self.terms[:-1]) * self.at_once
 
     @property
     def operand_bytes(self) -> int:
@@ -116,9 +150,10 @@ class SmallGemmPlan:
         axes = (*self.outer, self.rows, self.lane, *self.terms)
         return self.dtype.itemsize * max(math.prod(a.size for a in axes if a.steps[side]) for side in (LEFT, RIGHT))
 
-    def nanoseconds(self, lanes: int) -> float:
+    @cached_property
+    def nanoseconds(self) -> float:
         """About how long one thread takes: at the rate of a library's products, as far as its registers are full."""
-        c = constants()
+        c, lanes = constants(), this_machine().register_bytes // self.dtype.itemsize
         results = self.work // math.prod(a.size for a in ((self.lane, *self.terms) if self.along else self.terms))
         busy = min(lanes, self.lane.size)
         full = lanes * self.dtype.itemsize / LANE_BYTES / busy
@@ -129,8 +164,17 @@ class SmallGemmPlan:
 # --- which loops
 
 
+def plan_of(node: Node) -> GemmPlan | None:
+    """The loops of a `dot_general` of floats; None for other types, and for long sums along the lanes."""
+    types = [t for t in (*(i.type for i in node.inputs), node.type) if isinstance(t, TensorType) and t.is_static]
+    if len(types) != 3 or len({t.dtype.np for t in types}) != 1 or types[2].dtype.np not in (F4, F8):
+        return None
+    plan = planned(types[2].dtype.np, types[0].shape, types[1].shape, *node.attrs)
+    return None if plan.work == 0 or (plan.along and plan.lane.size > MOST_ALONG) else plan
+
+
 def planned(dtype: DType, left: Sequence[int], right: Sequence[int], left_batch: Sequence[int], right_batch: Sequence[int],
-            left_terms: Sequence[int], right_terms: Sequence[int]) -> SmallGemmPlan:
+            left_terms: Sequence[int], right_terms: Sequence[int]) -> GemmPlan:
     """The loops of a product of operands of those shapes."""
     x, y = _steps(left), _steps(right)
     rows = [k for k in range(len(left)) if k not in (*left_batch, *left_terms)]
@@ -161,7 +205,7 @@ def _joined(axes: Sequence[GemmAxis]) -> list[GemmAxis]:
 
 
 def _arranged(dtype: DType, batch: Sequence[GemmAxis], free: Sequence[Sequence[GemmAxis]],
-              terms: Sequence[GemmAxis]) -> SmallGemmPlan:
+              terms: Sequence[GemmAxis]) -> GemmPlan:
     lanes = this_machine().register_bytes // dtype.itemsize
     along_result = [(a, side) for side in (LEFT, RIGHT) for a in free[side] if a.steps[RESULT] == 1]
     found = [(a, side) for a, side in along_result if a.steps[side] == 1]
@@ -183,7 +227,19 @@ def _arranged(dtype: DType, batch: Sequence[GemmAxis], free: Sequence[Sequence[G
     other = [a for side in (LEFT, RIGHT) for a in free[side] if a is not lane and (along or side != vector)]
     rows = max(other, key=lambda a: (min(a.size, ENOUGH_ROWS), -max(a.steps[:RESULT])), default=_ONE)
     outer = [a for a in (*batch, *free[LEFT], *free[RIGHT]) if a is not lane and a is not rows]
-    return SmallGemmPlan(dtype, tuple(outer), rows, lane, tuple(terms), along, vector, by_panels and not along)
+    plan = GemmPlan(dtype, tuple(outer), rows, lane, tuple(terms), along, vector, by_panels and not along)
+    return replace(plan, spread_panels=_meets(plan))
+
+
+def _meets(plan: GemmPlan) -> bool:
+    """Whether the lines of a tile's rows meet in the cache, or a tile takes little of each, for many lanes."""
+    if not plan.by_panels or len(plan.terms) != 1 or plan.lane.size < LEAST_LANES_READ or plan.rows.size < SHARED_READERS:
+        return False
+    height, size = plan.tile.rows, plan.dtype.itemsize
+    row, deep = plan.rows.steps[plan.spread], plan.terms[0].steps[plan.spread]
+    if deep == 1:
+        return share_sets(height, row * size)
+    return row != 1 or height * size < LEAST_READ or share_sets(plan.at_once, deep * size)
 
 
 def share_sets(count: int, distance: int) -> bool:
@@ -192,12 +248,12 @@ def share_sets(count: int, distance: int) -> bool:
 
 
 def _has_panels(terms: Sequence[GemmAxis]) -> bool:
-    """Whether panels have few enough terms: one axis is cut."""
-    return len(terms) == 1 or math.prod(a.size for a in terms) <= PANEL_TERMS
+    """Whether there are terms, and panels of few enough: one axis is cut."""
+    return len(terms) == 1 or 1 < math.prod(a.size for a in terms) <= PANEL_TERMS
 
 
 @lru_cache(maxsize=256)
-def tile(rows: int, vectors: int, registers: int) -> tuple[int, int]:
+def _tile(rows: int, vectors: int, registers: int) -> Tile:
     """How many rows of how many vectors stay in registers, with a row of one operand and an element of the other, so that all take
     the least time."""
     def cycles(height: int, width: int) -> float:
@@ -207,57 +263,13 @@ def tile(rows: int, vectors: int, registers: int) -> tuple[int, int]:
         return sum(cycles(h, w) * n * m for h, n in _parts(rows, height) for w, m in _parts(vectors, width))
 
     fitting = [(h, w) for w in range(1, registers) for h in range(1, registers) if h * w + w + 1 <= registers]
-    return min(fitting, key=lambda found: total(*found))
+    def kinds(height: int, width: int) -> int:
+        return len(_parts(rows, height)) * len(_parts(vectors, width))
+
+    return Tile(*min(fitting, key=lambda found: total(*found) * (1 + KIND_COST * kinds(*found))))
 
 
 def _parts(total: int, each: int) -> list[tuple[int, int]]:
     """The sizes of parts and how many there are of each."""
     whole, rest = divmod(total, each)
     return [(each, whole)] * (whole > 0) + [(rest, 1)] * (rest > 0)
-
-
-# --- shares
-
-
-@dataclass(frozen=True)
-class ShareAxis:
-    """The axis of the result that shares have parts of: so many parts, of `each` elements."""
-
-    axis: GemmAxis
-    each: int
-    count: int
-
-
-def shared(plan: SmallGemmPlan, lanes: int) -> ShareAxis | None:
-    """The shares of a product; None where the whole is too little for several."""
-    units = [(a, 1) for a in plan.outer] + [(plan.rows, _least_rows(plan))] + (
-        [] if plan.along else [(plan.lane, PAGE // plan.dtype.itemsize if plan.is_far else LEAST_LANES * lanes)])
-    found = _cut(plan, lanes, *max(units, key=lambda found: found[0].size // found[1]))
-    return found if found.count > 1 else None
-
-
-def shared_rows(plan: SmallGemmPlan, lanes: int) -> ShareAxis | None:
-    """Shares of neighbouring rows of the result, one perhaps; None where it has no such axis."""
-    units = [(a, 1) for a in plan.outer] + [(plan.rows, _least_rows(plan))]
-    axis, unit = max(units, key=lambda found: found[0].size * found[0].steps[RESULT])
-    size = math.prod(a.size for a in (*plan.outer, plan.rows, plan.lane) if a.steps[RESULT])
-    return _cut(plan, lanes, axis, unit) if axis.size * axis.steps[RESULT] == size else None
-
-
-def _least_rows(plan: SmallGemmPlan) -> int:
-    """The rows of a share, at least: each copies the panels that it reads."""
-    return SHARED_READERS if plan.by_panels else LEAST_READERS
-
-
-def _cut(plan: SmallGemmPlan, lanes: int, axis: GemmAxis, unit: int) -> ShareAxis:
-    wanted = min(MOST_SHARES, int(SHARES_OF_CHUNK * plan.nanoseconds(lanes) / chunk_ns(constants())))
-    each = min(axis.size, -(-axis.size // (wanted * unit)) * unit) if wanted > 1 else axis.size
-    return ShareAxis(axis, each, -(-axis.size // each))
-
-
-def part_of(plan: SmallGemmPlan, axis: GemmAxis, size: int) -> SmallGemmPlan:
-    """The plan for the first elements of an axis."""
-    part = replace(axis, size=size)
-    outer = tuple(part if a is axis else a for a in plan.outer)
-    rows, lane = (part if a is axis else a for a in (plan.rows, plan.lane))
-    return replace(plan, outer=outer, rows=rows, lane=lane)

@@ -4,8 +4,8 @@ A node that moves elements (its declaration says of which operand's element each
 reads it, together with what it reads itself, so that nothing of it is ever in memory. A group has one root, which is in memory; its
 other members are read by members alone. A scatter and a reduction of several operands are roots: they take in what they read once;
 a sort is one of what has no operands. That, and views, which compute nothing, are members of every group that reads them; a view
-that is a result is a root. So is a kernel that puts values of its own in memory; what else a group would put there is a member where
-it is there a row at a time, in loops that are fused.
+that is a result is a root. So is a kernel that puts values of its own in memory; what else a group would put there is a member
+where it is there a row at a time, in loops that are fused.
 Groups keep to one scope. Those without such a node stay as passes have made them.
 """
 

@@ -2,10 +2,10 @@
 
 A node that moves elements (its declaration says of which operand's element each of its own is) becomes part of the one kernel that
 reads it, together with what it reads itself, so that nothing of it is ever in memory. A group has one root, which is in memory; its
-other members are read by members alone. A scatter and a reduction of several operands are roots: they take in what they read once;
-a sort is one of what has no operands. That, and views, which compute nothing, are members of every group that reads them; a view
-that is a result is a root. So is a kernel that puts values of its own in memory; what else a group would put there is a member
-where it is there a row at a time, in loops that are fused.
+other members are read by members alone. A scatter is a root: it takes in what it reads once; a reduction of several operands is one
+of what costs little; a sort is one of what has no operands. That, and views, which compute nothing, are members of every group that
+reads them; a view that is a result is a root. So is a kernel that puts values of its own in memory; what else a group would put
+there is a member where it is there a row at a time, in loops that are fused.
 Groups keep to one scope. Those without such a node stay as passes have made them.
 """
 
@@ -22,15 +22,17 @@ from deepx_graph.ir import Function, Node
 from deepx_graph.ir.rebuild import inlined, rebuild, replaced, with_inputs
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, index_of
 from deepx_graph.loops.elements import has_element, tensor_type
-from deepx_graph.loops.lower import element_cost, lower, stored_values
+from deepx_graph.loops.lower import CHEAP, element_cost, lower, stored_values
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.scalar import NotExpressible
 from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.contract.reduce import broadcast_in_dim, reduce
 from deepx_graph.ops.data.fusion import fusion
-from deepx_graph.ops.tensor.index import scatter
+from deepx_graph.ops.tensor.index import dynamic_slice, gather, scatter
+from deepx_graph.ops.tensor.index_select import torch_index_select
 from deepx_graph.ops.tensor.layout import reshape, transpose
+from deepx_graph.ops.tensor.shape import concatenate, pad
 from deepx_graph.ops.tensor.sort import sort
 from deepx_graph.types import TensorType, TupleType, Type, is_static, leaves
 
@@ -45,6 +47,9 @@ MOST_TRANSPOSED = 1 << 14
 
 MOST_APART = 4
 """How far apart neighbours of a result may be in the operand: a few vectors of it hold a vector of the result."""
+
+_LOOKS_UP = (dynamic_slice, gather, torch_index_select)
+"""Operations that read their first operand at computed positions."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,13 @@ class _Candidates:
             if n in self.scopes and (n.inputs[0] in self.fitting if n.op is PROJ else self._fits(n)):
                 self.fitting.add(n)
         self.roots: set[Node] = set()
+        self.looked_up: set[Node] = set()
+        """What is read at computed positions, where no range decides a condition: up to what is in memory."""
+        for node in reversed(function.nodes):
+            users = self.function.users[node]
+            if any((u in self.looked_up and u in self.fitting and not self._is_stored(u))
+                   or (u.op in _LOOKS_UP and u.inputs[0] is node) for u in users):
+                self.looked_up.add(node)
 
     def _fits(self, node: Node) -> bool:
         """Whether a group may hold the node: its elements are computed one by one from those of its operands."""
@@ -196,9 +208,14 @@ class _Candidates:
         return node in self.above[root]
 
     def _may_join(self, node: Node, members: Sequence[Node]) -> bool:
-        """Whether a group has room for a node of its scope."""
+        """Whether a group has room for a node of its scope, and does not do it more slowly: loops that reduce by a function, or
+        that ask for each element of which operand it is, are no vectors."""
         root = members[0]
-        return root.op is not sort and self.scopes[node] is self.scopes[root] and sum(map(_ops, (node, *members))) <= MOST_OPS
+        if root.op is sort or self.scopes[node] is not self.scopes[root] or sum(map(_ops, (node, *members))) > MOST_OPS:
+            return False
+        if node in self.looked_up and (node.op in (concatenate, pad) or _size(root) > _size(node)):
+            return False
+        return _work(node) <= CHEAP or not any(isinstance(u.type, TupleType) and u.op is reduce for u in members)
 
 
 def _without_outer_reshapes(members: Sequence[Node]) -> tuple[Node, ...]:
@@ -271,6 +288,13 @@ def _has_constant_operand(node: Node) -> bool:
 def _size(node: Node) -> int:
     """Elements of its largest result."""
     return max(t.size for t in leaves(node.type) if isinstance(t, TensorType))
+
+
+def _work(node: Node) -> float:
+    """What an element takes, about."""
+    if node.op is fusion:
+        return sum(_work(n) for n in node.attr("body").nodes if n.op not in (PARAM, CONSTANT))
+    return 0.0 if node.op is PROJ else element_cost(node).work
 
 
 def _ops(node: Node) -> int:

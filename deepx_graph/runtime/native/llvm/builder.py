@@ -342,10 +342,10 @@ class IRBuilder:
 
         self.loop(low, high, (), row, step)
 
-    def loop(self, low: str, high: str, starts: Sequence[VectorValue], body: Carry, step: int | str = 1, *,
-             is_sure: bool = False) -> Sequence[VectorValue]:
+    def loop(self, low: str, high: str, starts: Sequence[VectorValue], body: Carry, step: int | str = 1, *, is_sure: bool = False,
+             hint: Callable[[], str] = str) -> Sequence[VectorValue]:
         """`for i in range(low, high, step): carried = body(i, carried)`: the carried values after it, at first `starts`. The range
-        may be empty unless that `is_sure`."""
+        may be empty unless that `is_sure`; `hint` says what LLVM is told of the loop once its body is written."""
         before, head, after = self.block, self.name("head"), self.name("end")
         some = "true" if is_sure else self.let(f"icmp slt i64 {low}, {high}")
         self.line(f"br label %{head}" if is_sure else f"br i1 {some}, label %{head}, label %{after}")
@@ -360,7 +360,7 @@ class IRBuilder:
         self.lines[position:position] = phis
         self.line(f"{next_index} = add nuw nsw i64 {i}, {step}")
         more = self.let(f"icmp slt i64 {next_index}, {high}")
-        self.line(f"br i1 {more}, label %{head}, label %{after}")
+        self.line(f"br i1 {more}, label %{head}, label %{after}{hint()}")
         self.start(after)
         return out if is_sure else [self._phi(s, before, o, last) for s, o in zip(starts, out, strict=True)]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from deepx_graph.ir.scalar_expr import FUNCTION_PRICE
 from deepx_graph.loops.primitives import price
@@ -41,8 +42,21 @@ from deepx_graph.runtime.native.loop_program.vector_loop import Traffic, VectorL
 from deepx_graph.runtime.native.machine_kernel import DATA
 from deepx_graph.types import BOOL, I32, I64, DType
 
+LEAST_VECTOR = 8
+"""A loop of so many iterations is made of vectors, where it can be."""
+
+FREE = 2
+"""The first number of metadata; those before are of `IRBuilder`."""
+
 LONGEST_ROW = 400
 """Loads, stores and operations of the elements of a row that is kept in registers."""
+
+
+LONGEST_UNROLLED = 150
+"""Statements that an innermost loop of known length may become where LLVM finds it short: more take it longer than the rest."""
+
+STEPS = 4
+"""Steps of a longer loop that are done without a jump between them."""
 
 WHOLE_LINES = 64
 """Shares of a long loop begin at multiples of so many iterations: vectors then lie on cache lines as results do."""
@@ -77,8 +91,8 @@ class FunctionEmitter:
     It is not for LLVM to inline: pointers known to be apart cost nothing only as parameters, and code is optimised once.
     """
 
-    def __init__(self, machine: Target, traffic: Traffic | None = None) -> None:
-        self.t, self.machine = IRBuilder(1, machine.register_bytes == 64), machine
+    def __init__(self, machine: Target, metadata: Iterator[int], traffic: Traffic | None = None) -> None:
+        self.t, self.machine, self.metadata = IRBuilder(1, machine.register_bytes == 64), machine, metadata
         self.traffic, self.swept = traffic or Traffic(), set[tuple[Buffer, Affine]]()
         """The last: rows of buffers that loops before have read, each by where it begins."""
         self.slots: dict[Cell, str] = {}
@@ -87,6 +101,9 @@ class FunctionEmitter:
         self.env: dict[ScalarVar, str] = {}
         self.narrow: dict[ScalarVar, str] = {}
         """The i32 values of subscripts that are such."""
+        self.group = ""
+        """The accesses of an innermost loop, and of the one around it if it is short, where pointers may be the same: no iteration
+        of a parallel loop depends on another one."""
 
     def function(self, name: str, body: Sequence[Statement], *, shared: bool, more: Sequence[str] = ()) -> str:
         """The text of the function; `used` are then the buffers that it takes, in order; `more` are integers behind its bounds.
@@ -205,14 +222,20 @@ class FunctionEmitter:
 
     def _load(self, buffer: Buffer, index: Sequence[Affine]) -> str:
         dtype = np_dtype(buffer.dtype)
-        raw = self.t.let(f"load {memory_type(dtype)}, ptr {self._address(buffer, index)}, align {dtype.itemsize}")
+        address, group = self._address(buffer, index), self._group(buffer)
+        raw = self.t.let(f"load {memory_type(dtype)}, ptr {address}, align {dtype.itemsize}{group}")
         return self.t.let(f"icmp ne i8 {raw}, 0") if buffer.dtype is BOOL else raw
 
     def _store(self, buffer: Buffer, index: Sequence[Affine], value: Scalar) -> None:
         dtype, x = np_dtype(buffer.dtype), self.scalar(value)
         if buffer.dtype is BOOL:
             x = self.t.let(f"zext i1 {x} to i8")
-        self.t.line(f"store {memory_type(dtype)} {x}, ptr {self._address(buffer, index)}, align {dtype.itemsize}")
+        address, group = self._address(buffer, index), self._group(buffer)
+        self.t.line(f"store {memory_type(dtype)} {x}, ptr {address}, align {dtype.itemsize}{group}")
+
+    def _group(self, buffer: Buffer) -> str:
+        """The group of accesses that an access belongs to."""
+        return f", !llvm.access.group {self.group}" if self.group and buffer.role != "local" else ""
 
     # --- control
 
@@ -233,7 +256,37 @@ class FunctionEmitter:
             self.block(s.body)
             return carried
 
-        t.loop(low, high, (), iteration, is_sure=times is not None)
+        around, own = self.group, ""
+        if self.traffic.near and s.parallel and all(not blocks_of(e) or _is_short(e) for e in _opened(s.body)):
+            own = self._metadata("distinct !{}")
+            self.group = self._metadata(f"!{{{around}, {own}}}") if around else own
+        t.loop(low, high, (), iteration, is_sure=times is not None, hint=lambda: self._hint(s, own))
+        self.group = around
+
+    def _metadata(self, text: str) -> str:
+        """New metadata of that text."""
+        name = f"!{next(self.metadata)}"
+        self.t.declare(f"{name} = {text}")
+        return name
+
+    def _hint(self, s: For, group: str) -> str:
+        """What LLVM is told of a loop, where anything is; iterations do not depend on one another by the accesses of a group."""
+        hints = ["vectorize.enable\", i1 false"] if _is_around_vectors(s) else []
+        if _is_vectors(s):
+            hints.append("unroll.disable\"")
+        elif _is_row(s):
+            hints.append("unroll.full\"")
+        elif _is_long(s):
+            hints.append(f"unroll.count\", i32 {STEPS}")
+        if group:
+            hints.append(f"parallel_accesses\", {group}")
+        if not hints:
+            return ""
+        loop, *ids = (f"!{next(self.metadata)}" for _ in range(len(hints) + 1))
+        for each, text in zip(ids, hints, strict=True):
+            self.t.declare(f'{each} = !{{!"llvm.loop.{text}}}')
+        self.t.declare(f"{loop} = distinct !{{{', '.join([loop, *ids])}}}")
+        return f", !llvm.loop {loop}"
 
     def _while(self, s: While) -> None:
         t = self.t
@@ -248,6 +301,19 @@ class FunctionEmitter:
         t.start(after)
 
 
+def _is_around_vectors(loop: For) -> bool:
+    """Whether loops within store elements: these become vectors, not the serial loop around them."""
+    within = [each for each in walk(loop.body) if isinstance(each, For)]
+    return not loop.parallel and any(isinstance(s, Store) for each in within for s in each.body)
+
+
+def _is_vectors(loop: For) -> bool:
+    """Whether iterations are independent, and enough for vectors: LLVM is not to unroll the loop before it makes vectors of it."""
+    trips = (loop.high - loop.low).bounds
+    is_free = loop.parallel or any(isinstance(each, Combine) for each in loop.body)
+    return is_free and trips is not None and trips[1] >= LEAST_VECTOR and not any(blocks_of(each) for each in loop.body)
+
+
 def is_all_vectors(body: Sequence[Statement], machine: Target) -> bool:
     """Whether all innermost loops of statements are written as vectors, so that nothing is left to LLVM's passes."""
     loops = [s for s in walk(list(body)) if isinstance(s, (For, While))]
@@ -255,9 +321,32 @@ def is_all_vectors(body: Sequence[Statement], machine: Target) -> bool:
     return all(isinstance(s, For) and not _is_row(s) and plan(s, machine) is not None for s in inner)
 
 
+def _is_long(loop: For) -> bool:
+    """Whether an innermost loop is of a known length and many statements when it is unrolled."""
+    size = loop.high - loop.low
+    return not size.terms and size.constant * len(loop.body) > LONGEST_UNROLLED and not any(map(blocks_of, loop.body))
+
+
+def _opened(body: Sequence[Statement]) -> Iterator[Statement]:
+    """Statements, those of loops of one iteration instead of these."""
+    for s in body:
+        if isinstance(s, For) and s.high - s.low == Affine((), 1):
+            yield from _opened(s.body)
+        else:
+            yield s
+
+
+def _is_short(s: Statement) -> bool:
+    """Whether a statement is a loop of nothing but a few iterations, which LLVM unrolls, to make vectors of the loop around it."""
+    if not isinstance(s, For) or any(map(blocks_of, _opened(s.body))):
+        return False
+    trips = s.high - s.low
+    return not trips.terms and trips.constant < LEAST_VECTOR
+
+
 def _is_row(loop: For) -> bool:
     """Whether an innermost loop goes along a short row of local memory, and along memory elsewhere: unrolled, it is vectors in
-    registers."""
+    registers. (LLVM says on standard error what it was asked to unroll and did not, such as a loop around others.)"""
     if any(isinstance(each, (For, While)) for each in walk(loop.body)):
         return False
     size, accesses = loop.high - loop.low, [s for s in loop.body if isinstance(s, (Load, Store))]
@@ -274,13 +363,13 @@ def module_text(program: LoopProgram, shares: Sequence[CodePart], machine: Targe
     slot = {b: k for k, b in enumerate((*program.arguments, *program.results, *program.constants, *program.scratch))}
     objects = len(program.arguments) + len(program.results)
     alone = not any(part.chunks for part in shares)
-    functions, declarations = [], dict[str, None]()
+    functions, declarations, metadata = [], dict[str, None](), count(FREE)
     for k, part in enumerate(shares):
         if isinstance(copy := part.body[0], Copy):
             functions.append(_copy(k, copy, *pointers((copy.target, copy.source), slot, objects)))
             declarations["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"] = None
             continue
-        e = FunctionEmitter(machine, traffic_of(program, part.body, near))
+        e = FunctionEmitter(machine, metadata, traffic_of(program, part.body, near))
         functions.append(e.function(f"part{k}", part.body, shared=part.chunks > 0))
         declarations |= e.t.declarations
         loads, arguments = pointers(e.used, slot, objects)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import count
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from deepx_graph.runtime.array_type import ArrayType
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
-from deepx_graph.runtime.native.loop_program.emit import FunctionEmitter, is_all_vectors, pointers
+from deepx_graph.runtime.native.loop_program.emit import FREE, FunctionEmitter, is_all_vectors, pointers
 from deepx_graph.runtime.native.loop_program.kernel import nanoseconds
 from deepx_graph.runtime.native.loop_program.primitives import array_dtype
 from deepx_graph.runtime.native.machine_kernel import Layout, MachineKernel
@@ -96,7 +97,7 @@ def _columns(program: LoopProgram, loop: For, columns: int) -> Sequence[ScalarVa
 
 
 def _text(loop: For, ends: Sequence[ScalarVar], slot: dict[Buffer, int], objects: int) -> str:
-    emitter = FunctionEmitter(this_machine())
+    emitter = FunctionEmitter(this_machine(), count(FREE))
     names = ["%left", "%right"][: len(ends)]
     emitter.env |= dict(zip(ends, names, strict=True))
     body: list[Statement] = [loop]

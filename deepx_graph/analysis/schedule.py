@@ -123,7 +123,7 @@ class _Freezer:
 
     def __init__(self, function: Function, live: Live) -> None:
         self.function, self.live = function, live
-        self.placement = Placement(function, live)
+        self.placement = Placement(function, live, hoists=True)
         self.frozen: dict[Scope, Block] = {}
         self.phis: dict[tuple[Node, int], list[Node]] = {}
         for n in live.order:

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Literal
 
 from deepx_graph.analysis.liveness import Live
+from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.errors import Diagnostic, VerifyError
 from deepx_graph.ir.function import Function
 from deepx_graph.ir.node import Node
@@ -206,14 +207,17 @@ class Placement(ScopeTree):
     A node that depends on fewer loops than the scope of its uses runs in moves out of the test of a loop, which always runs, and
     elsewhere into a `once` block: it runs in the first iteration that needs it and never again while the loops it does not depend
     on iterate. So nothing runs that the program would not have run (a call whose recursion the branch guards, an index that is out
-    of range), and nothing runs twice for the same operands.
+    of range), and nothing runs twice for the same operands. Where it `hoists`, a node moves out of the body of a loop that is known
+    to run, too: what it reads may end there.
     `outermost[once]` is the outermost loop that does not make a `once` block run again.
     """
 
-    def __init__(self, function: Function, live: Live) -> None:
+    def __init__(self, function: Function, live: Live, *, hoists: bool = False) -> None:
         super().__init__(function, live)
+        self.hoists = hoists
         self.outermost: dict[Scope, Node] = {}
         self.onces: dict[Scope, dict[Node | None, Scope]] = {}
+        self._trips: dict[Node, int] = {}
         if not live.columns:  # no branch and no loop
             self.root.nodes = [n for n in reversed(live.order) if n.op is not CONSTANT and n.op is not PARAM]
             self.home = dict.fromkeys(self.root.nodes, self.root)
@@ -226,9 +230,17 @@ class Placement(ScopeTree):
 
     def hoisted(self, node: Node, latest: Scope) -> Scope:
         innermost = self.loops.innermost[node]
-        while latest.loop is not innermost and latest.kind == "header":
+        while latest.loop is not innermost and (latest.kind == "header" or self._surely_runs(latest)):
             latest = latest.parent
         return latest if latest.loop is innermost else self._once(latest, innermost, node)
+
+    def _surely_runs(self, scope: Scope) -> bool:
+        """Whether a scope is the body of a loop that has an iteration, which its count says."""
+        if not self.hoists or scope.kind != "body" or scope.loop is None:
+            return False
+        if scope.loop not in self._trips:
+            self._trips[scope.loop] = trip_count(scope.loop) or 0
+        return self._trips[scope.loop] > 0
 
     def _once(self, scope: Scope, loop: Node | None, node: Node) -> Scope:
         """The block inside `scope` that runs again only in another iteration of `loop`."""

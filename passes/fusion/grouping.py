@@ -154,7 +154,7 @@ class Grouping:
     def __init__(self, function: Function, bounds: Fuse, record: bool = False) -> None:
         self.function, self.bounds = function, bounds
         self.vocabulary, self.links = Vocabulary(bounds.reductions), Links()
-        self.scopes = Placement(function, liveness(function)).home
+        self.scopes = Placement(function, liveness(function), hoists=True).home
         self.group_of: dict[Node, Group] = {}
         self.roots: dict[Node, tuple[Node, ...]] = {}
         self.users: dict[Node, list[Node]] = {}

@@ -79,6 +79,24 @@ def test_branches_and_loops_stand_explicitly() -> None:
     )
 
 
+@pytest.mark.parametrize("trips", [0, 1, 5])
+def test_what_a_loop_that_runs_does_not_change_is_computed_before_it(trips: int) -> None:
+    """It ends what it reads, too; of a loop that may have no iteration it waits for the first."""
+    b = Builder()
+
+    def body(x: Node) -> Sequence[Node]:
+        def iteration(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
+            i, total = v
+            going_on = b(compare, i, b.constant(trips, I32), direction="LT")
+            return going_on, [b(add, i, b.constant(1, I32)), b(add, total, b(exponential, x))]
+
+        return [b.loop([b.constant(0, I32), x], iteration)[1]]
+
+    lines = text([("x", VECTOR)], body).splitlines()
+    (made,) = (k for k, line in enumerate(lines) if "exponential" in line)
+    assert lines[made].startswith(" ") == (trips == 0) and ("once:" in lines[made - 1]) == (trips == 0)
+
+
 def test_a_branch_value_that_nobody_reads_is_not_computed() -> None:
     b = Builder()
 

@@ -69,7 +69,7 @@ class Accesses:
 
 
 LEAST_BYTES = 4096
-"""Smaller temporaries keep memory of their own."""
+"""Smaller values have memory of their own, here and in plans: what they could share does not count."""
 
 
 def temporaries_in_results(program: LoopProgram) -> LoopProgram:

@@ -7,18 +7,20 @@ L. Torczon, Rematerialization, 1992): it is neither stored nor loaded.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from deepx_graph.analysis.liveness import has_control, liveness
+from deepx_graph.analysis.liveness import liveness
 from deepx_graph.analysis.scopes import Placement
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.rebuild import on_demand, rebuild, replaced, with_inputs
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, index_of
 from deepx_graph.loops.elements import has_element
-from deepx_graph.loops.lower import CHEAP, element_cost
+from deepx_graph.loops.in_place import LEAST_BYTES
+from deepx_graph.loops.lower import CHEAP, element_cost, stored_values
 from deepx_graph.loops.scalar import NotExpressible
 from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
@@ -33,9 +35,6 @@ from deepx_graph.types import TensorType, TupleType, is_static, nbytes
 
 MOST_WORK = 2.0 * CHEAP
 """What an element that is made again may take, in additions: about what it takes to store and load one."""
-
-LEAST_BYTES = 4096
-"""Smaller values are kept."""
 
 MOST_OPS = 200
 """Kernels have no more operations then."""
@@ -92,6 +91,7 @@ class _Choice:
         self.bodies: dict[Node, Function | None] = {}
         self.items: dict[Node, dict[int, Node]] = {}
         """Of a kernel with several results, those that are read."""
+        self._stored: dict[Function, int] = {}
         for node in reversed(function.nodes):
             body = self.body(node) if node in self.scopes else None
             if body is not None and not any(map(_is_product, body.nodes)):
@@ -148,7 +148,7 @@ class _Choice:
     # --- one kernel
 
     def _choose(self, maker: Node, body: Function) -> None:
-        """Chooses results of a kernel that are made again, where that saves memory and readers stay small."""
+        """Chooses results of a kernel that are made again, where that saves memory and no reader stores more of its own."""
         if isinstance(maker.type, TupleType):
             users = self.function.users[maker]
             found = {index_of(u): u for u in users if u.op is PROJ}
@@ -157,9 +157,9 @@ class _Choice:
                 return
             self.items[maker] = found
         free = {k: read for k, v in self.results(maker).items() if (read := self._read(maker, v)) is not None}
-        for most_work in (math.inf, MOST_WORK) if free else ():
-            chosen = self._recipes(maker, body, free, most_work)
-            if chosen and self._saves(chosen) and self._is_little(maker, body, chosen) and self._leaves_small(chosen):
+        for is_strict, most_work in itertools.product((False, True), (math.inf, MOST_WORK)) if free else ():
+            chosen = self._recipes(maker, body, free, is_strict, most_work)
+            if chosen and self._saves(maker, chosen) and self._is_little(maker, body, chosen) and self._stores_no_more(chosen):
                 self._accept(maker, chosen)
                 return
 
@@ -175,7 +175,7 @@ class _Choice:
     def _takes_in(self, reader: Node, maker: Node, value: Node) -> bool:
         """Whether a kernel is one of the scope of another one and may compute each element of a value itself."""
         body = self.body(reader)
-        if body is None or not reader.inputs or has_control(body):
+        if body is None or not reader.inputs:
             return False
         if any(n.op is scatter or n.op is sort for n in body.nodes):
             return False  # these loops are no vectors
@@ -198,15 +198,16 @@ class _Choice:
         home, scope = self.scopes[maker], self.scopes.get(reader)
         return scope is not None and scope.within(home.parent if home.kind == "once" else home)
 
-    def _recipes(self, maker: Node, body: Function, free: Mapping[int, Node], most_work: float) -> dict[Node, Recipe]:
-        """How results are made of what stays by so much work at most."""
+    def _recipes(self, maker: Node, body: Function, free: Mapping[int, Node], is_strict: bool,
+                 most_work: float) -> dict[Node, Recipe]:
+        """How results are made of what stays by so much work at most; `is_strict` where that must be in memory anyway."""
         outer, values = dict(zip(body.params, maker.inputs, strict=True)), self.results(maker)
         known = {body.results[k]: v for k, v in values.items() if k not in free}
         order = {n: k for k, n in enumerate(body.nodes)}
         found: dict[Node, Recipe] = {}
         for k in sorted(free, key=lambda k: order[body.results[k]]):
             recipe = _recipe(maker, body.results[k], outer, known)
-            if recipe is None or sum(map(_work, recipe.nodes)) > most_work:
+            if recipe is None or sum(map(_work, recipe.nodes)) > most_work or (is_strict and self._missing({free[k]: recipe})):
                 known[body.results[k]] = values[k]
                 continue
             found[values[k]] = recipe
@@ -223,10 +224,19 @@ class _Choice:
                 if s.op not in (PARAM, CONSTANT) and s not in self.recipes and s not in self.function.results
                 and self.scopes[recipe.maker].kind != "once" and all(self.position[r] < last for r in self.readers[s])}
 
-    def _saves(self, found: Recipes) -> bool:
+    def _saves(self, maker: Node, found: Recipes) -> bool:
         gone = sum(nbytes(v.type) for v in found if v.op is not reshape)
         missing = sum(nbytes(s.type) for s in self._missing(found))
-        return gone > missing
+        return gone > max(missing, self._overwritten(maker, found))
+
+    def _overwritten(self, maker: Node, found: Recipes) -> int:
+        """Bytes of values that take no memory: the next kernel alone reads them, and its results may lie in their place. To store
+        and load those takes no longer than to load what they are made of, where that kernel does not read it anyway."""
+        later = itertools.islice(self.function.nodes, self.position[maker] + 1, None)
+        reader = next((n for n in later if n.op is not PROJ and n.op is not reshape and nbytes(n.type) >= LEAST_BYTES), maker)
+        values = [v for v, recipe in found.items() if self.readers[v] == {reader}
+                  and any(s not in reader.inputs and nbytes(s.type) >= nbytes(v.type) for s in recipe.sources.values())]
+        return min(nbytes(reader.type), sum(nbytes(v.type) for v in values))
 
     def _is_little(self, maker: Node, body: Function, found: Recipes) -> bool:
         """Whether what is computed more often than before takes no longer than what is stored and loaded no more."""
@@ -239,15 +249,26 @@ class _Choice:
         again = sum(_work(n) * (times[n] + len(r) - 1) for n, r in readers.items())
         return again <= MOST_WORK * sum(v.op is not reshape for v in found)
 
-    def _leaves_small(self, found: Recipes) -> bool:
-        """Whether readers that make these again have few operations."""
-        readers = {r for v in found for r in self.readers[v] if r not in found}
-        self.recipes |= found
+    def _stores_no_more(self, found: Recipes) -> bool:
+        """Whether readers store no more values of their own when they make these again."""
+        readers = [r for r in {r: None for v in found for r in self.readers[v] if r not in found}
+                   if not any(map(_is_product, self.composed(r)[1].nodes))]
         try:
-            return all(len(self.composed(r)[1].nodes) <= MOST_OPS for r in readers)
+            before = [self._stored_by(self.composed(r)[1]) for r in readers]
+            self.recipes |= found
+            after = [self.composed(r)[1] for r in readers]
+            return all(len(f.nodes) <= MOST_OPS and self._stored_by(f) <= n for f, n in zip(after, before, strict=True))
+        except NotExpressible:
+            return False
         finally:
             for v in found:
                 self.recipes.pop(v, None)
+
+    def _stored_by(self, body: Function) -> int:
+        """How many values a kernel stores of its own; worked out once for bodies that are alike, as those of a model's layers."""
+        if body not in self._stored:
+            self._stored[body] = len(stored_values(body))
+        return self._stored[body]
 
     def _accept(self, maker: Node, found: Recipes) -> None:
         self.recipes |= found

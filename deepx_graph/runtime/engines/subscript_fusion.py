@@ -112,10 +112,7 @@ class _Candidates:
         for node in reversed(function.nodes):
             if node in self.given and node.op is reshape:
                 self.given.add(node.inputs[0])
-        self.bodies: dict[Function, bool] = {}
-        """Whether a group may hold a fusion of each body: layers of a network have the same ones."""
-        self.storing: set[Function] = set()
-        """The bodies that put values of their own in memory: such a fusion is a root."""
+        self.bodies: dict[Function, int | None] = {}
         self.has_own_element = ByKind(_has_own_element)
         self.above: dict[Node, set[Node]] = {}
         """For a scatter what is made of the array that it may write over."""
@@ -139,18 +136,20 @@ class _Candidates:
             return False
         if node.op is not fusion:
             return node.op is scatter or _reads_each_once(node) or self.has_own_element(node)
-        body = node.attr("body")
+        return self._stored_in(node.attr("body")) is not None
+
+    def _stored_in(self, body: Function) -> int | None:
+        """How many values a fusion puts in memory; None where no group may hold it. Worked out once for layers that are alike."""
         if body not in self.bodies:
             stored, has_products = _stored_of(body), any(n.op in (dot_general, convolution) for n in body.nodes)
-            fits = stored is not None and not (stored and has_products)
-            self.bodies[body] = fits and (not (stored or has_products) or self.kernel_of(body) is not None)
-            if stored and self.bodies[body]:
-                self.storing.add(body)
+            is_kernel = not (stored or has_products) or self.kernel_of(body) is not None
+            self.bodies[body] = stored if is_kernel and not (stored and has_products) else None
         return self.bodies[body]
 
     def _is_stored(self, node: Node) -> bool:
         """Whether the value of a node is put in memory whoever reads it."""
-        return node.op is scatter or _reads_each_once(node) or (node.op is fusion and node.attr("body") in self.storing)
+        return node.op is scatter or _reads_each_once(node) or (
+            node.op is fusion and bool(self._stored_in(node.attr("body"))))
 
     def groups(self) -> list[tuple[Node, ...]]:
         """The members of each group in order, the root last: one pass from users to operands."""
@@ -227,10 +226,9 @@ def _without_outer_reshapes(members: Sequence[Node]) -> tuple[Node, ...]:
     return tuple(inside)
 
 
-def _stored_of(body: Function) -> list[Node] | None:
-    """The values of a fusion that it puts in memory; None where it has no loops."""
+def _stored_of(body: Function) -> int | None:
     try:
-        return stored_values(body) if all(n.op in (PARAM, CONSTANT) or has_element(n) for n in body.nodes) else None
+        return len(stored_values(body)) if all(n.op in (PARAM, CONSTANT) or has_element(n) for n in body.nodes) else None
     except NotExpressible:
         return None
 

@@ -86,16 +86,12 @@ class BufferAssignment:
         """The most that one kernel has for itself."""
         return max(self.scratch.values(), default=0)
 
-    @property
-    def _scratch_note(self) -> str:
-        return f", at most {self.scratch_bytes} of scratch" if self.scratch_bytes else ""
-
     def __str__(self) -> str:
         lines = [
             f"plan {printable(self.code.schedule.function.name)}: peak {self.peak_bytes} bytes"
             f"{' for each level of recursion' if self.recursive else ''},"
             f" {self.shared_bytes} shared, {self.output_bytes} for results,"
-            f" {self.total_bytes} without reuse{self._scratch_note}",
+            f" {self.total_bytes} without reuse{f', at most {self.scratch_bytes} of scratch' if self.scratch_bytes else ''}",
             f"{'at':>5} {'until':>5} {'place':>8} {'bytes':>12}  value",
         ]
         for p in self.pieces:

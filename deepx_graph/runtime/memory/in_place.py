@@ -27,8 +27,6 @@ def nothing(node: Node) -> tuple[frozenset[int], ...]:
     return ()
 
 
-NOTHING: frozenset[int] = frozenset()
-
 DonatedBuffers = dict[int, tuple[int | None, ...]]
 """For the position of a kernel, the number of the parameter whose memory each of its results takes."""
 
@@ -68,7 +66,7 @@ def donatable(unit: Unit) -> dict[int, Donatable]:
         allowed = unit.engine.overwrites(run.node)
         may: list[tuple[int, ...]] = []
         for leaf, type in enumerate(leaves(run.node.type)):
-            over = allowed[leaf] if allowed and isinstance(type, TensorType) and (at, leaf) in own else NOTHING
+            over = allowed[leaf] if allowed and isinstance(type, TensorType) and (at, leaf) in own else frozenset()
             may.append(tuple(param for operand, k, param in dying if operand == type and k in over))
         found[at] = tuple(may)
     return found

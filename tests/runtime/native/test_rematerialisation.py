@@ -63,6 +63,27 @@ def test_a_function_is_computed_once() -> None:
     assert sum(n.op is exponential for body in bodies for n in body.nodes) == 1
 
 
+def normalised(steps: int) -> Module:
+    """A function of so many differences and magnitudes, divided by its sum: the result may lie where the function's value does."""
+    lines, value, type = list[str](), "%x", "tensor<1048576xf32>"
+    for k in range(steps):
+        lines += [f"%c{k} = stablehlo.constant dense<0.{k + 1}> : {type}", f"%d{k} = stablehlo.subtract {value}, %c{k} : {type}",
+                  f"%v{k} = stablehlo.abs %d{k} : {type}"]
+        value = f"%v{k}"
+    return dx.optimize(dx.loads("\n".join([
+        f"func.func @main(%x: {type}) -> {type} {{", *lines, "%zero = stablehlo.constant dense<0.0> : tensor<f32>",
+        f"%sum = stablehlo.reduce({value} init: %zero) applies stablehlo.add across dimensions = [0] : ({type}, tensor<f32>)"
+        " -> tensor<f32>",
+        f"%all = stablehlo.broadcast_in_dim %sum, dims = [] : (tensor<f32>) -> {type}",
+        f"%r = stablehlo.divide {value}, %all : {type}", f"return %r : {type}", "}"])))
+
+
+@pytest.mark.parametrize("steps", [2, 6])
+def test_what_the_next_kernel_writes_over_is_kept(steps: int) -> None:
+    """It takes no memory, and made again it takes a load as well."""
+    assert kept(normalised(steps)) == [2]
+
+
 def program(rng: random.Random) -> Module:
     """Products and kernels of several results, which read earlier values at random, some in another shape."""
     b = Builder()

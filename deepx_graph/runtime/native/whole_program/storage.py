@@ -13,12 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from deepx_graph.analysis.disjoint_sets import DisjointSets
+from deepx_graph.loops.in_place import LEAST_BYTES
 from deepx_graph.runtime.memory.sharing import Room, Sharing, packed
 from deepx_graph.runtime.native.machine_kernel import MachineKernel, memory_sizes, rounded
 from deepx_graph.runtime.native.whole_program.plan import Action, Called, Copied, Home, ProgramPlan, RowCopy, called, swapped
-
-LEAST_BYTES = 4096
-"""Smaller values are not put into what results lie in."""
 
 
 def assign(plan: ProgramPlan, sharing: Sharing, *, is_function: bool, is_recursive: bool) -> None:

@@ -130,3 +130,25 @@ def convolution_of_bytes(x, w):
 def bf16_convolution_and_pool(x, w):
     y = lax.conv_general_dilated(x.astype(BF16), w.astype(BF16), (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
     return lax.reduce_window(jax.nn.relu(y), np.array(0, BF16), lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+
+@program(small=case(normal(1, 8, 8, 4), *weights((1, 1, 4, 8), (3, 3, 1, 8), (8, 2), (2, 8), (1, 1, 8, 4))),
+         medium=case(normal(4, 32, 32, 24), *weights((1, 1, 24, 96), (3, 3, 1, 96), (96, 8), (8, 96), (1, 1, 96, 24))))
+def inverted_residual(x, wide, depthwise, down, up, narrow):
+    h = jax.nn.hard_swish(conv(x, wide))
+    h = jax.nn.hard_swish(conv(h, depthwise, feature_group_count=depthwise.shape[-1]))
+    gate = jax.nn.hard_sigmoid(jax.nn.relu(h.mean((1, 2)) @ down) @ up)
+    return x + conv(h * gate[:, None, None], narrow)
+
+
+@program(small=case(normal(3, 1, 6, 6, 2), *weights((3, 3, 6, 16))), medium=case(normal(6, 2, 32, 32, 8), *weights((3, 3, 24, 64))))
+def convolutional_lstm(xs, w):
+    def step(state, x):
+        hidden, memory = state
+        i, f, g, o = jnp.split(conv(jnp.concatenate([x, hidden], -1), w), 4, -1)
+        memory = jax.nn.sigmoid(f) * memory + jax.nn.sigmoid(i) * jnp.tanh(g)
+        hidden = jax.nn.sigmoid(o) * jnp.tanh(memory)
+        return (hidden, memory), hidden.mean()
+
+    start = jnp.zeros((*xs.shape[1:-1], w.shape[-1] // 4))
+    return lax.scan(step, (start, start), xs)

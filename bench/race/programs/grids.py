@@ -185,3 +185,34 @@ def residue_of_opening(x):
     eroded = lax.reduce_window(x, np.uint8(255), lax.min, (3, 3), (1, 1), "SAME")
     opened = lax.reduce_window(eroded, np.uint8(0), lax.max, (3, 3), (1, 1), "SAME")
     return x - jnp.minimum(x, opened)
+
+
+@program(small=case(normal(2, 20, 3)), medium=case(normal(16, 2001, 17)))
+def max_pool_1d_grad(x):
+    return jax.grad(lambda x: (lax.reduce_window(x, -jnp.inf, lax.max, (1, 5, 1), (1, 3, 1), "SAME") ** 2).sum())(x)
+
+
+@program(small=case(uniform(-0.3, 0.3, 3), size=12, steps=12), medium=case(uniform(-0.3, 0.3, 3), size=160, steps=40))
+def ray_march(centre, size, steps):
+    """To a sphere and a box, by distances to the nearest."""
+    g = jnp.linspace(-1, 1, size)
+    d = jnp.stack([*jnp.meshgrid(g, g), jnp.full((size, size), 1.5)], -1)
+    d = d / jnp.linalg.norm(d, axis=-1, keepdims=True)
+
+    def distance(p):
+        sphere = jnp.sqrt(((p - centre) ** 2).sum(-1)) - 0.5
+        q = jnp.abs(p - jnp.array([0.6, 0.2, 0.4])) - 0.25
+        box = jnp.sqrt((jnp.maximum(q, 0) ** 2).sum(-1)) + jnp.minimum(q.max(-1), 0)
+        return jnp.minimum(sphere, box)
+
+    eye = jnp.array([0.0, 0.0, -2.0])
+    return lax.fori_loop(0, steps, lambda _, t: t + jnp.minimum(distance(eye + t[..., None] * d), 1.0), jnp.zeros((size, size)))
+
+
+@program(small=case(uniform(0, 1, 16, 16)), medium=case(uniform(0, 1, 256, 256)))
+def oriented_histograms(x):
+    gx, gy = jnp.pad(x[:, 2:] - x[:, :-2], ((0, 0), (1, 1))), jnp.pad(x[2:] - x[:-2], ((1, 1), (0, 0)))
+    angle = jnp.clip((jnp.mod(jnp.arctan2(gy, gx), jnp.pi) * 9 / jnp.pi).astype(jnp.int32), 0, 8)
+    rows, columns = (jnp.arange(n) // 8 for n in x.shape)
+    found = jnp.zeros((x.shape[0] // 8, x.shape[1] // 8, 9)).at[rows[:, None], columns[None], angle].add(jnp.sqrt(gx**2 + gy**2))
+    return found / (jnp.linalg.norm(found, axis=-1, keepdims=True) + 1e-3)

@@ -251,3 +251,31 @@ def eigenvalues_by_rotations(a):
 def small_inverses(a):
     a = a + 4 * jnp.eye(4)
     return jnp.linalg.det(a), jnp.linalg.inv(a)
+
+
+@program(small=case(normal(17, 17), cycles=1), medium=case(normal(129, 129), cycles=4))
+def multigrid(f, cycles):
+    """Poisson's equation by V-cycles."""
+    def around(u):
+        p = jnp.pad(u, 1)
+        return p[2:, 1:-1] + p[:-2, 1:-1] + p[1:-1, 2:] + p[1:-1, :-2]
+
+    def smooth(u, f, times):
+        for _ in range(times):
+            u = 0.2 * u + 0.2 * (around(u) + f)
+        return u
+
+    def cycle(u, f):
+        u = smooth(u, f, 2)
+        if u.shape[0] <= 5:
+            return smooth(u, f, 4)
+        coarse = 4 * (f - (4 * u - around(u)))[::2, ::2]
+        e = cycle(jnp.zeros_like(coarse), coarse)
+        fine = jnp.zeros_like(u).at[::2, ::2].set(e).at[1::2, ::2].set((e[1:] + e[:-1]) / 2)
+        fine = fine.at[:, 1::2].set((fine[:, 2::2] + fine[:, :-1:2]) / 2)
+        return smooth(u + fine, f, 2)
+
+    u = jnp.zeros_like(f)
+    for _ in range(cycles):
+        u = cycle(u, f)
+    return u

@@ -77,3 +77,17 @@ def twister(state, n, apart):
         return state, y ^ (y >> 18)
 
     return lax.scan(step, state, length=20)
+
+
+@program(bound=1e-1, small=case(key(), normal(6), n=40), medium=case(key(), normal(30), n=5000))
+def particle_filter(k, seen, n):
+    def step(state, y):
+        x, k = state
+        k, first, second = jax.random.split(k, 3)
+        x = 0.9 * x + 0.3 * jax.random.normal(first, x.shape)
+        w = jax.nn.softmax(-0.5 * (y - x) ** 2)
+        u = (jnp.arange(n) + jax.random.uniform(second)) / n
+        kept = jnp.clip(jnp.searchsorted(jnp.cumsum(w), u), 0, n - 1)
+        return (x[kept], k), w @ x
+
+    return lax.scan(step, (jnp.linspace(-1, 1, n), k), seen)[1]

@@ -151,3 +151,15 @@ def merged_labels(a, b, n):
         return new, jnp.any(new != labels)
 
     return lax.while_loop(lambda s: s[1], step, (jnp.arange(n), jnp.bool_(True)))[0]
+
+
+@program(small=case(normal(12, 4), integers(0, 12, 30), integers(0, 12, 30), *weights((16, 4))),
+         medium=case(normal(2000, 32), integers(0, 2000, 20_000), integers(0, 2000, 20_000), *weights((128, 32))))
+def several_aggregators(x, source, target, w):
+    """Mean, extremes and deviation of what the neighbours of each node say."""
+    n, said = x.shape[0], x[source]
+    count = jax.ops.segment_sum(jnp.ones(source.shape), target, n)[:, None] + 1e-6
+    mean, square = (jax.ops.segment_sum(m, target, n) / count for m in (said, said * said))
+    extremes = [jnp.where(count > 0.5, f(said, target, n), 0) for f in (jax.ops.segment_max, jax.ops.segment_min)]
+    spread = jnp.sqrt(jnp.maximum(square - mean * mean, 0) + 1e-5)
+    return jax.nn.relu(jnp.concatenate([mean, *extremes, spread], -1) @ w)

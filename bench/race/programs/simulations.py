@@ -118,3 +118,18 @@ def quantum_circuit(parts, angles):
         pairs = state.reshape(2**k, 2, 2, -1)
         state = jnp.stack([pairs[:, 0], pairs[:, 1, ::-1]], 1).reshape(-1)
     return jnp.abs(state) ** 2
+
+
+@program(small=case(normal(9, 16, 16, scale=0.01), steps=3), medium=case(normal(9, 128, 128, scale=0.01), steps=20))
+def lattice_boltzmann(f, steps):
+    ways = np.array([[0, 0], [1, 0], [0, 1], [-1, 0], [0, -1], [1, 1], [-1, 1], [-1, -1], [1, -1]], np.float32)
+    weight = np.array([4 / 9] + [1 / 9] * 4 + [1 / 36] * 4, np.float32)[:, None, None]
+
+    def step(f, _):
+        f = jnp.stack([jnp.roll(f[k], (int(x), int(y)), (0, 1)) for k, (x, y) in enumerate(ways)])
+        density = f.sum(0)
+        u = jnp.einsum("id,ixy->dxy", ways, f) / density
+        along = 3 * jnp.einsum("id,dxy->ixy", ways, u)
+        return f - (f - density * weight * (1 + along + 0.5 * along**2 - 1.5 * (u**2).sum(0))) / 0.8, None
+
+    return lax.scan(step, f + weight, None, length=steps)[0]

@@ -126,7 +126,12 @@ class Function(InNotebook, Searched):
 
     @cached_property
     def _hash(self) -> int:
-        return hash(self.structure)
+        """That of operations, their attributes and how they are joined; `structure`, which is larger, tells apart those alike."""
+        nodes = self.nodes
+        number = {n: k for k, n in enumerate(nodes)}
+        attrs = [n.attrs for n in nodes if n.attrs and n.op is not LOOP_BEGIN and n.op is not PARAM]
+        joined = [number[i] for n in nodes for i in n.inputs]
+        return hash((tuple([n.op.name for n in nodes]), tuple(attrs), tuple(joined), self.type))
 
     def __eq__(self, other: object) -> bool:
         if self is other:

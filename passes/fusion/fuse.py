@@ -127,7 +127,7 @@ class _Rebuilder:
         outputs = [m for m in members if m in self.results or any(self.grouping.readers(m))]
         body = _Body(self.grouping, group)
         made = [body.value(m) for m in outputs]
-        if sum(n.op is not PARAM and n.op is not CONSTANT for n in body.made) < 2:
+        if len(body.computed) < 2 and sum(n.op is not PARAM and n.op is not CONSTANT for n in body.made) < 2:
             self._keep(*members)
             return
         inputs = tuple(_shaped(self.value(node), type, node.origin) for node, type in body.given)
@@ -239,6 +239,6 @@ def _shaped(node: Node, type: Type, origin: Origin) -> Node:
 
 def _merged_origin(outputs: list[Node], members: list[Node]) -> Origin:
     """All places that the kernel came from; its name is that of its only output."""
-    spans = dict.fromkeys(s for n in (*outputs, *members) for s in n.origin.spans)
+    spans = dict.fromkeys([s for n in dict.fromkeys((*outputs, *members)) for s in n.origin.spans])
     name = outputs[0].name if len(outputs) == 1 else ""
     return Origin(name, tuple(spans), ("fuse",))

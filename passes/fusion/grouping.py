@@ -278,7 +278,7 @@ class Grouping:
     def _shared_keys(self, node: Node) -> list[Node]:
         """Inputs of full size, worth being read once for several users."""
         full = full_shape(node)
-        return [k.key for k in self.links.of(node) if k.root.op is not CONSTANT and dims(k.key) == full]
+        return [key for link in self.links.of(node) if link.root.op is not CONSTANT and dims(key := link.key) == full]
 
     def _record(self, a: Node, b: Node, reason: Reason | None) -> None:
         if self.declined is not None and reason is not None:

@@ -172,7 +172,8 @@ class Links:
         """The links of a member's operands; a reduction's initial value, a constant, is left out."""
         found = self._of.get(node)
         if found is None:
-            found = self._of[node] = tuple([self.link(i) for i in (node.inputs if reduced_axes(node) is None else node.inputs[:1])])
+            known, operands = self._known, node.inputs if reduced_axes(node) is None else node.inputs[:1]
+            found = self._of[node] = tuple([known.get(i) or self.link(i) for i in operands])
         return found
 
 

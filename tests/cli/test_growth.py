@@ -120,6 +120,7 @@ def test_kernels_that_differ_in_numbers_alone_are_one_for_a_report() -> None:
     module = dx.optimize(dx.loads(_layers(6)))
     before, after = ({n.attr("body") for n in m.entry.nodes if n.op is fusion} for m in (module, alike(module)))
     assert (len(before), len(after)) == (6, 2), "five layers of another constant each, and the end"
+    assert len({id(n.attr("body")) for n in alike(module).entry.nodes if n.op is fusion}) == 2, "one object each"
     special = dx.loads(_layers(3).replace("0.5", "1").replace("1.5", "0").replace("2.5", "inf"))
     assert alike(special) is special
 

@@ -10,7 +10,7 @@ import pytest
 
 from deepx_graph.errors import Diagnostic, InferError, Source, Span, UsageError, VerifyError, printable, suggest
 from deepx_graph.files import STEP, mapped, replacing, write_pieces
-from deepx_graph.ir import Builder, Module, Op, Operand
+from deepx_graph.ir import Builder, Function, Module, Op, Operand
 from deepx_graph.ir.scalar_expr import Apply, Immediate, Variable, expr
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PHI, REGION
 from deepx_graph.literal import Literal
@@ -287,6 +287,17 @@ def test_functions_are_equal_by_structure() -> None:
     assert first == second
     assert hash(first) == hash(second)
     assert first != sample_module()["f"]
+
+
+def test_functions_that_differ_are_told_apart_without_being_written_out() -> None:
+    """By a number, by what is joined to what, or by an operation: kernels of a long program are looked up by their bodies."""
+    b = Builder()
+    x, y = (b.param(k, X) for k in range(2))
+    s, t = b(add, x, y), b(multiply, x, y)
+    results = (s, t, b(add, x, b(add, x, y)), b(add, b(add, x, y), x), *(b(add, x, b.like(float(k), x)) for k in range(8)))
+    functions = [Function("f", (x, y), (r,)) for r in results]
+    assert len(set(functions)) == len(functions)
+    assert not any("structure" in vars(f) for f in functions)
 
 
 def test_reducers_are_recognised() -> None:

@@ -16,6 +16,7 @@ from deepx_graph.types import F32
 from deepx_graph.viz import View, build_view, fold
 from deepx_graph.viz.folding.blocks import best_period, runs
 from deepx_graph.viz.folding.fold import ALMOST, OVERVIEW, fold_inside, inline_hubs
+from deepx_graph.viz.folding.quotient import Quotient
 from deepx_graph.viz.page.folds import folds_of
 from tests.support import viz_modules as programs
 from tests.support.viz_shapes import SHAPES, has_cycle
@@ -98,6 +99,14 @@ def test_a_box_opens_as_several_of_which_none_is_almost_all_of_it(graph: str) ->
     for members, k in folds.inside.items():
         assert max(len(n.members) for n in folds.folded[k].nodes) <= ALMOST * len(members)
     assert sum(map(len, folds.inside)) <= 3 * len(folds.view.nodes), "few levels show all of it"
+
+
+def test_one_picture_is_made_however_often_folding_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Quotient] = []
+    to_view = Quotient.to_view
+    monkeypatch.setattr(Quotient, "to_view", lambda q: made.append(q) or to_view(q))
+    fold_inside(build_view(dx.loads(growth.layered(3000))), OVERVIEW)  # one box at first, as nothing tells parts: cut in runs then
+    assert len(made) == 1
 
 
 def test_members_are_the_nodes_of_the_view_before() -> None:

@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 
 from deepx_graph.errors import UsageError, printable
+from deepx_graph.ir import Node
 from deepx_graph.viz import build_view, draw
+from deepx_graph.viz.folding.fold import OVERVIEW
 from deepx_graph.viz.picture import graphviz as layout
 from deepx_graph.viz.picture import svg
 from deepx_graph.viz.picture.layered import lay_out
 from deepx_graph.viz.picture.scene_svg import to_svg
 from deepx_graph.viz.picture.style import theme_named
+from deepx_graph.viz.view import build
 from tests.support import viz_modules as programs
 from tests.support.paths import ROOT
 from tests.support.svg_texts import HOSTILE, texts
@@ -96,6 +99,13 @@ def test_tooltips_are_in_the_svg() -> None:
     shown = texts(draw(programs.straight(), format="svg").data)
     assert "#2 add: f32[4,8]\nname s" in shown
     assert "add → tanh" in shown
+
+
+def test_tooltips_are_made_for_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Node] = []
+    monkeypatch.setattr(build, "tooltip", lambda node, *rest: made.append(node) or "")
+    draw(programs.tangle(2500), format="dot")
+    assert len(made) <= OVERVIEW
 
 
 def test_the_legend_names_what_occurs() -> None:

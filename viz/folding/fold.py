@@ -43,7 +43,7 @@ ALMOST = 0.9
 def fold(view: View, max_nodes: int = MAX_NODES) -> View:
     """The view itself when it has at most `max_nodes` (4 or more) nodes, else a coarser one that has, with a note saying so."""
     max_nodes = max(4, max_nodes)
-    return view if len(view.nodes) <= max_nodes else _coarser(_Start(Quotient(view)), max_nodes).view
+    return view if len(view.nodes) <= max_nodes else _coarser(_Start(Quotient(view)), max_nodes).view()
 
 
 def fold_inside(view: View, max_nodes: int) -> View:
@@ -56,7 +56,7 @@ def fold_inside(view: View, max_nodes: int) -> View:
     found = _coarser(_Start(whole.copy()), max_nodes)
     if found.rows is not None and 2 * _largest(found.q) > len(view.nodes):
         found = _coarser(found.rows._replace(q=found.rows.q.copy(apart=True)), max_nodes)
-    return _coarser(_Start(whole, LAST), max_nodes).view if _largest(found.q) > ALMOST * len(view.nodes) else found.view
+    return (_coarser(_Start(whole, LAST), max_nodes) if _largest(found.q) > ALMOST * len(view.nodes) else found).view()
 
 
 def _largest(q: Quotient) -> int:
@@ -72,15 +72,20 @@ class _Start(NamedTuple):
 
 
 class _Coarser(NamedTuple):
-    """A folded quotient and its view, and where the step began that first met rows of equal parts; None where none did."""
+    """A folded quotient, what was done to it, and where the step began that first met rows of equal parts; None where none did."""
 
     q: Quotient
-    view: View
+    done: tuple[str, ...]
     rows: _Start | None
+
+    def view(self) -> View:
+        """The picture of it. To make it takes about as long as to fold, so only what is shown is made."""
+        folded, total = self.q.to_view(), sum([n.size for n in self.q.view.nodes])
+        return folded.noted(f"folded: {total:,} nodes drawn as {len(folded.nodes):,} boxes ({', '.join(self.done)})")
 
 
 def _coarser(start: _Start, max_nodes: int) -> _Coarser:
-    """The view of a quotient with at most so many nodes."""
+    """A quotient made coarser, to at most so many items."""
     q, rows = start.q, None
     looped = "operators with loops"
     done = list(start.done) if start.done is not None else [looped] if with_loops(q) else []
@@ -95,9 +100,7 @@ def _coarser(start: _Start, max_nodes: int) -> _Coarser:
         _show_one(q, max_nodes)
     open_first(q, max_nodes)
     _condense(q)
-    folded = q.to_view()
-    total = sum(n.size for n in q.view.nodes)
-    return _Coarser(q, folded.noted(f"folded: {total:,} nodes drawn as {len(folded.nodes):,} boxes ({', '.join(done)})"), rows)
+    return _Coarser(q, tuple(done), rows)
 
 
 def open_scope(view: View, max_nodes: int) -> View | None:

@@ -161,11 +161,11 @@ class Quotient:
         inputs: list[list[int]] = [[] for _ in self.items]
         outputs: list[list[int]] = [[] for _ in self.items]
         count = len(self.items)
-        for pair in dict.fromkeys([owner[s] * count + owner[t] for s, t in self.flow]):  # numbers: quicker than pairs of them
+        across = [(a, b) for s, t in self.flow if (a := owner[s]) != (b := owner[t])]
+        for pair in dict.fromkeys([a * count + b for a, b in across]):  # numbers: quicker than pairs of them
             s, t = divmod(pair, count)
-            if s != t:
-                inputs[t].append(s)
-                outputs[s].append(t)
+            inputs[t].append(s)
+            outputs[s].append(t)
         return inputs, outputs
 
     def order(self, inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]) -> list[int]:

@@ -198,8 +198,6 @@ class _Painter:
 
     def _seen(self, node: Node) -> Node:
         """The value that a parameter of an open call stands for; any other node itself."""
-        if not self.bound:
-            return node
         painter = self
         while node in painter.bound and painter.caller:
             node, painter = painter.bound[node], painter.caller[0]
@@ -207,7 +205,8 @@ class _Painter:
 
     def _number(self, node: Node) -> str | None:
         """The number that a value is, which stands in the box of whoever takes it."""
-        return scalar_text(self._seen(node))
+        seen = self._seen(node) if self.bound else node
+        return scalar_text(seen) if seen.op is CONSTANT else None
 
     # --- ordinary nodes
 
@@ -220,7 +219,7 @@ class _Painter:
 
     def _op(self, node: Node) -> None:
         kind: NodeKind = "fusion" if family_of(node.op) == "fusion" else "op"
-        title, below = op_title(node, list(map(self._seen, node.inputs))), subtitle(node)
+        title, below = op_title(node, list(map(self._seen, node.inputs)) if self.bound else node.inputs), subtitle(node)
         operator = self.operators[node]
         if operator in self.alone and operator is not None and operator.kind.lower() != node.op.name:
             title, below = short(operator.kind, 40), f"{title}\n{below}".strip()

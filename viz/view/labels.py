@@ -106,7 +106,7 @@ def constant_text(literal: Literal) -> str:
 
 def operand_text(inputs: Sequence[Node]) -> str:
     """The operands as a pattern when some are numbers: `(·, 0.125)`; empty when none is."""
-    texts = [scalar_text(i) for i in inputs]
+    texts = [scalar_text(i) if i.op is CONSTANT else None for i in inputs]
     if texts.count(None) == len(texts):
         return ""
     return "(" + ", ".join("·" if t is None else t for t in texts) + ")"

@@ -60,7 +60,9 @@ class Kernel:
         read = {s for step in (*levels.block, *levels.after) for s in step.sources}
         given = sorted(early & read.union(late))
         self._before, early_bytes = _function(program, program.params, levels.before, given)
-        self._block, self._block_bytes = _block(program, (*given, *filled, *partial), levels.block)
+        out, names = _begun(program, (*given, *filled, *partial), "rows")
+        self._block_bytes = write(out, levels.block, program, names, rows="rows")
+        self._block = out.finished()
         self._after, late_bytes = _function(program, (*given, *partial), levels.after, late)
         self._once_bytes = early_bytes + late_bytes
         registers = program.registers
@@ -153,14 +155,6 @@ def _function(program: KernelProgram, given: Sequence[int], steps: Sequence[Step
     nbytes = write(out, steps, program, names, results)
     out.give([names[r] for r in results])
     return out.finished(), nbytes + sum(program.registers[s.target].nbytes for s in steps if s.target in results and not s.is_view)
-
-
-def _block(program: KernelProgram, given: Sequence[int], steps: Sequence[Step]) -> tuple[Run, int]:
-    """What computes a block of so many rows into the memory of results and partial results; and the bytes of temporaries, were it
-    all one block."""
-    out, names = _begun(program, given, "rows")
-    nbytes = write(out, steps, program, names, rows="rows")
-    return out.finished(), nbytes
 
 
 def _begun(program: KernelProgram, given: Sequence[int], *first: str) -> tuple[PythonFunction, dict[int, str]]:

@@ -48,6 +48,8 @@ class _Lowering:
         self.constants: dict[int, Array] = {}
         self.steps: list[Step] = []
         self.of: dict[Node, int] = {}
+        self.at: int | None = None
+        """The axis along which the values are cut that are being made."""
         self._scalars: dict[tuple[np.dtype[Any], bytes], int] = {}
         for node in function.params:
             self.registers.append(Register(dtype_of(node), shape_of(node), cut.get(node)))
@@ -55,20 +57,19 @@ class _Lowering:
         self.params = tuple(self.of[p] for p in function.params)
         for node, register in list(self.of.items()):
             if shape_of(node) and math.prod(shape_of(node)) == 1:
-                self.of[node] = self._step(dtype_of(node), (), None, (register,), _view(methodcaller("reshape", ())))
+                self.of[node] = self._step(dtype_of(node), (), (register,), _view(methodcaller("reshape", ())))
 
     def add(self, node: Node) -> None:
         """Lowers one node; its operands are lowered already."""
+        self.at = self.cut.get(node)
         if node.op is PARAM:
             return
         if node.op is CONSTANT:
             literal = value_of(node)
             value = literal.splat_value
-            cut, dtype = self.cut.get(node), dtype_of(node)
-            self.of[node] = self._held(literal.array, cut) if value is None else self._constant(value, dtype)
+            self.of[node] = self._held(literal.array) if value is None else self._constant(value, dtype_of(node))
         elif node.op.elementwise:
-            operands = [self.of[i] for i in node.inputs]
-            self.of[node] = self._apply(node.op, node.attrs, operands, dtype_of(node), self.cut.get(node))
+            self.of[node] = self._apply(node.op, node.attrs, [self.of[i] for i in node.inputs], dtype_of(node))
         elif reducer_of(node) is not None and len(node.inputs) == 2:
             self.of[node] = self._reduce(node)
         elif node.op.view and len(node.inputs) == 1:
@@ -82,7 +83,8 @@ class _Lowering:
         for node in self.function.results:
             register, shape = self.of[node], shape_of(node)
             if register in taken or self.registers[register].size != math.prod(shape):
-                register = self._full(register, shape, self.cut.get(node))
+                self.at = self.cut.get(node)
+                register = self._full(register, shape)
             taken.add(register)
             results.append(register)
         return KernelProgram(tuple(self.registers), self.params, self.constants, tuple(self.steps), tuple(results),
@@ -90,14 +92,14 @@ class _Lowering:
 
     # --- registers and steps
 
-    def _register(self, dtype: np.dtype[Any], shape: Shape, cut: int | None) -> int:
+    def _register(self, dtype: np.dtype[Any], shape: Shape) -> int:
         shape = shape if math.prod(shape) > 1 else ()
-        self.registers.append(Register(dtype, shape, cut if cut is not None and shape and shape[cut] > 1 else None))
+        self.registers.append(Register(dtype, shape, self.at if self.at is not None and shape and shape[self.at] > 1 else None))
         return len(self.registers) - 1
 
-    def _step(self, dtype: np.dtype[Any], shape: Shape, cut: int | None, sources: Sequence[int], call: StepFunction,
-              primitive: str = "", in_place: bool = False, total: Callable[[Array], Any] | None = None) -> int:
-        target = self._register(dtype, shape, cut)
+    def _step(self, dtype: np.dtype[Any], shape: Shape, sources: Sequence[int], call: StepFunction, primitive: str = "",
+              in_place: bool = False, total: Callable[[Array], Any] | None = None) -> int:
+        target = self._register(dtype, shape)
         self.steps.append(Step(target, tuple(sources), call, primitive, in_place, total))
         return target
 
@@ -106,20 +108,29 @@ class _Lowering:
         rank = max(map(len, shapes))
         return tuple(map(max, zip(*(s for s in shapes if len(s) == rank), strict=True)))
 
-    def _full(self, register: int, shape: Shape, cut: int | None) -> int:
+    def _full(self, register: int, shape: Shape) -> int:
         """A register with its elements repeated to fill the shape."""
         dtype = self.registers[register].dtype
-        return self._step(dtype, shape, cut, (register,), primitives.lower_copy(shape, dtype), "copy")
+        return self._step(dtype, shape, (register,), primitives.lower_copy(shape, dtype), "copy")
+
+    def _repeated(self, register: int, shape: Shape, at: int | None) -> int:
+        """A register that fills the shape of an operand, which is cut along that axis."""
+        if self.registers[register].shape == shape:
+            return register
+        self.at, mine = at, self.at
+        full = self._full(register, shape)
+        self.at = mine
+        return full
 
     def _constant(self, value: Any, dtype: np.dtype[Any]) -> int:
         array = np.asarray(value, dtype)
         key = (dtype, array.tobytes())
         if key not in self._scalars:
-            self._scalars[key] = self._held(array, None)
+            self._scalars[key] = self._held(array)
         return self._scalars[key]
 
-    def _held(self, array: Array, cut: int | None) -> int:
-        register = self._register(array.dtype, array.shape, cut)
+    def _held(self, array: Array) -> int:
+        register = self._register(array.dtype, array.shape)
         self.constants[register] = array.reshape(self.registers[register].shape)
         return register
 
@@ -128,23 +139,22 @@ class _Lowering:
     def _seen(self, view: Node) -> int:
         """A view. What is the same everywhere has no axes to be moved."""
         source, axes = self.of[view.inputs[0]], moved_axes(view)
-        held, dtype, cut = self.registers[source].shape, dtype_of(view), self.cut.get(view)
+        held, dtype = self.registers[source].shape, dtype_of(view)
         if held == ():
             return source
         if axes is None:
             assert view.op.eval is not None
-            old = shape_of(view.inputs[0])
-            source = source if held == old else self._full(source, old, None)
-            return self._step(dtype, shape_of(view), cut, (source,), _view(partial(_evaluated, view.op.eval, view.attrs)))
+            source = self._repeated(source, shape_of(view.inputs[0]), None)
+            return self._step(dtype, shape_of(view), (source,), _view(partial(_evaluated, view.op.eval, view.attrs)))
         shape = [1] * len(shape_of(view))
         target_axes = [-1 if k is None else k for k in axes]
         for i, k in enumerate(target_axes):
             if k >= 0:
                 shape[k] = held[i]
         order = sorted(range(len(target_axes)), key=target_axes.__getitem__)
-        aligned = [-1 if k == cut and d > 1 else d for k, d in enumerate(shape)]
+        aligned = [-1 if k == self.at and d > 1 else d for k, d in enumerate(shape)]
         permutation = None if order == sorted(order) else order
-        return self._step(dtype, tuple(shape), cut, (source,), _view(partial(_aligned, permutation, aligned)))
+        return self._step(dtype, tuple(shape), (source,), _view(partial(_aligned, permutation, aligned)))
 
     def _reduce(self, node: Node) -> int:
         operand, init = node.inputs
@@ -153,8 +163,7 @@ class _Lowering:
         source, whole, gone = self.of[operand], shape_of(operand), node.attr("dimensions")
         held = self.registers[source].shape or (1,) * len(whole)
         full = tuple(n if k in gone else d for k, (n, d) in enumerate(zip(whole, held, strict=True)))
-        if full != self.registers[source].shape:
-            source = self._full(source, full, self.cut.get(operand))
+        source = self._repeated(source, full, self.cut.get(operand))
         kept = tuple(d for k, d in enumerate(full) if k not in gone)
         full = self.registers[source].shape
         axes = tuple(sorted(gone)) if math.prod(kept) > 1 else tuple(range(len(full)))
@@ -162,35 +171,33 @@ class _Lowering:
         if crosses and (dtype.kind not in EXACT_PARTIALS or (dtype.kind == "f" and dtype.itemsize < 4)):
             raise CannotCut
         call = primitives.lower_reduction(op, axes, full, dtype) if axes else primitives.lower_copy(full, dtype)
-        made = self._step(dtype, kept, self.cut.get(node), (source,), call,
-                          total=partial(_total, op.monoid, dtype) if crosses else None)
+        made = self._step(dtype, kept, (source,), call, total=partial(_total, op.monoid, dtype) if crosses else None)
         result = node.attr("body").results[0]
-        return self._apply(op, result.attrs, (self.of[init], made), dtype, self.cut.get(node))
+        return self._apply(op, result.attrs, (self.of[init], made), dtype)
 
     # --- computation
 
-    def _apply(self, op: Op, attrs: tuple[Any, ...], sources: Sequence[int], dtype: np.dtype[Any], cut: int | None) -> int:
+    def _apply(self, op: Op, attrs: tuple[Any, ...], sources: Sequence[int], dtype: np.dtype[Any]) -> int:
         """The register of an elementwise op: its kernel expression in primitives, else its eval."""
         tree = op.kernel(*attrs) if op.kernel else None
         before = len(self.registers), len(self.steps)
         if tree is not None:
             try:
-                register = self._expression(tree, sources, dtype, cut, {})
+                register = self._expression(tree, sources, dtype, {})
                 if self.registers[register].dtype == dtype:
                     return register
             except Declined:
                 pass
             self._undo(*before)
         assert op.eval is not None
-        return self._step(dtype, self._joint(sources), cut, sources, primitives.lower_eval(op.eval, attrs))
+        return self._step(dtype, self._joint(sources), sources, primitives.lower_eval(op.eval, attrs))
 
     def _undo(self, registers: int, steps: int) -> None:
         del self.registers[registers:], self.steps[steps:]
         self.constants = {r: a for r, a in self.constants.items() if r < registers}
         self._scalars = {k: r for k, r in self._scalars.items() if r < registers}
 
-    def _expression(self, tree: Expr, operands: Sequence[int], dtype: np.dtype[Any], cut: int | None,
-                    known: dict[Expr, int]) -> int:
+    def _expression(self, tree: Expr, operands: Sequence[int], dtype: np.dtype[Any], known: dict[Expr, int]) -> int:
         """The register of an expression; `known` are the parts that have one."""
         if tree not in known:
             match tree:
@@ -202,11 +209,11 @@ class _Lowering:
                         raise Declined("no exact lowering")
                     return self._constant(value, first)
                 case Apply(primitive, args):
-                    parts = [self._expression(a, operands, dtype, cut, known) for a in args]
-                    known[tree] = self._primitive(primitive, parts, dtype, cut)
+                    parts = [self._expression(a, operands, dtype, known) for a in args]
+                    known[tree] = self._primitive(primitive, parts, dtype)
         return known[tree]
 
-    def _primitive(self, primitive: str, sources: list[int], dtype: np.dtype[Any], cut: int | None) -> int:
+    def _primitive(self, primitive: str, sources: list[int], dtype: np.dtype[Any]) -> int:
         dtypes = [self.registers[s].dtype for s in sources]
         match primitive:
             case "cast":
@@ -216,8 +223,7 @@ class _Lowering:
             case _:
                 call = primitives.lower_primitive(primitive, dtypes)
                 dtype = BOOL if primitive in primitives.PREDICATES else dtypes[0]
-        in_place = primitive not in ("cast", "where")
-        return self._step(dtype, self._joint(sources), cut, sources, call, primitive, in_place)
+        return self._step(dtype, self._joint(sources), sources, call, primitive, in_place=primitive not in ("cast", "where"))
 
 
 EXACT_PARTIALS = frozenset("?biuf")

@@ -42,14 +42,6 @@ def _minimum(x: Array, y: Array, out: Array | None = None) -> Any:
     return np.minimum(x, y, out=out)
 
 
-def _shift_right_logical(x: Array, amount: Array, out: Array | None = None) -> Any:
-    """Zeros come in from above, whatever the sign."""
-    bits = f"u{x.dtype.itemsize}"
-    if out is None:
-        return np.right_shift(x.view(bits), amount.view(bits)).view(x.dtype)
-    return np.right_shift(x.view(bits), amount.view(bits), out.view(bits))
-
-
 _OF_ALL: dict[str, Callable[..., Any]] = {
     "add": np.add, "mul": np.multiply, "max": _maximum, "min": _minimum, "eq": np.equal, "ne": np.not_equal, "lt": np.less,
     "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
@@ -68,7 +60,7 @@ _LOWERINGS: dict[str, tuple[Callable[..., Any], frozenset[DTypeLike]]] = {
     **{name: (f, INTEGERS | BOOL) for name, f in _BITWISE.items()},
     "shl": (np.left_shift, INTEGERS),  # numpy's shifts by the width or more leave no bit but copies of the sign
     "ashr": (np.right_shift, frozenset(d for d in INTEGERS if d.kind == "i")),
-    "lshr": (_shift_right_logical, INTEGERS),
+    "lshr": (np.right_shift, frozenset(d for d in INTEGERS if d.kind == "u")),
 }  # fmt: skip
 """The function of a primitive, which may be given where to write, and the dtypes of operands for which it is exact."""
 
@@ -102,27 +94,12 @@ def _is_nonzero(x: Array, out: Array | None = None) -> Any:
     return np.not_equal(x, x.dtype.type(0), out)
 
 
-def _saturate(x: Array, out: Array) -> None:
-    """Floats as integers of at most 32 bits: truncated, the nearest where there is none, and 0 for what is no number."""
-    info = np.iinfo(out.dtype)
-    np.copyto(out, np.fmin(np.fmax(x, info.min, dtype=np.float64), info.max), casting="unsafe")
-    np.copyto(out, 0, where=np.isnan(x))
-
-
-def _saturated(dtype: DTypeLike, x: Any) -> Any:
-    out = np.empty(x.shape, dtype)
-    _saturate(x, out)
-    return out[()]
-
-
 def lower_cast(source: DTypeLike, target: DTypeLike) -> StepFunction:
-    """Conversion between dtypes. Raises Declined for floats to integers of 64 bits, whose limits no float has."""
-    if source not in ALL or target not in ALL or (source in WIDE_FLOATS and target in INTEGERS and target.itemsize > 4):
+    """Conversion between dtypes. Raises Declined for floats to integers, which numpy does not saturate."""
+    if source not in ALL or target not in ALL or (source in WIDE_FLOATS and target in INTEGERS):
         raise Declined("no exact lowering")
     if target in BOOL:
         return StepFunction(_is_nonzero, _is_nonzero)
-    if source in WIDE_FLOATS and target in INTEGERS:
-        return StepFunction(_saturate, partial(_saturated, target))
     return StepFunction(_copy, methodcaller("astype", target))
 
 

@@ -24,7 +24,6 @@ from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.contract.reduce import reduce
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.ops.tensor.index import box_at, dynamic_update_slice
-from deepx_graph.ops.tensor.layout import reshape
 from deepx_graph.runtime.cost import counts as cost_counts
 from deepx_graph.runtime.cost.model import Forecast, ForecastParts
 from deepx_graph.runtime.engines.base import CONSUMES_FIRST, Declined, Engine, KernelFn
@@ -173,22 +172,6 @@ class KernelEngine(Engine):
         """The kernel of a `dot_general`. Raises Declined for one that has none."""
         return GemmNodeKernel(node, self.threads)
 
-    def _reshape(self, node: Node) -> KernelFn | None:
-        """A view where the elements lie in order, else a copy in memory that is used again."""
-        if not is_tensor(node):
-            return None
-        shape, dtype = node.type.shape, node.type.dtype.np  # type: ignore[attr-defined]
-
-        def run(values: Sequence[Any], out: Sequence[Any] | None) -> Any:
-            x = np.asarray(values[0])
-            if x.flags.c_contiguous:
-                return x.reshape(shape)
-            into = RESULTS.empty(shape, dtype)
-            np.copyto(into.reshape(x.shape), x)
-            return into
-
-        return run
-
     def _update(self, node: Node) -> KernelFn | None:
         """A part of an array written anew, in place where nobody sees it."""
         return updated(_shape(node), _shape(node.inputs[1])) if is_tensor(node) else None
@@ -197,7 +180,6 @@ class KernelEngine(Engine):
 Rule = Callable[[KernelEngine, Node], "KernelFn | None"]
 _RULES: dict[object, Rule] = {
     fusion: KernelEngine._fusion, dot_general: KernelEngine._dot, dynamic_update_slice: KernelEngine._update,
-    reshape: KernelEngine._reshape,
 }  # fmt: skip
 
 

@@ -22,10 +22,9 @@ from deepx_graph.runtime.kernels.cuts import BlockCut, CannotCut, cuts
 from deepx_graph.runtime.kernels.lower import lower, wider
 from deepx_graph.runtime.kernels.machine import MACHINE, Machine, in_machine
 from deepx_graph.runtime.kernels.program import Array, KernelProgram, Levels, Step, leveled
-from deepx_graph.runtime.kernels.staged import write
+from deepx_graph.runtime.kernels.staged import begun, write
 from deepx_graph.runtime.kernels.threads import TEAM
 from deepx_graph.runtime.memory.pool import Allowance, delivered, result_memory
-from deepx_graph.runtime.python_code import PythonFunction
 
 Run = Callable[..., Any]
 
@@ -60,7 +59,7 @@ class Kernel:
         read = {s for step in (*levels.block, *levels.after) for s in step.sources}
         given = sorted(early & read.union(late))
         self._before, early_bytes = _function(program, program.params, levels.before, given)
-        out, names = _begun(program, (*given, *filled, *partial), "rows")
+        out, names = begun(program, (*given, *filled, *partial), "rows")
         self._block_bytes = write(out, levels.block, program, names, rows="rows")
         self._block = out.finished()
         self._after, late_bytes = _function(program, (*given, *partial), levels.after, late)
@@ -151,13 +150,7 @@ def _cut(x: Array, axis: int | None, low: int, high: int) -> Array:
 
 def _function(program: KernelProgram, given: Sequence[int], steps: Sequence[Step], results: Sequence[int]) -> tuple[Run, int]:
     """What gives those registers as values, of those given; and the bytes of what it makes."""
-    out, names = _begun(program, given)
+    out, names = begun(program, given)
     nbytes = write(out, steps, program, names, results)
     out.give([names[r] for r in results])
     return out.finished(), nbytes + sum(program.registers[s.target].nbytes for s in steps if s.target in results and not s.is_view)
-
-
-def _begun(program: KernelProgram, given: Sequence[int], *first: str) -> tuple[PythonFunction, dict[int, str]]:
-    """A function that is given registers, and the names of these and of constants."""
-    out = PythonFunction([*first, *(f"v{r}" for r in given)])
-    return out, {r: out.bind(array) for r, array in program.constants.items()} | {r: f"v{r}" for r in given}

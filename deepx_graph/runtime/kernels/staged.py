@@ -7,7 +7,7 @@ there. What numpy would do to single elements Python's own operators do, on nump
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from operator import methodcaller
 from typing import Any
@@ -49,7 +49,7 @@ SCALAR_CALLS: dict[str, Callable[..., Any]] = {
 
 
 def write(out: PythonFunction, steps: Sequence[Step], program: KernelProgram, names: Names, kept: Collection[int] = (),
-          rows: str | None = None) -> int:
+          of_scalars: Mapping[str, Staged] = SCALAR_CALLS, rows: str | None = None) -> int:
     """The statements of steps, whose sources have names: targets that have one are filled, others become values, of which those are
     `kept`. Gives the most bytes of temporaries; those of a block of so many `rows` come from the pool of memory.
 
@@ -64,7 +64,7 @@ def write(out: PythonFunction, steps: Sequence[Step], program: KernelProgram, na
             out.call(None, step.call.into, *sources, names[step.target])
         elif step.target in kept:
             names[step.target] = f"r{step.target}"
-            out.call(names[step.target], value_of(step, program), *sources)
+            out.call(names[step.target], _value(step, program, of_scalars), *sources)
         else:
             over = next((s for s in ended if step.in_place and target.shape and registers[s] == target and s not in views), None)
             if over is not None:
@@ -75,7 +75,7 @@ def write(out: PythonFunction, steps: Sequence[Step], program: KernelProgram, na
                 names[step.target] = name = free.pop() if free else f"t{len(most)}"
                 most[name] = max(most.get(name, 0), 0 if step.is_view else target.nbytes)
                 if rows is None or step.is_view:
-                    out.call(name, value_of(step, program), *sources)
+                    out.call(name, _value(step, program, of_scalars), *sources)
                 else:
                     out.call(name, partial(_memory, target), rows)
                     out.call(None, step.call.into, *sources, name)
@@ -87,29 +87,32 @@ def _memory(register: Register, rows: int) -> Array:
     return RESULTS.empty(register.block(rows), register.dtype)
 
 
-def value_of(step: Step, program: KernelProgram) -> Staged:
+def _value(step: Step, program: KernelProgram, of_scalars: Mapping[str, Staged]) -> Staged:
     """A step as a function that gives its value."""
-    registers = program.registers
-    if step.primitive in SCALAR_CALLS and all(
-            registers[r].shape == () and registers[r].dtype in lower_primitives.ALL for r in (*step.sources, step.target)):
-        return SCALAR_CALLS[step.primitive]
+    registers = [program.registers[r] for r in (*step.sources, step.target)]
+    if step.primitive in of_scalars and all(r.shape == () and r.dtype in lower_primitives.ALL for r in registers):
+        return of_scalars[step.primitive]
     return step.call.value
 
 
-def staged_function(function: Function) -> Staged:
-    """A function of small tensors, whose results are values of their own. Raises Declined (see `lower`)."""
+def begun(program: KernelProgram, given: Sequence[int], *first: str) -> tuple[PythonFunction, Names]:
+    """A function that is given registers, and the names of these and of constants."""
+    out = PythonFunction([*first, *(f"v{r}" for r in given)])
+    return out, {r: out.bind(array[()]) for r, array in program.constants.items()} | {r: f"v{r}" for r in given}
+
+
+def staged_function(function: Function, of_scalars: Mapping[str, Staged] = SCALAR_CALLS) -> Staged:
+    """A function of small tensors, whose results are values of their own; `of_scalars` are functions for primitives of single
+    elements. Raises Declined (see `lower`)."""
     program = lower(function)
     program = in_machine(program) or program
-    params = [f"a{k}" for k in range(len(program.params))]
-    if len(program.steps) == 1 and program.steps[0].sources == program.params and program.result_shapes == tuple(
-            program.registers[r].shape for r in program.results):
-        return value_of(program.steps[0], program)
-    out = PythonFunction(params)
-    names = {r: out.bind(array if array.ndim else array[()]) for r, array in program.constants.items()}
-    names |= dict(zip(program.params, params, strict=True))
-    write(out, program.steps, program, names, program.results)
-    for r, shape in zip(program.results, program.result_shapes, strict=True):
-        if shape != program.registers[r].shape:
+    first, shapes = program.steps[0], [program.registers[r].shape for r in program.results]
+    if len(program.steps) == 1 and first.sources == program.params and program.result_shapes == (*shapes,):
+        return _value(first, program, of_scalars)
+    out, names = begun(program, program.params)
+    write(out, program.steps, program, names, program.results, of_scalars)
+    for r, held, shape in zip(program.results, shapes, program.result_shapes, strict=True):
+        if shape != held:
             out.call(names[r], methodcaller("reshape", shape), names[r])
     out.give([names[r] for r in program.results], one=len(program.results) == 1)
     return out.finished()
@@ -129,7 +132,7 @@ def reduction_function(node: Node) -> Staged:
     order, shape = (*gone, *rest), (-1, *(first.shape[k] for k in rest))
     if 0 in first.shape or any(r.op in (CONSTANT, PARAM) for r in body.results):
         raise Declined("nothing to combine")
-    combine = _of_arrays(body)
+    combine = staged_function(body, {})
 
     def run(*values: Any) -> Any:
         rows = [x.transpose(order).reshape(shape) for x in values[:count]]
@@ -142,16 +145,3 @@ def reduction_function(node: Node) -> Staged:
         return combine(*(np.full(x.shape[1:], v) for v, x in zip(values[count:], rows, strict=True)), *(x[0] for x in rows))
 
     return run
-
-
-def _of_arrays(body: Function) -> Staged:
-    """A function of scalars as one of arrays of one shape, element by element."""
-    program = lower(body)
-    params = [f"a{k}" for k in range(len(program.params))]
-    out = PythonFunction(params)
-    names = {r: out.bind(array[()]) for r, array in program.constants.items()} | dict(zip(program.params, params, strict=True))
-    for step in program.steps:
-        names[step.target] = f"t{step.target}"
-        out.call(names[step.target], step.call.value, *(names[s] for s in step.sources))
-    out.give([names[r] for r in program.results], one=len(program.results) == 1)
-    return out.finished()

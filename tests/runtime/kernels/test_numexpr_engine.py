@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +38,7 @@ from deepx_graph.ops import (
     reshape,
     rsqrt,
     select,
+    slice_,
     sqrt,
     subtract,
     tanh,
@@ -49,6 +51,7 @@ from deepx_graph.runtime.engines.numexpr_engine import NumexprEngine
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import Kernel, build
 from deepx_graph.runtime.kernels.machine import MACHINE
+from deepx_graph.runtime.kernels.staged import staged_function
 from deepx_graph.runtime.kernels.threads import ThreadTeam
 from deepx_graph.runtime.memory.pool import BufferPool
 from deepx_graph.types import BF16, BOOL, F16, F32, F64, I32, I64, DType, TensorType, tensor, type_of_array
@@ -381,6 +384,48 @@ def test_random_bodies_equal_eval_to_the_bit_for_every_block_size(seed: int) -> 
     function = function_of(random_body(seed, shape), *args)
     for block in (1, 13, 200, costs.BLOCK_ELEMENTS):
         check_same(function, args, threads=2, block=block)
+
+
+def random_layouts(seed: int) -> Callable[..., Sequence[Node]]:
+    """A random body of about 25 nodes that reduce, repeat, turn, cut and reshape what others have computed, along any axes."""
+    rng = random.Random(seed)
+
+    def body(*params: Node) -> Sequence[Node]:
+        b, made = Builder(), list(params)
+        for _ in range(25):
+            x = rng.choice(made[-6:])
+            shape = x.type.shape  # type: ignore[attr-defined]
+            alike = [n for n in made if n.type == x.type]
+            axes = tuple(sorted(rng.sample(range(len(shape)), rng.randint(0, len(shape)))))
+            kind = rng.randrange(7)
+            if kind < 2 or not shape:
+                made.append(b(rng.choice((add, subtract, maximum)), x, rng.choice(alike)))
+            elif kind == 2:
+                made.append(reduction(b, rng.choice((add, maximum)), x, axes))
+            elif kind == 3:
+                made.append(rows(b, reduction(b, minimum, x, axes), x, axes))
+            elif kind == 4:
+                made.append(b(transpose, x, permutation=tuple(rng.sample(range(len(shape)), len(shape)))))
+            elif kind == 5:
+                ends = tuple(max(1, d - 1) for d in shape)
+                made.append(b(slice_, x, start_indices=(0,) * len(shape), limit_indices=ends, strides=(1,) * len(shape)))
+            else:
+                made.append(b(reshape, x, shape=(shape[0], 1, *shape[1:]) if len(shape) < 4 else (math.prod(shape),)))
+        return [*made[-2:], rng.choice(made), rng.choice(made)]
+
+    return body
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_layouts_equal_eval_for_every_block_size(seed: int) -> None:
+    """Of whole numbers, whose sums are exact in every order."""
+    shape = random.Random(seed).choice([(12,), (3, 8), (4, 4), (2, 3, 4), (1, 6)])
+    args = [np.round(4 * normal(seed + k, *shape)) for k in range(2)]
+    function = function_of(random_layouts(seed), *args)
+    for block in (1, 5, 16, costs.BLOCK_ELEMENTS):
+        check_same(function, args, threads=2, block=block)
+    found = staged_function(function)(*args)
+    assert all(laws.same(np.asarray(g), w) for g, w in zip(found, reference(function, args), strict=True))
 
 
 # --- numexpr's machine ----------------------------------------------------------------------------------------------

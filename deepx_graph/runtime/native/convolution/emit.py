@@ -12,7 +12,9 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
-from deepx_graph.runtime.native.convolution.pack import Packing, WeightPacking, pack_shares, part_of_range
+import numpy as np
+
+from deepx_graph.runtime.native.convolution.pack import Packing, pack_shares, part_of_range, weight_packing
 from deepx_graph.runtime.native.convolution.plan import (
     FEATURES,
     IMAGES,
@@ -22,9 +24,11 @@ from deepx_graph.runtime.native.convolution.plan import (
     offsets_of,
     offsets_start,
 )
-from deepx_graph.runtime.native.convolution.tile import AT, TileCode, TilePointers, W, Walk, X, Y, moved
-from deepx_graph.runtime.native.gemm.microkernel import iteration_text
+from deepx_graph.runtime.native.convolution.tile import AT, TileCode, TilePointers, W, Walk, X, Y
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, digit, greatest, least, leave_if
+
+WORD = np.dtype("i8")
+"""An entry of the table of windows."""
 
 EPILOGUE, EPILOGUE_TABLE = range(3, 5)
 """The slots of the table behind X, W and Y: the function of the epilogue and its own table."""
@@ -38,13 +42,10 @@ def module_text(code: ShareCode) -> str:
     """The IR of a whole convolution."""
     tiles = code.tiles
     plan = tiles.plan
-    packing = WeightPacking(plan, tiles.declarations)
     functions = [tiles.function("tile", plan.panel), *code.functions(), work_text("work", "share", code.plan.shares),
-                 packing.share(), work_text("pack", "packed", pack_shares(plan))]
+                 *weight_packing(plan, tiles.declarations), work_text("pack", "packed", pack_shares(plan))]
     if rest := plan.features % plan.panel:
         functions.append(tiles.function("edge", rest))
-    if packing.is_transposed:
-        functions.append(iteration_text("transpose", plan.width, plan.panel % plan.width, plan.problem.dtype, tiles.declarations))
     return "\n".join([*functions, *tiles.declarations, ""])
 
 
@@ -98,9 +99,9 @@ class ShareCode(ABC):
         group, image = digit(t, rest, 1 if self.method.lanes is Lanes.GROUPS else p.groups)
         starts, counts = zip(*(self._windows(t, k, block) for k, block in enumerate(blocks)), strict=True)
         x, w, y = (t.word("%table", k, "ptr") for k in (X, W, Y))
-        x = moved(t, x, self.dtype.itemsize, ((image, p.x[0]), (group, p.x[1])))
-        y = moved(t, y, self.dtype.itemsize, ((image, p.y[0]), (group, p.y[1]),
-                                              *((s, a.y) for s, a in zip(starts, p.axes, strict=True))))
+        x = t.moved(x, self.dtype, (image, p.x[0]), (group, p.x[1]))
+        y = t.moved(y, self.dtype, (image, p.y[0]), (group, p.y[1]),
+                                              *((s, a.y) for s, a in zip(starts, p.axes, strict=True)))
         self._unless_there(t, number, lambda: self._fill(t, x, starts, counts))
         low, panels = part_of_range(t, part, plan.parts, plan.panels)
 
@@ -208,9 +209,9 @@ class DirectShareCode(ShareCode):
     def _panels(self, t: IRBuilder, part: tuple[str, str], counts: Sequence[str], at: tuple[str, str, str],
                 finish: Callable[[str, str], None]) -> None:
         plan, p, (group, w, y) = self.plan, self.problem, at
-        w, w_step = moved(t, w, self.dtype.itemsize, ((group, self.tiles.weights.group),)), self.tiles.weights.panel
+        w, w_step = t.moved(w, self.dtype, (group, self.tiles.weights.group)), self.tiles.weights.panel
         table = t.behind("%scratch", offsets_start(plan))
-        pointers = "%scratch", w, y, table, moved(t, w, self.dtype.itemsize, (("1", w_step),))
+        pointers = "%scratch", w, y, table, t.moved(w, self.dtype, ("1", w_step))
         windows = counts[0]
         for count in counts[1:] if self.method.lanes is not Lanes.WINDOWS else ():
             windows = t.let(f"mul i64 {windows}, {count}")
@@ -232,8 +233,8 @@ class DirectShareCode(ShareCode):
 
     def _moved(self, t: IRBuilder, pointers: TilePointers, index: str, steps: tuple[int, ...]) -> TilePointers:
         """The pointers moved on by an index times elements, or words of the table."""
-        sizes = [8 if k == AT else self.dtype.itemsize for k in range(len(pointers))]
-        return tuple(moved(t, p, size, ((index, step),)) for p, size, step in zip(pointers, sizes, steps, strict=True))
+        kinds = [WORD if k == AT else self.dtype for k in range(len(pointers))]
+        return tuple(t.moved(p, kind, (index, step)) for p, kind, step in zip(pointers, kinds, steps, strict=True))
 
     def _interpret(self, t: IRBuilder, walks: Sequence[Walk], pointers: TilePointers, function: str) -> None:
         """Calls the function for every tile of the walks."""
@@ -251,7 +252,7 @@ class DirectShareCode(ShareCode):
             x, w, y, at, _ = self._moved(t, pointers, start, (*walk.steps, 0))
             *_, after = self._moved(t, pointers, k, (0, 0, 0, 0, walk.fetched))
             if walk.packed:
-                x = moved(t, pointers[X], self.dtype.itemsize, ((k, walk.packed),))
+                x = t.moved(pointers[X], self.dtype, (k, walk.packed))
             self._interpret(t, inner, (x, w, y, at, after), function)
 
         t.rows("0", tiles, one)

@@ -9,11 +9,11 @@ stored.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deepx_graph.runtime.native.convolution.plan import SIZE, ConvolutionPlan, Lanes, phase_columns, scratch_steps
+from deepx_graph.runtime.native.gemm.panels import Panels
 from deepx_graph.runtime.native.llvm.builder import (
     IRBuilder,
     VectorValue,
@@ -23,7 +23,6 @@ from deepx_graph.runtime.native.llvm.builder import (
     greatest,
     least,
     memory_type,
-    scalar_type,
 )
 
 PACKED_SHARE = 1 << 15
@@ -89,94 +88,24 @@ def _runs(plan: ConvolutionPlan) -> list[tuple[int, int]]:
     return found
 
 
-class WeightPacking:
-    """Writes the function that packs one share: a part of the outermost run of one panel."""
-
-    def __init__(self, plan: ConvolutionPlan, declarations: dict[str, None]) -> None:
-        self.plan, self.dtype = plan, plan.problem.dtype
-        self.t = IRBuilder(plan.width)
-        self.t.declarations = declarations
-        self.runs = _runs(plan)
-        p = plan.problem
-        self.length, self.step = (p.groups, p.w[0]) if plan.method.lanes is Lanes.GROUPS else (p.outputs, p.w[1])
-        """Of the axis that panels are cut from."""
-        self.last = self.lanes = ""
-        """Of the vector at hand: the last lane that has an element, and how many there is room for."""
-
-    @property
-    def is_transposed(self) -> bool:
-        """Whether the elements of a feature are neighbours: squares of them are transposed."""
-        return self.runs[-1][1] == 1
-
-    def share(self) -> str:
-        """`packed(table, number, scratch, block)`, of which the last two are for others."""
-        t, plan = self.t, self.plan
-        parts, size = _parts(plan), self.runs[0][0]
-        part, rest = digit(t, "%number", parts)
-        panel, group = digit(t, rest, plan.panels)
-        low, count = part_of_range(t, part, parts, size)
-        high = t.let(f"add i64 {low}, {count}")
-        source, target = (t.word("%table", k, "ptr") for k in (SOURCE, TARGET))
-        source = self._at(source, group, plan.problem.w[0] if plan.method.lanes is not Lanes.GROUPS else 0)
-        target = self._at(target, rest, plan.panel * plan.problem.depth)
-        first = t.let(f"mul i64 {panel}, {plan.panel}")
-
-        def vector(v: str) -> None:
-            at = t.let(f"mul i64 {v}, {t.lanes}")
-            self.lanes = least(t, t.let(f"sub i64 {plan.panel}, {at}"), str(t.lanes))
-            begin = least(t, t.let(f"add i64 {first}, {at}"), str(self.length - 1))
-            self.last = t.let(f"sub i64 {self.length - 1}, {begin}")
-            self._run(0, self._at(source, begin, self.step), self._at(target, v, t.lanes), low, high)
-
-        t.rows("0", str(-(-plan.panel // t.lanes)), vector)
-        return t.function("internal void @packed(ptr noalias %table, i64 %number, ptr %scratch, ptr %block) nounwind")
-
-    def _at(self, pointer: str, index: str, step: int) -> str:
-        t = self.t
-        return t.address(pointer, t.let(f"mul i64 {index}, {step}"), self.dtype) if step else pointer
-
-    def _run(self, depth: int, source: str, target: str, low: str, high: str) -> None:
-        """Packs the elements low..high of a run: a vector of the lanes' elements for each."""
-        t, (_, step) = self.t, self.runs[depth]
-        each = self.plan.panel * math.prod(size for size, _ in self.runs[depth + 1 :])
-        if depth < len(self.runs) - 1:
-            t.rows(low, high, lambda k: self._run(depth + 1, self._at(source, k, step), self._at(target, k, each), "0",
-                                                  str(self.runs[depth + 1][0])))
-        elif self.is_transposed:
-            self._transposed(source, target, low, high)
-        else:
-            t.rows(low, high, lambda k: self._gathered(self._at(source, k, step), self._at(target, k, each)))
-
-    def _transposed(self, source: str, target: str, low: str, high: str) -> None:
-        """The elements of each lane are neighbours: a square of them, as wide as the lanes, is transposed at a time."""
-        t, span = self.t, self.plan.panel
-        count = t.let(f"sub i64 {high}, {low}")
-        source, target = self._at(source, low, 1), self._at(target, low, span)
-        whole = t.let(f"udiv i64 {count}, {t.lanes}")
-
-        def square(k: str) -> None:
-            start = t.let(f"mul i64 {k}, {t.lanes}")
-            t.line(f"call void @transpose(ptr {self._at(source, start, 1)}, i64 {self.step}, i64 {self.last},"
-                   f" ptr {self._at(target, start, span)}, i64 {span}, i64 {self.lanes})")
-
-        t.rows("0", whole, square)
-        t.rows(t.let(f"mul i64 {whole}, {t.lanes}"), count,
-               lambda k: self._gathered(self._at(source, k, 1), self._at(target, k, span)))
-
-    def _gathered(self, source: str, target: str) -> None:
-        """One vector: as it lies where the lanes are neighbours and none is missing, else element by element."""
-        t, size = self.t, self.dtype.itemsize
-        if self.step == 1 and self.length % self.plan.panel == 0 and self.plan.panel % t.lanes == 0:
-            t.store(t.load(source, self.dtype, None), target, None)
-            return
-        kind = scalar_type(self.dtype)
-
-        def lane(k: str) -> None:
-            index = least(t, k, self.last)
-            one = t.let(f"load {kind}, ptr {self._at(source, index, self.step)}, align {size}")
-            t.line(f"store {kind} {one}, ptr {t.address(target, k, self.dtype)}, align {size}")
-
-        t.rows("0", self.lanes, lane)
+def weight_packing(plan: ConvolutionPlan, declarations: dict[str, None]) -> list[str]:
+    """The functions that pack weights: `packed(table, number, scratch, block)`, of which the last two are for others, packs one
+    share, a part of the outermost run of one panel; and what it calls, which adds to the declarations."""
+    p, runs, parts, t = plan.problem, _runs(plan), _parts(plan), IRBuilder(plan.width)
+    group_step, step = (0, p.w[0]) if plan.method.lanes is Lanes.GROUPS else p.w[:2]
+    part, rest = digit(t, "%number", parts)
+    panel, group = digit(t, rest, plan.panels)
+    low, count = part_of_range(t, part, parts, runs[0][0])
+    first = t.let(f"mul i64 {panel}, {plan.panel}")
+    source, target = (t.word("%table", k, "ptr") for k in (SOURCE, TARGET))
+    source = t.moved(source, p.dtype, (group, group_step), (first, step), (low, runs[0][1]))
+    target = t.moved(target, p.dtype, (rest, plan.panel * p.depth), (low, plan.panel * p.depth // runs[0][0]))
+    features = least(t, t.let(f"sub i64 {plan.features}, {first}"), str(plan.panel))
+    counts = "".join(f", i64 {n}" for n in (count, *(size for size, _ in runs[1:])))
+    t.line(f"call void @panel(ptr {target}, ptr {source}, i64 {features}, i64 0{counts})")
+    share = t.function("internal void @packed(ptr noalias %table, i64 %number, ptr %scratch, ptr %block) nounwind")
+    panels = Panels(p.dtype, plan.panel, step, tuple(step for _, step in runs))
+    return [share, panels.function("panel", plan.width, declarations)]
 
 
 class Packing:
@@ -334,8 +263,7 @@ class Packing:
     # --- memory: vectors are stored whole, as what lies beyond is written next, or not read
 
     def _at(self, pointer: str, index: str, step: int) -> str:
-        t = self.t
-        return t.address(pointer, index if step == 1 else t.let(f"mul i64 {index}, {step}"), self.dtype)
+        return self.t.moved(pointer, self.dtype, (index, step))
 
     def _move(self, source: str, target: str) -> None:
         type, align = memory_type(self.dtype), self.dtype.itemsize

@@ -113,7 +113,7 @@ class TileCode:
             loop, is_last = loops[depth], depth == len(loops) - 1
 
             def one(k: str) -> None:
-                at = tuple(moved(t, p, self.dtype.itemsize, ((k, int(s)),)) for p, s in zip(pointers, loop.steps, strict=True))
+                at = tuple(t.moved(p, self.dtype, (k, int(s))) for p, s in zip(pointers, loop.steps, strict=True))
                 if not is_last:
                     through(depth + 1, at)
                     return
@@ -233,18 +233,10 @@ class TileCode:
         step = self.plan.lane_step
 
         def lane(k: str) -> None:
-            into = moved(t, "%y", size, ((k, step),))
+            into = t.moved("%y", self.dtype, (k, step))
             for r, row in enumerate(rows):
                 source = t.address(t.address(kept, k, self.dtype), str(r * self.plan.span), self.dtype)
                 one = t.let(f"load {kind}, ptr {source}, align {size}")
                 t.line(f"store {kind} {one}, ptr {t.address(into, str(row.y), self.dtype)}, align {size}")
 
         t.rows("0", str(lanes), lane)
-
-
-def moved(t: IRBuilder, pointer: str, itemsize: int, by: Sequence[tuple[str, int]]) -> str:
-    """A pointer moved on by indices times element steps."""
-    for index, step in by:
-        if index != "0" and step:
-            pointer = t.behind(pointer, t.let(f"mul i64 {index}, {step * itemsize}"))
-    return pointer

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from deepx_graph.runtime.native.convolution.emit import EPILOGUE_TABLE, ShareCode
 from deepx_graph.runtime.native.convolution.pack import Packing, part_of_range
 from deepx_graph.runtime.native.convolution.plan import phase_columns, scratch_steps
-from deepx_graph.runtime.native.convolution.tile import moved
 from deepx_graph.runtime.native.convolution.winograd import POINTS, RESULTS, SEEN, TAPS, WinogradPlan
 from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand, accumulate
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, branch, least, of_parts
@@ -69,7 +68,7 @@ class WinogradShareCode(ShareCode):
         return t.let(f"udiv i64 {t.let(f'add i64 {windows}, {RESULTS - 1}')}, {RESULTS}")
 
     def _at(self, t: IRBuilder, pointer: str, *by: tuple[str, int]) -> str:
-        return moved(t, pointer, self.dtype.itemsize, by)
+        return t.moved(pointer, self.dtype, *by)
 
     def _seen(self, t: IRBuilder, row: str, column: str) -> str:
         """Where, in the copy, a vector of tiles begins."""

@@ -303,13 +303,7 @@ class _Writer:
 
     def _moved(self, pointers: tuple[str, ...], axis: GemmAxis, index: str) -> tuple[str, ...]:
         """The addresses so many elements of an axis on."""
-        return tuple(self._at(p, index, step) for p, step in zip(pointers, axis.steps, strict=True))
-
-    def _at(self, pointer: str, index: str, step: int) -> str:
-        if not step or index == "0":
-            return pointer
-        offset = str(int(index) * step) if index.isdigit() else self.t.let(f"mul i64 {index}, {step}") if step != 1 else index
-        return self.t.address(pointer, offset, self.dtype)
+        return tuple(self.t.moved(p, self.dtype, (index, step)) for p, step in zip(pointers, axis.steps, strict=True))
 
 
 def _along(axis: GemmAxis, side: int, step: int) -> GemmAxis:

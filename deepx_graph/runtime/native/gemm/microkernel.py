@@ -20,7 +20,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue, branch, concatenated, scalar_type
+from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue, concatenated, scalar_type
 
 BLOCK_BYTES = 16
 """The part of a register within which elements are interleaved by one instruction."""
@@ -164,49 +164,14 @@ class _Accumulation:
         return made
 
 
-def iteration_text(name: str, width: int, rest: int, dtype: DType, declarations: dict[str, None]) -> str:
-    """The text of `name(from, step, last, to, distance, lanes)`: a square of `width` vectors, rows and lanes exchanged.
-
-    Row r is at `from + min(r, last) * step`. The rows of the exchanged square go to `to + row * distance`, of each all elements or,
-    where `lanes` are fewer, the first `rest`. Steps are in elements. One function serves many positions: LLVM takes long to compile
-    the exchange.
-    """
-    t = IRBuilder(width)
-    t.declarations = declarations
-    rows = []
-    for r in range(width):
-        beyond = t.let(f"icmp sgt i64 {r}, %last")
-        row = t.let(f"select i1 {beyond}, i64 %last, i64 {r}")
-        rows.append(t.address("%from", t.let(f"mul i64 {row}, %step"), dtype))
-    has_whole_rows = t.let(f"icmp eq i64 %lanes, {width}")
-
-    def strip(first: str) -> None:
-        exchanged = transposed_strip(t, [t.address(row, first, dtype) for row in rows], dtype)
-        found = [(x, t.address("%to", t.let(f"mul i64 {t.let(f'add i64 {first}, {r}')}, %distance"), dtype))
-                 for r, x in enumerate(exchanged)]
-
-        def stored(lanes: int) -> None:
-            for vector, at in found:
-                t.store_first(vector, at, lanes)
-
-        branch(t, has_whole_rows, lambda: stored(width), lambda: stored(rest))
-
-    t.rows("0", str(width), strip, block_lanes(width, dtype))
-    params = "ptr %from, i64 %step, i64 %last, ptr %to, i64 %distance, i64 %lanes"
-    return t.function(f"internal void @{name}({params}) nounwind")
-
-
-def transposed_strip(t: IRBuilder, columns: Sequence[str], dtype: DType, kept: Sequence[str] | None = None) -> list[VectorValue]:
-    """The vectors of a strip that is a block high, from the addresses of its columns, of which there are as many as lanes; with
-    zeros where a condition in `kept` does not hold.
+def transposed_strip(t: IRBuilder, columns: Sequence[str], dtype: DType) -> list[VectorValue]:
+    """The vectors of a strip that is a block high, from the addresses of its columns, of which there are as many as lanes.
 
     A square would be as fast, and takes LLVM three times as long: it tries to make one of shuffles that depend on one another.
     """
     block = block_lanes(t.lanes, dtype)
     type, kind = t.vector(dtype), f"<{block} x {scalar_type(dtype)}>"
     read = [t.let(f"load {kind}, ptr {column}, align {dtype.itemsize}") for column in columns]
-    if kept is not None:
-        read = [t.let(f"select i1 {c}, {kind} {x}, {kind} zeroinitializer") for c, x in zip(kept, read, strict=True)]
     found, distance = [concatenated(t, read[k::block], block, dtype) for k in range(block)], 1
     while distance < block:
         orders = [_interleaved(t.lanes, block, distance, half) for half in (0, 1)]

@@ -127,6 +127,4 @@ class _Packer:
         self._terms(len(self.panels.terms) - 1, source, terms)
 
     def _at(self, pointer: str, index: str, step: int | str) -> str:
-        if index == "0" or step == 0:
-            return pointer
-        return self.t.address(pointer, index if step == 1 else self.t.let(f"mul i64 {index}, {step}"), self.dtype)
+        return self.t.moved(pointer, self.dtype, (index, step))

@@ -260,6 +260,13 @@ class IRBuilder:
     def address(self, pointer: str, index: str, dtype: DType) -> str:
         return self.let(f"getelementptr inbounds {memory_type(dtype)}, ptr {pointer}, i64 {index}")
 
+    def moved(self, pointer: str, dtype: DType, *by: tuple[str, int | str]) -> str:
+        """The address of the element that lies indices times steps, in elements, behind another."""
+        for index, step in by:
+            if index != "0" and step != 0:
+                pointer = self.address(pointer, index if step == 1 else self.let(f"mul i64 {index}, {step}"), dtype)
+        return pointer
+
     def load(self, at: str, dtype: DType, mask: str | None) -> VectorValue:
         kind, align = f"<{self.lanes} x {memory_type(dtype)}>", dtype.itemsize
         if mask is None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
-from typing import Any, TypeVar
+from typing import Any
 
 from deepx_graph.analysis.kinds import kind_of
 from deepx_graph.analysis.liveness import has_control
@@ -42,19 +41,6 @@ from deepx_graph.runtime.native.whole_program.kernel import build as build_whole
 from deepx_graph.runtime.unit_code import one_kernel
 from deepx_graph.types import TensorType, as_tensor
 
-Made = TypeVar("Made")
-
-
-def _in_its_width(method: Callable[..., Made]) -> Callable[..., Made]:
-    """A method that may write machine code, for the vectors of the engine."""
-
-    @wraps(method)
-    def inside(self: NativeEngine, *args: Any) -> Made:
-        with vectors(self.vector_bits):
-            return method(self, *args)
-
-    return inside
-
 
 class NativeEngine(KernelEngine):
     """Makes callables for nodes. `threads` is how many cores a kernel may use; None for all that the process has.
@@ -82,31 +68,26 @@ class NativeEngine(KernelEngine):
     def builders(self) -> Sequence[KernelBuilder]:
         return self._convolution, self._whole_program, self._gemm, self._loop_program
 
-    @_in_its_width
     def _convolution(self, function: Function) -> CompiledKernel:
         if not any(n.op is convolution for n in function.nodes):
             raise Declined
         from deepx_graph.runtime.native.convolution import kernel as direct
         return direct.build(function, self.threads)
 
-    @_in_its_width
     def _whole_program(self, function: Function) -> CompiledKernel:
         if not has_control(function) and not is_program(function):
             raise Declined
         return build_whole_program(function, self.made, self._kept, self._called)
 
-    @_in_its_width
     def _gemm(self, function: Function) -> CompiledKernel:
         if not any(n.op is dot_general for n in function.nodes):
             raise Declined
         from deepx_graph.runtime.native.gemm import kernel as gemm
         return gemm.build_with_epilogue(function, self.threads)
 
-    @_in_its_width
     def _loop_program(self, function: Function) -> LoopKernel:
         return _plain_loops(function, self.threads)
 
-    @_in_its_width
     def product(self, node: Node) -> CompiledKernel:
         from deepx_graph.runtime.native.gemm import kernel as gemm
         try:
@@ -114,12 +95,13 @@ class NativeEngine(KernelEngine):
         except Declined:
             return self._loop_program(alone(node))
 
-    @_in_its_width
     def made(self, node: Node) -> MachineKernel | None:
         """The machine code of a node that reads its operands as they lie; made now."""
         if node.op is dot_general:
             from deepx_graph.runtime.native.gemm import kernel as gemm
-            if (kernel := gemm.build(node, self.threads)) is not None:
+            with vectors(self.vector_bits):
+                kernel = gemm.build(node, self.threads)
+            if kernel is not None:
                 return kernel
         found = self._code(node)
         return found if found is not None and found.is_one_call else self._alone(node)
@@ -169,23 +151,28 @@ class NativeEngine(KernelEngine):
         kernel = self._compiled(node) or self._built.get((alone, kind_of(node)))
         return kernel.program if isinstance(kernel, LoopKernel) else None
 
-    @_in_its_width
     def with_epilogues(self, function: Function) -> Function:
         """The function with the epilogue of a convolution or a product done where that is in a cache."""
         from deepx_graph.runtime.native.gemm import kernel as gemm
-        function = super().canonicalize(in_order(widened(function, _is_widened), gemm.transposed_before))
+        with vectors(self.vector_bits):
+            function = super().canonicalize(in_order(widened(function, _is_widened), gemm.transposed_before))
         for op in (convolution, dot_general):
             function = with_fused_epilogue(function, self._accepts, op)
         return function
 
-    @_in_its_width
     def tried(self, build: Callable[[Function, int], CompiledKernel], body: Function) -> CompiledKernel | None:
         """The kernel that a builder has for a function; where it has none, another may be asked."""
         try:
-            kernel = build(body, self.threads)
+            with vectors(self.vector_bits):
+                kernel = build(body, self.threads)
         except Declined:
             return None
         return self._remembered(body, lambda: kernel)
+
+    def _remembered(self, key: Any, build: Callable[[], CompiledKernel]) -> CompiledKernel | None:
+        """As for every engine, with code for vectors of the engine's width."""
+        with vectors(self.vector_bits):
+            return super()._remembered(key, build)
 
     def _stays_apart(self, function: Function) -> bool:
         """Whether a function has no control flow, and each of its kernels is machine code, or they are too many to be one: then
@@ -232,7 +219,6 @@ class NativeEngine(KernelEngine):
             return None
         return entry(self._memory(code), [form_of(p.type) for p in params], operands, over or (None,) * len(code.results))
 
-    @_in_its_width
     def entered(self, node: Node) -> MachineKernel | None:
         """The machine code of a node that may be entered. A single operation that has not been compiled, as numpy does it as well,
         may be so now: it gives the same bits."""

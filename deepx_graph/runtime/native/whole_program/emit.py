@@ -24,7 +24,6 @@ from deepx_graph.runtime.native.whole_program.plan import (
     Home,
     Invoked,
     ProgramPlan,
-    RowCopy,
     Storage,
     Swapped,
     called,
@@ -103,8 +102,7 @@ class _Writer:
             self._control(i, at)
         head = "define void @iterate(ptr noalias %table, ptr %scratch) nounwind noinline optnone {"
         copy = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
-        smax, smin, umin = (f"declare i64 @llvm.{name}.i64(i64, i64)" for name in ("smax", "smin", "umin"))
-        return "\n".join([head, "entry:", *self.t.lines, "}", copy, smax, smin, umin, ""])
+        return "\n".join([head, "entry:", *self.t.lines, "}", copy, ""])
 
     def word(self, offset: int) -> str:
         """The address of a word."""
@@ -157,12 +155,8 @@ class _Writer:
                 start = next(self._workspaces)[-1]
                 for _, threads in kernel.called:
                     self._call(threads, start, rounded(kernel.layout.scratch_bytes))
-            case Copied(source, target, runs):
-                a, b = self.buffer(source), self.buffer(target)
-                for start, to, nbytes in runs:
-                    self._copy(self._at(b, str(to)), self._at(a, str(start)), nbytes)
-            case RowCopy():
-                self._row(action)
+            case Copied(source, target):
+                self._copy(self.buffer(target), self.buffer(source), self.plan.storages[target].nbytes)
             case Swapped(one, other):
                 a, b = self.buffer(one), self.buffer(other)
                 self.t.line(f"store ptr {b}, ptr {self.word(cell(one) + DATA)}")
@@ -265,22 +259,6 @@ class _Writer:
 
     def _copy(self, target: str, source: str, nbytes: int) -> None:
         self.t.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {nbytes}, i1 false)")
-
-    def _row(self, row: RowCopy) -> None:
-        offset = "0"
-        for index in row.at:
-            start = self._integer(self.plan.storages[index.storage], index.storage)
-            if self.plan.storages[index.storage].dtype.kind == "u":
-                start = self.t.let(f"call i64 @llvm.umin.i64(i64 {start}, i64 {index.most})")
-            else:
-                start = self.t.let(f"call i64 @llvm.smax.i64(i64 {start}, i64 0)")
-                start = self.t.let(f"call i64 @llvm.smin.i64(i64 {start}, i64 {index.most})")
-            offset = self.t.let(f"add i64 {offset}, {self.t.let(f'mul i64 {start}, {index.stride}')}")
-        source, target = self.buffer(row.source), self.buffer(row.target)
-        if row.reads:
-            self._copy(target, self._at(source, offset), row.nbytes)
-        else:
-            self._copy(self._at(target, offset), source, row.nbytes)
 
     def _integer(self, storage: Storage, number: int) -> str:
         """A scalar as 64 bits."""

@@ -60,31 +60,10 @@ class Called:
 
 @dataclass(frozen=True)
 class Copied:
-    """Copy pieces of memory: `(from byte, to byte, bytes)`."""
+    """Copy one storage to another."""
 
     source: int
     target: int
-    runs: tuple[tuple[int, int, int], ...]
-
-
-@dataclass(frozen=True)
-class Index:
-    """A scalar that says where: clamped to 0..most, in steps of `stride` bytes."""
-
-    storage: int
-    most: int
-    stride: int
-
-
-@dataclass(frozen=True)
-class RowCopy:
-    """Copy `nbytes` from a computed offset of a storage (`reads`), or to one."""
-
-    source: int
-    target: int
-    at: tuple[Index, ...]
-    nbytes: int
-    reads: bool
 
 
 @dataclass(frozen=True)
@@ -105,7 +84,7 @@ class Invoked:
     node: Node
 
 
-Action = Called | Copied | RowCopy | Swapped | Invoked
+Action = Called | Copied | Swapped | Invoked
 
 
 def on_storages(action: Action, storage: Callable[[int], int]) -> Action:
@@ -117,8 +96,6 @@ def on_storages(action: Action, storage: Callable[[int], int]) -> Action:
             return replace(action, arguments=tuple(map(storage, arguments)), results=tuple(map(storage, results)))
         case Swapped(one, other):
             return Swapped(storage(one), storage(other))
-        case RowCopy(at=at):
-            action = replace(action, at=tuple(replace(i, storage=storage(i.storage)) for i in at))
     return replace(action, source=storage(action.source), target=storage(action.target))
 
 

@@ -1,15 +1,14 @@
 """A body with loops and branches as steps on storages: what one machine function does from end to end.
 
 Every value that is no view of another has a storage. Storages share memory where one is written over another that ends there: by a
-kernel that may, by an update, by a move to what a loop or a branch carries on (`memory/sharing.py`). A move between others swaps
+kernel that may, by a move to what a loop or a branch carries on (`memory/sharing.py`). A move between others swaps
 their buffers, where the old value ends with it, and nothing is copied; else the elements are. Arguments and constants belong to
 others and are only read. Takes time linear in the code, and in storages for what is alive where.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,11 +16,9 @@ import numpy as np
 
 from deepx_graph.analysis.schedule import schedule
 from deepx_graph.errors import an
-from deepx_graph.ir import Function, Node, Op
+from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CALL, CONSTANT, PARAM, PROJ, TUPLE, callee_of, index_of, value_of
 from deepx_graph.literal import Array
-from deepx_graph.ops.tensor.index import dynamic_slice, dynamic_update_slice
-from deepx_graph.ops.tensor.shape import concatenate
 from deepx_graph.runtime.bytecode import Code, Instruction, Move, Pack, Return, Run, Select, Test, lower, successors
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.memory.sharing import Handover, Ranges, Sharing, bits_of, most_alive, ranges_of
@@ -31,11 +28,9 @@ from deepx_graph.runtime.native.whole_program.plan import (
     Action,
     Called,
     Copied,
-    Index,
     Invoked,
     MachineOf,
     ProgramPlan,
-    RowCopy,
     Storage,
     Swapped,
     Tree,
@@ -43,9 +38,6 @@ from deepx_graph.runtime.native.whole_program.plan import (
 )
 from deepx_graph.runtime.native.whole_program.storage import assign
 from deepx_graph.types import TensorType, TupleType
-
-MOST_RUNS = 16
-"""A view of more pieces of memory than this is not copied here."""
 
 MOST_REPEATED = 1 << 20
 """Bytes of a broadcast that may be put in memory: who reads it as a view needs none."""
@@ -261,7 +253,7 @@ class _Planner:
 
     def _access(self, i: Instruction) -> StorageAccess:
         own = 0
-        if isinstance(i, Run) and not (self._is_alias(i) or _is_view(i.node) or i.node.op in _COPIES or i.node.op is CALL):
+        if isinstance(i, Run) and not (self._is_alias(i) or _is_view(i.node) or i.node.op is CALL):
             kernel = self.machine_of(i.node)
             own = 0 if kernel is None else workspace_bytes([kernel])
         return StorageAccess(frozenset(self._read(i)), frozenset(self._written(i)), own)
@@ -295,13 +287,6 @@ class _Planner:
         node, target = i.node, self._leaves(i.target)
         if node.op is CALL and callee_of(node) in self.calls:
             return [Invoked(self.calls[callee_of(node)], tuple(self._leaf(s) for s in i.sources), tuple(target), node)]
-        try:
-            if (copy := _COPIES.get(node.op)) is not None:
-                return copy(self, i, target[0], at)
-            if _is_view(node):
-                return [Copied(self._leaf(i.sources[0]), target[0], _onto(pieces(self._seen(node))))]
-        except Declined:  # in more pieces than are worth copying one by one
-            pass
         if _is_view(node) and _repeats(node):
             raise Declined(f"{node.op.name}, which repeats elements of a large tensor")
         kernel = self.machine_of(node)
@@ -315,44 +300,6 @@ class _Planner:
         for result, over in zip(target, kernel.in_place, strict=True):
             self.handovers += [Handover(at, result, sources[k]) for k in sorted(over) if sources.count(sources[k]) == 1]
         return Called(kernel, (*(sources[p] for p in kernel.params), *target))
-
-    def _sliced(self, run: Run, target: int, at: int) -> list[Action]:
-        return [self._row(run.node, run.sources[0], run.sources[1:], run.node.type, target, reads=True)]
-
-    def _joined(self, run: Run, target: int, at: int) -> list[Action]:
-        """Operands copied one after the other along an axis."""
-        type = run.node.type
-        assert isinstance(type, TensorType)
-        whole, axis = self._unused(type), run.node.attr("dimension")
-        found, start = list[Action](), 0
-        for source, operand in zip(run.sources, run.node.inputs, strict=True):
-            size = operand.type.shape[axis]  # type: ignore[attr-defined]
-            part = whole[(slice(None),) * axis + (slice(start, start + size),)]
-            found.append(Copied(self._leaf(source), target, tuple((at, to, n) for to, at, n in _onto(pieces((part, whole))))))
-            start += size
-        return found
-
-    def _row(self, node: Node, whole: int, starts: Sequence[int], box: Any, other: int, *, reads: bool) -> RowCopy:
-        """A box of a larger array that is one piece of memory, at computed starts."""
-        storage, type = self._leaf(whole), self.code.slots[whole].type
-        assert isinstance(type, TensorType)
-        shape = type.shape  # the storage may have another one, that of what this is a view of
-        array = self._unused(type)
-        corner: tuple[Any, ...] = (*(slice(n) for n in box.shape), ...)
-        part = array[corner]
-        if len(pieces((part, array))) != 1:
-            raise Declined(f"{node.op.name} of what does not lie together")
-        index = tuple(Index(self._leaf(s), d - n, stride) for s, d, n, stride in
-                      zip(starts, shape, box.shape, array.strides, strict=True) if d != n)
-        source, target = (storage, other) if reads else (other, storage)
-        return RowCopy(source, target, index, part.nbytes, reads)
-
-    def _updated(self, run: Run, target: int, at: int) -> list[Action]:
-        operand, update = self._leaf(run.sources[0]), self._leaf(run.sources[1])
-        row = self._row(run.node, run.target, run.sources[2:], run.node.inputs[1].type, update, reads=False)
-        if operand not in {update, *(self._leaf(s) for s in run.sources[2:])}:
-            self.handovers.append(Handover(at, target, operand))
-        return [Copied(operand, target, ((0, 0, self.loops.storages[operand].nbytes),)), row]
 
     def _move(self, i: Move, alive: int) -> list[Action]:
         """All at once: buffers of what ends here are swapped, everything else is copied afterwards."""
@@ -378,19 +325,12 @@ class _Planner:
                 mine, its = held.get(t, t), held.get(at, at)
                 held[t], held[at] = its, mine
                 moved[its], moved[mine] = t, at
-        whole = [Copied(moved.get(s, s), t, ((0, 0, self.loops.storages[t].nbytes),)) for t, s in late]
-        return [*swaps, *whole]
-
-
-_COPIES: dict[Op, Callable[[_Planner, Run, int, int], list[Action]]] = {
-    dynamic_slice: _Planner._sliced, dynamic_update_slice: _Planner._updated, concatenate: _Planner._joined,
-}  # fmt: skip
-"""Operations that are copies of memory: `copy(planner, run, target, position)`."""
+        return [*swaps, *(Copied(moved.get(s, s), t) for t, s in late)]
 
 
 def _is_nothing(action: Action) -> bool:
     """Whether an action copies memory onto itself."""
-    return isinstance(action, Copied) and action.source == action.target and all(a == b for a, b, _ in action.runs)
+    return isinstance(action, Copied) and action.source == action.target
 
 
 def _is_view(node: Node) -> bool:
@@ -403,31 +343,3 @@ def _repeats(node: Node) -> bool:
     type, source = node.type, node.inputs[0].type
     assert isinstance(type, TensorType) and isinstance(source, TensorType)
     return type.nbytes > MOST_REPEATED and type.nbytes > source.nbytes
-
-
-def pieces(seen: tuple[Array, Array]) -> list[tuple[int, int]]:
-    """The memory of a view in the order of its elements: `(byte from the array's start, bytes)`. Raises Declined if too
-    many."""
-    view, array = seen
-    start = view.ctypes.data - array.ctypes.data
-    if not np.may_share_memory(view, array) or not 0 <= start <= array.nbytes:
-        raise Declined("a view that copies")
-    axes = [(n, stride) for n, stride in zip(view.shape, view.strides, strict=True) if n != 1]
-    length = view.itemsize
-    while axes and axes[-1][1] == length:
-        length *= axes.pop()[0]
-    if math.prod(n for n, _ in axes) > MOST_RUNS:
-        raise Declined("a view that lies in many pieces")
-    starts = [start]
-    for n, stride in axes:
-        starts = [s + k * stride for s in starts for k in range(n)]
-    return [(s, length) for s in starts]
-
-
-def _onto(runs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int, int], ...]:
-    """Pieces put one after the other."""
-    found, at = [], 0
-    for start, length in runs:
-        found.append((start, at, length))
-        at += length
-    return tuple(found)

@@ -16,7 +16,7 @@ from deepx_graph.analysis.disjoint_sets import DisjointSets
 from deepx_graph.loops.in_place import LEAST_BYTES
 from deepx_graph.runtime.memory.sharing import Room, Sharing, packed
 from deepx_graph.runtime.native.machine_kernel import MachineKernel, memory_sizes, rounded
-from deepx_graph.runtime.native.whole_program.plan import Action, Called, Copied, Home, ProgramPlan, RowCopy, called, swapped
+from deepx_graph.runtime.native.whole_program.plan import Action, Called, Copied, Home, ProgramPlan, called, swapped
 
 
 def assign(plan: ProgramPlan, sharing: Sharing, *, is_function: bool, is_recursive: bool) -> None:
@@ -169,10 +169,6 @@ def _keeps(action: Action, result: int, param: int) -> bool:
     match action:
         case Called(_, objects):
             return result in objects and action.may_write(result, param)
-        case Copied(source, target, runs) if param == source and result == target:
-            return len(runs) == 1 and runs[0][:2] == (0, 0)
         case Copied(source, target):
-            return param != source and result != target
-        case RowCopy(source, target, at):
-            return target == result and param not in {source, *(i.storage for i in at)}
+            return (param == source) == (result == target)
     return False

@@ -18,13 +18,12 @@ from deepx_graph.ir.structure import PROJ, TUPLE
 from deepx_graph.loops.program import LoopProgram
 from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
-from deepx_graph.ops.contract.reduce import reduce
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.runtime.array_type import form_of
 from deepx_graph.runtime.engines.base import Declined, EntryFn, KernelFn
 from deepx_graph.runtime.engines.epilogue import with_fused_epilogue
 from deepx_graph.runtime.engines.gemm import in_order, widened
-from deepx_graph.runtime.engines.numexpr_engine import CompiledKernel, KernelBuilder, KernelEngine, alone, is_tensor
+from deepx_graph.runtime.engines.numexpr_engine import CompiledKernel, KernelBuilder, KernelEngine, alone
 from deepx_graph.runtime.engines.outline import as_kernel, is_program, is_too_large, outlined
 from deepx_graph.runtime.engines.rematerialisation import with_rematerialised
 from deepx_graph.runtime.engines.subscript_fusion import with_composed_subscripts
@@ -217,13 +216,14 @@ class NativeEngine(KernelEngine):
         if code is None or not all(may.issuperset(k for k, p in enumerate(operands) if p == given)
                                    for given, may in zip(over, code.in_place, strict=False)):
             return None
-        return entry(self._memory(code), [form_of(p.type) for p in params], operands, over or (None,) * len(code.results))
+        shared = self._memories.setdefault(code, EntryMemory(code))
+        return entry(shared, [form_of(p.type) for p in params], operands, over or (None,) * len(code.results))
 
     def entered(self, node: Node) -> MachineKernel | None:
-        """The machine code of a node that may be entered. A single operation that has not been compiled, as numpy does it as well,
-        may be so now: it gives the same bits."""
+        """The machine code of a node that may be entered. An operation that has not been compiled, as numpy does it as well, may be
+        so now."""
         code = self._code(node)
-        if code is None and self._compiled(node) is None and _is_single(node):
+        if code is None and self._compiled(node) is None:
             code = self._alone(node)
         return code if code is not None and code.is_kept else None
 
@@ -231,11 +231,6 @@ class NativeEngine(KernelEngine):
         """The machine code of the node's kernel, which is made now."""
         kernel = None if node.op.view or self._own(node) is None else self._compiled(node)
         return kernel if isinstance(kernel, MachineKernel) else None
-
-    def _memory(self, code: MachineKernel) -> EntryMemory:
-        if code not in self._memories:
-            self._memories[code] = EntryMemory(code)
-        return self._memories[code]
 
     def _alone(self, node: Node) -> LoopKernel | None:
         """The loop program of a single operation, also of one that others compute as well."""
@@ -287,11 +282,6 @@ def _plain_loops(function: Function, threads: int) -> LoopKernel:
     if _has_large_products(function):
         raise Declined
     return build_loops(function, threads)
-
-
-def _is_single(node: Node) -> bool:
-    """Whether the node is an operation that a kernel may consist of."""
-    return (node.op.elementwise or node.op is reduce) and is_tensor(node) and all(map(is_tensor, node.inputs))
 
 
 def is_of_instructions(node: Node) -> bool:

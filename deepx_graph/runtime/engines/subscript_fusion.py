@@ -163,7 +163,7 @@ class _Candidates:
                 assert root is not None
                 members.setdefault(root, []).append(node)
         groups = [_without_outer_reshapes(found[::-1]) for found in members.values()]
-        return [g for g in groups if any(map(_moves, g)) and (len(g) > 1 or _has_constant_operand(g[0]))]
+        return [g for g in groups if len(g) > 1 and any(map(_moves, g))]
 
     def _home(self, node: Node, readers: frozenset[Node | None], members: dict[Node, list[Node]]) -> frozenset[Node | None]:
         """The groups in which a node is: those of all that read it, or one of its own."""
@@ -276,11 +276,6 @@ def _moves(node: Node) -> bool:
     if op.elementwise:
         return op.element is not None and (op.kernel is None or op.kernel(*node.attrs) is None)
     return op is scatter or (op.element is not None and op not in (reduce, broadcast_in_dim, reshape, dot_general, convolution))
-
-
-def _has_constant_operand(node: Node) -> bool:
-    """Whether a kernel of an elementwise operation alone gains by what it knows, as one of integers does that divides."""
-    return node.op.elementwise and any(i.op is CONSTANT for i in node.inputs)
 
 
 def _size(node: Node) -> int:

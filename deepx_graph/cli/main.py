@@ -218,11 +218,7 @@ def _main(argv: Sequence[str] | None) -> int:
         with vectors(getattr(args, "vector_bits", None)), output.shown(sys.stderr, not args.quiet):
             return COMMANDS[args.command].run(args)
     except DeepxGraphError as e:
-        say(str(e))
-        if "--json" in arguments:
-            output.emit_errors(e, e.exit_code, args.output if args is not None and hasattr(args, "emit") else False)
-        _drop_output()
-        return e.exit_code if e.exit_code != INTERNAL else _reproducer(arguments, e, args)
+        return _failed(arguments, e, args)
     except KeyboardInterrupt:
         say("interrupted")
         return INTERRUPTED
@@ -239,6 +235,20 @@ def _main(argv: Sequence[str] | None) -> int:
         return 5
     except Exception as e:  # the boundary between our own faults and a user
         return _reproducer(arguments, e, args)
+
+
+def _failed(arguments: Sequence[str], error: DeepxGraphError, args: Arguments | None) -> int:
+    """Says an error; the exit code. What is wrong with the arguments, the first of several processes says for all."""
+    from deepx_graph.session.cluster.launch import is_first, is_told
+
+    if args is not None or is_first():
+        say(str(error))
+        if "--json" in arguments:
+            output.emit_errors(error, error.exit_code, args.output if args is not None and hasattr(args, "emit") else False)
+    _drop_output()
+    if error.exit_code == INTERNAL:
+        return _reproducer(arguments, error, args)
+    return 0 if is_told() else error.exit_code
 
 
 def _load_plugins(files: Sequence[str]) -> None:

@@ -92,11 +92,13 @@ def add_simulate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", default="here", metavar="CLUSTER",
                         help="where it runs: a100, h100, tpu-v4, tpu-v5e, cpu-10g, a file, or 'here' (the default), as measured")
     parser.add_argument("-o", "--output", metavar="FILE.html", help="where the time line goes, as a page")
-    add_pipeline(parser)
+    add_pipeline(parser).add_argument(
+        "--devices", type=count, metavar="N",
+        help="find how many places, copies and devices of a stage are best, in place of --stages")
 
 
-def add_pipeline(parser: argparse.ArgumentParser) -> None:
-    """A pipeline, over the mesh of `add_split` where there is one: `pipeline_asked` reads it."""
+def add_pipeline(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """A pipeline, over the mesh of `add_split` where there is one: `pipeline_asked` reads it. Gives the group of its options."""
     group = parser.add_argument_group("a pipeline, of the program and its gradient")
     group.add_argument("--stages", type=count, metavar="N",
                        help="places, each with a stage of the program or several: devices, or meshes of such by --mesh or --plan")
@@ -104,6 +106,7 @@ def add_pipeline(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--microbatches", type=count, default=8, metavar="N", help="how many (8)")
     group.add_argument("--schedule", choices=("gpipe", "1f1b", "interleaved"), default="1f1b", help="the order of events (1f1b)")
     group.add_argument("--chunks", type=count, default=1, metavar="N", help="stages on each device (1)")
+    return group
 
 
 def run_simulate(args: Arguments) -> int:
@@ -112,13 +115,16 @@ def run_simulate(args: Arguments) -> int:
     from deepx_graph.session.report.steps import time_line
     from deepx_graph.session.sharded import PLAN_SUFFIX, planned_program
 
-    if args.stages:
+    ways: list[str] = []
+    if args.devices:
+        found, ways = _searched_pipeline(args)
+    elif args.stages:
         found = _simulated_pipeline(args)
     else:
         file, said = (planned_program(args.file), args.file) if args.file.endswith(PLAN_SUFFIX) else (args.file, args.plan)
         module, plan = plan_asked(args, read_program(args, file).module, said, args.cluster)
         found = simulate(module, plan, args.cluster, engine=args.engine, threads=args.threads)
-    lines = [printable(line) for line in found.lines()]
+    lines = [printable(line) for line in (*ways, *found.lines())]
     if args.output:
         emit(time_line(found.step, f"{args.file} on {args.cluster}", lines), args.output)
     if args.json:
@@ -126,6 +132,27 @@ def run_simulate(args: Arguments) -> int:
     else:
         emit("".join(f"{line}\n" for line in lines), None)
     return 0
+
+
+def _searched_pipeline(args: Arguments) -> tuple[SimulationReport, list[str]]:
+    """The prediction for the best pipeline on so many devices, and which others there are, in words."""
+    from deepx_graph.session.cluster.pipeline_search import searched_pipeline
+    from deepx_graph.session.cluster.simulation import cluster_of, simulated_pipeline
+    from deepx_graph.session.programs import optimise
+
+    if other := [f"--{name}" for name in ("stages", "mesh", "plan") if getattr(args, name) is not None]:
+        raise UsageError(Diagnostic(f"{' and '.join(other)} beside --devices, which finds what is best"))
+    module, batch = optimise(read_program(args).module, "inline").module, _batch(args)
+    found = searched_pipeline(module, batch, args.devices, args.schedule, args.microbatches, cluster_of(args.cluster))
+    return simulated_pipeline(found.plan, args.schedule, args.cluster), list(found.lines())
+
+
+def _batch(args: Arguments) -> list[str]:
+    """The inputs that are cut into microbatches. Raises UsageError for none."""
+    if not args.batch:
+        raise UsageError(Diagnostic("a pipeline works on microbatches", expected="--batch x,y: the inputs that are cut into them"))
+    names: list[str] = args.batch.split(",")
+    return names
 
 
 def _simulated_pipeline(args: Arguments) -> SimulationReport:
@@ -148,12 +175,11 @@ def pipeline_asked(args: Arguments, module: Module) -> tuple[Module, PipelineAsk
     if other := [f"--{name}" for name in ("replicas", "partitions") if getattr(args, name, None) is not None]:
         message = f"{' and '.join(other)} beside --stages: the devices of each stage are those of a mesh"
         raise UsageError(Diagnostic(message, hint="--mesh data=2,model=2, or --plan FILE"))
-    if not args.batch:
-        raise UsageError(Diagnostic("a pipeline works on microbatches", expected="--batch x,y: the inputs that are cut into them"))
+    batch = _batch(args)
     schedule = pipeline_schedule(args.schedule, args.stages, args.microbatches, args.chunks)
     mesh = None if args.mesh in (None, STATED) else mesh_from_option(args.mesh)
     said = () if args.plan is None else (plan_text(args.plan), args.plan)
-    return asked_pipeline(module, args.batch.split(","), schedule, mesh, *said)
+    return asked_pipeline(module, batch, schedule, mesh, *said)
 
 
 def why_collectives(args: Arguments, module: Module) -> int:

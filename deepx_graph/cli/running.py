@@ -295,7 +295,7 @@ def _each(args: Arguments, module: Module, where: MeshOptions) -> tuple[Grid, Ca
 @contextlib.contextmanager
 def _ending_together(args: Arguments) -> Iterator[None]:
     """An error in a process of MPI ends all of them, as the others would wait for this one; the first says one that all have."""
-    from deepx_graph.session.cluster.launch import MPI, is_rank
+    from deepx_graph.session.cluster.launch import MPI, is_rank, told
 
     try:
         yield
@@ -308,8 +308,9 @@ def _ending_together(args: Arguments) -> Iterator[None]:
         if says is None:
             say(str(e))
             communicator().Abort(e.exit_code)
+        code = told(e.exit_code)
         if not says:
-            raise SystemExit(e.exit_code) from None
+            raise SystemExit(code) from None
         raise
 
 

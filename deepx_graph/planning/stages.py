@@ -8,6 +8,7 @@ inter-operator pass, Zheng et al., 2022).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,8 @@ MOST_PLACES = 400
 """Places to cut that are compared: those that fewest bytes cross."""
 
 ROUNDS = 3
+
+SEVERAL = 8
 
 EVEN = 1.05
 """Stages of which the longest takes at most so many times the mean are not cut again."""
@@ -77,6 +80,21 @@ def balanced_stages(function: Function, count: int, cluster: DeviceCluster,
     return found
 
 
+class Pieces:
+    """A function cut at all places where so few bytes cross as at several, as between layers, and stages that are joined from such
+    pieces."""
+
+    def __init__(self, function: Function, cluster: DeviceCluster) -> None:
+        self._cutting = _Cutting(function, cluster)
+        self._cuts = self._cutting.narrowest()
+        self.stages = self._cutting.stages(self._cuts)
+
+    def joined(self, seconds: Sequence[float], count: int) -> list[PipelineStage]:
+        """So many stages, where the pieces take so many seconds each. Raises UsageError where it cannot be cut so often."""
+        self._cutting.scaled(self._cuts, seconds)
+        return self._cutting.stages(self._cutting.cuts(count))
+
+
 class _Cutting:
     def __init__(self, function: Function, cluster: DeviceCluster) -> None:
         self.function, self.cluster = function, cluster
@@ -112,6 +130,14 @@ class _Cutting:
                 found.append((k + 1, float(sum(nbytes(x.type) for x in alive))))
         inner = [(at, size) for at, size in found if at < len(self.order)]
         return sorted(sorted(inner, key=lambda p: p[1])[:MOST_PLACES])
+
+    def narrowest(self) -> list[int]:
+        """The places where as many bytes cross, the fewest that do so at `SEVERAL` places, or at as many as there are."""
+        places = self._places()
+        counts = Counter(size for _, size in places)
+        enough = min(SEVERAL, max(counts.values(), default=0))
+        least = min((size for size, count in counts.items() if count >= enough), default=0.0)
+        return [at for at, size in places if size == least]
 
     def cuts(self, count: int) -> list[int]:
         """The places of the best `count` - 1 cuts."""

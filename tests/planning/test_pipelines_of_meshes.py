@@ -13,7 +13,8 @@ from deepx_graph.passes.autodiff.grad import grad
 from deepx_graph.planning.cluster import preset
 from deepx_graph.planning.schedules import pipeline_schedule
 from deepx_graph.planning.stages import balanced_stages, stages
-from deepx_graph.session.cluster.pipeline_plan import pipeline_plan
+from deepx_graph.session.cluster.pipeline_plan import pipeline_plan, planned_pipeline
+from deepx_graph.session.cluster.pipeline_search import searched_pipeline
 from deepx_graph.session.cluster.pipelined import Pipelined
 from deepx_graph.sharding.mesh import Mesh
 from deepx_graph.sharding.plan import read_plan
@@ -108,6 +109,22 @@ def test_the_command(run: Run, tmp_path) -> None:
     assert run("simulate", str(path), *given, "--mesh", "data=2,model=2", "--json").json["devices"] == 16
     other = run("simulate", str(path), *given, "--plan", str(tmp_path / "m.plan"), "--mesh", "data=4")
     assert other.code == 2 and "and not for" in other.err
+
+
+def test_the_best_of_all_ways_is_found(run: Run, tmp_path) -> None:
+    """Of wide layers on four devices, of a small batch: as fast as the pipeline that is planned in full for any of the ways."""
+    path, text = tmp_path / "m.mlir", layers(32, 2048, 8192, 4)
+    path.write_text(text)
+    module = dx.loads(text, "stablehlo")
+    found = searched_pipeline(module, ["x"], 4, "1f1b", 4, H100)
+    assert sorted((w.places, w.copies, w.width) for w in found.estimates) == [
+        (1, 1, 4), (1, 2, 2), (1, 4, 1), (2, 1, 2), (2, 2, 1), (4, 1, 1)]
+    steps = [planned_pipeline(module, ["x"], pipeline_schedule("1f1b", w.places, 4, 1), H100, w.mesh, 1).simulated.seconds
+             for w in found.estimates]
+    assert found.plan.simulated.seconds <= 1.05 * min(steps)
+    done = run("simulate", str(path), "--devices", "4", "--batch", "x", "--microbatches", "4", "--cluster", "h100")
+    assert f"found: {found.way}" in done.out and "4 devices" in done.out
+    assert "beside --devices" in run("simulate", str(path), "--devices", "4", "--batch", "x", "--stages", "2").err
 
 
 def test_what_does_not_fit_is_refused() -> None:

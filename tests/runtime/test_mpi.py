@@ -6,7 +6,10 @@ Needs mpi4py and mpiexec, of the extra `mpi`; DEEPX_GRAPH_MPIEXEC may name the l
 from __future__ import annotations
 
 import importlib.util
+import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +19,7 @@ import deepx_graph as dx
 from deepx_graph.errors import UsageError
 from deepx_graph.ir.collective import Grid
 from deepx_graph.session.sharded import Sharded, mpi_transport, planned
-from tests.support.mpi_ranks import needs_mpi, ranks
+from tests.support.mpi_ranks import ENVIRONMENT, needs_mpi, ranks
 from tests.support.sharded_programs import LOOP, MLP, inputs
 
 PLAN = """mesh <["a"=%d, "b"=%d]>
@@ -87,6 +90,12 @@ def test_an_error_that_all_processes_have_is_said_once(tmp_path: Path) -> None:
     for file, code, message in (("nowhere.mlir", 2, "cannot read"), ("m.mlir", 5, "input 'x' is missing")):
         done = ranks(2, "-m", "mpi4py", "-m", "deepx_graph", "run", str(tmp_path / file), *asked)
         assert done.returncode == code and done.stderr.count(message) == 1 and "MPI_ABORT" not in done.stderr, done.stderr
+    done = ranks(2, "-m", "mpi4py", "-m", "deepx_graph", "run", str(tmp_path / "m.mlir"), *asked, "--unknown")
+    assert done.returncode == 2 and done.stderr.count("unrecognized arguments") <= 1, done.stderr  # the first may have been ended
+    started = subprocess.run([sys.executable, "-m", "deepx_graph", "run", str(tmp_path / "m.mlir"), *asked], capture_output=True,
+                             text=True, timeout=120, env={**os.environ, **ENVIRONMENT}, check=False)
+    assert started.returncode == 5 and started.stderr.startswith("error: input 'x' is missing")
+    assert "exit" not in started.stderr.lower(), started.stderr
     done = ranks(2, "-m", "mpi4py", str(tmp_path / "alone.py"), "run", str(tmp_path / "m.mlir"), "--random-inputs", *asked)
     assert done.returncode == 2 and "cannot read 'nowhere.mlir'" in done.stderr
 

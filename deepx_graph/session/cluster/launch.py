@@ -9,15 +9,19 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from deepx_graph.errors import Diagnostic, UsageError, printable
 from deepx_graph.runtime.transport.dask import PREFIX
 
 ATTEMPT = "DEEPX_GRAPH_ATTEMPT"
 """The environment variable that says how often the processes were started before."""
+ENDED = "DEEPX_GRAPH_ENDED"
+"""The environment variable that names the file in which the first process says with which exit code all have ended. They leave with
+0 then, as mpiexec would add lines on the code to what was said."""
 MPIEXEC = "DEEPX_GRAPH_MPIEXEC"
 """The environment variable that names mpiexec."""
 _HINT = f"pip install 'deepx-graph[mpi]', or name it in {MPIEXEC}"
@@ -41,6 +45,27 @@ def is_rank() -> bool:
     return any(name in os.environ for name in _RANKS)
 
 
+def is_first() -> bool:
+    """Whether no launcher of MPI has started this process, or as the first."""
+    return next((os.environ[name] for name in _RANKS if name in os.environ), "0") == "0"
+
+
+def told(code: int) -> int:
+    """The exit code of a process of which all end alike; who has started them is told."""
+    path = os.environ.get(ENDED)
+    if path is None:
+        return code
+    if is_first():
+        Path(path).write_text(str(code), encoding="ascii")
+    return 0
+
+
+def is_told() -> bool:
+    """Whether who has started this process knows from `told` how it ends."""
+    path = os.environ.get(ENDED)
+    return path is not None and Path(path).exists()
+
+
 def attempt() -> int:
     """How often the processes were started before."""
     text = os.environ.get(ATTEMPT, "0")
@@ -60,14 +85,22 @@ def start_ranks(count: int, arguments: Sequence[str], *, restart: bool) -> int:
         raise UsageError(Diagnostic("MPI is not available: No module named 'mpi4py'", hint="pip install 'deepx-graph[mpi]'"))
     command = [mpiexec, "-n", str(count), sys.executable, "-m", "mpi4py", "-m", "deepx_graph", *arguments]
     for k in range(RESTARTS + 1):
-        try:
-            code = subprocess.run(command, env=environment(count) | {ATTEMPT: str(k)}, check=False).returncode
-        except OSError as e:
-            raise UsageError(Diagnostic(f"{printable(mpiexec)} cannot be started: {e.strerror}", hint=_HINT)) from None
+        code = _ended(command, environment(count) | {ATTEMPT: str(k)})
         if code in _OURS or not restart or k == RESTARTS:
             break
         print(f"note: a process died (exit code {code}); all are started again", file=sys.stderr)
     return code
+
+
+def _ended(command: Sequence[str], variables: Mapping[str, str]) -> int:
+    """The exit code of mpiexec, or that which its processes tell of. Raises UsageError where it cannot be started."""
+    with TemporaryDirectory() as folder:
+        ended = Path(folder) / "code"
+        try:
+            code = subprocess.run(command, env={**variables, ENDED: str(ended)}, check=False).returncode
+        except OSError as e:
+            raise UsageError(Diagnostic(f"{printable(command[0])} cannot be started: {e.strerror}", hint=_HINT)) from None
+        return int(ended.read_text(encoding="ascii")) if ended.exists() else code
 
 
 def find_mpiexec() -> str | None:

@@ -136,11 +136,11 @@ def pipeline_plan(module: Module, batch: Sequence[str], schedule: PipelineSchedu
     whole = Mesh(()) if mesh is None else mesh
     if said is not None:
         copied = _carries_copies(said, batch)
-        return _planned(module, batch, schedule, cluster, said.mesh, copied, said)
+        return planned_pipeline(module, batch, schedule, cluster, said.mesh, copied, said)
     best, refused = None, None
     for copied in range(len(whole.axes), -1, -1):
         try:
-            found = _planned(module, batch, schedule, cluster, whole, copied, None)
+            found = planned_pipeline(module, batch, schedule, cluster, whole, copied)
         except UsageError as e:
             refused = refused or e
             continue
@@ -153,8 +153,8 @@ def pipeline_plan(module: Module, batch: Sequence[str], schedule: PipelineSchedu
     return best
 
 
-def _planned(module: Module, batch: Sequence[str], schedule: PipelineSchedule, cluster: DeviceCluster, mesh: Mesh, copied: int,
-             said: Plan | None) -> PipelinePlan:
+def planned_pipeline(module: Module, batch: Sequence[str], schedule: PipelineSchedule, cluster: DeviceCluster, mesh: Mesh,
+                     copied: int, said: Plan | None = None) -> PipelinePlan:
     """The plan with copies along the first so many axes."""
     outer, inner = mesh.axes[:copied], Mesh(mesh.axes[copied:])
     entry = microbatch_program(module, batch, schedule.microbatches * Mesh(outer).count)

@@ -41,7 +41,7 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mesh", metavar="AXIS=N,...", help="with --auto: the axes of the mesh, such as data=4,model=2")
     parser.add_argument("--memory", type=size, metavar="N", help="with --auto: bytes of a device that values may take")
     parser.add_argument("--search", type=seconds, metavar="SECONDS",
-                        help="with --auto: how long to search, of the processor (10); the best that was found then counts")
+                        help="with --auto: how long to search, of the processor (10), before what was found is held against others")
     parser.add_argument("--cluster", default="h100", metavar="CLUSTER", help="with --auto: where it runs, as for simulate (h100)")
     parser.add_argument("-o", "--output", metavar="FILE.plan", help="where to write it")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from deepx_graph.errors import Diagnostic, UsageError, counted
 from deepx_graph.ir import Function, Module
 from deepx_graph.planning.cluster import DeviceCluster
-from deepx_graph.planning.links import ALL_REDUCE
+from deepx_graph.planning.links import ALL_REDUCE, PERMUTE
 from deepx_graph.planning.microbatches import microbatch_program
 from deepx_graph.planning.schedules import FORWARD, PipelineSchedule, pipeline_schedule
 from deepx_graph.planning.stages import Pieces
@@ -105,12 +105,16 @@ def _estimate(entry: Function, batch: Sequence[str], way: PipelineWay, schedule:
     stages = pieces.joined([p.seconds for p in programs], way.places)
     groups = (tuple(range(0, way.copies * way.width, way.width)),)
 
+    def transfer(stage: int) -> float:
+        pair = (0, way.copies * way.width)
+        return cluster.collective(PERMUTE, (pair,), sum(nbytes(x.type) for x in stages[stage + 1].crossing))[0]
+
     def ending(place: int) -> float:
         held = sum(nbytes(entry.params[k].type) for k in stages[place].params if entry.params[k].name not in batch)
         return cluster.collective(ALL_REDUCE, groups, held / way.width)[0]
 
     return schedule.simulated(lambda e: stages[e.stage].seconds * (forward if e.direction == FORWARD else 1 - forward),
-                              lambda stage: 0.0, ending).seconds
+                              transfer, ending).seconds
 
 
 def _divisors(number: int) -> list[int]:

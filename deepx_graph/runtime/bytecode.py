@@ -198,8 +198,8 @@ class _Lowering:
         while self.todo:
             task = self.todo.pop()
             match task:
-                case Eval(node):
-                    self.eval(node)
+                case Eval():
+                    self.eval(task.node)
                 case Block():
                     self.todo += reversed(task.steps)
                 case IfStep():
@@ -227,7 +227,7 @@ class _Lowering:
 
     def new_slot(self, node: Node, type: Type, loop: Node | None = None) -> int:
         """A slot defined here, inside the spans that are open now."""
-        here, spans, number = len(self.instructions), self.spans, len(self.slots)
+        here, spans, number = self.here, self.spans, len(self.slots)
         self.slots.append(FrameSlot(node, type, here, here, loop, spans[-1] if spans else None, len(spans)))
         return number
 
@@ -238,20 +238,18 @@ class _Lowering:
 
     def uses(self, nodes: Sequence[Node]) -> tuple[int, ...]:
         slot_of = self.slot_of
-        return self.use(*[slot_of[n] for n in nodes])
+        return tuple([self.use(slot_of[n]) for n in nodes])
 
-    def use(self, *numbers: int) -> tuple[int, ...]:
-        """Records that the slots are read here."""
-        slots, spans, here = self.slots, self.spans, len(self.instructions)
-        for number in numbers:
-            slot = slots[number]
-            if slot.span is not None and (len(spans) < slot.depth or spans[slot.depth - 1] is not slot.span):
-                # Made in a once block and read after it: it holds for as long as the loops iterate which that block outlives.
-                slot.depth = slot.span.outer
-                slot.span = spans[slot.depth - 1] if slot.depth else None
-                slot.first = spans[slot.depth].start
-            slot.last, slot.until = here, spans[slot.depth] if len(spans) > slot.depth else None
-        return numbers
+    def use(self, number: int) -> int:
+        """Records that the slot is read here."""
+        slot, spans = self.slots[number], self.spans
+        if slot.span is not None and (len(spans) < slot.depth or spans[slot.depth - 1] is not slot.span):
+            # Made in a once block and read after it: it holds for as long as the loops iterate which that block outlives.
+            slot.depth = slot.span.outer
+            slot.span = spans[slot.depth - 1] if slot.depth else None
+            slot.first = spans[slot.depth].start
+        slot.last, slot.until = len(self.instructions), spans[slot.depth] if len(spans) > slot.depth else None
+        return number
 
     def settle(self, constants: frozenset[int]) -> None:
         """Final lifetimes, and where each slot is dropped."""
@@ -286,12 +284,11 @@ class _Lowering:
 
     def pack(self, node: Node, columns: Sequence[int]) -> None:
         if node in self.whole:
-            sources = self.use(*columns)
+            sources = tuple(map(self.use, columns))
             self.emit(Pack(self.slot_for(node), sources))
 
     def branches(self, step: IfStep) -> None:
-        (source,) = self.uses((step.selector,))
-        select = Select(step.node, source, [])
+        select = Select(step.node, self.use(self.slot_of[step.selector]), [])
         targets = tuple(self.new_slot(step.node, t) for t in _types(step))
         self.columns.update({(step.node, k): number for k, number in zip(step.columns, targets, strict=True)})
         self.open()
@@ -332,7 +329,7 @@ class _Lowering:
         test = Test(end, -1)
 
         def check() -> None:
-            (test.source,) = self.uses((step.condition,))
+            test.source = self.use(self.slot_of[step.condition])
             self.emit(test)
 
         def again() -> None:
@@ -341,14 +338,15 @@ class _Lowering:
 
         def leave() -> None:
             test.to = self.here
-            self.use(*targets)
+            for number in targets:
+                self.use(number)
             self.close()
             self.pack(end, targets)
 
         self.todo += reversed([step.header, check, step.body, again, leave])
 
     def once(self, step: Once) -> None:
-        skip = Skip(*self.use(self.marks[step.block]))
+        skip = Skip(self.use(self.marks[step.block]))
         self.open(outer=self.loop_depth[step.loop])
         self.emit(skip)
 

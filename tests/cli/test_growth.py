@@ -6,20 +6,24 @@ Counted are calls of functions, of Python and of C: they are the same on every m
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import deepx_graph as dx
 from deepx_graph.cli.main import main
+from deepx_graph.cycles import no_collection
 from deepx_graph.ir import Function, Node
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.passes.pipeline import parse_pipeline, run_pipeline
 from deepx_graph.runtime.engines.epilogue import with_fused_epilogue
 from deepx_graph.runtime.engines.gemm import in_order
+from deepx_graph.session import programs
 from deepx_graph.session.report.kernels import alike
 from tests.support.steps import steps
 
@@ -99,6 +103,26 @@ def test_steps_grow_as_the_program(tmp_path: Path, shape: str, command: str) -> 
         counts.append(count)
     exponent = math.log(counts[2] / counts[1]) / math.log(200 / 50)
     assert exponent <= MOST_EXPONENT, counts
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "info"])
+def test_no_command_leaves_a_cycle_that_keeps_the_program(tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cycles are not looked for while a command runs on a large program: what they keep stays in memory, and is gone through when
+    they are looked for again."""
+    path, read, nodes = tmp_path / "m.hlo", programs.loads, list[weakref.ref[Node]]()
+    path.write_text(_layers(10))
+
+    def loads(*given: Any) -> programs.Loaded:
+        loaded = read(*given)
+        nodes.extend(map(weakref.ref, loaded.module.entry.nodes))
+        return loaded
+
+    monkeypatch.setattr(programs, "loads", loads)
+    arguments = COMMANDS.get(command, ("info", "FILE"))
+    with no_collection():
+        assert main([str(path) if a == "FILE" else a.replace("OUT", str(tmp_path / "o")) for a in arguments]) == 0
+        assert nodes
+        assert not any(node() for node in nodes)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -101,9 +101,10 @@ def test_tooltips_are_in_the_svg() -> None:
     assert "add → tanh" in shown
 
 
-def test_tooltips_are_made_for_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("text", ["subtitle", "tooltip"])
+def test_texts_are_made_for_what_is_drawn(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Node] = []
-    monkeypatch.setattr(build, "tooltip", lambda node, *rest: made.append(node) or "")
+    monkeypatch.setattr(build, text, lambda node, *rest: made.append(node) or "")
     draw(programs.tangle(2500), format="dot")
     assert len(made) <= OVERVIEW
 

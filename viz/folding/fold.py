@@ -390,8 +390,8 @@ def inline_hubs(view: View) -> View:
         if e.source in hubs:
             taken.setdefault(e.target, {})[hubs[e.source]] = None
     nodes = tuple(
-        n._replace(subtitle=f"{n.subtitle}\n{short('takes ' + ', '.join(taken[n.id]))}".strip()) if n.id in taken
-        else n._replace(subtitle=f"{n.subtitle}\nfeeds {fans[n.id]} boxes".strip()) if n.id in hubs else n
+        n._replace(below=f"{n.subtitle}\n{short('takes ' + ', '.join(taken[n.id]))}".strip()) if n.id in taken
+        else n._replace(below=f"{n.subtitle}\nfeeds {fans[n.id]} boxes".strip()) if n.id in hubs else n
         for n in view.nodes
     )  # fmt: skip
     edges = tuple(e for e in view.edges if e.source not in hubs)

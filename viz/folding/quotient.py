@@ -283,7 +283,7 @@ class Quotient:
             scopes = {self.view.nodes[m].scope for m in item.members} if len(shapes) == 1 else ()
             if len(shapes) == 1 and not any(part in n.title for scope in scopes for part in scope):
                 size, _, listed = n.subtitle.partition("\n")
-                n = n._replace(subtitle=f"{size}, gives {shapes.pop()}\n{listed}".strip())
+                n = n._replace(below=f"{size}, gives {shapes.pop()}\n{listed}".strip())
             found.append(n)
         return tuple(found)
 

@@ -107,7 +107,7 @@ Overlay = Amounts | Words
 
 
 def _told(view: View, tags: Mapping[int, str]) -> View:
-    nodes = (n._replace(subtitle=f"{n.subtitle}\n{tags[n.id]}".strip()) if n.id in tags else n for n in view.nodes)
+    nodes = (n._replace(below=f"{n.subtitle}\n{tags[n.id]}".strip()) if n.id in tags else n for n in view.nodes)
     return replace(view, nodes=tuple(nodes))
 
 

@@ -47,7 +47,7 @@ from deepx_graph.viz.view.labels import (
     tooltip,
     type_text,
 )
-from deepx_graph.viz.view.model import Canvas, EdgeKind, NodeKind, SourceOperator, View
+from deepx_graph.viz.view.model import Canvas, EdgeKind, NodeKind, SourceOperator, Told, View
 
 
 def build_view(module: Module, functions: Sequence[str] | None = None, *, collapse: bool = False, open_calls: bool = False,
@@ -98,6 +98,11 @@ def _operator(node: Node) -> SourceOperator | None:
     return None if span is None else SourceOperator(span.start, span.place.kind if span.place else "")
 
 
+def _called(title: str, node: Node) -> str:
+    """Below the name of the source's operator: what a node is called, and what else there is to say of it."""
+    return f"{title}\n{subtitle(node)}".strip()
+
+
 @dataclass(frozen=True)
 class _Choice:
     """What is drawn as one box, what is opened, and whether tooltips are made."""
@@ -129,10 +134,6 @@ class _Painter:
         self.heads: dict[Head, int] = {}
         self.variables: dict[Node, dict[int, str]] = {}
         self.pending: list[tuple[Head, int]] = []
-        self.handlers: dict[Op, Callable[[Node], None]] = {
-            PARAM: self._param, CONSTANT: self._constant, REGION: self._region, PHI: self._phi, PROJ: self._proj,
-            LOOP_BEGIN: self._loop_begin, LOOP_END: self._loop_end, CALL: self._call, PARTIAL: self._call,
-        }  # fmt: skip
 
     def scope(self, node: Node) -> NameScope:
         """The name scope of a node, below that of the call whose body this is."""
@@ -142,9 +143,9 @@ class _Painter:
         for node in self.function.nodes:
             if node in self.bound:
                 continue
-            handler = self.handlers.get(node.op)
+            handler = _HANDLERS.get(node.op)
             if handler is not None:
-                handler(node)
+                handler(self, node)
             elif family_of(node.op) == "fusion" and not self.choice.collapse:
                 self._fusion(node)
             else:
@@ -159,13 +160,13 @@ class _Painter:
 
     # --- pieces
 
-    def _box(self, node: Node, kind: NodeKind, title: str, below: str = "") -> int:
+    def _box(self, node: Node, kind: NodeKind, title: str, below: Told = "") -> int:
         """A box for the node in its frame; the node's value comes out of it."""
         home = self.frames.home.get(node, self.root)
         self.at[node] = self._add(node, kind, title, below, home, f"{self.prefix}#{self.number[node]}")
         return self.at[node]
 
-    def _add(self, node: Node, kind: NodeKind, title: str, below: str, cluster: int, address: str, extra: str = "") -> int:
+    def _add(self, node: Node, kind: NodeKind, title: str, below: Told, cluster: int, address: str, extra: str = "") -> int:
         scope = self.scope(node) if node in self.scopes else ROOT
         operator = self.operators[node] if node in self.operators else _operator(node)
         span = node.span
@@ -219,10 +220,10 @@ class _Painter:
 
     def _op(self, node: Node) -> None:
         kind: NodeKind = "fusion" if family_of(node.op) == "fusion" else "op"
-        title, below = op_title(node, list(map(self._seen, node.inputs)) if self.bound else node.inputs), subtitle(node)
+        title, below = op_title(node, list(map(self._seen, node.inputs)) if self.bound else node.inputs), partial(subtitle, node)
         operator = self.operators[node]
         if operator in self.alone and operator is not None and operator.kind.lower() != node.op.name:
-            title, below = short(operator.kind, 40), f"{title}\n{below}".strip()
+            title, below = short(operator.kind, 40), partial(_called, title, node)
         id = self._box(node, kind, title, below)
         for i in node.inputs:
             self._edge(i, id)
@@ -285,7 +286,7 @@ class _Painter:
             inputs = [bound.get(i, i) for i in n.inputs]
             seen = list(map(self._seen, inputs))
             title = (constant_text(value_of(n)) or "constant") if n.op is CONSTANT else op_title(n, seen)
-            id = inner[n] = self._add(n, "op" if n.inputs else "constant", title, subtitle(n), cluster, f"{address}.{k}",
+            id = inner[n] = self._add(n, "op" if n.inputs else "constant", title, partial(subtitle, n), cluster, f"{address}.{k}",
                                       "in one kernel with its frame")
             for given, i in zip(inputs, n.inputs, strict=True):
                 if i in inner:
@@ -379,3 +380,11 @@ class _Painter:
                                             tip=f"{short(self.function.name, 200)} starts here")  # fmt: skip
         for state in states:
             self.canvas.edge(self.heads[None], self._source(state), "effect")
+
+
+_HANDLERS: dict[Op, Callable[[_Painter, Node], None]] = {
+    PARAM: _Painter._param, CONSTANT: _Painter._constant, REGION: _Painter._region, PHI: _Painter._phi, PROJ: _Painter._proj,
+    LOOP_BEGIN: _Painter._loop_begin, LOOP_END: _Painter._loop_end, CALL: _Painter._call, PARTIAL: _Painter._call,
+}  # fmt: skip
+"""What draws nodes of each of these operations. A painter that had its own methods among its fields would keep the program until
+cycles are looked for."""

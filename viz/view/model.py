@@ -35,17 +35,22 @@ class SourceOperator(NamedTuple):
     kind: str = ""
 
 
+Told = str | Callable[[], str]
+"""A text, or what makes it: folding leaves most boxes of a large view undrawn."""
+
+
 class ViewNode(NamedTuple):
     """A box. `shape` is the type of its value as text; `name` and `line` are those of the source, where it has them."""
 
     id: int
     kind: NodeKind
     title: str
-    subtitle: str = ""
+    below: Told = ""
+    """Its subtitle."""
     family: str = ""
     shape: str = ""
-    tip: str | Callable[[], str] = ""
-    """The tooltip, or what makes it: folding leaves most boxes of a large view undrawn."""
+    tip: Told = ""
+    """Its tooltip."""
     cluster: int | None = None
     name: str = ""
     address: str = ""
@@ -67,6 +72,11 @@ class ViewNode(NamedTuple):
     """The operation, where it is a node of the graph."""
     operator: SourceOperator | None = None
     """What of the source it was read from: one operator there may be several nodes."""
+
+    @property
+    def subtitle(self) -> str:
+        """What stands below its title."""
+        return self.below if isinstance(self.below, str) else self.below()
 
     @property
     def tooltip(self) -> str:
@@ -195,9 +205,9 @@ class Canvas:
         self._edges: list[ViewEdge] = []
         self._clusters: list[Cluster] = []
 
-    def node(self, kind: NodeKind, title: str, subtitle: str = "", *, cluster: int | None, **fields: Any) -> int:
+    def node(self, kind: NodeKind, title: str, below: Told = "", *, cluster: int | None, **fields: Any) -> int:
         """Adds a node; `fields` are further ones of ViewNode."""
-        self._nodes.append(ViewNode(len(self._nodes), kind, title, subtitle, cluster=cluster, **fields))
+        self._nodes.append(ViewNode(len(self._nodes), kind, title, below, cluster=cluster, **fields))
         return len(self._nodes) - 1
 
     def edge(self, source: int, target: int, kind: EdgeKind, label: str = "") -> None:

@@ -10,7 +10,7 @@ copies of operands that do not lie in order. Sizes are Python ints. Inputs and c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, groupby
@@ -153,7 +153,7 @@ def plan(schedule: Schedule, *, writes: Callable[[Node], bool] = always, call_ne
 
 
 def _runs(code: Code) -> Iterator[tuple[int, Run]]:
-    yield from [(at, i) for at, i in enumerate(code.instructions) if isinstance(i, Run)]
+    return ((at, i) for at, i in enumerate(code.instructions) if isinstance(i, Run))
 
 
 def _scratches(code: Code, flow: AliasAnalysis, scratch: Scratch) -> Iterator[tuple[int, int]]:
@@ -176,7 +176,6 @@ def _scratches(code: Code, flow: AliasAnalysis, scratch: Scratch) -> Iterator[tu
 def _pieces(code: Code, flow: AliasAnalysis, writes: Callable[[Node], bool]) -> Iterator[tuple[Allocation, bool]]:
     """Every tensor result that needs memory, and whether it may be in shared memory."""
     dense: set[int] = set()  # slots in memory that is C-contiguous, so that a view of them copies nothing
-    parts_of: dict[Type, _Parts] = {}
     for at, run in _runs(code):
         node, target = run.node, run.target
         viewed = run.sources[0] if node.op.view and run.sources else None
@@ -186,29 +185,18 @@ def _pieces(code: Code, flow: AliasAnalysis, writes: Callable[[Node], bool]) -> 
             if keeps_order(node):
                 dense.add(target)
             continue
-        copies, escapes = flow.copies(target), flow.escapes[target]
-        parts = parts_of.get(node.type)
-        if parts is None:
-            parts = parts_of[node.type] = _parts(node.type)
-        shared = (copies == 1 and not escapes and parts.are_tensors and not node.op.view and not is_call(node) and writes(node))
+        copies = flow.copies(target)
+        parts = leaves(node.type)
+        tensors = [(k, t, t.nbytes) for k, t in enumerate(parts) if isinstance(t, TensorType)]
+        shared = (
+            copies == 1 and not flow.escapes[target] and not node.op.view and not is_call(node) and bool(tensors)
+            and len(tensors) == len(parts) and all(n for _, _, n in tensors) and writes(node)
+        )  # fmt: skip
         if shared:
             dense.add(target)
         first, last = min(at, flow.first[target]), flow.last[target]
-        for k, bytes_ in parts.tensors:
-            yield Allocation(node, k, bytes_, at, first, last, None, False, copies, escapes), shared
-
-
-class _Parts(NamedTuple):
-    """The tensors among the leaves of a type by their number, with their bytes; whether they are all, and none is empty."""
-
-    tensors: tuple[tuple[int, int], ...]
-    are_tensors: bool
-
-
-def _parts(type: Type) -> _Parts:
-    parts = leaves(type)
-    tensors = tuple([(k, t.nbytes) for k, t in enumerate(parts) if isinstance(t, TensorType)])
-    return _Parts(tensors, len(tensors) == len(parts) > 0 and all(n for _, n in tensors))
+        for k, _, bytes_ in tensors:
+            yield Allocation(node, k, bytes_, at, first, last, None, False, copies, flow.escapes[target]), shared
 
 
 def is_pointwise(node: Node) -> bool:
@@ -220,54 +208,45 @@ def is_pointwise(node: Node) -> bool:
 def _placed(code: Code, flow: AliasAnalysis, overwrites: Overwrites, found: Iterable[tuple[Allocation, bool]],
             ) -> tuple[list[Allocation], int]:
     """The pieces, with places in shared memory for those that may be there; and its size."""
-    placed: list[Allocation] = []
-    shared: list[int] = []  # the numbers of pieces
-    whole: dict[int, int] = {}  # slots, with the number of their piece among those
-    handovers: list[Handover] = []
-    for at, made in groupby(found, key=lambda f: f[0].at):
-        first = len(shared)
-        for piece, may in made:
-            if may:
-                shared.append(len(placed))
-            placed.append(piece)
-        run = code.instructions[at]
-        if len(shared) > first and isinstance(run, Run):
-            over = _operands_to_overwrite(code, flow, overwrites, run, [placed[k] for k in shared[first:]])
-            handovers += [Handover(at, first + k, whole[s]) for k, s in over if s in whole]
-            if isinstance(run.node.type, TensorType):
-                whole[run.target] = first
-    sharing = Sharing([((placed[k].first, placed[k].last),) for k in shared], handovers)
+    pieces, may = zip(*found, strict=True) if (found := list(found)) else ((), ())
+    shared = [k for k, m in enumerate(may) if m]
+    number = {k: n for n, k in enumerate(shared)}
+    whole = {code.instructions[pieces[k].at].target: number[k] for k in shared
+             if isinstance(pieces[k].node.type, TensorType)}
+    handovers = [Handover(at, number[k], whole[s]) for at, made in groupby(shared, key=lambda k: pieces[k].at)
+                 for k, s in _operands_to_overwrite(code, flow, overwrites, {k: pieces[k] for k in made}) if s in whole]
+    sharing = Sharing([((pieces[k].first, pieces[k].last),) for k in shared], handovers)
     in_place = {h.value for h in handovers if sharing.join(h.value, h.over)}
-    group_of = list(map(sharing.group, range(len(shared))))
-    groups = sorted(set(group_of))
-    offsets, size = packed(list(map(sharing.span, groups)), [placed[shared[g]].bytes for g in groups])
+    groups = sorted(set(map(sharing.group, range(len(shared)))))
+    offsets, size = packed(list(map(sharing.span, groups)), [pieces[shared[g]].bytes for g in groups])
     offset_of = dict(zip(groups, offsets, strict=True))
-    for n, (k, group) in enumerate(zip(shared, group_of, strict=True)):
-        p = placed[k]
-        placed[k] = Allocation(p.node, p.leaf, p.bytes, p.at, p.first, p.last, offset_of[group], n in in_place)  # for nobody else
+    placed = list(pieces)
+    for k, n in number.items():
+        p, offset = pieces[k], offset_of[sharing.group(n)]
+        placed[k] = Allocation(p.node, p.leaf, p.bytes, p.at, p.first, p.last, offset, n in in_place)  # one copy, for nobody else
     return placed, size
 
 
-def _operands_to_overwrite(code: Code, flow: AliasAnalysis, overwrites: Overwrites, run: Run, pieces: Sequence[Allocation],
-                           ) -> list[tuple[int, int]]:
+def _operands_to_overwrite(code: Code, flow: AliasAnalysis, overwrites: Overwrites, pieces: dict[int, Allocation],
+                           ) -> Iterator[tuple[int, int]]:
     """For the pieces that one kernel makes, the numbers of the pieces with the slots of a like type, known by no other name, over
     which it may write them if they end there."""
-    at = pieces[0].at
+    at = next(iter(pieces.values())).at
+    run = code.instructions[at]
+    assert isinstance(run, Run)
     ending = [(k, s) for k, s in enumerate(run.sources) if flow.last[s] == at and not flow.to[s]]
     if not ending:
-        return []
+        return
     types, pointwise = leaves(run.node.type), is_pointwise(run.node)
     may = () if pointwise else overwrites(run.node)
-    if not pointwise and not may:
-        return []
-    found = []
-    for number, piece in enumerate(pieces):
+    for number, piece in pieces.items():
         type = types[piece.leaf]
-        for k, s in ending if piece.first == at else ():
+        if piece.first != at or not (pointwise or may):
+            continue
+        for k, s in ending:
             held = code.slots[s].type
             if (held is type or _is_like(held, type)) and (pointwise or k in may[piece.leaf]):
-                found.append((number, s))
-    return found
+                yield number, s
 
 
 def _is_like(one: Type, other: Type) -> bool:

@@ -62,21 +62,16 @@ class Sharing:
 
     def join(self, one: int, other: int) -> bool:
         """Makes the groups of two values one, where they may share memory; whether they are one now."""
-        a, b = self._sets.find(one), self._sets.find(other)
+        a, b = self.group(one), self.group(other)
         if a == b:
             return True
         a, b = (a, b) if a < b else (b, a)
         common = _common(self._ranges[a], self._ranges[b])
-        if common is None:
+        if common is None or any(not self._is_handover(at, a, b) for at in common):
             return False
-        for at in common:
-            if not self._is_handover(at, a, b):
-                return False
         self._sets.union(b, a)
         self._ranges[a] = _united(self._ranges[a], self._ranges[b])
-        small, large = self._taken.pop(a, set()), self._taken.pop(b, set())
-        if len(small) > len(large):
-            small, large = large, small
+        small, large = sorted((self._taken.pop(a, set()), self._taken.pop(b, set())), key=len)
         large |= small  # the smaller set moves: n log n in all
         large.update(common)
         self._taken[a] = large
@@ -85,11 +80,8 @@ class Sharing:
     def _is_handover(self, at: int, a: int, b: int) -> bool:
         if at in self._taken.get(a, ()) or at in self._taken.get(b, ()):
             return False
-        for h in self._handovers.get(at, ()):
-            value, over = self._sets.find(h.value), self._sets.find(h.over)
-            if (value == a and over == b) or (value == b and over == a):
-                return True
-        return False
+        groups = {a, b}
+        return any({self.group(h.value), self.group(h.over)} == groups for h in self._handovers.get(at, ()))
 
 
 def _common(one: Ranges, other: Ranges) -> list[int] | None:

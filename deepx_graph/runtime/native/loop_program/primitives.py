@@ -302,7 +302,7 @@ def extreme(t: IRBuilder, primitive: str, x: VectorValue, y: VectorValue) -> Vec
     beyond, is_nan = t.compare("fcmp ogt" if primitive == "max" else "fcmp olt", x, y), t.compare("fcmp uno", x, x)
     if t.lanes == 1:  # of two selects LLVM makes a jump here
         return t.select(t.binary("or", is_nan, beyond), x, y)
-    return t.select(is_nan, x, t.select(beyond, x, y))
+    return t.select(is_nan, t.splat(np.nan, x.dtype), t.select(beyond, x, y))  # of x itself LLVM would make a masked store
 
 
 def cast(t: IRBuilder, x: VectorValue, target: NumpyDType) -> VectorValue:

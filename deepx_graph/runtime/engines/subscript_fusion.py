@@ -142,8 +142,8 @@ class _Candidates:
         """How many values a fusion puts in memory; None where no group may hold it. Worked out once for layers that are alike."""
         if body not in self.bodies:
             stored, has_products = _stored_of(body), any(n.op in (dot_general, convolution) for n in body.nodes)
-            is_kernel = not (stored or has_products) or self.kernel_of(body) is not None
-            self.bodies[body] = stored if is_kernel and not (stored and has_products) else None
+            is_kernel = not has_products or (not stored and self.kernel_of(body) is not None)
+            self.bodies[body] = stored if is_kernel else None
         return self.bodies[body]
 
     def _is_stored(self, node: Node) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from deepx_graph.analysis.kinds import ByKind
 from deepx_graph.analysis.liveness import liveness
@@ -86,12 +87,13 @@ def _groups(function: Function, kernel_of: KernelOf) -> Sequence[FusedGroup]:
     """The groups that move elements and put nothing but their roots in memory."""
     candidates = _Candidates(function, kernel_of)
     whole: dict[tuple[Node, ...], FusedGroup] = {}  # those of which that is known
+    in_rows = cache(_is_in_rows)  # the groups of equal layers have equal bodies
     for _ in range(MOST_ROUNDS):
         groups = candidates.groups()
         for members in groups:
             group = whole.get(members) or _fused(members)
             apart = {group.owner[n] for n in stored_values(group.body)} - {group.root} if members not in whole else set()
-            apart = apart if apart and not _is_in_rows(group.body) else set()
+            apart = apart if apart and not in_rows(group.body) else set()
             candidates.roots |= apart
             if not apart:
                 whole[members] = group

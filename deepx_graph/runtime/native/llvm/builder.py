@@ -75,8 +75,8 @@ def library_function(symbol: str, type: str, arity: int, result: str | None = No
 class IRBuilder:
     """The body of one function under construction, `lanes` wide; one lane is a plain scalar, which LLVM may make vectors of."""
 
-    def __init__(self, lanes: int) -> None:
-        self.lanes = lanes
+    def __init__(self, lanes: int, has_scalef: bool = False) -> None:
+        self.lanes, self.has_scalef = lanes, has_scalef
         self.lines: list[str] = []
         self.declarations: dict[str, None] = {}
         self.block = "entry"

@@ -149,13 +149,13 @@ class Maths:
 
     # --- exp
 
-    def _reduced(self, x: VectorValue, low: float, high: float) -> tuple[VectorValue, VectorValue]:
-        """x = n ln2 + r with x clamped: n as `_whole` gives it, and r."""
+    def _reduced(self, x: VectorValue, low: float, high: float) -> tuple[VectorValue, VectorValue, VectorValue]:
+        """x = n ln2 + r with x clamped: n as a float and as `_whole` gives it, and r."""
         x = self.clamp(x, low, high)
         shifted = self.fma(x, self.c(1 / math.log(2)), self.c(self._shift))
         n = self.sub(shifted, self.c(self._shift))
         r = self.fma(n, self.c(-self.f.ln2_high), x)
-        return self.to_bits(shifted), self.fma(n, self.c(-self.f.ln2_low), r)
+        return n, self.to_bits(shifted), self.fma(n, self.c(-self.f.ln2_low), r)
 
     @property
     def _shift(self) -> float:
@@ -195,11 +195,23 @@ class Maths:
         return self.mul(self.mul(x, self.from_bits(half)), self.from_bits(rest))
 
     def exp(self, x: VectorValue) -> VectorValue:
-        whole, r = self._reduced(x, self.f.lowest, self.f.highest)
-        return self._scaled(self.horner(r, (1.0, 1.0, *self.f.growth)), whole, x)
+        n, whole, r = self._reduced(x, self.f.lowest, self.f.highest)
+        y = self.horner(r, (1.0, 1.0, *self.f.growth))
+        if self.t.has_scalef and self.t.lanes * self.dtype.itemsize == 64:
+            return self._scalef(y, n)
+        return self._scaled(y, whole, x)
+
+    def _scalef(self, x: VectorValue, n: VectorValue) -> VectorValue:
+        """x * 2**n by the instruction of AVX-512."""
+        type, kind = self.t.vector(self.dtype), "ps" if self.dtype == F4 else "pd"
+        symbol = f"@llvm.x86.avx512.mask.scalef.{kind}.512"
+        mask = f"i{self.t.lanes}"
+        self.t.declare(f"declare {type} {symbol}({type}, {type}, {type}, {mask}, i32)")
+        rest = f"{type} zeroinitializer, {mask} -1, i32 4"
+        return self.t.each(lambda a, b: f"call {type} {symbol}({type} {a}, {type} {b}, {rest})", self.dtype, x, n)
 
     def expm1(self, x: VectorValue) -> VectorValue:
-        whole, r = self._reduced(x, self.f.negligible, self.f.highest)
+        _, whole, r = self._reduced(x, self.f.negligible, self.f.highest)
         p = self.fma(self.mul(r, r), self.horner(r, self.f.growth), r)
         half = self._power(whole, 2 * self.f.bias + 1)
         y = self.fma(half, p, self.sub(half, self.c(0.5)))

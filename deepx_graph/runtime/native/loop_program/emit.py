@@ -92,7 +92,7 @@ class FunctionEmitter:
     """
 
     def __init__(self, machine: Target, metadata: Iterator[int], traffic: Traffic | None = None) -> None:
-        self.t, self.machine, self.metadata = IRBuilder(1), machine, metadata
+        self.t, self.machine, self.metadata = IRBuilder(1, machine.register_bytes == 64), machine, metadata
         self.traffic, self.swept = traffic or Traffic(), set[tuple[Buffer, Affine]]()
         """The last: rows of buffers that loops before have read, each by where it begins."""
         self.slots: dict[Cell, str] = {}

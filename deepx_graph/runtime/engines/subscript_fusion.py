@@ -40,6 +40,9 @@ from deepx_graph.types import TensorType, TupleType, Type, is_static, leaves
 MOST_OPS = 200
 """A group of more operations is cut."""
 
+CACHE_BYTES = 256 << 10
+"""What a core has near: values of so many bytes are stored and loaded at the speed of arithmetic."""
+
 MOST_ROUNDS = 8
 """How often groups are cut at what their loops would put in memory; those that would still do so are left alone."""
 
@@ -256,9 +259,11 @@ def _is_static(type: Type) -> bool:
 
 
 def _is_in_rows(body: Function) -> bool:
-    """Whether what is put in memory is there a row at a time: loops that are fused keep it in a cache."""
+    """Whether what is put in memory is more than a core's cache holds, and there a row at a time: loops that are fused keep it in a
+    cache. Less is there anyway, and kernels apart have simpler loops."""
     try:
-        return not optimised(lower(body)).scratch
+        program = lower(body)
+        return sum(b.nbytes for b in program.scratch) > CACHE_BYTES and not optimised(program).scratch
     except NotExpressible:
         return False
 

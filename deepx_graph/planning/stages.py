@@ -30,8 +30,10 @@ MOST_PLACES = 400
 """Places to cut that are compared: those that fewest bytes cross."""
 
 ROUNDS = 3
+"""How often stages are cut again, at most."""
 
 SEVERAL = 8
+"""Where as few bytes cross as at so many other places, there may be an end of a layer."""
 
 EVEN = 1.05
 """Stages of which the longest takes at most so many times the mean are not cut again."""

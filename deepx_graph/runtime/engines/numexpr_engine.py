@@ -2,7 +2,7 @@
 
 A fusion, or a large elementwise node, becomes a kernel (`runtime.kernels`); a matrix product writes straight into its buffer;
 every other node is its op's own eval. The values are those of eval in any case, up to the order of floating sums.
-No text is evaluated, and no global setting of numexpr is changed.
+No name of a program is ever in a text that is evaluated, and no global setting of numexpr is changed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import build
 from deepx_graph.runtime.kernels.staged import reduction_function, staged_function
 from deepx_graph.runtime.memory.assignment import of_eval
-from deepx_graph.runtime.memory.pool import RESULTS, Allowance
+from deepx_graph.runtime.memory.pool import KEPT_BYTES, RESULTS, Allowance
 from deepx_graph.types import TensorType, Type, is_static, leaves, nbytes
 
 
@@ -75,7 +75,7 @@ class KernelEngine(Engine):
         self._built: dict[Any, CompiledKernel | None] = {}
         self._declined: dict[Any, str] = {}
         """Why there is no kernel for an operation, where a builder said so."""
-        self._kept = Allowance(costs.KEPT_BYTES)
+        self._kept = Allowance(KEPT_BYTES)
 
     @property
     @abstractmethod

@@ -20,10 +20,6 @@ STAGED_ELEMENTS = 1 << 15
 MASK_ELEMENTS = 1024
 """From this size on `where` is done with bit masks (0.45 ns an element) and not by a masked copy (4.4 ns: it branches)."""
 
-KEPT_BYTES = 32 << 20
-"""The kernels of an engine keep their workspaces, those of all threads, from call to call up to this size in all; those above it
-take them from the buffer pool for every call."""
-
 VM_ELEMENTS = 1024
 """The largest arrays that go to numexpr's machine. It is scalar code, so numpy's vector loops win above about 1 200 elements; and
 below 2 048 it never starts threads of its own, so no global setting of numexpr has to be touched."""

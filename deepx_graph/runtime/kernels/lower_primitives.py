@@ -34,6 +34,9 @@ NUMBERS = WIDE_FLOATS | INTEGERS
 ALL = NUMBERS | BOOL
 
 
+# These two take where to write by name alone (since numpy 2.4).
+
+
 def _maximum(x: Array, y: Array, out: Array | None = None) -> Any:
     return np.maximum(x, y, out=out)
 

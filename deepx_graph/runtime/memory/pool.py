@@ -189,8 +189,13 @@ def room(size: int) -> Array:
     return whole[start : start + size]
 
 
+KEPT_BYTES = 32 << 20
+"""The kernels of an engine keep their workspaces, those of all threads, from call to call up to this size in all; those above it
+take them from the buffer pool for every call."""
+
+
 class Allowance:
-    """Bytes that the kernels of a program may keep from call to call, all together."""
+    """Bytes that the kernels of an engine may keep from call to call, all together."""
 
     def __init__(self, nbytes: int) -> None:
         self.left = nbytes

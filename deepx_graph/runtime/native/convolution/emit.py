@@ -100,8 +100,7 @@ class ShareCode(ABC):
         starts, counts = zip(*(self._windows(t, k, block) for k, block in enumerate(blocks)), strict=True)
         x, w, y = (t.word("%table", k, "ptr") for k in (X, W, Y))
         x = t.moved(x, self.dtype, (image, p.x[0]), (group, p.x[1]))
-        y = t.moved(y, self.dtype, (image, p.y[0]), (group, p.y[1]),
-                                              *((s, a.y) for s, a in zip(starts, p.axes, strict=True)))
+        y = t.moved(y, self.dtype, (image, p.y[0]), (group, p.y[1]), *((s, a.y) for s, a in zip(starts, p.axes, strict=True)))
         self._unless_there(t, number, lambda: self._fill(t, x, starts, counts))
         low, panels = part_of_range(t, part, plan.parts, plan.panels)
 

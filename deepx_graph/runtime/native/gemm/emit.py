@@ -8,6 +8,7 @@ stack, those of the other one in scratch memory.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -77,10 +78,8 @@ class _Writer:
         self.epilogue = [t.word("%table", k, "ptr") for k in (3, 4)] if self.columns else []
         params = "ptr %table, ptr %scratch"
         if self.cuts or self.columns:
-            params, count = "ptr %table, ptr %counter, ptr %scratch", 1
-            for cut in self.cuts:
-                count *= cut.count
-            each_share(t, count, lambda number: self._share(pointers, number))
+            params = "ptr %table, ptr %counter, ptr %scratch"
+            each_share(t, math.prod(cut.count for cut in self.cuts), lambda number: self._share(pointers, number))
         else:
             self._share(pointers, "0")
         whole = t.function(f"void @product({params}) nounwind \"stackrealign\"")
@@ -109,7 +108,7 @@ class _Writer:
 
     def _finish(self, parts: dict[int, tuple[str, str]]) -> None:
         """The epilogue, on the rows of a share and perhaps some columns."""
-        t, low, span = self.t, "0", (str(self._whole_rows()), 1)
+        t, low, span = self.t, "0", (str(math.prod(a.size for a in self.plan.result_axes) // self.columns), 1)
         left, right = "0", str(self.columns)
         for cut in self.cuts:
             first, size = parts[id(cut.axis)]
@@ -121,13 +120,6 @@ class _Writer:
         high = t.let(f"add i64 {low}, {t.let(f'mul i64 {span[0]}, {span[1]}')}")
         function, table = self.epilogue
         t.line(f"call void {function}(ptr {table}, i64 {low}, i64 {high}, i64 {left}, i64 {right})")
-
-    def _whole_rows(self) -> int:
-        """The rows of the whole result."""
-        found = 1
-        for axis in (*self.plan.outer, self.plan.rows, *(() if self.plan.along else (self.plan.lane,))):
-            found *= axis.size
-        return found // self.columns
 
     # --- loops
 

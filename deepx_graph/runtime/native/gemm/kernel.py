@@ -6,6 +6,7 @@ loop over rows that reads and writes the result in place, and takes a range of c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -74,10 +75,7 @@ class GemmKernel(MachineKernel):
 
 def _threads(found: Sequence[ShareAxis], threads: int) -> int:
     """How many of the threads have shares."""
-    count = 1
-    for cut in found:
-        count *= cut.count
-    return min(threads, count)
+    return min(threads, math.prod(cut.count for cut in found))
 
 
 def build_with_epilogue(function: Function, threads: int) -> PreparedKernel:

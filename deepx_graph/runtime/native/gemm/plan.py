@@ -107,6 +107,11 @@ class GemmPlan:
         return _tile(self.rows.size, -(-self.lane.size // self.lanes), most)
 
     @property
+    def result_axes(self) -> tuple[GemmAxis, ...]:
+        """The axes of the result, each once."""
+        return (*self.outer, self.rows, *(() if self.along else (self.lane,)))
+
+    @property
     def work(self) -> int:
         return math.prod(a.size for a in (*self.outer, self.rows, self.lane, *self.terms))
 
@@ -154,7 +159,7 @@ class GemmPlan:
     def nanoseconds(self) -> float:
         """About how long one thread takes: at the rate of a library's products, as far as its registers are full."""
         c, lanes = constants(), this_machine().register_bytes // self.dtype.itemsize
-        results = self.work // math.prod(a.size for a in ((self.lane, *self.terms) if self.along else self.terms))
+        results = math.prod(a.size for a in self.result_axes)
         busy = min(lanes, self.lane.size)
         full = lanes * self.dtype.itemsize / LANE_BYTES / busy
         arithmetic = self.work * 2 * full / c.product_gflops + results * (2.0 if self.along else 0.5 / busy)
@@ -262,10 +267,10 @@ def _tile(rows: int, vectors: int, registers: int) -> Tile:
     def total(height: int, width: int) -> float:
         return sum(cycles(h, w) * n * m for h, n in _parts(rows, height) for w, m in _parts(vectors, width))
 
-    fitting = [(h, w) for w in range(1, registers) for h in range(1, registers) if h * w + w + 1 <= registers]
     def kinds(height: int, width: int) -> int:
         return len(_parts(rows, height)) * len(_parts(vectors, width))
 
+    fitting = [(h, w) for w in range(1, registers) for h in range(1, registers) if h * w + w + 1 <= registers]
     return Tile(*min(fitting, key=lambda found: total(*found) * (1 + KIND_COST * kinds(*found))))
 
 

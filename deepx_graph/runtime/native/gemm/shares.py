@@ -60,7 +60,7 @@ def cuts(plan: GemmPlan) -> tuple[ShareAxis, ...]:
 def cuts_of_rows(plan: GemmPlan, columns: int, *, whole_rows: bool) -> tuple[ShareAxis, ...] | None:
     """The same for an epilogue on rows of so many columns: shares have neighbouring rows, and of them all columns or neighbouring
     ones. None where there are no such shares."""
-    axes = [a for a in (*plan.outer, plan.rows, *(() if plan.along else (plan.lane,))) if a.size > 1]
+    axes = [a for a in plan.result_axes if a.size > 1]
     down = sorted((a for a in axes if a.steps[RESULT] >= columns), key=lambda a: -a.steps[RESULT])
     if any(a.steps[RESULT] % columns for a in down):
         return None

@@ -142,6 +142,8 @@ def _searched_pipeline(args: Arguments) -> tuple[SimulationReport, list[str]]:
 
     if other := [f"--{name}" for name in ("stages", "mesh", "plan") if getattr(args, name) is not None]:
         raise UsageError(Diagnostic(f"{' and '.join(other)} beside --devices, which finds what is best"))
+    if args.chunks > 1:
+        raise UsageError(Diagnostic("--chunks beside --devices, of which each place has one stage"))
     module, batch = optimise(read_program(args).module, "inline").module, _batch(args)
     found = searched_pipeline(module, batch, args.devices, args.schedule, args.microbatches, cluster_of(args.cluster))
     return simulated_pipeline(found.plan, args.schedule, args.cluster), list(found.lines())

@@ -7,7 +7,8 @@ import inspect
 import numbers
 import operator
 import os
-from collections.abc import Callable, Sequence
+import reprlib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace, UnionType
 from typing import Any, ParamSpec, TextIO, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -35,7 +36,8 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
             raise UsageError(Diagnostic(f"{function.__name__}: {e}", expected=f"{function.__name__}{signature}")) from None
         for name, value in given.items():
             if signature.parameters[name].kind is not inspect.Parameter.VAR_KEYWORD and not _fits(value, hints()[name]):
-                raise UsageError(Diagnostic(f"{function.__name__}: '{name}' cannot be of type {type(value).__name__}",
+                what = reprlib.repr(value) if isinstance(value, (Mapping, list, tuple)) else f"of type {type(value).__name__}"
+                raise UsageError(Diagnostic(f"{function.__name__}: '{name}' cannot be {what}",
                                             expected=str(signature.parameters[name].annotation)))
         try:
             return function(*args, **kwargs)
@@ -61,6 +63,10 @@ def _fits(value: object, hint: Any) -> bool:
         return any(_fits(value, h) for h in get_args(hint))
     if origin is Sequence:
         return isinstance(value, Sequence) and all(_fits(v, get_args(hint)[0]) for v in value)
+    if origin is Mapping:
+        key, of = get_args(hint)
+        return isinstance(value, Mapping) and all(_fits(k, key) for k in value) and (
+            of is Any or all(_fits(v, of) for v in value.values()))  # an archive of arrays reads them to give them
     if hint is int or hint is bool:
         try:
             (operator.index if hint is int else bool)(value)  # type: ignore[arg-type]

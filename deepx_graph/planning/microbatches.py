@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from deepx_graph import ops
-from deepx_graph.errors import Diagnostic, UsageError
+from deepx_graph.errors import Diagnostic, UsageError, suggest
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.rebuild import rebuilt
 from deepx_graph.sharding.mesh import Mesh, split
@@ -24,17 +24,22 @@ AXIS = "microbatch"
 def microbatch_program(module: Module, batch: Sequence[str], count: int) -> Function:
     """The entry on one of `count` parts of the inputs named in `batch`, along their first dimension.
 
-    Raises UsageError for inputs that cannot be cut so, and where parts of the batch need one another.
+    Raises UsageError for no inputs or such as cannot be cut so, and where parts of the batch need one another.
     """
+    if not batch and count > 1:
+        raise UsageError(Diagnostic("a pipeline works on microbatches", expected="the inputs that are cut into them"))
     function, mesh = module.entry, Mesh(((AXIS, max(1, count)),))
     names = {p.name: p for p in function.params}
     values = {}
     for name in batch:
         p = names.get(name)
-        shape = as_tensor(p.type).shape if p is not None else ()
-        if p is None or not shape or shape[0] % max(1, count):
+        if p is None:
+            raise UsageError(Diagnostic(f"the program has no input '{name}' to cut into microbatches",
+                                        expected="one of " + ", ".join(names), hint=suggest(name, names)))
+        shape = as_tensor(p.type).shape
+        if not shape or shape[0] % max(1, count):
             raise UsageError(Diagnostic(f"input '{name}' cannot be cut into {count} parts along its first dimension",
-                                        expected=f"inputs of the program, of a multiple of {count} rows"))
+                                        expected=f"a multiple of {count} rows"))
         values[p] = split((mesh.axis(AXIS),), *([()] * (len(shape) - 1)))
     for p in function.params:
         values.setdefault(p, split(*([()] * len(as_tensor(p.type).shape))))

@@ -85,8 +85,7 @@ class MeshOptions:
             program = OverDask(module, plan, client, saving=self.saving, patience=self.patience, **sent)
             finalize(program, stack.close)
             return program
-        if transport is not None:
-            options["threads"] = options.get("threads") or threads_of(transport.neighbours)
+        options["threads"] = _threads(options.get("threads"), transport)
         return Sharded(module, plan, transport=transport, saving=self.saving, deterministic=self.deterministic, **options)
 
     def each(self, module: Module, transport: MpiTransport | None, **options: Any) -> OnEachDevice:
@@ -94,7 +93,7 @@ class MeshOptions:
         if transport is None or self.checkpoint is not None:
             message = "a program of one device runs in lock step or over MPI, without checkpoints"
             raise UsageError(Diagnostic(message, hint="--on mpi"))
-        options["threads"] = options.get("threads") or threads_of(transport.neighbours)
+        options["threads"] = _threads(options.get("threads"), transport)
         return OnEachDevice(module, transport, deterministic=self.deterministic, **options)
 
     def pipeline(self, module: Module, asked: PipelineAsked, transport: MpiTransport | None, **options: Any) -> Pipelined:
@@ -104,9 +103,14 @@ class MeshOptions:
         """
         if self.on not in (LOCKSTEP, MPI) or self.checkpoint is not None:
             raise UsageError(Diagnostic("a pipeline runs in lock step or over MPI, without checkpoints", hint="--on mpi"))
-        options["threads"] = options.get("threads") or (threads_of(transport.neighbours) if transport else None)
+        options["threads"] = _threads(options.get("threads"), transport)
         return Pipelined(module, asked.batch, asked.schedule, network_here(), mesh=asked.mesh, said=asked.said, transport=transport,
                          deterministic=self.deterministic, **options)
+
+
+def _threads(asked: int | None, transport: MpiTransport | None) -> int | None:
+    """The threads of a device: as many as are asked for, or its part of the cores of the machine."""
+    return threads_of(transport.neighbours) if asked is None and transport is not None else asked
 
 
 @dataclass(frozen=True)

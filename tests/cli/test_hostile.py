@@ -140,6 +140,13 @@ def test_what_python_hands_over(program: str) -> None:
     with pytest.raises(dx.UsageError, match="'patience' cannot be of type str"):
         dx.distribute(dx.trace(lambda x: x, "f32[2]"), {"a": 2}, patience="long")  # type: ignore[arg-type]
     assert dx.distribute(dx.trace(lambda x: x + x, "f32[2]"), {"a": 2}, patience=3).mesh.count == 2
+    for mesh in ({"a": "two"}, {"a": 1.5}, {3: 2}):
+        with pytest.raises(dx.UsageError, match=r"'mesh' cannot be \{.*\}"):
+            dx.distribute(dx.trace(lambda x: x + x, "f32[2]"), mesh)
+    square = np.ones((4, 4), np.float32)
+    piped = dx.pipeline(dx.trace(lambda x, w: dx.xp.sum(x @ w), square, square), 1, ["x"], microbatches=2, threads=0)
+    with pytest.raises(dx.UsageError, match="0 threads"):
+        piped(square, square)
     with pytest.raises(dx.UsageError, match="'text' cannot be of type NoneType"):
         dx.loads(None)  # type: ignore[arg-type]
     with pytest.raises(dx.UsageError, match="cannot read"):

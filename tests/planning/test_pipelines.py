@@ -137,9 +137,9 @@ func.func @main(%x: tensor<8x8xf32>) -> tensor<f32> {
     module = dx.loads(text, "stablehlo")
     with pytest.raises(UsageError, match="parts of the batch need one another"):
         microbatch_program(module, ["x"], 4)
-    for batch, count in ((["y"], 2), (["x"], 3)):
-        with pytest.raises(UsageError, match="cannot be cut into"):
-            microbatch_program(module, batch, count)
+    for batch, message in ((["y"], "no input 'y'"), (["x"], "cannot be cut into 3 parts"), ([], "works on microbatches")):
+        with pytest.raises(UsageError, match=message):
+            microbatch_program(module, batch, 3)
 
 
 def test_what_is_added_to_a_sum_over_the_batch_is_refused() -> None:

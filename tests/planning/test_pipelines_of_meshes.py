@@ -124,7 +124,8 @@ def test_the_best_of_all_ways_is_found(run: Run, tmp_path) -> None:
     assert found.plan.simulated.seconds <= 1.05 * min(steps)
     done = run("simulate", str(path), "--devices", "4", "--batch", "x", "--microbatches", "4", "--cluster", "h100")
     assert f"found: {found.way}" in done.out and "4 devices" in done.out
-    assert "beside --devices" in run("simulate", str(path), "--devices", "4", "--batch", "x", "--stages", "2").err
+    for option in ("--stages", "--chunks"):
+        assert f"{option} beside --devices" in run("simulate", str(path), "--devices", "4", "--batch", "x", option, "2").err
 
 
 def test_what_does_not_fit_is_refused() -> None:

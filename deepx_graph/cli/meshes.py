@@ -14,24 +14,31 @@ if TYPE_CHECKING:
     from deepx_graph.ir import Module
     from deepx_graph.planning.automatic import AutomaticPlan
     from deepx_graph.session.cluster.simulation import SimulationReport
-    from deepx_graph.session.over_mesh import PipelineAsked
+    from deepx_graph.session.over_mesh import MeshAsked, PipelineAsked
     from deepx_graph.session.report.collectives import CollectiveRow
     from deepx_graph.sharding.plan import Plan
 
 
 def plan_asked(args: Arguments, module: Module, plan: str | None = None, cluster: str | None = None) -> tuple[Module, Plan]:
-    """The module without calls and its plan by --plan and --mesh (`options.add_split`), chosen for a cluster where none is given.
+    """As `mesh_asked`, with the plan, chosen for a cluster where none is given."""
+    from deepx_graph.session.cluster.simulation import cluster_of
+
+    inlined, asked = mesh_asked(args, module, plan)
+    return inlined, asked.plan(inlined, None if cluster is None else cluster_of(cluster))
+
+
+def mesh_asked(args: Arguments, module: Module, plan: str | None = None) -> tuple[Module, MeshAsked]:
+    """The module without calls and how it is to lie by --plan and --mesh (`options.add_split`).
 
     Raises UsageError where nothing says how values lie, and for a plan over another mesh.
     """
-    from deepx_graph.session.cluster.simulation import cluster_of
-    from deepx_graph.session.over_mesh import plan_over
+    from deepx_graph.session.over_mesh import asked_mesh
     from deepx_graph.session.sharded import STATED, plan_text
     from deepx_graph.sharding.notation import mesh_from_option
 
     said = plan or args.plan or STATED
     mesh = None if args.mesh in (None, STATED) else mesh_from_option(args.mesh)
-    return plan_over(module, mesh, plan_text(said), said, None if cluster is None else cluster_of(cluster))
+    return asked_mesh(module, mesh, plan_text(said), said)
 
 
 def add_plan(parser: argparse.ArgumentParser) -> None:

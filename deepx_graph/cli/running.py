@@ -14,7 +14,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from deepx_graph.cli.meshes import add_pipeline, pipeline_asked, plan_asked
+from deepx_graph.cli.meshes import add_pipeline, mesh_asked, pipeline_asked
 from deepx_graph.cli.options import Arguments, count, named_values, read_program, seconds, watch
 from deepx_graph.cli.output import check_suffix, emit, emit_json, emit_report, say
 from deepx_graph.errors import DeepxGraphError, Diagnostic, RunError, UsageError, printable, suggest
@@ -275,10 +275,8 @@ def _run_over_devices(args: Arguments, module: Module, options: dict[str, Any]) 
 
 def _split(args: Arguments, module: Module, where: MeshOptions) -> tuple[Grid, Callable[..., OverDevices]]:
     """The devices of a mesh, and what makes the program over them."""
-    from deepx_graph.ir.collective import Grid
-
-    inlined, plan = plan_asked(args, module)
-    return Grid(1, plan.mesh.count), partial(where.program, inlined, plan)
+    inlined, asked = mesh_asked(args, module)
+    return asked.grid, partial(where.program, inlined, asked)
 
 
 def _piped(args: Arguments, module: Module, where: MeshOptions) -> tuple[Grid, Callable[..., OverDevices]]:

@@ -43,7 +43,7 @@ EVEN = 1.05
 class PipelineStage:
     """One stage as a function of its own: of the parameters `params` of the whole function, by number, and of what crosses from the
     stage before; it gives what is `leaving`, which crosses to the next, of the last stage the results. `seconds` is what it was
-    taken to take when it was cut.
+    taken to take when it was cut, `end` the place where that was.
     """
 
     function: Function
@@ -51,12 +51,18 @@ class PipelineStage:
     crossing: tuple[Node, ...]
     leaving: tuple[Node, ...]
     seconds: float
+    end: int
 
 
 def stages(function: Function, count: int, cluster: DeviceCluster) -> list[PipelineStage]:
     """A function without calls and effects in so many stages. Raises UsageError where it cannot be cut so often."""
     found = _Cutting(function, cluster)
     return found.stages(found.cuts(count))
+
+
+def stages_at(function: Function, cuts: Sequence[int], cluster: DeviceCluster) -> list[PipelineStage]:
+    """A function cut at the places where stages of it, or of an equal one in another process, end."""
+    return _Cutting(function, cluster).stages(cuts)
 
 
 def balanced_stages(function: Function, count: int, cluster: DeviceCluster,
@@ -186,7 +192,7 @@ class _Cutting:
         rebuild([n for n in self.function.nodes if n in members], new)
         function = self.function.with_(name=f"stage{number}", params=given, results=tuple(new[n] for n in after),
                                        result_names=(), result_notes=(), attributes=())
-        return PipelineStage(function, params, tuple(before), tuple(after), sum(self.seconds[start:end]))
+        return PipelineStage(function, params, tuple(before), tuple(after), sum(self.seconds[start:end]), end)
 
     def scaled(self, cuts: Sequence[int], seconds: Sequence[float]) -> None:
         """The nodes of each stretch between cuts take so many seconds together from now on."""

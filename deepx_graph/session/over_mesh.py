@@ -22,12 +22,12 @@ from deepx_graph.session.cluster.gangs import OverDask
 from deepx_graph.session.cluster.launch import LOCKSTEP, MPI, attempt, checked_place, threads_of
 from deepx_graph.session.cluster.pipelined import Pipelined
 from deepx_graph.session.cluster.spmd import OnEachDevice
-from deepx_graph.session.cluster.training import Saving
-from deepx_graph.session.programs import optimise
+from deepx_graph.session.cluster.training import Saving, check_alike
+from deepx_graph.session.programs import dumps, optimise
 from deepx_graph.session.sharded import STATED, OverMesh, Sharded, given_plan, mpi_transport, planned
 from deepx_graph.sharding.annotations import stated_plan
 from deepx_graph.sharding.mesh import Mesh
-from deepx_graph.sharding.plan import Plan
+from deepx_graph.sharding.plan import Plan, PortablePlan
 
 if TYPE_CHECKING:
     from deepx_graph.runtime.transport.mpi import MpiTransport
@@ -73,11 +73,12 @@ class MeshOptions:
             return None
         return mpi_transport(grid, deterministic=self.deterministic, patience=self.patience, attempt=attempt())
 
-    def program(self, module: Module, plan: Plan, transport: MpiTransport | None, **options: Any) -> OverMesh:
-        """The program of a module without calls under a propagated plan, with the options of `compile`.
+    def program(self, module: Module, asked: MeshAsked, transport: MpiTransport | None, **options: Any) -> OverMesh:
+        """The program of a module without calls under the plan that is asked for, with the options of `compile`.
 
-        Raises UsageError where the place is not to be had, and as `Sharded` does.
+        Raises UsageError where the place is not to be had, and as `Sharded` and `MeshAsked.plan` do.
         """
+        plan = asked.plan(module, transport=transport)
         if self.on.startswith(PREFIX):
             stack = ExitStack()
             sent = {name: value for name, value in options.items() if name in SENT}
@@ -111,6 +112,33 @@ class MeshOptions:
 def _threads(asked: int | None, transport: MpiTransport | None) -> int | None:
     """The threads of a device: as many as are asked for, or its part of the cores of the machine."""
     return threads_of(transport.neighbours) if asked is None and transport is not None else asked
+
+
+@dataclass(frozen=True)
+class MeshAsked:
+    """How a module without calls is to lie on a mesh: by a propagated plan, or by the best that is found."""
+
+    mesh: Mesh
+    said: Plan | None = None
+
+    @property
+    def grid(self) -> Grid:
+        """All devices."""
+        return Grid(1, self.mesh.count)
+
+    def plan(self, module: Module, cluster: DeviceCluster | None = None, transport: MpiTransport | None = None) -> Plan:
+        """The plan; one that is chosen is of least predicted time on devices of the cluster (processes of this machine), and where
+        this is a process of several, device 0 chooses for all. Raises as `chosen_plan` does, and as `told` does there."""
+        if self.said is not None:
+            return self.said
+
+        def chosen() -> Plan:
+            return chosen_plan(module, self.mesh, cluster or network_here(), None).plan
+
+        if transport is None:
+            return chosen()
+        check_alike(transport, {"program": dumps(module, "sea"), "--mesh": self.mesh})
+        return transport.told(lambda: PortablePlan.of(chosen()), "for device 0 to choose a plan").on(module.entry)
 
 
 @dataclass(frozen=True)
@@ -155,15 +183,12 @@ def mesh_of(axes: Mapping[str, int] | None) -> Mesh | None:
 
 def over_mesh(module: Module, mesh: Mapping[str, int] | None, plan: str | None, where: MeshOptions, **options: Any) -> OverMesh:
     """The program over a mesh; see `dx.distribute`. Raises UsageError where nothing says how values lie."""
-    inlined, found = plan_over(module, mesh_of(mesh), plan)
-    transport = where.transport(Grid(1, found.mesh.count))
-    return where.program(inlined, found, transport, prepare=lambda m: optimise(m).module, **options)
+    inlined, asked = asked_mesh(module, mesh_of(mesh), plan)
+    return where.program(inlined, asked, where.transport(asked.grid), prepare=lambda m: optimise(m).module, **options)
 
 
-def plan_over(module: Module, mesh: Mesh | None, text: str | None, name: str = "<plan>",
-              cluster: DeviceCluster | None = None) -> tuple[Module, Plan]:
-    """The module without calls, and the plan that is given, or what it states, or the one of least predicted time on a mesh of
-    devices of the cluster (of processes of this machine).
+def asked_mesh(module: Module, mesh: Mesh | None, text: str | None, name: str = "<plan>") -> tuple[Module, MeshAsked]:
+    """The module without calls, and how it lies: by the plan that is given, or what it states, or one to be chosen on a mesh.
 
     Raises as `planned` does, and UsageError for a plan over another mesh.
     """
@@ -171,10 +196,10 @@ def plan_over(module: Module, mesh: Mesh | None, text: str | None, name: str = "
         inlined = optimise(module, "inline").module
         stated = stated_plan(inlined)
         if stated is None or stated.mesh.axes != mesh.axes:
-            return inlined, chosen_plan(inlined, mesh, cluster or network_here(), None).plan
+            return inlined, MeshAsked(mesh)
     inlined, found = planned(module, text, name)
     check_over(found, mesh)
-    return inlined, found
+    return inlined, MeshAsked(found.mesh, found)
 
 
 def check_over(plan: Plan, mesh: Mesh | None) -> None:

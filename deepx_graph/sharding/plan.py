@@ -20,12 +20,17 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from deepx_graph.errors import Diagnostic, ParseError, Source, Span, suggest
 from deepx_graph.ir import Function, Node
 from deepx_graph.sharding.mesh import AxisRef, Mesh, TensorSharding
 from deepx_graph.sharding.notation import read_mesh, read_sharding
 from deepx_graph.types import TensorType
+
+A = TypeVar("A")
+B = TypeVar("B")
+T = TypeVar("T")
 
 _PROGRAM = re.compile(r'\s*program\s+"([^"/\\\r\n]+)"\s*')
 _NAME = re.compile(r"[A-Za-z_][\w.$\-]*")
@@ -76,6 +81,39 @@ class Plan:
                 lines.append(f"{labels[node]}: {texts[node]}" + (f"  # {said}" if said else ""))
         lines += (f"-> {k}: {sharding.text(self.mesh)}" for k, sharding in sorted(self.results.items()))
         return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class PortablePlan:
+    """A plan without its function, for one that is equal, perhaps in another process: values are numbers in the order of its nodes.
+
+    Where axes come from, and the file of the program, are left out.
+    """
+
+    mesh: Mesh
+    values: Mapping[int, TensorSharding]
+    results: Mapping[int, TensorSharding]
+    reasons: Mapping[int, str]
+    given: frozenset[int]
+    devices: Mapping[int, int]
+
+    @classmethod
+    def of(cls, plan: Plan) -> PortablePlan:
+        """A plan without its function."""
+        number = {n: k for k, n in enumerate(plan.function.nodes)}
+        return cls(plan.mesh, _named_by(number, plan.values), dict(plan.results), _named_by(number, plan.reasons),
+                   frozenset(number[n] for n in plan.given), _named_by(number, plan.devices))
+
+    def on(self, function: Function) -> Plan:
+        """The plan for a function that is equal to that which it was for."""
+        nodes = dict(enumerate(function.nodes))
+        return Plan(self.mesh, function, _named_by(nodes, self.values), self.results, _named_by(nodes, self.reasons),
+                    frozenset(nodes[k] for k in self.given), devices=_named_by(nodes, self.devices))
+
+
+def _named_by(names: Mapping[A, B], said: Mapping[A, T]) -> dict[B, T]:
+    """The same under other names."""
+    return {names[key]: x for key, x in said.items()}
 
 
 def program_of(text: str) -> str:

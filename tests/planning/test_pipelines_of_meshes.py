@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from itertools import pairwise
 
 import numpy as np
@@ -9,15 +10,17 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.errors import UsageError
+from deepx_graph.ir import Module
 from deepx_graph.passes.autodiff.grad import grad
 from deepx_graph.planning.cluster import preset
 from deepx_graph.planning.schedules import pipeline_schedule
 from deepx_graph.planning.stages import balanced_stages, stages
-from deepx_graph.session.cluster.pipeline_plan import pipeline_plan, planned_pipeline
+from deepx_graph.session.cluster import stage_programs
+from deepx_graph.session.cluster.pipeline_plan import decided_pipeline, pipeline_plan, planned_pipeline
 from deepx_graph.session.cluster.pipeline_search import searched_pipeline
 from deepx_graph.session.cluster.pipelined import Pipelined
 from deepx_graph.sharding.mesh import Mesh
-from deepx_graph.sharding.plan import read_plan
+from deepx_graph.sharding.plan import Plan, read_plan
 from tests.support.cli_runner import Run
 from tests.support.sharded_programs import SKIP, inputs, layers, megatron
 
@@ -80,6 +83,30 @@ def test_a_chosen_plan_is_at_most_that_by_hand() -> None:
     by_hand = pipeline_plan(module, ["x"], schedule, H100, said=read_plan(megatron(4, model=8), module.entry))
     assert found.simulated.seconds <= by_hand.simulated.seconds
     assert found.mesh.count > 1 and found.fits
+
+
+@pytest.mark.parametrize(("mesh", "said"), [(None, None), (Mesh((("data", 2), ("model", 3))), None), (None, FSDP)],
+                         ids=["devices", "chosen", "said"])
+def test_another_process_makes_the_same_of_what_is_decided(monkeypatch: pytest.MonkeyPatch, mesh: Mesh | None,
+                                                            said: str | None) -> None:
+    """Of the program as it reads it, without a search, and on a machine that has measured another network."""
+    text, schedule = layers(64, 256, 1024, 4), pipeline_schedule("1f1b", 2, 4, 1)
+
+    def given() -> tuple[Module, Plan | None]:
+        module = dx.loads(text, "stablehlo")
+        return module, None if said is None else read_plan(said, module.entry)
+
+    module, plan = given()
+    found = pipeline_plan(module, ["x"], schedule, H100, mesh, plan)
+    decisions = pickle.loads(pickle.dumps(found.decisions))
+    monkeypatch.setattr(stage_programs, "automatic_plan", None)
+    module, plan = given()
+    again = decided_pipeline(module, ["x"], schedule, preset("cpu-10g"), mesh, plan, decisions)
+    assert [*again.lines()] == [*found.lines()]
+    for a, b in zip(again.stages, found.stages, strict=True):
+        assert a.program.backward is not None and b.program.backward is not None
+        for one, other in ((a.program.forward, b.program.forward), (a.program.backward, b.program.backward)):
+            assert one.module.entry == other.module.entry
 
 
 def test_equal_stages_have_one_program() -> None:

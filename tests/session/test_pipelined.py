@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
+from deepx_graph.passes.autodiff.grad import grad
 from tests.support.cli_runner import Run
 from tests.support.mpi_ranks import needs_mpi, ranks
 from tests.support.sharded_programs import SKIP, inputs, layers, megatron
@@ -92,11 +93,62 @@ def test_ranks_of_meshes_give_the_bits_of_lock_step(tmp_path: Path, devices: int
                 np.testing.assert_array_equal(got, want)
 
 
+PLANNED = """
+import pickle, sys
+import deepx_graph as dx
+import deepx_graph.passes.chosen_plan as of_meshes
+from deepx_graph.runtime.transport.mpi import communicator
+from deepx_graph.session import over_mesh
+from deepx_graph.session.cluster import pipelined, stage_programs
+def refused(*given, **more):
+    raise AssertionError("only device 0 plans")
+if communicator(60).Get_rank():
+    of_meshes.automatic_plan = stage_programs.automatic_plan = refused
+    over_mesh.chosen_plan = pipelined.pipeline_plan = refused
+text, arrays = pickle.load(open(sys.argv[1], "rb"))
+module, given = dx.loads(text, "stablehlo"), {"on": "mpi", "engine": "numpy", "patience": 60}
+found = dx.distribute(module, {"data": 2, "model": 2}, **given)(*arrays)
+for stages, mesh in ((2, {"model": 2}), (4, None)):
+    results, gradients = dx.pipeline(module, stages, ["x"], microbatches=2, mesh=mesh, **given)(*arrays)
+    found = (*found, *results, *gradients.values())
+if communicator(60).Get_rank() == 0:
+    pickle.dump(found, open(sys.argv[2], "wb"))
+"""
+
+
+@needs_mpi
+def test_only_the_first_rank_plans(tmp_path: Path) -> None:
+    """A search that ends by a clock may end elsewhere in each process, and machines may have measured different networks."""
+    text = layers(8, 6, 10, 4)
+    module = dx.loads(text, "stablehlo")
+    arrays = inputs(module)
+    (tmp_path / "case").write_bytes(pickle.dumps((text, arrays)))
+    (tmp_path / "rank.py").write_text(PLANNED)
+    done = ranks(4, "-m", "mpi4py", str(tmp_path / "rank.py"), str(tmp_path / "case"), str(tmp_path / "found"))
+    assert done.returncode == 0, done.stderr
+    whole = dx.compile(module, engine="numpy", optimize=False)(*arrays)
+    names = [p.name for p in module.entry.params if p.name != "x"]
+    gradients = dx.compile(grad(module, names), engine="numpy", optimize=False)(*arrays, np.float32(1))
+    found = pickle.loads((tmp_path / "found").read_bytes())
+    for got, want in zip(found, [*whole, *([*whole, *gradients] * 2)], strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+@needs_mpi
+def test_what_the_first_rank_cannot_plan_is_said_once(tmp_path: Path) -> None:
+    (tmp_path / "m.mlir").write_text(layers(8, 6, 10, 4))
+    done = ranks(2, "-m", "mpi4py", "-m", "deepx_graph", "run", str(tmp_path / "m.mlir"), "--stages", "2", "--batch", "x",
+                 "--microbatches", "3", "--random-inputs", "--on", "mpi")
+    assert done.returncode == 2 and done.stderr.count("cannot be cut into 3 parts") == 1, done.stderr
+    assert "MPI_ABORT" not in done.stderr
+
+
 BROKEN = """
-import os, signal, sys
+import os, signal, sys, time
 import numpy as np
 import deepx_graph as dx
 from deepx_graph.runtime.transport.mpi import MpiMessages, communicator
+from deepx_graph.session.cluster import pipelined
 kind, rank = sys.argv[2], communicator(30).Get_rank()
 send, sent = MpiMessages.send, 0
 def broken(self, to, number, arrays):
@@ -111,6 +163,8 @@ def broken(self, to, number, arrays):
         self.step += kind == "step"
     send(self, to, number, arrays)
 MpiMessages.send = broken
+if kind == "slow":
+    pipelined.pipeline_plan = lambda *given: time.sleep(60)
 text = open(sys.argv[1]).read()
 text = text.replace("tanh", "sine") if kind == "program" and rank else text
 module = dx.loads(text, "stablehlo")
@@ -125,7 +179,8 @@ except dx.DeepxGraphError as e:
 
 @needs_mpi
 @pytest.mark.parametrize(("kind", "message"), [
-    ("killed", ""), ("silent", "has waited 4 s for B1 of stage 1 from device 1"), ("shape", "something else than B1 of stage 1"),
+    ("killed", ""), ("slow", "has waited 4 s for device 0 to plan the pipeline"),
+    ("silent", "has waited 4 s for B1 of stage 1 from device 1"), ("shape", "something else than B1 of stage 1"),
     ("step", "something else than B1 of stage 1"), ("program", "device 1 has another program than device 0")])
 def test_what_does_not_come_ends_with_an_error(tmp_path: Path, kind: str, message: str) -> None:
     (tmp_path / "m.mlir").write_text(layers(8, 6, 10, 4))

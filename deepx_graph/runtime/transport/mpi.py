@@ -18,25 +18,29 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from weakref import ref
 
 import numpy as np
 
 from deepx_graph import ops
-from deepx_graph.errors import Diagnostic, RunError, UsageError
+from deepx_graph.errors import DeepxGraphError, Diagnostic, RunError, UsageError
 from deepx_graph.ir import Function
 from deepx_graph.ir.collective import Devices, Grid, GroupNetwork
 from deepx_graph.literal import Array
 from deepx_graph.runtime.memory.pool import RESULTS
 from deepx_graph.runtime.transport.base import PATIENCE, Meeting, ProcessTransport, apart, late
 
+T = TypeVar("T")
+
 _SPINS = 2000
 _NAP = 5e-5
 _WHERE = 0x7FFF
 """The tag of messages that say where a device stands."""
 _ENDING = _WHERE - 1
-"""The tag of messages of processes that end with an error; those below it are of groups that assemble."""
+"""The tag of messages of processes that end with an error."""
+_TOLD = _ENDING - 1
+"""The tag of what device 0 tells all; those below it are of groups that assemble."""
 _TELLING, _FAILING = 1.0, 3.0
 """How many seconds a device that gives up, and one that ends with an error, waits for what others say."""
 
@@ -124,6 +128,12 @@ class _Watch:
         until = self._until
         return until is not None and time.monotonic() > until
 
+    def awaited(self, look: Callable[[], Any], doing: str) -> Any:
+        """What a look gives, once it gives something; signals are seen meanwhile. Raises RunError when that lasts too long."""
+        if not (found := _awaited(look, self.patience)):
+            raise self.over(doing).error()
+        return found
+
     def error(self) -> RunError:
         """What it says then."""
         if isinstance(self.doing, Meeting):
@@ -176,6 +186,22 @@ class MpiTransport(ProcessTransport):
             found: list[list[Array]] | None = self.comm.gather(list(arrays), root=0)
         return found
 
+    def told(self, make: Callable[[], T], doing: str) -> T:
+        """What device 0 makes, on every device; the others sleep meanwhile, `doing` in words. All call it.
+
+        Raises everywhere the error that it ends with there, RunError where it does not come.
+        """
+        if self.device:
+            found, error = self._watch.awaited(lambda: self.comm.improbe(0, _TOLD), doing).recv()
+        else:
+            found, error = _attempted(make)
+            sent = [self.comm.isend((found, error), d, _TOLD) for d in range(1, self.grid.count)]
+            self._watch.awaited(lambda: all(s.test()[0] for s in sent), "for the others to be told")
+        if error is not None:
+            raise error
+        made: T = found
+        return made
+
     def messages(self) -> MpiMessages:
         """Messages between two processes, apart from the meetings; all processes ask for them."""
         with self._watch.over("for the others to start"):
@@ -224,7 +250,7 @@ class MpiTransport(ProcessTransport):
 
     def _assemble(self, meeting: Meeting) -> None:
         """Waits until all members of a group are there: the first hears from the others, and answers."""
-        tag, first, nothing = zlib.crc32(repr(meeting.group).encode()) % _ENDING, meeting.group[0], np.zeros(1, np.uint8)
+        tag, first, nothing = zlib.crc32(repr(meeting.group).encode()) % _TOLD, meeting.group[0], np.zeros(1, np.uint8)
         others = meeting.group[1:] if self.device == first else (first,)
         for other in others:
             if self.device != first:
@@ -325,27 +351,29 @@ class MpiMessages:
     def finish(self) -> None:
         """Waits until all that was sent has gone. Raises RunError where that lasts too long."""
         for request, _ in self._pending:
-            self._until(request.Test, "for what it has sent to be taken")
+            self._watch.awaited(request.Test, "for what it has sent to be taken")
         self._pending = []
 
     def _next(self, source: int, number: int, what: str) -> Array:
         """The bytes of a message, once it is there."""
         status = _mpi().Status()
-        found = self._until(lambda: self.comm.Improbe(source, number % _WHERE, status), f"for {what} from device {source}")
+        found = self._watch.awaited(lambda: self.comm.Improbe(source, number % _WHERE, status), f"for {what} from device {source}")
         data = np.empty(status.Get_count(_mpi().BYTE), np.uint8)
         with self._watch.over(f"for {what} from device {source}"):
             found.Recv(data)
         return data
 
-    def _until(self, look: Callable[[], Any], doing: str) -> Any:
-        """What a look gives, once it gives something; signals are seen meanwhile."""
-        if not (found := _awaited(look, self._watch.patience)):
-            raise self._watch.over(doing).error()
-        return found
-
     def _head(self, number: int, types: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> Array:
         digest = zlib.crc32(repr([(tuple(shape), str(dtype)) for shape, dtype in types]).encode())
         return np.array([self.attempt, self.step, number, digest], np.uint64).view(np.uint8)
+
+
+def _attempted(make: Callable[[], T]) -> tuple[T | None, DeepxGraphError | None]:
+    """What is made, or the error that it ends with."""
+    try:
+        return make(), None
+    except DeepxGraphError as e:
+        return None, e
 
 
 def _awaited(look: Callable[[], Any], patience: float) -> Any:

@@ -21,11 +21,21 @@ from deepx_graph.planning.events import SimulatedStep
 from deepx_graph.planning.links import ALL_REDUCE, PERMUTE
 from deepx_graph.planning.microbatches import microbatch_program
 from deepx_graph.planning.schedules import FORWARD, PipelineSchedule
-from deepx_graph.planning.stages import balanced_stages, stages
+from deepx_graph.planning.stages import balanced_stages, stages, stages_at
 from deepx_graph.session.cluster.stage_programs import PlacedStage, StagePrograms
 from deepx_graph.sharding.mesh import Mesh, TensorSharding
-from deepx_graph.sharding.plan import Plan
+from deepx_graph.sharding.plan import Plan, PortablePlan
 from deepx_graph.types import nbytes
+
+
+@dataclass(frozen=True)
+class PipelineDecisions:
+    """What is decided of a pipeline, to be told to other processes: how many of the first axes carry copies, where all stages but
+    the last end, and the plans of their programs, equal ones once."""
+
+    copied: int
+    cuts: tuple[int, ...]
+    plans: tuple[PortablePlan, ...]
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,13 @@ class PipelinePlan:
     def stages_of(self, place: int) -> list[int]:
         """The numbers of the stages that a place has."""
         return [k for k in range(len(self.stages)) if self.schedule.device_of(k) == place]
+
+    @property
+    def decisions(self) -> PipelineDecisions:
+        """What `decided_pipeline` makes it again by."""
+        programs = dict.fromkeys(stage.program for stage in self.stages)
+        cuts = tuple(stage.stage.end for stage in self.stages[:-1])
+        return PipelineDecisions(len(self.copied), cuts, tuple(PortablePlan.of(program.plan) for program in programs))
 
     # --- predictions
 
@@ -164,6 +181,17 @@ def planned_pipeline(module: Module, batch: Sequence[str], schedule: PipelineSch
     else:
         cut = balanced_stages(entry, schedule.stages, cluster, lambda found: [s.program.seconds for s in make(found)])
     return PipelinePlan(entry, frozenset(batch), schedule, cluster, outer, inner, tuple(make(cut)))
+
+
+def decided_pipeline(module: Module, batch: Sequence[str], schedule: PipelineSchedule, cluster: DeviceCluster,
+                     mesh: Mesh | None, said: Plan | None, decisions: PipelineDecisions) -> PipelinePlan:
+    """The plan of `pipeline_plan`, of which another process has told what is decided: nothing is searched for."""
+    whole = said.mesh if said is not None else mesh or Mesh(())
+    outer, inner = whole.axes[:decisions.copied], Mesh(whole.axes[decisions.copied:])
+    entry = microbatch_program(module, batch, schedule.microbatches * Mesh(outer).count)
+    make = StagePrograms(entry, batch, inner, cluster, None if said is None else _inside(said, entry, inner), decisions.plans)
+    placed = make(stages_at(entry, decisions.cuts, cluster))
+    return PipelinePlan(entry, frozenset(batch), schedule, cluster, outer, inner, tuple(placed))
 
 
 def _carries_copies(said: Plan, batch: Sequence[str]) -> int:

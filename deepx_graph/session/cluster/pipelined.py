@@ -23,7 +23,7 @@ from deepx_graph.planning.cluster import DeviceCluster
 from deepx_graph.planning.schedules import BACKWARD, FORWARD, PipelineSchedule, StageEvent
 from deepx_graph.runtime.inputs import Port, bind, input_ports, output_ports
 from deepx_graph.session import programs
-from deepx_graph.session.cluster.pipeline_plan import pipeline_plan
+from deepx_graph.session.cluster.pipeline_plan import PipelinePlan, decided_pipeline, pipeline_plan
 from deepx_graph.session.cluster.stage_programs import PlacedStage
 from deepx_graph.session.cluster.training import Parts, check_alike, compile_part, runner
 from deepx_graph.sharding.mesh import Mesh, TensorSharding, local_shape
@@ -52,7 +52,8 @@ class Pipelined:
     `batch` names the inputs that are cut into microbatches. Cotangents of results are ones. Each place of the pipeline is a device,
     or a `mesh` of such, over which its stages are split as a plan is `said` or chosen (`pipeline_plan`). The devices are all in
     this process, in lock step, or with a `transport` it is one of them; then device 0 gets results and gradients, and the others
-    nothing. Raises UsageError where the program has no such stages or microbatches, and where processes are given different ones.
+    nothing; device 0 plans for all. Raises UsageError where the program has no such stages or microbatches, and where processes are
+    given different ones.
     """
 
     compiled = None
@@ -63,7 +64,8 @@ class Pipelined:
     def __init__(self, module: Module, batch: Sequence[str], schedule: PipelineSchedule, cluster: DeviceCluster, *,
                  mesh: Mesh | None = None, said: Plan | None = None, transport: MpiTransport | None = None, **options: Any) -> None:
         self.inputs: tuple[Port, ...] = input_ports(module.entry)
-        self.plan = pipeline_plan(module, batch, schedule, cluster, mesh, said)
+        asked = module, batch, schedule, cluster, mesh, said
+        self.plan = pipeline_plan(*asked) if transport is None else _planned_once(transport, *asked)
         self.schedule, self.order, self.stages = schedule, schedule.order(), self.plan.stages
         self.live = [0] * len(schedule.devices)
         """The most microbatches that each place has held at once, in the last run."""
@@ -85,7 +87,7 @@ class Pipelined:
         locals_ = [local for part in self.stages for local in (part.program.forward, part.program.backward) if local is not None]
         check_alike(transport, {"program": [programs.dumps(local.module, "sea") for local in locals_],
                                 "plan": [(local.mesh, local.params, local.results) for local in locals_],
-                                "schedule": self.schedule, "seed": self._options.get("seed", 0)})
+                                "seed": self._options.get("seed", 0)})
         self._messages = transport.messages()
         if self.plan.mesh.count > 1:
             self._group = transport.part(transport.device // self.plan.mesh.count, Grid(1, self.plan.mesh.count))
@@ -164,6 +166,16 @@ class Pipelined:
                 whole = assembled([row[0] for row in rows], type.shape, self.plan.mesh, part.program.forward.params[at])
                 found[name] = _sum(found[name], whole) if name in found else whole
         return results, found
+
+
+def _planned_once(transport: MpiTransport, module: Module, batch: Sequence[str], schedule: PipelineSchedule,
+                  cluster: DeviceCluster, mesh: Mesh | None, said: Plan | None) -> PipelinePlan:
+    """The plan that device 0 finds, in every process: searches end at a time, and machines measure different networks."""
+    check_alike(transport, {"program": programs.dumps(module, "sea"), "--batch": list(batch), "schedule": schedule, "--mesh": mesh,
+                            "plan": said})
+    decisions = transport.told(lambda: pipeline_plan(module, batch, schedule, cluster, mesh, said).decisions,
+                               "for device 0 to plan the pipeline")
+    return decided_pipeline(module, batch, schedule, cluster, mesh, said, decisions)
 
 
 class _Run:

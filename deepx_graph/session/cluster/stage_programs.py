@@ -8,7 +8,7 @@ have the same programs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -25,7 +25,7 @@ from deepx_graph.runtime.program import engine_plans
 from deepx_graph.sharding.mesh import Mesh, TensorSharding, local_shape, split
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.pieces import Partitioned
-from deepx_graph.sharding.plan import Plan
+from deepx_graph.sharding.plan import Plan, PortablePlan
 from deepx_graph.sharding.propagate import propagate
 from deepx_graph.types import TensorType, as_tensor
 
@@ -43,8 +43,10 @@ class StageCost:
 
 @dataclass(frozen=True, eq=False)
 class StageProgram:
-    """The programs of a stage, for one device of its mesh; the costs are predictions on a cluster."""
+    """The programs of a stage, for one device of its mesh, by the plan of the backward one, or of the forward one where there is no
+    other; the costs are predictions on a cluster."""
 
+    plan: Plan
     forward: Partitioned
     backward: Partitioned | None
     cluster: DeviceCluster
@@ -103,12 +105,15 @@ class PlacedStage:
 class StagePrograms:
     """Makes the programs of stages on a mesh: as `said`, a plan for the whole function, or as is chosen for a cluster.
 
-    `batch` names the inputs that have no gradient. Raises UsageError, when called, as `automatic_plan` and `partition` do.
+    `chosen` are the plans that another process has chosen for the same stages, equal ones once. `batch` names the inputs that have
+    no gradient. Raises UsageError, when called, as `automatic_plan` and `partition` do.
     """
 
-    def __init__(self, function: Function, batch: Sequence[str], mesh: Mesh, cluster: DeviceCluster, said: Plan | None) -> None:
+    def __init__(self, function: Function, batch: Sequence[str], mesh: Mesh, cluster: DeviceCluster, said: Plan | None,
+                 chosen: Iterable[PortablePlan] | None = None) -> None:
         self.function, self.batch, self.mesh, self.cluster = function, frozenset(batch), mesh, cluster
         self.said = None if said is None else propagate(said).values
+        self._chosen_before = None if chosen is None else iter(chosen)
         self._known: dict[Any, StageProgram] = {}
 
     def __call__(self, found: Sequence[PipelineStage]) -> list[PlacedStage]:
@@ -158,7 +163,9 @@ class StagePrograms:
         return [split(*(said[v].axes if v in said else ((),) * len(as_tensor(v.type).shape))) for v in values]
 
     def _chosen(self, given: Plan) -> list[Plan]:
-        """The automatic plan, and those by hand that are near."""
+        """The automatic plan, and those by hand that are near; or the one that was chosen before."""
+        if self._chosen_before is not None:
+            return [next(self._chosen_before).on(given.function)]
         found = automatic_plan(given.function, self.mesh, self.cluster, given=given, seconds=SEARCH)
         plans = [found.plan, *(r.plan.plan for r in found.rivals if r.plan is not None and r.seconds <= FARTHEST * found.seconds)]
         return [plan for k, plan in enumerate(plans) if all(plan.values != before.values for before in plans[:k])]
@@ -168,10 +175,10 @@ class StagePrograms:
         """The programs by a plan for the backward one, or for the other where there is none; gradients lie as their inputs."""
         function, lie = forward.entry, _lie(plan)
         if backward is None:
-            return StageProgram(partition(forward, replace(plan, results=results)), None, self.cluster)
+            return StageProgram(plan, partition(forward, replace(plan, results=results)), None, self.cluster)
         given = Plan(self.mesh, function, dict(zip(function.params, lie, strict=False)), results)
         back = partition(backward, replace(plan, results={k: lie[n] for k, n in enumerate(wanted)}))
-        return StageProgram(partition(forward, self._filled(given)), back, self.cluster)
+        return StageProgram(plan, partition(forward, self._filled(given)), back, self.cluster)
 
     def _filled(self, given: Plan) -> Plan:
         """A plan for all values."""

@@ -29,6 +29,7 @@ from deepx_graph.session.programs import optimise
 from deepx_graph.session.query.facts import PlacedValue
 from deepx_graph.session.report.collectives import collectives_of, mesh_figures
 from deepx_graph.sharding.annotations import needed_plan, stated_plan
+from deepx_graph.sharding.mesh import split
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.pieces import Partitioned
 from deepx_graph.sharding.plan import Plan, labels_of, program_of, read_plan
@@ -60,14 +61,16 @@ def planned(module: Module, text: str | None = None, name: str = "<plan>") -> tu
 
 
 def placed_values(plan: Plan) -> dict[Node, PlacedValue]:
-    """How each value lies, and where that comes from."""
+    """How each value lies, and where that comes from. What propagation might have done further is not said any more, so that
+    values that lie alike are told alike."""
     labels = labels_of(plan.function)
     found = {}
     for node, sharding in plan.values.items():
         first = next(iter(plan.origins.get(node, {}).values()), None) if sharding.is_split else None
         by = f" by {first.by.op.name} '{labels[first.by]}'" if first and first.by else ""
         source = f"from {first.source}{by}" if first else plan.reasons.get(node, "") if sharding.is_split else ""
-        found[node] = PlacedValue(sharding.text(plan.mesh), source)
+        final = replace(sharding, dims=split(*sharding.axes).dims, replicated=())
+        found[node] = PlacedValue(final.text(plan.mesh), source)
     return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import deepx_graph as dx
@@ -64,7 +66,17 @@ def test_origins_are_named_as_shardy_does() -> None:
     sources = {module.entry.params[k].name: {o.source for o in plan.origins[module.entry.params[k]].values()} for k in range(3)}
     assert sources == {"x": {"input: 0"}, "w1": {"input: 1"}, "w2": {"input: 1"}}
     text, where = placed_values(plan)[module.entry.params[2]]
-    assert text == '[{"model", ?}, {?}]' and "input: 1 by dot_general" in where
+    assert text == '[{"model"}, {}]' and "input: 1 by dot_general" in where
+
+
+def test_values_that_lie_alike_are_told_alike() -> None:
+    """Whether an axis was given, and may grow no further, or was propagated: one text, and so one colour, for each layout."""
+    plan = propagate(given_plan(dx.loads(MLP, "stablehlo"))[1])
+    texts: dict[Any, set[str]] = {sharding.axes: set() for sharding in plan.values.values()}
+    for node, placed in placed_values(plan).items():
+        texts[plan.values[node].axes].add(placed.text)
+    assert all(len(found) == 1 for found in texts.values())
+    assert len(set.union(*texts.values())) == len(texts)
 
 
 def test_what_is_said_instead_exchanges_less() -> None:

@@ -499,6 +499,64 @@ def test_epilogues_of_products(name: str, batched: bool, packed: bool) -> None:
     np.testing.assert_allclose(fused([x, y, extra])[0], want, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("packed", [False, True], indirect=True)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("dims", [(1, 150, 64, 300), (1, 33, 5000, 40), (4, 130, 64, 131), (1, 600, 2000, 2), (3, 33, 60, 129)],
+                         ids=str)
+def test_a_product_is_added_to_an_operand_in_its_place(dims: tuple[int, int, int, int], dtype: str, packed: bool) -> None:
+    _native()
+    count, rows, depth, columns = dims
+    shapes = (count, rows, depth), (count, depth, columns), (count, rows, columns)
+    x, y, c = (made(k, shape, dtype) for k, shape in enumerate(shapes))
+    for then in (lambda b, p, e: b(add, p, e[0]), lambda b, p, e: b(add, e[0], p)):
+        module = dot(*map(type_of_array, (x, y, c)), batch=((0,), (0,)), sums=((2,), (1,)), then=then)
+        multiply = kernel.build_with_epilogue(module.functions[0], 2)
+        assert 2 in multiply.in_place[0]
+        want = np.matmul(x.astype("f8"), y.astype("f8")) + c
+        size = np.matmul(abs(x).astype("f8"), abs(y).astype("f8")) + abs(c)
+        apart, over = multiply([x, y, c])[0], c.copy()
+        assert np.max(np.abs(apart - want) / size) < BOUND[dtype]
+        assert multiply([x, y, over], [over])[0] is over
+        np.testing.assert_array_equal(over, apart)
+
+
+def test_what_is_added_to_and_multiplied_is_not_written_over() -> None:
+    _native()
+    x, y = made(1, (120, 120), "f4"), made(2, (120, 120), "f4")
+    b = Builder()
+    p, q = b.param(0, type_of_array(x)), b.param(1, type_of_array(y))
+    function = Function("main", (p, q), (b(add, matmul(b, p, q), p),))
+    multiply = kernel.build_with_epilogue(function, 2)
+    assert 0 not in multiply.in_place[0]
+    close(multiply([x, y])[0] - x, x, y)
+
+
+@pytest.mark.parametrize("packed", [False], indirect=True)
+def test_sums_of_products_lie_in_one_place(packed: bool) -> None:
+    _native()
+    x, y, c = (made(k, (150, 150), "f4") for k in range(3))
+    b = Builder()
+    p, q, r = (b.param(k, type_of_array(x)) for k in range(3))
+    total = b(add, matmul(b, q, p), b(add, r, matmul(b, p, q)))
+    f = dx.compile(Module((Function("main", (p, q, r), (total,)),)), engine="native", optimize=False)
+    np.testing.assert_allclose(f(x, y, c)[0], c + x @ y + y @ x, rtol=1e-4, atol=1e-4)
+    assert f.plan.peak_bytes < 1.5 * c.nbytes
+
+
+@pytest.mark.parametrize("packed", [False, True], indirect=True)
+@pytest.mark.parametrize("side", [8, 24, 100, 1500])
+def test_a_product_in_the_place_of_its_left_operand(side: int, packed: bool) -> None:
+    """Which it may have only where a tile takes whole rows."""
+    _native()
+    x, y = made(1, (3, 70, side), "f4"), made(2, (3, side, side), "f4")
+    multiply = product_of(x, y, ((0,), (0,)), ((2,), (1,)))[1]
+    assert side != 8 or multiply.in_place == (frozenset({0}),)
+    if 0 in multiply.in_place[0]:
+        want, over = multiply([x, y])[0], x.copy()
+        assert multiply([over, y], [over])[0] is over
+        np.testing.assert_array_equal(over, want)
+
+
 def test_a_program_of_large_products_is_one_machine_function() -> None:
     _native()
     x, y = made(1, (150, 130), "f4"), made(2, (130, 150), "f4")

@@ -2,8 +2,8 @@
 
 `product(table, scratch)`, or `product(table, counter, scratch)` where there are shares: these are taken from the counter, by
 several threads at once perhaps. The table holds the array objects of both operands and the result; or, for a product with an
-epilogue, the addresses of these, and of the epilogue and its table. Panels of the operand that lies along the lanes are on the
-stack, those of the other one in scratch memory.
+epilogue, the addresses of these, and of the epilogue and its table. What the product is added to comes before the result, which may
+lie over it. Panels of the operand that lies along the lanes are on the stack, those of the other one in scratch memory.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, digit, ea
 from deepx_graph.runtime.native.machine_kernel import DATA
 
 
-def module_text(plan: GemmPlan, cuts: Sequence[ShareAxis], columns: int = 0) -> str:
-    """The IR of a product in such shares; with an epilogue on rows so long."""
-    return _Writer(plan, cuts, columns).text()
+def module_text(plan: GemmPlan, cuts: Sequence[ShareAxis], columns: int = 0, *, adds: bool = False) -> str:
+    """The IR of a product in such shares; with an epilogue on rows so long, or what `adds` the product to a further operand."""
+    return _Writer(plan, cuts, columns, adds).text()
 
 
 def scratch_bytes(plan: GemmPlan, cuts: Sequence[ShareAxis]) -> int:
@@ -52,10 +52,10 @@ _Body = Callable[[_Block], None]
 class _Writer:
     """Writes the function of a product."""
 
-    def __init__(self, plan: GemmPlan, cuts: Sequence[ShareAxis], columns: int) -> None:
+    def __init__(self, plan: GemmPlan, cuts: Sequence[ShareAxis], columns: int, adds: bool) -> None:
         self.plan, self.cuts, self.columns, self.dtype, self.lanes = plan, cuts, columns, plan.dtype, plan.lanes
         self.height, self.width = plan.tile.rows, plan.tile.vectors * plan.lanes
-        self.t, self.packers = IRBuilder(plan.lanes), list[str]()
+        self.t, self.packers, self.adds = IRBuilder(plan.lanes), list[str](), adds
         self.packed = {plan.vector: self.width} if plan.by_panels else {}
         if plan.spread_panels:
             self.packed[plan.spread] = self.height
@@ -69,9 +69,16 @@ class _Writer:
     def text(self) -> str:
         """The whole text."""
         t = self.t
-        pointers = tuple(t.word("%table", k, "ptr") for k in range(3))
+        pointers = tuple(t.word("%table", k, "ptr") for k in range(3 + self.adds))
         if not self.columns:
             pointers = tuple(t.word(t.behind(p, DATA), 0, "ptr") for p in pointers)
+        self.addend = ""
+        """How many bytes behind an element of the result that is which the product is added to."""
+        if self.adds:
+            left, right, addend, result = pointers
+            pointers = left, right, result
+            ends = (t.let(f"ptrtoint ptr {p} to i64") for p in (addend, result))
+            self.addend = t.let(f"sub i64 {', '.join(ends)}")
         if self.plan.by_panels:
             strip = min(STRIP, -(-self.plan.lane.size // self.width)) * self.width * (self.plan.depth + 1)
             t.line(f"%strip = alloca [{strip} x {scalar_type(self.dtype)}], align 64")
@@ -242,20 +249,18 @@ class _Writer:
         found = [(x, t.address(block.pointers[RESULT], str(r * row + v * self.lanes), self.dtype), n, tile.lanes(v, self.lanes))
                  for r, values in enumerate(sums) for v, (x, n) in enumerate(zip(values, counts, strict=True))]
 
-        def put() -> None:
+        def put(distance: str) -> None:
             for x, at, n, width in found:
                 with t.narrowed(width):
-                    t.store_first(x, at, n)
-
-        def add() -> None:
-            for x, at, n, width in found:
-                with t.narrowed(width):
-                    t.store_first(t.binary("fadd", t.load_first(at, self.dtype, n), x), at, n)
+                    if distance:
+                        t.store_first(t.binary("fadd", t.load_first(t.behind(at, distance), self.dtype, n), x), at, n)
+                    else:
+                        t.store_first(x, at, n)
 
         if block.added:
-            branch(t, block.added, add, put)
+            branch(t, block.added, lambda: put("0"), lambda: put(self.addend))
         else:
-            put()
+            put(self.addend)
 
     def _sums_along(self, block: _Block) -> None:
         """One element of each row, the registers along the terms."""
@@ -271,7 +276,11 @@ class _Writer:
             pointers = tuple(t.address(p, str(whole * self.lanes), self.dtype) for p in pointers[:RESULT])
         for r, total in enumerate(totals):
             at = t.address(block.pointers[RESULT], str(r * plan.rows.steps[RESULT]), self.dtype)
-            t.line(f"store {scalar_type(self.dtype)} {total}, ptr {at}, align {self.dtype.itemsize}")
+            kind, align = scalar_type(self.dtype), self.dtype.itemsize
+            if self.addend:
+                before = t.let(f"load {kind}, ptr {t.behind(at, self.addend)}, align {align}")
+                total = t.let(f"fadd {kind} {before}, {total}")
+            t.line(f"store {kind} {total}, ptr {at}, align {align}")
 
     def _summed(self, block: _Block, tile: Tile, operands: tuple[TileOperand, TileOperand], sides: tuple[int, int],
                 counts: Sequence[str], loops: Sequence[PointerLoop]) -> Tiles:

@@ -1,7 +1,8 @@
 """Matrix products in machine code on the pool's workers: no thread of BLAS is woken, and none spins afterwards.
 
 An epilogue (elementwise steps, and reductions of whole rows) is done on each share of the result while that is in a cache: it is a
-loop over rows that reads and writes the result in place, and takes a range of columns, too, where no row is reduced.
+loop over rows that reads and writes the result in place, and takes a range of columns, too, where no row is reduced. Where it adds
+an operand alone, the product is added to that, which may lie in the result.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 from deepx_graph.ir import Function, Node
+from deepx_graph.ir.peephole import primitive_of
+from deepx_graph.ir.structure import PARAM
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.runtime.array_type import ArrayType, form_of
 from deepx_graph.runtime.cost.counts import parts_alone
@@ -22,7 +25,7 @@ from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
 from deepx_graph.runtime.engines.gemm import batched_gemm_of
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.gemm.emit import module_text, scratch_bytes
-from deepx_graph.runtime.native.gemm.plan import LEFT, RIGHT, GemmPlan, plan_of
+from deepx_graph.runtime.native.gemm.plan import LEFT, RESULT, RIGHT, GemmPlan, plan_of
 from deepx_graph.runtime.native.gemm.shares import ShareAxis, cuts, cuts_of_rows
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import Target, this_machine
@@ -46,25 +49,27 @@ def build(node: Node, threads: int) -> GemmKernel | None:
 
 
 @lru_cache(maxsize=64)
-def _kernel(plan: GemmPlan, shape: tuple[int, ...], machine: Target, threads: int) -> GemmKernel:
-    return GemmKernel(plan, shape, threads)
+def _kernel(plan: GemmPlan, shape: tuple[int, ...], machine: Target, threads: int,
+            params: tuple[int, ...] = (LEFT, RIGHT)) -> GemmKernel:
+    return GemmKernel(plan, shape, threads, params)
 
 
 class GemmKernel(MachineKernel):
-    """The compiled function of a product."""
+    """The compiled function of a product. Its operands are the arguments `params`; a third one is added to the product."""
 
     lowering = "machine code"
 
-    def __init__(self, plan: GemmPlan, shape: tuple[int, ...], threads: int) -> None:
-        self.params = (LEFT, RIGHT)
+    def __init__(self, plan: GemmPlan, shape: tuple[int, ...], threads: int, params: tuple[int, ...] = (LEFT, RIGHT)) -> None:
+        self.params = params
         self.results = (ArrayType(plan.dtype, shape),)
-        self.in_place = (frozenset[int](),)
+        self.in_place = (_over(plan, params, params[RESULT:]),)
         self.constants: tuple[Array, ...] = ()
         self.own_bytes = ()
         self.nanoseconds = plan.nanoseconds
         found = cuts(plan)
-        self.layout = Layout(scratch_bytes(plan, found), 3, 3)
-        product = machine_code.functions(module_text(plan, found), ["product"], self)["product"]
+        self.layout = Layout(scratch_bytes(plan, found), len(params) + 1, len(params) + 1)
+        text = module_text(plan, found, adds=len(params) > RESULT)
+        product = machine_code.functions(text, ["product"], self)["product"]
         self.threads = _threads(found, threads)
         self.called = ((product, self.threads if found else 0),)
 
@@ -73,12 +78,18 @@ class GemmKernel(MachineKernel):
         return ForecastParts(constants().native_call_ns, self.nanoseconds / self.threads)
 
 
+def _over(plan: GemmPlan, params: Sequence[int], addend: Sequence[int] = ()) -> frozenset[int]:
+    """The arguments over which a product may be written, of `params` in the order in which it takes them: what it is added to, and
+    the left operand perhaps; none that it reads twice."""
+    return frozenset(k for k in (*params[:plan.is_over_left], *addend) if params.count(k) == 1)
+
+
 def _threads(found: Sequence[ShareAxis], threads: int) -> int:
     """How many of the threads have shares."""
     return min(threads, math.prod(cut.count for cut in found))
 
 
-def build_with_epilogue(function: Function, threads: int) -> PreparedKernel:
+def build_with_epilogue(function: Function, threads: int) -> GemmKernel | PreparedKernel:
     """The kernel of a function of one product and its epilogue. Raises Declined."""
     parts = split_epilogue(function, dot_general)
     if parts.epilogue is None or parts.epilogue.results[0].type != parts.node.type:
@@ -86,11 +97,21 @@ def build_with_epilogue(function: Function, threads: int) -> PreparedKernel:
     plan = plan_of(parts.node)
     if plan is None or plan.work < LEAST_WORK or (_is_thin(parts.node) and not plan.is_small):
         raise Declined("no product in machine code")
+    if _is_sum(parts.epilogue) and all(i.op is PARAM for i in parts.node.inputs):
+        params = (*(function.params.index(i) for i in parts.node.inputs), *parts.params)
+        return _kernel(plan, form_of(parts.node.type).shape, this_machine(), threads, params)
     then = epilogue.build(parts.epilogue, _rows_apart(parts.node))
     found = cuts_of_rows(plan, then.columns, whole_rows=then.needs_rows)
     if found is None:
         raise Declined("the results of a share are no rows")
     return _with_epilogue(function, parts, plan, found, then, threads)
+
+
+def _is_sum(function: Function) -> bool:
+    """Whether an epilogue adds another operand to the product, element by element."""
+    (last,) = function.results
+    return primitive_of(last.op, last.attrs) == "add" and len(function.params) == 2 and (
+        set(last.inputs) == set(function.params)) and all(p.type == last.type for p in function.params)
 
 
 def _with_epilogue(function: Function, parts: WithEpilogue, plan: GemmPlan, found: Sequence[ShareAxis], then: EpilogueKernel,
@@ -99,11 +120,14 @@ def _with_epilogue(function: Function, parts: WithEpilogue, plan: GemmPlan, foun
     text, threads = module_text(plan, found, then.columns), _threads(found, threads)
     product = machine_code.functions(text, ["product"], joined)["product"]
     alone = parts_alone(parts.node, threads)
-    return PreparedKernel(joined.params, [form_of(parts.node.type)],
+    made = PreparedKernel(joined.params, [form_of(parts.node.type)],
                           [PreparedStep(product, (*joined.sources, joined.result, then.function, joined.table), threads)],
                           constants=joined.constants, scratch_bytes=scratch_bytes(plan, found),
                           predicted=replace(alone, arithmetic=alone.arithmetic + then.nanoseconds / threads), kept=(joined, then),
                           lowering="machine code, with epilogue")
+    if parts.node.inputs[LEFT].op is PARAM:
+        made.in_place = (_over(plan, joined.params),)
+    return made
 
 
 def _is_thin(node: Node) -> bool:

@@ -136,6 +136,16 @@ class GemmPlan:
         return apart >= PAGE and self.operand_bytes > FAR_BYTES
 
     @property
+    def is_over_left(self) -> bool:
+        """Whether the result may lie over the left operand: a tile reads whole rows of that, no other reads them, and it stores the
+        same ones afterwards."""
+        if self.along or self.vector == LEFT or self.lane.size > self.tile.vectors * self.lanes:
+            return False
+        same = all(a.steps[LEFT] == a.steps[RESULT] for a in (*self.outer, self.rows))
+        ends = [(a.size, a.steps[LEFT]) for a in self.terms] == [(self.lane.size, self.lane.steps[RESULT])]
+        return same and ends and self.at_once == self.lane.size
+
+    @property
     def at_once(self) -> int:
         """How many of the terms of the last axis are summed before they are added to the result: all, or a part."""
         row = self.lane.size * self.dtype.itemsize

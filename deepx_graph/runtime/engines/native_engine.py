@@ -25,7 +25,7 @@ from deepx_graph.runtime.engines.epilogue import with_fused_epilogue
 from deepx_graph.runtime.engines.gemm import in_order, widened
 from deepx_graph.runtime.engines.numexpr_engine import CompiledKernel, KernelBuilder, KernelEngine, alone
 from deepx_graph.runtime.engines.outline import as_kernel, is_program, is_too_large, outlined
-from deepx_graph.runtime.engines.rematerialisation import with_rematerialised
+from deepx_graph.runtime.engines.rematerialisation import with_late_results, with_rematerialised
 from deepx_graph.runtime.engines.subscript_fusion import with_composed_subscripts
 from deepx_graph.runtime.native import asked, vectors
 from deepx_graph.runtime.native.llvm.machine_code import collected
@@ -139,7 +139,8 @@ class NativeEngine(KernelEngine):
             found = self._remembered(body, lambda: self._loop_program(body))
             return found if isinstance(found, LoopKernel) else None
 
-        return with_rematerialised(with_composed_subscripts(function, kernel_of), self._accepts)
+        function = with_rematerialised(with_composed_subscripts(function, kernel_of), self._accepts)
+        return with_late_results(function, self._accepts)
 
     def why_apart(self, function: Function) -> str:
         """Why a function that it canonicalized is not one kernel."""

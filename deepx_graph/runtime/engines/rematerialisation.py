@@ -2,7 +2,9 @@
 
 A kernel has several results where passes have fused what reads one thing. One of them that only later kernels of its scope read,
 and that few operations make of what is in memory by then anyway, becomes part of these kernels (P. Briggs, K. D. Cooper,
-L. Torczon, Rematerialization, 1992): it is neither stored nor loaded.
+L. Torczon, Rematerialization, 1992): it is neither stored nor loaded. A kernel of several results that reads next to nothing is
+taken apart where one is read only after another was read last (loop distribution: K. Kennedy, K. S. McKinley, Loop distribution
+with arbitrary control flow, 1990): so random numbers of a second round, made of a key and positions, take no memory in the first.
 """
 
 from __future__ import annotations
@@ -280,6 +282,103 @@ class _Choice:
         for i in maker.inputs:
             if i not in still:
                 self.readers[i].discard(maker)
+
+
+# --- kernels taken apart
+
+
+def with_late_results(function: Function, has_kernel: Callable[[Function], bool]) -> Function:
+    """The function with such values made by kernels of their own, right before they are read; itself where there are none, or where
+    there is no machine code for one of these kernels. Takes time linear in the function."""
+    late = _late(function)
+    if not late:
+        return function
+    makers = {value.inputs[0]: [k for k, v in _items(function, value.inputs[0]).items() if v not in late] for value in late}
+    new, bodies = dict[Node, Node](), list[Function]()
+
+    def part(maker: Node, numbers: Sequence[int]) -> Node:
+        body, outside = _part(maker, numbers)
+        bodies.append(body)
+        type, *more = types = body.type.results
+        return Node(fusion, tuple(new[i] for i in outside), (body,), TupleType(types) if more else type, maker.origin)
+
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+        if node in late:
+            return part(node.inputs[0], [index_of(node)])
+        if node in makers:
+            return part(node, makers[node])
+        if node.op is PROJ and node.inputs[0] in makers:
+            kept = makers[node.inputs[0]]
+            return inputs[0] if len(kept) == 1 else Node(PROJ, inputs, (kept.index(index_of(node)),), node.type, node.origin)
+        return with_inputs(node, inputs)
+
+    found = replaced(function, rebuild(_moved(function, late), new, step))
+    return found if all(map(has_kernel, dict.fromkeys(bodies))) else function
+
+
+def _moved(function: Function, late: Mapping[Node, int]) -> list[Node]:
+    """The nodes in their order, but for the late ones: each before the position at which it is read first."""
+    before: dict[int, list[Node]] = {}
+    for value, at in late.items():
+        before.setdefault(at, []).append(value)
+    found: list[Node] = []
+    for at, node in enumerate(function.nodes):
+        found += before.get(at, ())
+        found += () if node in late else (node,)
+    return found + before.get(len(function.nodes), [])
+
+
+def _late(function: Function) -> dict[Node, int]:
+    """The values to be made later, and the position of what reads each first; that of results is the end."""
+    position = {n: k for k, n in enumerate(function.nodes)}
+    end, results = len(position), frozenset(function.results)
+    found: dict[Node, int] = {}
+    for maker in function.nodes:
+        items = _items(function, maker)
+        if not items:
+            continue
+        reads = {k: [*(position[r] for r in function.users[v]), *([end] if v in results else [])] for k, v in items.items()}
+        for k, v in items.items():
+            if any(max(reads[j]) < min(reads[k]) for j in items if j != k) and _is_made_of_little(maker, k):
+                found[v] = min(reads[k])
+    return found
+
+
+def _items(function: Function, maker: Node) -> dict[int, Node]:
+    """The large results of a kernel of several, by their numbers, where it reads next to nothing and each result is read."""
+    if fused_body(maker) is None or not isinstance(maker.type, TupleType) or not all(
+            isinstance(t, TensorType) and is_static(t) and nbytes(t) >= LEAST_BYTES for t in maker.type.items):
+        return {}
+    users = function.users[maker]
+    found = {index_of(u): u for u in users if u.op is PROJ}
+    if not all(is_static(i.type) for i in maker.inputs) or sum(nbytes(i.type) for i in maker.inputs) >= LEAST_BYTES:
+        return {}
+    is_whole = len(found) == len(users) == len(maker.type.items)
+    return found if is_whole and all(function.users[v] or v in function.results for v in found.values()) else {}
+
+
+def _is_made_of_little(maker: Node, number: int) -> bool:
+    """Whether what a result has in common with others takes no longer again than to store and load it."""
+    body = fused_body(maker)
+    assert body is not None
+    alone, rest = (Function("part", (), tuple(r for k, r in enumerate(body.results) if (k == number) == own)).nodes
+                   for own in (True, False))
+    return sum(_work(n) for n in set(alone).intersection(rest) if n.op is not PARAM) <= MOST_WORK
+
+
+def _part(maker: Node, numbers: Sequence[int]) -> tuple[Function, list[Node]]:
+    """The body of a kernel for some of its results, and what it reads."""
+    body = fused_body(maker)
+    assert body is not None
+    results = tuple(body.results[k] for k in numbers)
+    nodes = Function("part", (), results).nodes
+    outer = {p: i for p, i in zip(body.params, maker.inputs, strict=True) if p in nodes}
+    params = {p: Node(PARAM, (), (k, p.type), p.type, p.origin) for k, p in enumerate(outer)}
+    made = rebuild(nodes, dict(params))
+    return Function("fusion", tuple(params.values()), tuple(made[r] for r in results), public=False), list(outer.values())
+
+
+# --- operations
 
 
 def _recipe(maker: Node, result: Node, outer: Mapping[Node, Node], known: Mapping[Node, Node]) -> Recipe | None:

@@ -13,7 +13,21 @@ import pytest
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
 from deepx_graph.ir import Builder, Function, Module, Node, Op
-from deepx_graph.ops import abs_, add, and_, compare, convert, multiply, not_, or_, select, shift_right_logical, subtract
+from deepx_graph.ops import (
+    abs_,
+    add,
+    and_,
+    compare,
+    convert,
+    iota,
+    multiply,
+    not_,
+    or_,
+    remainder,
+    select,
+    shift_right_logical,
+    subtract,
+)
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.native.loop_program import loop_kernels
@@ -189,6 +203,31 @@ def test_a_counted_loop_over_elements(dtype: str, steps: int) -> None:
     rng = np.random.default_rng(2)
     check(logistic_map, rng.random(1000).astype(dtype), rng.uniform(3, 4, 1000).astype(dtype))
     check(logistic_map, rng.random(33).astype(dtype), np.asarray(3.7, dtype))
+
+
+@pytest.mark.parametrize("size", [40, 1003, 20_011])
+@pytest.mark.parametrize("start", [2, 1000])
+def test_positions_are_in_no_memory_where_all_elements_end_together(size: int, start: int) -> None:
+    """A sieve, which ends by a scalar alone: that, too, is noted once."""
+    def sieve(b: Builder, start: Node, prime: Node) -> Sequence[Node]:
+        def body(v: Vars) -> tuple[Node, Sequence[Node]]:
+            p, prime = v
+            positions: Node = b(iota, dtype=I32, shape=(size,), iota_dimension=0)
+            rest = b(remainder, positions, p)
+            multiples = b(and_, b(compare, rest, everywhere(b, 0, rest), direction="EQ"), b(compare, positions, p, direction="GT"))
+            test = b(compare, b(multiply, p, p), b.like(size, p), direction="LT")
+            return test, (b(add, p, b.like(1, p)), b(and_, prime, b(not_, multiples)))
+
+        return b.loop((start, prime), body)
+
+    arguments = np.int32(start), np.ones(size, bool)
+    last, prime = check(sieve, *arguments)
+    n = np.arange(size)
+    divisors = range(start, max(start, int(np.ceil(np.sqrt(size)))))
+    assert last == divisors.stop
+    np.testing.assert_array_equal(prime, [not any(k % p == 0 and k > p for p in divisors) for k in n])
+    plan = compile(module_of(sieve, *map(np.asarray, arguments)), engine="native", threads=2).plan
+    assert plan.peak_bytes < 3 * size + 64
 
 
 def test_a_bool_variable_says_who_is_live() -> None:

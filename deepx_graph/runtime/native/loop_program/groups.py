@@ -108,6 +108,7 @@ class _Lowering:
         if self.size < 2:
             raise NotExpressible("a loop of one element")
         self.count = -(-self.size // self.width)
+        self.notes = 1 if loop.ends_alike else self.count
         if len(set(loop.body.results)) < len(loop.body.results) or any(r.op is not PROJ for r in loop.body.results):
             raise NotExpressible("results that are not variables of the loop")
 
@@ -124,15 +125,15 @@ class _Lowering:
         return whole_program(b, list(results.values()))
 
     def _noted(self, dtype: DType) -> LazyTensor:
-        """Memory for what a scalar is at the end of each group."""
-        return in_memory(self.b.buffer(dtype, (self.count,)), dtype)
+        """Memory for what a scalar is at the end of each group; of the first one, where all end alike."""
+        return in_memory(self.b.buffer(dtype, (self.notes,)), dtype)
 
     def _groups(self, values: Mapping[Node, Value], found: Mapping[int, LazyTensor]) -> None:
         """All groups, and what scalars are in the end."""
         b, loop = self.b, self.loop
         flag = () if loop.flag is None else (loop.flag,)
         noted = {k: self._noted(self.types[k].dtype) for k in (*loop.scalars, *flag) if k in found}
-        if not noted.keys() <= set(flag):
+        if not loop.ends_alike and not noted.keys() <= set(flag):
             noted[COUNT] = self._noted(I64)
         function, order = group_function(loop, self.width), (*loop.arrays, *loop.scalars, COUNT, *flag)
         wanted = [k for k in order if k in found or k in noted]
@@ -143,7 +144,9 @@ class _Lowering:
             b.role = "local"
             operands = [self._own(values[n], start) for n in (*(loop.inits[k] for k in order if k != COUNT), *loop.given)]
             for k, x in zip(wanted, write_control(b, function, operands), strict=True):
-                if k in noted:
+                if k in noted and loop.ends_alike:
+                    b.when(b.less(number, 1), lambda k=k, x=x: b.put(noted[k], (Affine(),), x.at(b, ())))  # type: ignore[misc]
+                elif k in noted:
                     b.put(noted[k], (number,), x.at(b, ()))
                 else:
                     self._copy(lambda lane, at, k=k, x=x: b.put(found[k], at, x.at(b, (lane,))), start)  # type: ignore[misc]
@@ -172,7 +175,7 @@ class _Lowering:
         b, loop = self.b, self.loop
         most, which = b.cell(I64, b.const(-1, I64)), b.cell(I64, b.const(0, I64))
         live = b.cell(BOOL, b.const(loop.asks_all, BOOL))
-        with b.loop(self.count) as number:
+        with b.loop(self.notes) as number:
             if COUNT in noted:
                 mine = noted[COUNT].at(b, (number,))
                 more = b.apply("lt", b.get(most), mine)
@@ -180,6 +183,6 @@ class _Lowering:
                 b.set(most, b.apply("where", more, mine, b.get(most)))
             if loop.flag is not None and loop.flag in noted:
                 b.combine(live, "and" if loop.asks_all else "or", noted[loop.flag].at(b, (number,)))
-        at = b.index(b.get(which), 0, self.count - 1)
+        at = b.index(b.get(which), 0, self.notes - 1)
         for k in noted.keys() & found.keys():
             b.put(found[k], (), b.get(live) if k == loop.flag else noted[k].at(b, (at,)))

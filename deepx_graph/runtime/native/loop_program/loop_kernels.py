@@ -15,7 +15,7 @@ import numpy as np
 
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ir.rebuild import rebuild, with_results
-from deepx_graph.ir.structure import CONSTANT, LOOP_END, PHI, PROJ, REGION, index_of
+from deepx_graph.ir.structure import LOOP_END, PARAM, PHI, PROJ, REGION, index_of
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import For, LoopProgram, Statement, While, blocks_of, walk
 from deepx_graph.loops.scalar import NotExpressible
@@ -162,9 +162,9 @@ def in_strips(function: Function, made: KernelOfLoop, length: int) -> Function:
     for node in function.nodes:
         if not varying.isdisjoint(node.inputs):
             varying.add(node)
-    iteration = [n for n in Function("iteration", (), end.inputs[1:]).nodes if n in varying - {begin} or n.op is CONSTANT]
+    iteration = [n for n in Function("iteration", (), end.inputs[1:]).nodes if n in varying - {begin} or _is_source(n)]
     read = {i for n in (*iteration, end) for i in n.inputs} - varying
-    outside = [n for n in function.nodes if n in read and n.op is not CONSTANT]
+    outside = [n for n in function.nodes if n in read and not _is_source(n)]
     b = Builder()
 
     def some(*params: Node) -> Sequence[Node]:
@@ -188,3 +188,8 @@ def in_strips(function: Function, made: KernelOfLoop, length: int) -> Function:
 
     last = b.loop((*begin.inputs, b.constant(np.int32(length))), all_strips)
     return with_results(function, tuple(last[index_of(r)] for r in function.results))
+
+
+def _is_source(node: Node) -> bool:
+    """Whether the node is made of nothing: a constant, or positions along an axis."""
+    return not node.inputs and node.op is not PARAM

@@ -57,6 +57,11 @@ class MaskedLoop:
     """How many iterations there are at most, where a scalar counts them from one constant to another."""
 
     @property
+    def ends_alike(self) -> bool:
+        """Whether all elements take the same number of iterations: no element is asked whether it is live."""
+        return len(self.iteration.results) == len(self.arrays) + len(self.scalars) + 1
+
+    @property
     def inits(self) -> tuple[Node, ...]:
         """The first values of all variables."""
         return self.end.inputs[0].inputs

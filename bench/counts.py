@@ -3,8 +3,9 @@
     python -m bench.counts            # writes counts.md, which a test compares with what it counts itself
 
 The numbers follow from optimiser, plan and engine alone, so a change of fusion or of memory shows in the difference of that
-file, and is looked at. Counted for two threads, and for native for each width of vectors: code of widths that this machine has not
-is compiled and not run, and what a second call allocates is kept as it stands there. Of loops the kernels of one turn count.
+file, and is looked at. Counted for the threads of `THREADS`, and for native for each width of vectors: code of widths that this
+machine has not is compiled and not run, and what a second call allocates is kept as it stands there. Of loops the kernels of one
+turn count.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ GOLDEN = Path(__file__).with_name("counts.md")
 TABLES: dict[str, tuple[str, int | None]] = {
     "numexpr": ("numexpr", None), **{f"native, {bits} bits": ("native", bits) for bits in reversed(WIDTHS)}}
 """Heading to engine and width of vectors."""
+THREADS = {"native": 2, "numexpr": 1}
+"""How many each engine has: one where each thread takes memory for its blocks when it begins, which may be after another ended."""
+
 GRAIN = 256 << 10
 """Bytes below which an allocation does not count: such memory numpy's own allocator keeps."""
 HEAD = ("program", "kernels", "bytes moved", "bytes shared", "bytes of results", "bytes at the peak", "allocated again")
@@ -66,7 +70,7 @@ def counts(function: Any) -> tuple[int, ...]:
 def row(path: Path, engine: str, vector_bits: int | None, again: str) -> list[str]:
     """The cells of a program; `again` is what a second call allocates, asked of small programs where it is empty."""
     name, size, _ = path.name.split(".")
-    function = dx.compile(dx.load(path), engine=engine, threads=2, vector_bits=vector_bits)
+    function = dx.compile(dx.load(path), engine=engine, threads=THREADS[engine], vector_bits=vector_bits)
     if not again and size != "large":
         w = ALL[name]
         args = w.inputs(w.sizes[size], np.random.default_rng(0))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import deepx_graph as dx
 from deepx_graph.errors import UsageError
 from deepx_graph.ir import Module
-from deepx_graph.passes.autodiff.grad import grad
 from deepx_graph.planning.cluster import preset
 from deepx_graph.planning.events import COMPUTE
 from deepx_graph.planning.microbatches import microbatch_program
@@ -18,7 +16,7 @@ from deepx_graph.planning.schedules import PipelineSchedule, StageEvent, interle
 from deepx_graph.planning.stages import stages
 from deepx_graph.session.cluster.pipelined import Pipelined
 from tests.support.cli_runner import Run
-from tests.support.sharded_programs import SKIP, inputs, layers
+from tests.support.sharded_programs import SKIP, check_pipeline, layers
 
 H100 = preset("h100")
 TIMES = {"F": 1.0, "B": 2.0}
@@ -80,16 +78,8 @@ def test_what_is_made_of_weights_stands_where_it_is_used() -> None:
 
 
 def check(module: Module, batch: list[str], schedule: PipelineSchedule) -> Pipelined:
-    arrays = inputs(module)
     pipelined = Pipelined(module, batch, schedule, H100, engine="numpy")
-    results, gradients = pipelined(*arrays)
-    whole = dx.compile(module, engine="numpy", optimize=False)(*arrays)
-    np.testing.assert_allclose(results[0], whole[0], rtol=1e-4, atol=1e-4)
-    names = [p.name for p in module.entry.params if p.name not in batch]
-    wanted = dx.compile(grad(module, names), engine="numpy", optimize=False)(*arrays, np.float32(1))
-    assert sorted(gradients) == sorted(names)
-    for name, want in zip(names, wanted, strict=True):
-        np.testing.assert_allclose(gradients[name], want, rtol=1e-4, atol=1e-4)
+    check_pipeline(pipelined, module, batch)
     assert pipelined.live == [schedule.live(d) for d in range(len(schedule.devices))]
     return pipelined
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import pickle
 from itertools import pairwise
 
-import numpy as np
 import pytest
 
 import deepx_graph as dx
 from deepx_graph.errors import UsageError
 from deepx_graph.ir import Module
-from deepx_graph.passes.autodiff.grad import grad
 from deepx_graph.planning.cluster import preset
 from deepx_graph.planning.schedules import pipeline_schedule
 from deepx_graph.planning.stages import balanced_stages, stages
@@ -22,7 +20,7 @@ from deepx_graph.session.cluster.pipelined import Pipelined
 from deepx_graph.sharding.mesh import Mesh
 from deepx_graph.sharding.plan import Plan, read_plan
 from tests.support.cli_runner import Run
-from tests.support.sharded_programs import SKIP, inputs, layers, megatron
+from tests.support.sharded_programs import SKIP, check_pipeline, layers, megatron
 
 H100 = preset("h100")
 FOUR = layers(8, 6, 10, 4)
@@ -39,16 +37,9 @@ t: [{}, {"columns"}]
 def check(text: str, batch: list[str], schedule: str, count: int, chunks: int, mesh: Mesh | None, said: str | None) -> Pipelined:
     """Gradients of a pipeline of two places are those of the whole program."""
     module = dx.loads(text, "stablehlo")
-    arrays, plan = inputs(module), None if said is None else read_plan(said, module.entry)
+    plan = None if said is None else read_plan(said, module.entry)
     pipelined = Pipelined(module, batch, pipeline_schedule(schedule, 2, count, chunks), H100, mesh=mesh, said=plan, engine="numpy")
-    results, gradients = pipelined(*arrays)
-    whole = dx.compile(module, engine="numpy", optimize=False)(*arrays)
-    np.testing.assert_allclose(results[0], whole[0], rtol=1e-4, atol=1e-4)
-    names = [p.name for p in module.entry.params if p.name not in batch]
-    wanted = dx.compile(grad(module, names), engine="numpy", optimize=False)(*arrays, np.float32(1))
-    assert sorted(gradients) == sorted(names)
-    for name, want in zip(names, wanted, strict=True):
-        np.testing.assert_allclose(gradients[name], want, rtol=1e-4, atol=1e-4)
+    check_pipeline(pipelined, module, batch)
     for a, b in pairwise(pipelined.stages):
         assert a.program.forward.results == b.program.forward.params[len(b.names):]
     return pipelined

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 import deepx_graph as dx
 from deepx_graph.ir import Builder, Function, Module, Op
+from deepx_graph.passes.autodiff.grad import grad
+from deepx_graph.session.cluster.pipelined import Pipelined
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.pieces import Partitioned
 from deepx_graph.sharding.plan import Plan
@@ -84,6 +88,19 @@ def inputs(module: Module, seed: int = 0) -> list[np.ndarray]:
         return np.asarray(found, type.dtype.np)
 
     return [one(p.type) for p in module.entry.params]
+
+
+def check_pipeline(pipelined: Pipelined, module: Module, batch: Sequence[str]) -> None:
+    """Results and gradients of a pipeline are those of the whole program."""
+    arrays = inputs(module)
+    results, gradients = pipelined(*arrays)
+    whole = dx.compile(module, engine="numpy", optimize=False)(*arrays)
+    np.testing.assert_allclose(results[0], whole[0], rtol=1e-4, atol=1e-4)
+    names = [p.name for p in module.entry.params if p.name not in batch]
+    wanted = dx.compile(grad(module, names), engine="numpy", optimize=False)(*arrays, np.float32(1))
+    assert sorted(gradients) == sorted(names)
+    for name, want in zip(names, wanted, strict=True):
+        np.testing.assert_allclose(gradients[name], want, rtol=1e-4, atol=1e-4)
 
 
 def program(op: Op, arrays, attrs) -> Module:

@@ -18,8 +18,9 @@ from deepx_graph.loops.builder import LoopBuilder, memory, new_argument, new_res
 from deepx_graph.loops.elements import Value, has_element, tensor_type, value
 from deepx_graph.loops.index_sets import filled
 from deepx_graph.loops.program import Buffer, Copy, Let, Load, LoopProgram, Statement
-from deepx_graph.loops.scalar import Affine, Index, NotExpressible, affine
+from deepx_graph.loops.scalar import Index, NotExpressible, affine
 from deepx_graph.loops.tensor import LazyTensor, in_memory
+from deepx_graph.loops.trial import Trial
 from deepx_graph.loops.weight import price_of, weighted
 from deepx_graph.types import I64, Dims, DType, TensorType, TupleType, Type
 
@@ -34,9 +35,6 @@ ONCE = 1.25
 
 MOST_BELOW = 100
 """How often a value is read is counted where no more comes of it."""
-
-MOST_TRIED = 1500
-"""How often a value is read is not counted in longer programs: conditions below conditions double what is written."""
 
 DEEPEST = 32
 """What more operations in a row make is put in memory, as each asks the one before for elements; passes read it again at once."""
@@ -208,7 +206,7 @@ class _Lowering:
         most, stores = ONCE * size, size if node in self.function.results else 0
         if not users or self._whole_cost(node) <= self._most_again(node) or self._total_reads(node) + stores <= most:
             return False
-        return self._distinct_reads(node) > most
+        return self._reads_more(node, most)
 
     def _most_again(self, node: Node) -> float:
         """What an element may cost that is computed again wherever it is read. Positions are kept for loops that are no vectors."""
@@ -251,21 +249,23 @@ class _Lowering:
             self.loop_reads[user] = (math.inf,) * len(user.inputs) if user.op.loops is None else loop_reads(user)
         return self.loop_reads[user]
 
-    def _distinct_reads(self, node: Node) -> float:
-        """How many elements all results together read, where nothing on the way to them is in memory: what a nest reads at one
-        subscript again and again it reads once. Infinite where that is not known."""
+    def _reads_more(self, node: Node, most: float) -> bool:
+        """Whether all results together read more than so many elements, where nothing on the way to them is in memory: what a nest
+        reads at one subscript again and again it reads once. True where that is not known."""
         below = self._below(node)
         if below is None:
-            return math.inf
+            return True
         try:
-            return self._loads(node, below)
+            self._try(node, below, most)
         except NotExpressible:
-            return math.inf
+            return True
+        return False
 
-    def _loads(self, node: Node, below: Sequence[Node]) -> float:
-        """How many elements of a value a trial of the results' nests loads. Raises NotExpressible where that is long."""
-        b, type = LoopBuilder(MOST_TRIED), tensor_type(node.type)
+    def _try(self, node: Node, below: Sequence[Node], most: float) -> None:
+        """A trial of the results' nests. Raises NotExpressible where it is long, and once it loads too much of the value."""
+        type = tensor_type(node.type)
         buffer = memory("x", type.dtype, type.shape, "argument")
+        b = Trial(buffer, most * type.dtype.itemsize, counts_all=not type.dtype.is_integer)
         values: dict[Node, Value] = {node: in_memory(buffer, type.dtype)}
         for user in below:
             values[user] = value(b, user, [values[i] if i in values else self._known(i) for i in user.inputs])
@@ -273,17 +273,8 @@ class _Lowering:
         for result in self.function.results:
             for tensor in leaves_of(values[result]) if result in values else ():
                 nests.setdefault(tensor.shape, []).append(tensor)
-        total = 0.0
         for shape, tensors in nests.items():
-            body: list[Statement] = []
-            with b.block(body):
-                at = [affine(b.var(I64, 0, n - 1)) for n in shape]
-                for tensor in tensors:
-                    tensor.at(b, at)
-            loads = sum(times * math.prod(shape[: _depth(s, at) if type.dtype.is_integer else None])  # positions, as a rule
-                        for s, times in weighted(body) if isinstance(s, Load) and s.buffer is buffer)
-            total += loads * buffer.dtype.itemsize / type.dtype.itemsize
-        return total
+            b.write(shape, tensors)
 
     def _below(self, node: Node) -> list[Node] | None:
         """All that comes of a value, in order; None where loops read it, or there is much of it."""
@@ -361,15 +352,6 @@ class _Lowering:
                 b.store_element(buffer, tensor.dtype, at, x)
 
         filled(self.b, stores[0][1].shape, write)
-
-
-def _depth(load: Load, axes: Sequence[Affine]) -> int:
-    """In how many of the loops over these axes a load stands, outer ones first, when all others have moved out of them."""
-    read = {v for a in load.index for v, _ in a.terms}
-    variables = [{v for v, _ in a.terms} for a in axes]
-    if not read <= set().union(*variables):
-        return len(axes)
-    return max((k + 1 for k, own in enumerate(variables) if not own.isdisjoint(read)), default=0)
 
 
 def leaves_of(value: Value) -> list[LazyTensor]:

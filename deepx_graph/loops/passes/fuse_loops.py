@@ -13,7 +13,9 @@ a cache from one sweep to the next.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
 
 from deepx_graph.loops.builder import LEAST_SHARE
 from deepx_graph.loops.passes.flatten_loops import collapsed
@@ -67,6 +69,7 @@ def _shared_out(s: Statement, fresh: Fresh) -> Statement:
 
 def _fused(body: Sequence[Statement], fresh: Fresh, *, outermost: bool = False, is_forwarded: bool = False) -> list[Statement]:
     found, p = list(body), 0
+    effects = cache(_effects_of)  # statements change when all before them are done
     while p < len(found):
         first = found[p]
         is_new, q = not is_forwarded, p + 1
@@ -74,7 +77,7 @@ def _fused(body: Sequence[Statement], fresh: Fresh, *, outermost: bool = False, 
             second = found[q]
             between = found[p + 1 : q]
             if isinstance(second, For) and _is_worth_it(first, second, outermost) and _is_legal(first, second):
-                parted = _parted(first, between, second)
+                parted = _parted(first, between, second, effects)
                 if parted is not None:
                     before, behind = parted
                     first, is_new = _joined(first, second, fresh), True
@@ -160,47 +163,46 @@ def part_of(buffer: Buffer, loops: Sequence[For]) -> tuple[int, Affine] | None:
     return (size, outer + low) if high - low < size else None
 
 
-def _parted(first: For, between: Sequence[Statement], second: For) -> tuple[list[Statement], list[Statement]] | None:
+@dataclass(frozen=True, slots=True)
+class _Effects:
+    """What a statement with all within it makes, and what it uses: variables, cells and memory."""
+
+    made: frozenset[ScalarVar | Cell | Buffer]
+    used: frozenset[ScalarVar | Cell | Buffer]
+
+    def must_precede(self, later: _Effects) -> bool:
+        """Whether the two must stay in order."""
+        return not (self.made.isdisjoint(later.used) and self.made.isdisjoint(later.made) and self.used.isdisjoint(later.made))
+
+
+def _parted(first: For, between: Sequence[Statement], second: For,
+            effects: Callable[[Statement], _Effects]) -> tuple[list[Statement], list[Statement]] | None:
     """Which of the statements between go before the first loop, and which behind the second; None where one can do neither."""
     before: list[Statement] = []
     behind: list[Statement] = []
     for s in between:
-        if any(_depend(each, s) for each in (first, *behind)):
+        if any(effects(each).must_precede(effects(s)) for each in (first, *behind)):
             behind.append(s)
         else:
             before.append(s)
-    return None if any(_depend(s, second) for s in behind) else (before, behind)
+    return None if any(effects(s).must_precede(effects(second)) for s in behind) else (before, behind)
 
 
-def _depend(s: Statement, later: Statement) -> bool:
-    """Whether two statements must stay in order."""
-    made, used = _assigned(s), _used(s)
-    later_made, later_used = _assigned(later), _used(later)
-    return not (made.isdisjoint(later_used) and made.isdisjoint(later_made) and used.isdisjoint(later_made))
-
-
-def _assigned(s: Statement) -> set[ScalarVar | Cell | Buffer]:
-    found: set[ScalarVar | Cell | Buffer] = set()
+def _effects_of(s: Statement) -> _Effects:
+    made, used = set[ScalarVar | Cell | Buffer](), set[ScalarVar | Cell | Buffer]()
     for each in walk([s]):
-        found.update(assigns(each))
+        made.update(assigns(each))
+        used.update(reads(each))
         if isinstance(each, Combine):
-            found.add(each.cell)
+            made.add(each.cell)
         elif isinstance(each, Store):
-            found.add(each.buffer)
+            made.add(each.buffer)
+        elif isinstance(each, Load):
+            used.add(each.buffer)
         elif isinstance(each, Copy):
-            found.add(each.target)
-    return found
-
-
-def _used(s: Statement) -> set[ScalarVar | Cell | Buffer]:
-    found: set[ScalarVar | Cell | Buffer] = set()
-    for each in walk([s]):
-        found.update(reads(each))
-        if isinstance(each, Load):
-            found.add(each.buffer)
-        elif isinstance(each, Copy):
-            found.add(each.source)
-    return found
+            made.add(each.target)
+            used.add(each.source)
+    return _Effects(frozenset(made), frozenset(used))
 
 
 def _joined(first: For, second: For, fresh: Fresh) -> For:

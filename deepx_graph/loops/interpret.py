@@ -7,7 +7,7 @@ Code Generation, 1987).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -50,9 +50,9 @@ def interpret(program: LoopProgram, arguments: Sequence[Array], over: Mapping[Bu
         run.memory[buffer] = reals(buffer.array).reshape(buffer.shape)
     for result, k in (over or {}).items():
         run.memory[program.arguments[k]] = run.memory[result] = run.memory[program.arguments[k]].copy()
-    written = [s.buffer for s in walk(program.body) if isinstance(s, (Load, Store))]
-    for buffer in (*program.results, *program.scratch, *written):
-        run.memory.setdefault(buffer, np.zeros(buffer.shape, buffer.dtype.np))
+    touched = {s.buffer for s in walk(program.body) if isinstance(s, (Load, Store))}
+    for buffer in touched.union(program.results, program.scratch).difference(run.memory):
+        run.memory[buffer] = np.zeros(buffer.shape, buffer.dtype.np)
     with np.errstate(all="ignore"):
         run.block(program.body)()
     return [run.memory[r] for r in program.results]
@@ -62,6 +62,10 @@ def reals(array: Array) -> Array:
     """An array in the order of C; a complex one as its parts, along a last axis."""
     array = np.asarray(array, order="C")
     return array.reshape(*array.shape, 1).view(array.real.dtype) if array.dtype.kind == "c" else array
+
+
+_integer: Callable[[int], Any] = cache(np.int64)
+"""A subscript as a scalar: making one takes longer than an iteration of most loops."""
 
 
 class _Run:
@@ -77,7 +81,7 @@ class _Run:
         if isinstance(x, ScalarConst):
             return lambda: x.value
         number = self.subscript(x)
-        return lambda: np.int64(number())
+        return lambda: _integer(number())
 
     def subscript(self, x: Affine) -> Callable[[], int]:
         terms, constant, now = x.terms, x.constant, self.vars
@@ -88,30 +92,46 @@ class _Run:
             return lambda: int(now[var]) * factor + constant
         return lambda: constant + sum([int(now[v]) * f for v, f in terms])
 
-    def at(self, buffer: Buffer, index: Sequence[Affine]) -> Callable[[], Any]:
+    def at(self, buffer: Buffer, index: Sequence[Affine]) -> Callable[[], int]:
         """The position of an element in the order of C."""
         shape = buffer.shape if len(index) == len(buffer.shape) else (buffer.size,)
         axes = list(zip([self.subscript(i) for i in index], shape, strict=True))
+
+        def outside() -> IndexError:
+            return IndexError(f"{buffer.name}{[s() for s, _ in axes]} of {list(buffer.shape)}")
 
         def position() -> int:
             found = 0
             for subscript, size in axes:
                 i = subscript()
                 if not 0 <= i < size:
-                    raise IndexError(f"{buffer.name}{[s() for s, _ in axes]} of {list(buffer.shape)}")
+                    raise outside()
                 found = found * size + i
             return found
 
-        return position
+        def alone() -> int:
+            if 0 <= (i := only()) < length:
+                return i
+            raise outside()
+
+        if len(axes) != 1:
+            return position
+        ((only, length),) = axes
+        return alone
 
     def block(self, body: Sequence[Statement]) -> Callable[[], None]:
-        steps = [self.statement(s) for s in body]
+        steps = self.steps(body)
+        if len(steps) == 1:
+            return steps[0]
 
         def run() -> None:
             for step in steps:
                 step()
 
         return run
+
+    def steps(self, body: Sequence[Statement]) -> list[Callable[[], None]]:
+        return [self.statement(s) for s in body]
 
     def statement(self, s: Statement) -> Callable[[], None]:
         now, cells = self.vars, self.cells
@@ -134,8 +154,8 @@ class _Run:
             case Combine(cell, primitive, value):
                 return self._assigned(cells, cell, primitive, [partial(cells.__getitem__, cell), self.scalar(value)], cell.dtype)
             case Conditional(condition, then, otherwise):
-                holds, blocks = self.scalar(condition), (self.block(otherwise), self.block(then))
-                return lambda: blocks[bool(holds())]()
+                holds, one, other = self.scalar(condition), self.block(then), self.block(otherwise)
+                return lambda: one() if holds() else other()
             case For():
                 return self._for(s)
             case While(test, condition, body):
@@ -144,16 +164,23 @@ class _Run:
     def _assigned(self, into: dict[Any, Any], target: Any, primitive: str, given: Sequence[Callable[[], Any]],
                   first: DType) -> Callable[[], None]:
         function = primitives.function_of(primitive, target.dtype, of_bools=first is BOOL)
+        if len(given) == 1:
+            (x,) = given
+            return lambda: into.__setitem__(target, function(x()))
+        if len(given) == 2:
+            x, y = given
+            return lambda: into.__setitem__(target, function(x(), y()))
         return lambda: into.__setitem__(target, function(*[x() for x in given]))
 
     def _for(self, loop: For) -> Callable[[], None]:
-        low, high, block = self.subscript(loop.low), self.subscript(loop.high), self.block(loop.body)
+        low, high, steps = self.subscript(loop.low), self.subscript(loop.high), self.steps(loop.body)
         axis, now, order = loop.axis, self.vars, self.order if loop.parallel else iter
 
         def run() -> None:
             for k in order(range(low(), high())):
-                now[axis] = np.int64(k)
-                block()
+                now[axis] = _integer(k)
+                for step in steps:
+                    step()
 
         return run
 

@@ -162,6 +162,8 @@ class LoopProgram:
     constants: tuple[Buffer, ...]
     scratch: tuple[Buffer, ...]
     body: list[Statement]
+    last: int | None = None
+    """No variable, cell or buffer has a greater number, once a pass has asked for a new one."""
 
 
 def position_in(buffer: Buffer, index: Sequence[Affine]) -> Affine:
@@ -176,23 +178,23 @@ def position_in(buffer: Buffer, index: Sequence[Affine]) -> Affine:
 
 def blocks_of(s: Statement) -> tuple[list[Statement], ...]:
     """The blocks within a statement."""
-    match s:
-        case For(body=body):
-            return (body,)
-        case While(test=test, body=body):
-            return (test, body)
-        case Conditional(then=then, otherwise=otherwise):
-            return (then, otherwise)
-    return ()
+    if isinstance(s, For):
+        return (s.body,)
+    if isinstance(s, Conditional):
+        return (s.then, s.otherwise)
+    return (s.test, s.body) if isinstance(s, While) else ()
 
 
-def walk(body: list[Statement]) -> Iterator[Statement]:
+_NESTED = (For, Conditional, While)
+
+
+def walk(body: Sequence[Statement]) -> Iterator[Statement]:
     """All statements, each before those within it."""
-    rest = body[::-1]
+    rest = list(reversed(body))
     while rest:
         s = rest.pop()
         yield s
-        if isinstance(s, (For, While, Conditional)):
+        if isinstance(s, _NESTED):
             for block in reversed(blocks_of(s)):
                 rest += reversed(block)
 
@@ -207,40 +209,40 @@ def free(s: Statement) -> set[ScalarVar | Cell]:
     return read - made
 
 
-def reads(s: Statement) -> Iterator[ScalarVar | Cell]:
+def reads(s: Statement) -> list[ScalarVar | Cell]:
     """The variables and cells that a statement itself reads, without the blocks within it."""
-    scalars: Sequence[Scalar] = ()
-    match s:
-        case Let(args=args):
-            scalars = args
-        case Load(index=index):
-            scalars = index
-        case Store(index=index, value=value):
-            scalars = (*index, value)
-        case Set(value=value):
-            scalars = (value,)
-        case Get(cell=cell):
-            yield cell
-        case Combine(cell, _, value):
-            yield cell
-            scalars = (value,)
-        case For(low=low, high=high):
-            scalars = (low, high)
-        case While(condition=condition) | Conditional(condition=condition):
-            scalars = (condition,)
+    if isinstance(s, Let):
+        return variables(s.args)
+    if isinstance(s, Load):
+        return variables(s.index)
+    if isinstance(s, Store):
+        return variables((*s.index, s.value))
+    if isinstance(s, For):
+        return variables((s.low, s.high))
+    if isinstance(s, Combine):
+        return [s.cell, *variables((s.value,))]
+    if isinstance(s, Get):
+        return [s.cell]
+    if isinstance(s, Copy):
+        return []
+    return variables((s.value,) if isinstance(s, Set) else (s.condition,))
+
+
+def variables(scalars: Sequence[Scalar]) -> list[ScalarVar | Cell]:
+    """The variables in some scalars."""
+    found: list[ScalarVar | Cell] = []
     for x in scalars:
         if isinstance(x, ScalarVar):
-            yield x
+            found.append(x)
         elif isinstance(x, Affine):
-            yield from (v for v, _ in x.terms)
+            found += [v for v, _ in x.terms]
+    return found
 
 
-def assigns(s: Statement) -> Iterator[ScalarVar | Cell]:
+def assigns(s: Statement) -> tuple[ScalarVar | Cell, ...]:
     """Those that it assigns itself. `Combine` only changes a cell."""
-    match s:
-        case Let(target=target) | Load(target=target) | Get(target=target):
-            yield target
-        case Set(cell=cell):
-            yield cell
-        case For(axis=axis):
-            yield axis
+    if isinstance(s, (Let, Load, Get)):
+        return (s.target,)
+    if isinstance(s, Set):
+        return (s.cell,)
+    return (s.axis,) if isinstance(s, For) else ()

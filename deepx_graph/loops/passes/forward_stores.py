@@ -8,6 +8,7 @@ range it is where it stands, is that subscript again (copy propagation): what ne
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -73,64 +74,74 @@ def _needed(body: Sequence[Statement], read: set[Buffer], live: set[ScalarVar | 
     return found[::-1]
 
 
+@dataclass
+class _Known:
+    """What is known where a statement stands: results of primitives, and elements of buffers by their subscripts."""
+
+    results: dict[Any, Scalar] = field(default_factory=dict)
+    elements: dict[Buffer, dict[tuple[Affine, ...], Scalar]] = field(default_factory=dict)
+
+    def without(self, changed: set[Buffer]) -> _Known:
+        """What stays known within statements that change some buffers, with room for more."""
+        return _Known(dict(self.results), {b: dict(known) for b, known in self.elements.items() if b not in changed})
+
+
 class _Forwarding(Copier):
     def __init__(self, fresh: Fresh) -> None:
         super().__init__(fresh, {})
 
-    def block(self, body: Sequence[Statement], known: dict[Any, Scalar] | None = None) -> list[Statement]:
+    def block(self, body: Sequence[Statement], known: _Known | None = None) -> list[Statement]:
         """The statements of a block, given what is known before."""
-        return list(self._statements(body, dict(known or {})))
+        return list(self._statements(body, known or _Known()))
 
-    def _statements(self, body: Sequence[Statement], known: dict[Any, Scalar]) -> Iterator[Statement]:
+    def _statements(self, body: Sequence[Statement], known: _Known) -> Iterator[Statement]:
         for s in body:
             match s:
-                case Let(target, primitive, args):
-                    key = (primitive, *map(_key, map(self.scalar, args)), target.dtype, target.low, target.high)
-                    if key in known:
-                        self.scalars[target] = known[key]
-                        continue
-                    yield from super().statement(s)
-                    known[key] = self.scalars[target]
+                case Let(target, primitive):
+                    args = tuple(map(self.scalar, s.args))
+                    key = (primitive, *map(_key, args), target.dtype, target.low, target.high)
+                    if key in known.results:
+                        self.scalars[target] = known.results[key]
+                    else:
+                        yield from self.let(s, args)
+                        known.results[key] = self.scalars[target]
                 case Load(target, buffer, index):
-                    at = (buffer, self.index(index))
-                    if at in known:
-                        self.scalars[target] = known[at]
-                        continue
-                    known[at] = found = self._target(target)
-                    yield Load(found, *at)
+                    at, elements = self.index(index), known.elements.setdefault(buffer, {})
+                    if at in elements:
+                        self.scalars[target] = elements[at]
+                    else:
+                        elements[at] = found = self._target(target)
+                        yield Load(found, buffer, at)
                 case Store(buffer, index, value):
-                    _forget(known, {buffer})
                     place, stored = self.index(index), self.scalar(value)
-                    known[buffer, place] = stored
+                    known.elements[buffer] = {place: stored}
                     yield Store(buffer, place, stored)
                 case For() | While() | Conditional():
                     changed = {each.buffer for each in walk([s]) if isinstance(each, Store)}
-                    inside = {k: v for k, v in known.items() if k[0] not in changed}
-                    yield from self._nested(s, inside)
-                    _forget(known, changed)
+                    yield from self._nested(s, known, changed)
+                    for buffer in changed:
+                        known.elements.pop(buffer, None)
                 case _:
                     yield from super().statement(s)
 
-    def _nested(self, s: For | While | Conditional, known: dict[Any, Scalar]) -> Iterator[Statement]:
+    def _nested(self, s: For | While | Conditional, known: _Known, changed: set[Buffer]) -> Iterator[Statement]:
+        def block(body: Sequence[Statement]) -> list[Statement]:
+            return self.block(body, known.without(changed))
+
         match s:
             case For(axis, low, high, body, parallel):
                 first, last = self.index((low, high))
-                yield For(self._target(axis), first, last, self.block(body, known), parallel)
+                yield For(self._target(axis), first, last, block(body), parallel)
             case While(test, condition, body):
-                tested = self.block(test, known)
-                yield While(tested, self.scalar(condition), self.block(body, known))
+                tested = block(test)
+                yield While(tested, self.scalar(condition), block(body))
             case Conditional(condition, then, otherwise):
-                yield Conditional(self.scalar(condition), self.block(then, known), self.block(otherwise, known))
+                yield Conditional(self.scalar(condition), block(then), block(otherwise))
 
 
 def _key(x: Scalar) -> Any:
     """What equal operands have in common: of numbers the bits, as zeros differ."""
     return (x.dtype, np.asarray(x.value).tobytes()) if isinstance(x, ScalarConst) else x
-
-
-def _forget(known: dict[Any, Scalar], changed: set[Buffer]) -> None:
-    for key in [k for k in known if k[0] in changed]:
-        del known[key]
 
 
 # --- copies

@@ -35,14 +35,17 @@ class Fresh:
     """Variables, cells and local buffers that a program does not have yet."""
 
     def __init__(self, program: LoopProgram) -> None:
-        statements = list(walk(program.body))
-        numbers = [x.number for s in statements for x in assigns(s)]
-        local = {s.buffer for s in statements if isinstance(s, Store) and s.buffer.role == "local"}
-        self.count = max([*numbers, *(int(b.name[1:]) for b in (*program.scratch, *local))], default=0)
+        self._program = program
+        if program.last is None:
+            statements = list(walk(program.body))
+            numbers = [x.number for s in statements for x in assigns(s)]
+            local = {s.buffer for s in statements if isinstance(s, Store) and s.buffer.role == "local"}
+            program.last = max([*numbers, *(int(b.name[1:]) for b in (*program.scratch, *local))], default=0)
 
     def _next(self) -> int:
-        self.count += 1
-        return self.count
+        assert self._program.last is not None
+        self._program.last += 1
+        return self._program.last
 
     def var(self, dtype: DType, low: int | None = None, high: int | None = None) -> ScalarVar:
         """A new variable."""
@@ -92,16 +95,21 @@ class Copier:
     def _cell(self, cell: Cell) -> Cell:
         return self.cells.get(cell, cell)
 
+    def let(self, s: Let, args: tuple[Scalar, ...]) -> Sequence[Statement]:
+        """The copy of a primitive, of these operands; nothing where that decides it."""
+        if s.target in self.scalars:
+            return ()
+        known = (compared(*args) if s.primitive == "lt" else None) or decided(s.primitive, args, s.target.dtype)
+        if known is not None:
+            self.scalars[s.target] = known
+            return ()
+        return (Let(self._target(s.target), s.primitive, args),)
+
     def statement(self, s: Statement) -> Iterator[Statement]:
         """The copy of a statement, which may be none or several."""
         match s:
-            case Let(target, primitive, args):
-                new = tuple(self.scalar(a) for a in args)
-                known = (compared(*new) if primitive == "lt" else None) or decided(primitive, new, target.dtype)
-                if target not in self.scalars and known is not None:
-                    self.scalars[target] = known
-                elif target not in self.scalars:
-                    yield Let(self._target(target), primitive, new)
+            case Let():
+                yield from self.let(s, tuple(map(self.scalar, s.args)))
             case Load(target, buffer, index):
                 at = self.index(index)
                 yield Load(self._target(target), buffer, at)
@@ -140,7 +148,7 @@ def substituted(x: Scalar, scalars: Mapping[ScalarVar, Scalar]) -> Scalar:
     """A scalar, with others for its variables."""
     if isinstance(x, ScalarVar):
         return scalars.get(x, x)
-    if isinstance(x, ScalarConst):
+    if isinstance(x, ScalarConst) or scalars.keys().isdisjoint([v for v, _ in x.terms]):
         return x
     terms = [(scalars.get(var, var), factor) for var, factor in x.terms]
     names = {v for v, _ in terms if isinstance(v, ScalarVar)}

@@ -1,4 +1,4 @@
-"""exp, log, tanh and what is built on them, in vector arithmetic of single and double precision.
+"""exp, log, tanh and what is built on them, in vector arithmetic of single and double precision; erf, erfc, sin and cos of single.
 
 Each gives what IEEE arithmetic and C99 ask for NaN, infinities, signed zeros, subnormal numbers and overflow, and is within
 5 units in the last place elsewhere (the tests hold every function to its bound). Reductions of the argument follow Cody and Waite;
@@ -8,7 +8,7 @@ the logarithms follow FreeBSD's msun (e_log.c, s_log1p.c).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,6 +63,27 @@ _TANH_LINEAR, _TANH_ONE = 0.0004, 8.05
 _TANH_ABOVE = (4.89352455891786e-03, 6.37261928875436e-04, 1.48572235717979e-05, 5.12229709037114e-08, -8.60467152213735e-11,
                2.00018790482477e-13, -2.76076847742355e-16)
 _TANH_BELOW = (4.89352518554385e-03, 2.26843463243900e-03, 1.18534705686654e-04, 1.19825839466702e-06)
+
+_ERF_END, _ERF_BASE = 3.93, 0.25
+"""From the first on erf is 1; the second is what erf(x) / x nearly is there."""
+_ERF_ABOVE = (8.783791454e-01, 6.517655741e-02, 2.422572543e-02, 3.012305187e-05, -6.484808821e-06, -7.459048030e-06)
+_ERF_BELOW = (1.0, 5.024051929e-01, 1.142550452e-01, 1.499692110e-02, 1.165151107e-03, 3.800425859e-05)
+"""A ratio of polynomials in x**2: erf(x) / x less `_ERF_BASE`, by least squares with weights that even out the relative error."""
+
+_ERFC_END = 10.1
+"""From here on erfc is 0."""
+_ERFC = (2.769783772e-01, -9.276395304e-02, -1.660304237e-01, 1.640549982e-01, -5.421416228e-02, -8.061172746e-03, 8.663637821e-03,
+         1.328071521e-03, -1.263153446e-03, -4.236795820e-04)
+"""Of (1 + 2a) exp(a**2) erfc(a) - 1 in powers of (a - 2) / (a + 2), as Shepherd and Laframboise (1981) have it: interpolated at
+Chebyshev's points."""
+
+_PI = (3.1415927410125732, -8.742277657347586e-08, -3.4302490200117637e-15)
+"""pi as a sum of single floats."""
+_SINE = (-0.16666659712791443, 0.008333064615726471, -0.0001980955566978082, 2.605680037959246e-06)
+"""Of (sin(r) - r) / r**3 in powers of r**2, up to half of pi: by least squares as above, then moved by units in the last place
+until no sine is beyond 1."""
+_SINE_END = 1e5
+"""Below this magnitude what remains of multiples of pi is exact enough."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +172,10 @@ class Maths:
 
     def _reduced(self, x: VectorValue, low: float, high: float) -> tuple[VectorValue, VectorValue, VectorValue]:
         """x = n ln2 + r with x clamped: n as a float and as `_whole` gives it, and r."""
-        x = self.clamp(x, low, high)
+        return self._parted(self.clamp(x, low, high))
+
+    def _parted(self, x: VectorValue) -> tuple[VectorValue, VectorValue, VectorValue]:
+        """The same of an x that is within bounds."""
         shifted = self.fma(x, self.c(1 / math.log(2)), self.c(self._shift))
         n = self.sub(shifted, self.c(self._shift))
         r = self.fma(n, self.c(-self.f.ln2_high), x)
@@ -195,7 +219,9 @@ class Maths:
         return self.mul(self.mul(x, self.from_bits(half)), self.from_bits(rest))
 
     def exp(self, x: VectorValue) -> VectorValue:
-        n, whole, r = self._reduced(x, self.f.lowest, self.f.highest)
+        return self._exp_of(x, *self._reduced(x, self.f.lowest, self.f.highest))
+
+    def _exp_of(self, x: VectorValue, n: VectorValue, whole: VectorValue, r: VectorValue) -> VectorValue:
         y = self.horner(r, (1.0, 1.0, *self.f.growth))
         if self.t.has_scalef and self.t.lanes * self.dtype.itemsize == 64:
             return self._scalef(y, n)
@@ -234,6 +260,69 @@ class Maths:
         size = self.t.intrinsic("fabs", x)
         y = self.t.select(self.t.compare("fcmp ogt", size, self.c(_TANH_ONE)), self.t.intrinsic("copysign", self.c(1), x), y)
         return self.t.select(self.t.compare("fcmp ult", size, self.c(_TANH_LINEAR)), x, y)
+
+    # --- erf, sin, cos: of single precision
+
+    def erf(self, x: VectorValue) -> VectorValue:
+        x = self.clamp(x, -_ERF_END, _ERF_END)
+        z = self.mul(x, x)
+        rest = self.div(self.horner(z, _ERF_ABOVE), self.horner(z, _ERF_BELOW))
+        return self.fma(x, rest, self.mul(x, self.c(_ERF_BASE)))
+
+    def erfc(self, x: VectorValue) -> VectorValue:
+        """exp(-x**2) times what decays slowly, with what rounding of the square took; 2 less that for negative x."""
+        size, end = self.t.intrinsic("fabs", x), self.c(_ERFC_END)
+        a = self.t.select(self.t.compare("fcmp olt", end, size), end, size)
+        q = self.div(self.sub(a, self.c(2)), self.add(a, self.c(2)))
+        slow = self.div(self.add(self.horner(q, _ERFC), self.c(1)), self.fma(a, self.c(2), self.c(1)))
+        exponent = self.t.unary("fneg", self.mul(a, a))
+        lost = self.fma(a, a, exponent)
+        power = self._exp_of(exponent, *self._parted(exponent))
+        y = self.mul(self.fma(self.t.unary("fneg", slow), lost, slow), power)
+        return self.t.select(self.t.compare("fcmp olt", x, self.c(0)), self.sub(self.c(2), y), y)
+
+    def sin(self, x: VectorValue, otherwise: Callable[[], VectorValue]) -> VectorValue:
+        """Of usual arguments; `otherwise` is what to do with any."""
+        size = self.t.intrinsic("fabs", x)
+        usual = self.t.all(self.t.compare("fcmp olt", size, self.c(_SINE_END)))
+
+        def near() -> VectorValue:
+            k, whole = self._nearest(self.mul(size, self.c(1 / math.pi)))
+            sign = self.t.binary("and", self.to_bits(x), self.i(-(1 << 8 * self.dtype.itemsize - 1)))
+            return self._turned(self._sine(size, k), self.t.binary("xor", self._half_turns(whole), sign))
+
+        return self.t.either(usual, near, otherwise)
+
+    def cos(self, x: VectorValue, otherwise: Callable[[], VectorValue]) -> VectorValue:
+        """As `sin`, a quarter of a turn ahead."""
+        usual = self.t.all(self.t.compare("fcmp olt", self.t.intrinsic("fabs", x), self.c(_SINE_END)))
+
+        def near() -> VectorValue:
+            k, whole = self._nearest(self.fma(x, self.c(1 / math.pi), self.c(0.5)))
+            return self._turned(self._sine(x, self.sub(k, self.c(0.5))), self._half_turns(whole))
+
+        return self.t.either(usual, near, otherwise)
+
+    def _nearest(self, x: VectorValue) -> tuple[VectorValue, VectorValue]:
+        """The integer nearest to x as a float, and bits whose lowest is its parity."""
+        shift = self.c(1.5 * 2.0**self.f.mantissa)
+        shifted = self.add(x, shift)
+        return self.sub(shifted, shift), self.to_bits(shifted)
+
+    def _sine(self, x: VectorValue, n: VectorValue) -> VectorValue:
+        """sin(x - n pi), for n times two an integer near to x: the first difference is exact."""
+        for part in _PI:
+            x = self.fma(n, self.c(-part), x)
+        z = self.mul(x, x)
+        return self.fma(self.mul(x, z), self.horner(z, _SINE), x)
+
+    def _half_turns(self, whole: VectorValue) -> VectorValue:
+        """The lowest bit in the place of the sign."""
+        return self.t.binary("shl", whole, self.i(8 * self.dtype.itemsize - 1))
+
+    def _turned(self, y: VectorValue, sign: VectorValue) -> VectorValue:
+        """y with its sign changed where that bit is set."""
+        return self.from_bits(self.t.binary("xor", self.to_bits(y), sign))
 
     # --- log
 

@@ -30,6 +30,9 @@ _BOOL_BINARY = {"add": "or", "mul": "and", "and": "and", "or": "or", "xor": "xor
 _FLOAT_UNARY = {"abs": "fabs", "floor": "floor", "ceil": "ceil", "sqrt": "sqrt", "rint": "roundeven"}
 _FLOAT_COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 _OWN = frozenset(("exp", "expm1", "log", "log1p", "tanh"))
+_OWN_SINGLE = frozenset(("erf", "erfc"))
+_OWN_WHERE_USUAL = frozenset(("sin", "cos"))
+"""Functions of single precision: of every argument, and of usual ones in vectors."""
 _LIBRARY = {"sin": 1, "cos": 1, "tan": 1, "pow": 2, "cbrt": 1, "erf": 1, "erfc": 1, "hypot": 2, "atan2": 2, "lgamma": 1}
 """Functions of the C library, and their arity."""
 _LOOSE = (("erfc", F8),)
@@ -52,7 +55,7 @@ def lower_primitive(primitive: str, sources: Sequence[DType], target: DType, mac
     elif primitive in _MORE:
         found = _MORE[primitive](sources[0], target)
     elif primitive in _LIBRARY and sources[0].is_float:
-        found = _library(primitive, np_dtype(sources[0]), machine)
+        found = _function(primitive, np_dtype(sources[0]), machine)
     elif "." in primitive:
         found = _part_of_complex(primitive, machine)
     else:
@@ -162,6 +165,17 @@ def _bitcast(source: DType, target: DType) -> Write | None:
     if scalar_type(np_dtype(source)) == scalar_type(np_dtype(target)):
         return lambda t, v: VectorValue(v[0].text, np_dtype(target), v[0].more)
     return lambda t, v: t.convert("bitcast", v[0], np_dtype(target))
+
+
+def _function(primitive: str, dtype: NumpyDType, machine: Target) -> Write | None:
+    """Our own of single precision, else that of the C library."""
+    own = dtype == F4 and machine.register_bytes > 16  # products added in one instruction came with wider vectors
+    if own and primitive in _OWN_SINGLE:
+        return lambda t, v: getattr(Maths(t, dtype), primitive)(*v)
+    library = _library(primitive, dtype, machine)
+    if own and primitive in _OWN_WHERE_USUAL and library is not None:
+        return lambda t, v: getattr(Maths(t, dtype), primitive)(*v, lambda: library(t, v))
+    return library
 
 
 def _library(primitive: str, dtype: NumpyDType, machine: Target) -> Write | None:

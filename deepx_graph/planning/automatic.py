@@ -22,7 +22,7 @@ from deepx_graph.analysis.repeats import repeated
 from deepx_graph.analysis.work import NEVER, ONCE, bytes_moved, flops, node_times
 from deepx_graph.errors import sized
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import CONSTANT, PARAM
+from deepx_graph.ir.structure import PARAM
 from deepx_graph.literal import Array
 from deepx_graph.planning.candidates import MeshCosts, SplitCandidate, splittable
 from deepx_graph.planning.choices import SLACK, ChoiceProblem, SearchLimit
@@ -32,7 +32,7 @@ from deepx_graph.planning.search import FoundChoice, best_choice
 from deepx_graph.sharding.mesh import Mesh, TensorSharding, local_shape, merged, split
 from deepx_graph.sharding.plan import Plan, labels_of
 from deepx_graph.sharding.reshard import TensorLayout
-from deepx_graph.sharding.values import CARRIERS, DataFlow
+from deepx_graph.sharding.values import CARRIERS, DataFlow, made_of_constants
 from deepx_graph.types import TensorType, as_tensor
 
 MOMENTS = 24
@@ -157,7 +157,7 @@ class _Planner:
         self.given: Mapping[Node, TensorSharding] = {} if given is None else given.values
         self.asked: Mapping[int, TensorSharding] = {} if given is None else given.results
         self.flow, self.times = DataFlow(function), node_times(function)
-        self.free = _free(function)
+        self.free = made_of_constants(function)
         working = [n for n in function.nodes if n not in self.free and n.op is not PARAM and n.op not in CARRIERS]
         self.first = repeated(working)
         folded = Folded(function, self.flow, self.first)
@@ -397,16 +397,6 @@ class _Planner:
             if seconds > 0:
                 yield DearMove(seconds, f"'{labels[value]}' ({value.op.name})",
                                "how it is asked" if at is None else f"'{labels[at]}' ({at.op.name})")
-
-
-def _free(function: Function) -> set[Node]:
-    """What is made of constants alone, which every device can make for itself."""
-    found: set[Node] = set()
-    for node in function.nodes:
-        if node.op is CONSTANT or (node.op is not PARAM and node.op not in CARRIERS and node.op.eval is not None
-                                   and isinstance(node.type, TensorType) and all(i in found for i in node.inputs)):
-            found.add(node)
-    return found
 
 
 class _Lifetimes:

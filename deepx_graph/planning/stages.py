@@ -8,7 +8,6 @@ inter-operator pass, Zheng et al., 2022).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,9 +17,9 @@ from deepx_graph.analysis.work import bytes_moved, flops, kernels, node_times
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ir.rebuild import rebuild
-from deepx_graph.ir.structure import CONSTANT, PARAM
+from deepx_graph.ir.structure import PARAM
 from deepx_graph.planning.cluster import DeviceCluster
-from deepx_graph.sharding.values import CARRIERS
+from deepx_graph.sharding.values import made_of_constants
 from deepx_graph.types import TensorType, nbytes
 
 MOST_CROSSING = 8
@@ -34,6 +33,9 @@ ROUNDS = 3
 
 SEVERAL = 8
 """Where as few bytes cross as at so many other places, there may be an end of a layer."""
+
+LONGER = 1.5
+"""Pieces of which the longest takes so many times that of others are cut where more bytes cross."""
 
 EVEN = 1.05
 """Stages of which the longest takes at most so many times the mean are not cut again."""
@@ -93,7 +95,7 @@ class Pieces:
     pieces."""
 
     def __init__(self, function: Function, cluster: DeviceCluster) -> None:
-        self._cutting = _Cutting(function, cluster)
+        self.function, self._cutting = function, _Cutting(function, cluster)
         self._cuts = self._cutting.narrowest()
         self.stages = self._cutting.stages(self._cuts)
 
@@ -106,12 +108,8 @@ class Pieces:
 class _Cutting:
     def __init__(self, function: Function, cluster: DeviceCluster) -> None:
         self.function, self.cluster = function, cluster
-        made_of: set[Node] = set()
-        for n in function.nodes:
-            if n.op is CONSTANT or (n.inputs and n.op not in CARRIERS and all(i in made_of for i in n.inputs)):
-                made_of.add(n)
-        self.everywhere = made_of
-        self.order = [n for n in _depth_first(function) if n.op is not PARAM and n not in made_of]
+        self.everywhere = made_of_constants(function)
+        self.order = [n for n in _depth_first(function) if n.op is not PARAM and n not in self.everywhere]
         times, computing = node_times(function), set(kernels(function))
         self.seconds = [cluster.device.seconds(flops(n), bytes_moved(n)) * times[n].count if n in computing and n in times else 0.0
                         for n in self.order]
@@ -140,12 +138,17 @@ class _Cutting:
         return sorted(sorted(inner, key=lambda p: p[1])[:MOST_PLACES])
 
     def narrowest(self) -> list[int]:
-        """The places where as many bytes cross, the fewest that do so at `SEVERAL` places, or at as many as there are."""
-        places = self._places()
-        counts = Counter(size for _, size in places)
-        enough = min(SEVERAL, max(counts.values(), default=0))
-        least = min((size for size, count in counts.items() if count >= enough), default=0.0)
-        return [at for at, size in places if size == least]
+        """The places where as many bytes cross, the fewest for which that is so at `SEVERAL` places, or at as many as there are,
+        and the longest piece between them takes at most `LONGER` times what it does for any other number of bytes."""
+        by_size: dict[float, list[int]] = {}
+        for at, size in self._places():
+            by_size.setdefault(size, []).append(at)
+        enough = min(SEVERAL, max(map(len, by_size.values()), default=0))
+        total = np.concatenate(([0.0], np.cumsum(self.seconds)))
+        longest = {size: float(np.diff(total[[0, *places, len(self.order)]]).max())
+                   for size, places in sorted(by_size.items()) if len(places) >= enough}
+        least = LONGER * min(longest.values(), default=0.0)
+        return next((by_size[size] for size, seconds in longest.items() if seconds <= least), [])
 
     def cuts(self, count: int) -> list[int]:
         """The places of the best `count` - 1 cuts."""

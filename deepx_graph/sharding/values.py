@@ -11,8 +11,10 @@ from collections.abc import Iterator
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import (
+    CONSTANT,
     LOOP_BEGIN,
     LOOP_END,
+    PARAM,
     PHI,
     PROJ,
     REGION,
@@ -123,6 +125,16 @@ def numbered(function: Function) -> set[Node]:
     found: set[Node] = set()
     for node in function.nodes:
         if (node.op.exchange is not None and not node.inputs) or any(i in found for i in node.inputs):
+            found.add(node)
+    return found
+
+
+def made_of_constants(function: Function) -> set[Node]:
+    """What is made of constants alone, such as iotas and masks: every device can make it for itself."""
+    found: set[Node] = set()
+    for node in function.nodes:
+        if node.op is CONSTANT or (node.op is not PARAM and node.op not in CARRIERS and node.op.eval is not None
+                                   and isinstance(node.type, TensorType) and all(i in found for i in node.inputs)):
             found.add(node)
     return found
 

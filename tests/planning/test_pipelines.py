@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 
 import deepx_graph as dx
+from deepx_graph import ops
 from deepx_graph.errors import UsageError
-from deepx_graph.ir import Module
+from deepx_graph.ir import Builder, Function, Module
 from deepx_graph.planning.cluster import preset
 from deepx_graph.planning.events import COMPUTE
 from deepx_graph.planning.microbatches import microbatch_program
 from deepx_graph.planning.schedules import PipelineSchedule, StageEvent, interleaved, pipeline_schedule
-from deepx_graph.planning.stages import stages
+from deepx_graph.planning.stages import Pieces, stages
 from deepx_graph.session.cluster.pipelined import Pipelined
+from deepx_graph.types import F32, I32, tensor
 from tests.support.cli_runner import Run
 from tests.support.sharded_programs import SKIP, check_pipeline, layers
 
@@ -75,6 +77,23 @@ def test_what_is_made_of_weights_stands_where_it_is_used() -> None:
     found = stages(module.entry, 4, H100)
     assert [len(s.crossing) for s in found] == [0, 1, 1, 1]
     assert sum(len(s.params) for s in found) == len(module.entry.params)
+
+
+def test_what_is_made_of_constants_is_sent_nowhere() -> None:
+    """A causal mask, from iotas, that all layers read: each stage makes it for itself, and pieces end with layers."""
+    b = Builder()
+    x, *weights = (b.param(k, type, f"x{k}") for k, type in enumerate((tensor(F32, (8, 16, 16)), *[tensor(F32, (16, 16))] * 12)))
+    rows, columns = (b(ops.iota, shape=(16, 16), dtype=I32, iota_dimension=k) for k in (0, 1))
+    mask = b(ops.broadcast_in_dim, b(ops.compare, rows, columns, direction="GE"), shape=(8, 16, 16),
+             broadcast_dimensions=(1, 2))
+    last = x
+    for w in weights:
+        product = b(ops.dot_general, last, w, lhs_contracting_dimensions=(2,), rhs_contracting_dimensions=(0,))
+        last = b(ops.add, last, b(ops.select, mask, product, last))
+    entry = Function("main", (x, *weights), (last,))
+    for stage in (*stages(entry, 4, H100)[1:], *Pieces(entry, H100).stages[1:]):
+        assert [c.type for c in stage.crossing] == [x.type]
+    assert {len(s.params) for s in Pieces(entry, H100).stages[1:]} == {1}
 
 
 def check(module: Module, batch: list[str], schedule: PipelineSchedule) -> Pipelined:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -10,12 +11,12 @@ import pytest
 import deepx_graph as dx
 from deepx_graph.errors import UsageError
 from deepx_graph.ir import Module
-from deepx_graph.planning.cluster import preset
+from deepx_graph.planning.cluster import preset, read_cluster
 from deepx_graph.planning.schedules import pipeline_schedule
 from deepx_graph.planning.stages import balanced_stages, stages
-from deepx_graph.session.cluster import stage_programs
-from deepx_graph.session.cluster.pipeline_plan import decided_pipeline, pipeline_plan, planned_pipeline
-from deepx_graph.session.cluster.pipeline_search import searched_pipeline
+from deepx_graph.session.cluster import pipeline_search, stage_programs
+from deepx_graph.session.cluster.pipeline_plan import PipelinePlan, decided_pipeline, pipeline_plan, planned_pipeline
+from deepx_graph.session.cluster.pipeline_search import PipelineSearch, PipelineWay, searched_pipeline
 from deepx_graph.session.cluster.pipelined import Pipelined
 from deepx_graph.sharding.mesh import Mesh
 from deepx_graph.sharding.plan import Plan, read_plan
@@ -135,15 +136,62 @@ def test_the_best_of_all_ways_is_found(run: Run, tmp_path) -> None:
     path.write_text(text)
     module = dx.loads(text, "stablehlo")
     found = searched_pipeline(module, ["x"], 4, "1f1b", 4, H100)
-    assert sorted((w.places, w.copies, w.width) for w in found.estimates) == [
-        (1, 1, 4), (1, 2, 2), (1, 4, 1), (2, 1, 2), (2, 2, 1), (4, 1, 1)]
+    ways = [PipelineWay(*w) for w in ((1, 1, 4), (1, 2, 2), (1, 4, 1), (2, 1, 2), (2, 2, 1), (4, 1, 1))]
+    assert found.ways == len(ways) and found.estimates.keys() <= set(ways)
     steps = [planned_pipeline(module, ["x"], pipeline_schedule("1f1b", w.places, 4, 1), H100, w.mesh, 1).simulated.seconds
-             for w in found.estimates]
+             for w in ways]
     assert found.plan.simulated.seconds <= 1.05 * min(steps)
     done = run("simulate", str(path), "--devices", "4", "--batch", "x", "--microbatches", "4", "--cluster", "h100")
     assert f"found: {found.way}" in done.out and "4 devices" in done.out
     for option in ("--stages", "--chunks"):
         assert f"{option} beside --devices" in run("simulate", str(path), "--devices", "4", "--batch", "x", option, "2").err
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+@pytest.mark.parametrize("places", [1, 2, 4, 8])
+def test_no_step_is_below_its_bounds(schedule: str, places: int) -> None:
+    """Where starts of kernels cost nothing; and none of its devices holds less than the estimate says."""
+    free = read_cluster(str(replace(H100, device=replace(H100.device, launch=0.0))))
+    module = dx.loads(layers(512, 256, 1024, 8), "stablehlo")
+    search = PipelineSearch(module, ["x"], 8, schedule, 4, free)
+    found = planned_pipeline(module, ["x"], search.schedule(places), free, Mesh((("data", 8 // places), ("model", 1))), 1)
+    assert search.least_seconds(places) <= found.simulated.seconds
+    assert search.estimate(PipelineWay(places, 8 // places, 1)).device_bytes <= found.peak_bytes
+    assert search.least_seconds(1) == pytest.approx(search.alone * 4 / 8)
+
+
+SMALL = read_cluster("device: flops=400e12, bandwidth=3e12, memory=200e6\n*: alpha=1e-6, beta=400e9, switch\n")
+
+
+def test_layers_that_do_not_fit_into_a_device_are_split() -> None:
+    """A layer has 134 MB of weights, and as much of gradients: a stage of its own does not make it fit."""
+    module = dx.loads(layers(256, 2048, 8192, 2), "stablehlo")
+    found = searched_pipeline(module, ["x"], 8, "1f1b", 8, SMALL)
+    assert found.way.width > 1 and found.plan.fits and found.plan.mesh.count == found.way.width
+    whole = [e for w, e in found.estimates.items() if w.width == 1]
+    assert whole and all(e.device_bytes > SMALL.device.memory for e in whole)
+    assert any("does not fit" in line for line in found.lines())
+
+
+def test_where_a_batch_is_smaller_than_the_devices_stages_are_split() -> None:
+    """Four rows in two microbatches are two copies at most: the devices left share each row."""
+    found = searched_pipeline(dx.loads(layers(4, 4096, 16384, 1), "stablehlo"), ["x"], 8, "1f1b", 2, H100)
+    assert (found.way.places, found.way.copies * found.way.width) == (1, 8) and found.way.copies <= 2
+
+
+def test_the_next_way_is_taken_where_the_best_cannot_be_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = dx.loads(layers(64, 256, 1024, 4), "stablehlo")
+    first = searched_pipeline(module, ["x"], 4, "1f1b", 4, H100)
+    refused = [*first.estimates][:2]
+
+    def planned(module, batch, schedule, cluster, mesh, copied) -> PipelinePlan:
+        if any((len(schedule.devices), mesh) == (w.places, w.mesh) for w in refused):
+            raise UsageError("no such plan")
+        return planned_pipeline(module, batch, schedule, cluster, mesh, copied)
+
+    monkeypatch.setattr(pipeline_search, "planned_pipeline", planned)
+    other = searched_pipeline(module, ["x"], 4, "1f1b", 4, H100)
+    assert other.way in [*first.estimates][2:]
 
 
 def test_what_does_not_fit_is_refused() -> None:

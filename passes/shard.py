@@ -9,6 +9,7 @@ from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Module
 from deepx_graph.planning.automatic import SECONDS
 from deepx_graph.planning.cluster import preset
+from deepx_graph.planning.search import IN_STAGES
 from deepx_graph.rewrite.base import Pass
 from deepx_graph.sharding.annotations import needed_plan
 from deepx_graph.sharding.notation import mesh_from_option
@@ -21,7 +22,8 @@ class Shard(Pass):
     """The program that every device of a mesh runs on its parts: shardings that the text states, propagated, with collectives.
 
     With `auto` they are chosen for a `mesh` of axes and sizes, such as data:4,model:2, by what a step is predicted to take on a
-    `cluster`, so that a device needs at most `memory` bytes, such as 16G; the search ends after so many `seconds`.
+    `cluster`, so that a device needs at most `memory` bytes, such as 16G; the search ends after so many `seconds`. It makes one
+    program: `simulate --devices` finds how many stages are best, `run --stages` runs them.
     """
 
     name: ClassVar[str] = "shard"
@@ -34,7 +36,8 @@ class Shard(Pass):
     def __post_init__(self) -> None:
         """Raises UsageError for options that do not go together, or say nothing."""
         if self.auto != bool(self.mesh):
-            raise UsageError(Diagnostic("shard chooses shardings for a mesh", expected="shard{auto mesh=data:4,model:2}"))
+            raise UsageError(Diagnostic("shard chooses shardings for a mesh", expected="shard{auto mesh=data:4,model:2}",
+                                        hint=IN_STAGES))
         if self.auto:
             mesh_from_option(",".join(self.mesh))
             preset(self.cluster)

@@ -44,7 +44,8 @@ def mesh_asked(args: Arguments, module: Module, plan: str | None = None) -> tupl
 def add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plan", default="stated", metavar="FILE.plan",
                         help="what is given; 'stated' (the default): what the text says")
-    parser.add_argument("--auto", action="store_true", help="choose it: the least predicted time of a step on --mesh")
+    parser.add_argument("--auto", action="store_true",
+                        help="choose it: the least predicted time of a step on --mesh; in stages: simulate --devices, run --stages")
     parser.add_argument("--mesh", metavar="AXIS=N,...", help="with --auto: the axes of the mesh, such as data=4,model=2")
     parser.add_argument("--memory", type=size, metavar="N", help="with --auto: bytes of a device that values may take")
     parser.add_argument("--search", type=seconds, metavar="SECONDS",
@@ -83,12 +84,13 @@ def run_plan(args: Arguments) -> int:
 def _automatic(args: Arguments) -> tuple[Module, AutomaticPlan]:
     from deepx_graph.passes.chosen_plan import chosen_plan
     from deepx_graph.planning.automatic import SECONDS
+    from deepx_graph.planning.search import IN_STAGES
     from deepx_graph.session.cluster.simulation import cluster_of
     from deepx_graph.session.programs import optimise
     from deepx_graph.sharding.notation import mesh_from_option
 
     if not (args.auto and args.mesh):
-        raise UsageError(Diagnostic("a plan is chosen for a mesh", expected="--auto --mesh data=4,model=2"))
+        raise UsageError(Diagnostic("a plan is chosen for a mesh", expected="--auto --mesh data=4,model=2", hint=IN_STAGES))
     module = optimise(read_program(args).module, "inline").module
     return module, chosen_plan(module, mesh_from_option(args.mesh), cluster_of(args.cluster), args.memory,
                                SECONDS if args.search is None else args.search)

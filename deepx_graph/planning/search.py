@@ -29,6 +29,9 @@ PASSING = 0.5
 
 MOST_SWEEPS = 200
 
+IN_STAGES = "in stages on so many devices: simulate FILE --devices N --batch INPUT,..."
+"""Where to look for what no plan for one mesh has."""
+
 _MICRO = 1e6
 """Costs are in microseconds for the solver, as it has absolute tolerances."""
 
@@ -118,7 +121,7 @@ class _Search:
         there, whole = int(self.problem.memory), math.ceil(needed * (1 - SLACK**2))  # solvers round
         note = f"{said} {sized(whole)} at the moment of most: {sized(max(1, whole - there))} more than there are"
         return UsageError(Diagnostic(f"no plan was found that fits into {sized(there)} of a device", notes=(note,),
-                                     hint="allow more memory, or use more devices"))
+                                     hint=f"allow more memory, or use more devices; {IN_STAGES}"))
 
 
 # --- integer programs ----------------------------------------------------------------------------------------------------

@@ -106,8 +106,9 @@ def test_megatron_where_the_batch_is_small() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(UsageError, match="no plan was found that fits"):
+    with pytest.raises(UsageError, match="no plan was found that fits") as caught:
         automatic_plan(gradient(8, 64, 64, 1).entry, EIGHT, H100, memory=1000)
+    assert "simulate FILE --devices" in str(caught.value)
 
 
 def test_layers_share_decisions() -> None:
@@ -186,7 +187,8 @@ def test_the_pass_and_the_command(run: Run, tmp_path: object) -> None:
     done = run("plan", path, "--auto", "--mesh", "data=4,model=2", "--json")
     assert done.json["automatic"]["gap"] < 1e-4 and "automatic" in done.json["plan"]
     assert "predicted" in run("plan", path, "--auto", "--mesh", "data=4").err
-    assert "--auto --mesh" in run("plan", path, "--auto").err
+    refused = run("plan", path, "--auto").err
+    assert "--auto --mesh" in refused and "simulate FILE --devices" in refused
 
 
 def test_a_plan_is_found_in_no_time() -> None:

@@ -54,11 +54,12 @@ def _sign(x: Any) -> Any:
 
 
 def _greater(x: Any, y: Any) -> Any:
-    return x if x > y else y if y > x else np.maximum(x, y)
+    """As IEEE 754-2019 (9.6): NaN where either is, and +0.0 is above -0.0."""
+    return x if x > y else y if y > x else x + y if x == 0 == y else np.maximum(x, y)
 
 
 def _lesser(x: Any, y: Any) -> Any:
-    return x if x < y else y if y < x else np.minimum(x, y)
+    return x if x < y else y if y < x else -(-x - y) if x == 0 == y else np.minimum(x, y)
 
 
 def _special(name: str, x: Any) -> Any:

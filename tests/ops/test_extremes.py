@@ -25,12 +25,12 @@ def ends(dtype: Any) -> np.ndarray[Any, Any]:
     return np.array([*sizes, *(-x for x in sizes), math.nan], dtype)
 
 
-@pytest.mark.skipif(not has_native(), reason="llvmlite, of the extra deepx-graph[native], is not installed")
+@pytest.mark.parametrize("engine", ["numexpr", *(["native"] if has_native() else [])])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("op", POINTWISE, ids=lambda op: op.name)
-def test_machine_code_agrees_with_the_reference(op: Op, dtype: Any) -> None:
-    """Beyond four decimal places, or one subnormal: how precise they are is told in test_accuracy."""
+def test_every_engine_agrees_with_the_reference(op: Op, dtype: Any, engine: str) -> None:
+    """To the sign of a zero, and beyond four decimal places, or one subnormal: how precise they are is told in test_accuracy."""
     arrays = [a.ravel() for a in np.meshgrid(*[ends(dtype)] * len(op.operands))]
     types = [type_of_array(a) for a in arrays]
     try:
@@ -39,8 +39,11 @@ def test_machine_code_agrees_with_the_reference(op: Op, dtype: Any) -> None:
         return  # not of floats
     b = Builder()
     module = Module((b.function("main", [(f"x{k}", t) for k, t in enumerate(types)], lambda *xs: [b(op, *xs)]),))
-    found, want = (dx.compile(module, engine=engine, optimize=False)(*arrays)[0] for engine in ("native", "numpy"))
+    found, want = (dx.compile(module, engine=e, optimize=False)(*arrays)[0] for e in (engine, "numpy"))
     np.testing.assert_allclose(found, want, rtol=1e-4, atol=float(np.finfo(dtype).smallest_subnormal))
+    zero = (found == 0) & (want == 0)
+    for part in ("real", "imag"):
+        np.testing.assert_array_equal(*(np.signbit(getattr(a[zero], part)) for a in (found, want)))
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

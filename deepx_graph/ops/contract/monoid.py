@@ -11,6 +11,7 @@ import numpy as np
 from deepx_graph.ir.evaluation import WORD
 from deepx_graph.literal import Array
 from deepx_graph.ops.helpers import is_int, like, wider
+from deepx_graph.ops.math.extremes import Extreme
 from deepx_graph.types import TensorType
 
 _PIECE = 1 << 18
@@ -33,11 +34,11 @@ class UfuncMonoid:
 
     __slots__ = ("function", "negative_zero", "rounds")
 
-    def __init__(self, function: np.ufunc, rounds: bool = False, negative_zero: bool = False) -> None:
+    def __init__(self, function: np.ufunc | Extreme, rounds: bool = False, negative_zero: bool = False) -> None:
         self.function, self.rounds, self.negative_zero = function, rounds, negative_zero
 
     def _reduce(self, array: Array, axis: Any, dtype: Any, keepdims: bool = False) -> Any:
-        start = {"initial": -dtype.type(0)} if self.negative_zero and dtype.kind in "fc" else {}
+        start: dict[str, Any] = {"initial": -dtype.type(0)} if self.negative_zero and dtype.kind in "fc" else {}
         return self.function.reduce(array, axis=axis, dtype=dtype, keepdims=keepdims, **start)
 
     def __call__(self, array: Array, axes: tuple[int, ...]) -> Array:

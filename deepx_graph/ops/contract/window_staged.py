@@ -16,6 +16,7 @@ from deepx_graph.ir import Function
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.monoid import UfuncMonoid
 from deepx_graph.ops.contract.window import running_axis
+from deepx_graph.ops.math.extremes import Extreme
 from deepx_graph.ops.tensor.shape import spread_and_pad
 from deepx_graph.types import Type, as_tensor
 
@@ -52,7 +53,7 @@ def reduce_window_staged(types: Sequence[Type], result: Type, sizes: Axes, strid
     return run
 
 
-def _along(axis: int, function: np.ufunc, size: int, stride: int, dilation: int, count: int) -> Along:
+def _along(axis: int, function: np.ufunc | Extreme, size: int, stride: int, dilation: int, count: int) -> Along:
     """All windows along an axis."""
     before = (slice(None),) * axis
     reach = (count - 1) * stride + 1

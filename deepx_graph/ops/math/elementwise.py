@@ -1,7 +1,8 @@
 """Elementwise operations: each result element depends on the same element of the operands.
 
 Edge cases follow XLA: integer division by zero gives -1 and remainder the dividend; float to integer truncates and saturates and
-makes NaN 0; maximum and minimum propagate NaN; integer arithmetic wraps. Gradients follow JAX: ties share equally, sign for abs.
+makes NaN 0; maximum and minimum are those of IEEE 754-2019; integer arithmetic wraps. Gradients follow JAX: ties share
+equally, sign for abs.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from deepx_graph.ops.helpers import (
     unary,
     widened,
 )
-from deepx_graph.ops.math import complex_math
+from deepx_graph.ops.math import complex_math, extremes
 from deepx_graph.types import ANY, BOOL, C64, C128, DTYPES, F32, F64, DType, TensorType, Type, as_tensor
 
 # --- arithmetic ---------------------------------------------------------------------------------------------------
@@ -202,14 +203,18 @@ def _winner_takes(direction: str) -> Callable[[Builder, Node, Node, Node, Node],
 
 
 maximum: Op = binary(
-    "maximum", "The greater; NaN when either is; complex numbers by their real parts; of bools, logical or.", ufunc(np.maximum),
+    "maximum", "The greater; NaN when either is, +0.0 of two zeros; complex numbers by their real parts; of bools, logical or.",
+    ufunc(extremes.maximum),
     kernel="max(x, y)", kinds=EVERY,
-    vjp=_winner_takes("GT"), commutative=True, associative=True, idempotent=True, identity=lowest, monoid=UfuncMonoid(np.maximum),
+    vjp=_winner_takes("GT"), commutative=True, associative=True, idempotent=True, identity=lowest,
+    monoid=UfuncMonoid(extremes.maximum),
 )  # fmt: skip
 minimum: Op = binary(
-    "minimum", "The lesser; NaN when either is; complex numbers by their real parts; of bools, logical and.", ufunc(np.minimum),
+    "minimum", "The lesser; NaN when either is, -0.0 of two zeros; complex numbers by their real parts; of bools, logical and.",
+    ufunc(extremes.minimum),
     kernel="min(x, y)", kinds=EVERY,
-    vjp=_winner_takes("LT"), commutative=True, associative=True, idempotent=True, identity=highest, monoid=UfuncMonoid(np.minimum),
+    vjp=_winner_takes("LT"), commutative=True, associative=True, idempotent=True, identity=highest,
+    monoid=UfuncMonoid(extremes.minimum),
 )  # fmt: skip
 
 
@@ -478,7 +483,7 @@ def _clamp_vjp(b: Builder, node: Node, g: Node) -> Sequence[Node | None]:
 clamp: Op = Op(
     "clamp", "operand kept between min and max.", operands=tuple(Operand(n, type=ORDERED) for n in ("min", "operand", "max")),
     infer=lambda types: joint_type([types[1], types[0], types[2]]),
-    eval=lambda xs: like(np.minimum(np.maximum(xs[1], xs[0]), xs[2]), xs[1].dtype),
+    eval=lambda xs: like(extremes.minimum(np.asarray(extremes.maximum(xs[1], xs[0])), xs[2]), xs[1].dtype),
     kernel=lambda: expr("min(max(x, lo), hi)", "lo", "x", "hi"), vjp=_clamp_vjp, elementwise=True, ordered=("min", "max"),
     source="StableHLO clamp",
     samples=lambda rng: [((np.float64(-0.5), rng.uniform(-1, 1, (2, 3)), np.float64(0.5)), {})],

@@ -15,6 +15,7 @@ import numpy as np
 from deepx_graph.ir import Function
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.monoid import UfuncMonoid
+from deepx_graph.ops.math.extremes import Extreme
 from deepx_graph.types import Type, as_tensor
 
 Axes = tuple[int, ...]
@@ -113,7 +114,7 @@ def scatter_staged(types: Sequence[Type], result: Type, window: Axes, inserted: 
 class _Combiner(NamedTuple):
     """A ufunc by which values are combined, None where they replace what was there; and in which type, None for their own."""
 
-    function: np.ufunc | None
+    function: np.ufunc | Extreme | None
     wide: Any
 
 

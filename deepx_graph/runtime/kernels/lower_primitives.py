@@ -21,6 +21,7 @@ from deepx_graph.ir import Op
 from deepx_graph.ir.evaluation import in_blocks
 from deepx_graph.ops.contract.monoid import UfuncMonoid
 from deepx_graph.ops.math.elementwise import float_power
+from deepx_graph.ops.math.extremes import maximum, minimum
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels.costs import MASK_ELEMENTS
 from deepx_graph.runtime.kernels.program import Array, Shape, StepFunction
@@ -33,20 +34,8 @@ BOOL = frozenset((np.dtype(np.bool_),))
 NUMBERS = WIDE_FLOATS | INTEGERS
 ALL = NUMBERS | BOOL
 
-
-# These two take where to write by name alone (since numpy 2.4).
-
-
-def _maximum(x: Array, y: Array, out: Array | None = None) -> Any:
-    return np.maximum(x, y, out=out)
-
-
-def _minimum(x: Array, y: Array, out: Array | None = None) -> Any:
-    return np.minimum(x, y, out=out)
-
-
 _OF_ALL: dict[str, Callable[..., Any]] = {
-    "add": np.add, "mul": np.multiply, "max": _maximum, "min": _minimum, "eq": np.equal, "ne": np.not_equal, "lt": np.less,
+    "add": np.add, "mul": np.multiply, "max": maximum, "min": minimum, "eq": np.equal, "ne": np.not_equal, "lt": np.less,
     "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
 }  # fmt: skip
 _NUMERIC: dict[str, Callable[..., Any]] = {"sub": np.subtract, "neg": np.negative, "abs": np.absolute}

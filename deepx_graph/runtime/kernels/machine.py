@@ -64,6 +64,22 @@ def _is_known(step: Step, program: KernelProgram) -> bool:
     return step.primitive in _NAMES and all(t in KINDS for t in types) and KINDS[types[-1]][0] in _NAMES[step.primitive][1]
 
 
+def _extreme(expressions: Any, found: Any, kind: str) -> Any:
+    """The machine's maximum or minimum, `found`, with zeros, of which it gives either, added: -0.0 + 0.0 is 0.0."""
+
+    def node(name: str, *operands: Any, of: str = kind) -> Any:
+        return expressions.OpNode(name, list(operands), of)
+
+    x, y = found.children
+    if any(c.astType == "constant" and c.value != 0 for c in (x, y)):
+        return found
+    zero = expressions.ConstantNode(0.0)
+    zero.astKind = kind
+    sign = node("add", x, y) if found.value == "maximum" else node("neg", node("sub", node("neg", x), y))
+    both = node("and", node("eq", x, zero, of="bool"), node("eq", y, zero, of="bool"), of="bool")
+    return node("where", both, sign, found)
+
+
 class Machine:
     """A program as numexpr runs it."""
 
@@ -86,7 +102,8 @@ class Machine:
             operands = [nodes[s] for s in step.sources]
             if step.primitive in ("lt", "le"):
                 operands.reverse()
-            nodes[step.target] = expressions.OpNode(_NAMES[step.primitive][0], operands, kind(step.target))
+            found = expressions.OpNode(_NAMES[step.primitive][0], operands, kind(step.target))
+            nodes[step.target] = _extreme(expressions, found, kind(step.target)) if step.primitive in ("max", "min") else found
         types = [(f"v{r}", compiler.kind_to_type[kind(r)]) for r in inputs]
         code, signature, temporaries, constants, names = compiler.precompile(nodes[program.results[0]], types)
         parts = signature.encode(), temporaries.encode(), compiler.compileThreeAddrForm(code), constants, names

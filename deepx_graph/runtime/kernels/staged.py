@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from math import copysign
 from operator import methodcaller
 from typing import Any
 
@@ -30,13 +31,13 @@ Names = dict[int, str]
 
 
 def larger(x: Any, y: Any) -> Any:
-    """The maximum of two scalars; what is no number, where one is none."""
-    return x if x > y or x != x else y
+    """The maximum of two scalars; what is no number, where one is none, and +0.0 of two zeros."""
+    return x if x > y or x != x or (x == y and copysign(1, y) < 0) else y
 
 
 def smaller(x: Any, y: Any) -> Any:
     """The minimum."""
-    return x if x < y or x != x else y
+    return x if x < y or x != x or (x == y and copysign(1, x) < 0) else y
 
 
 SCALAR_CALLS: dict[str, Callable[..., Any]] = {

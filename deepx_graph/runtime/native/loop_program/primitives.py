@@ -312,11 +312,26 @@ def _boolean(primitive: str) -> Write | None:
 
 
 def extreme(t: IRBuilder, primitive: str, x: VectorValue, y: VectorValue) -> VectorValue:
-    """The greater or lesser of two floats; NaN where either is NaN."""
-    beyond, is_nan = t.compare("fcmp ogt" if primitive == "max" else "fcmp olt", x, y), t.compare("fcmp uno", x, x)
-    if t.lanes == 1:  # of two selects LLVM makes a jump here
-        return t.select(t.binary("or", is_nan, beyond), x, y)
-    return t.select(is_nan, t.splat(np.nan, x.dtype), t.select(beyond, x, y))  # of x itself LLVM would make a masked store
+    """The greater or lesser of two floats as IEEE 754-2019 (9.6) has it: NaN where either is, and +0.0 is above -0.0."""
+    zero, beyond = t.splat(0, x.dtype), "fcmp ogt" if primitive == "max" else "fcmp olt"
+    if primitive == "max" and zero.text in (x.text, y.text):
+        other = x if y.text == zero.text else y
+        return t.binary("fadd", t.select(t.compare("fcmp olt", other, zero), zero, other), zero)  # -0.0 + 0.0 is 0.0
+    first = t.select(t.compare(beyond, x, y), x, y)
+    if any(_is_literal(v) and v.text not in (zero.text, t.splat(-0.0, x.dtype).text) for v in (x, y)):
+        return t.select(t.compare("fcmp uno", x, y), t.splat(np.nan, x.dtype), first)  # of x itself LLVM would make a masked store
+    second, bits = t.select(t.compare(beyond, y, x), y, x), np.dtype(f"i{x.dtype.itemsize}")
+    pair = [t.convert("bitcast", v, bits) for v in (first, second)]  # the same, but of zeros and where one is NaN
+    if primitive == "min":
+        return t.convert("bitcast", t.binary("or", *pair), x.dtype)
+    is_nan, joined = t.compare("fcmp uno", x, y), t.binary("and", *pair)
+    if t.lanes == 1:
+        return t.select(is_nan, t.splat(np.nan, x.dtype), t.convert("bitcast", joined, x.dtype))
+    return t.convert("bitcast", t.select(is_nan, t.splat(-1, bits), joined), x.dtype)
+
+
+def _is_literal(x: VectorValue) -> bool:
+    return x.text.startswith(("0x", "splat"))
 
 
 def cast(t: IRBuilder, x: VectorValue, target: NumpyDType) -> VectorValue:

@@ -78,9 +78,9 @@ def an(thing: object) -> str:
     return f"{'an' if text[:1] in ('aefhilmnorsxAEFHILMNORSX' if spelled else 'aeioAEIO') else 'a'} {text}"
 
 
-def counted(count: int, noun: str) -> str:
-    """So many of a thing: `1 node`, `2,000 nodes`."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """So many of a thing: `1 node`, `2,000 nodes`; `plural` where it is not the noun with an s."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def sized(number: float | None) -> str:

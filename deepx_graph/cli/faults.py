@@ -115,7 +115,8 @@ def add_reduce(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-p", "--pass-pipeline", default="default", metavar="PIPELINE", help="how it is optimised (default)")
     parser.add_argument("--engine", default="auto", metavar="NAME", help="what runs it (auto)")
     parser.add_argument("--slower-than", type=seconds, default=1.0, metavar="N", help="with slow: seconds of processor time (1)")
-    parser.add_argument("--inputs", metavar="FILE.npz", help="inputs by name; random ones, from --seed, where left out")
+    parser.add_argument("--inputs", metavar="FILE.npz",
+                        help="inputs by name, or in order as arr_0, arr_1, ...; random ones, from --seed, where left out")
     parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of random inputs")
     parser.add_argument("--seconds", type=seconds, default=60.0, metavar="N", help="for how long smaller programs are tried (60)")
     parser.add_argument("-o", "--output", default="reduced", metavar="PREFIX",
@@ -130,7 +131,9 @@ def run_reduce(args: Arguments) -> int:
     from deepx_graph.session.inputs import random_inputs, read_npz
 
     module = read_program(args).module
-    given = dict(read_npz(args.inputs)[0]) if args.inputs else random_inputs(input_ports(module.entry), args.seed)
+    ports = input_ports(module.entry)
+    names = [p.name for p in ports]
+    given = dict(read_npz(args.inputs, places=names)[0]) if args.inputs else random_inputs(ports, args.seed)
     holds = predicate(args.criterion, How(args.pass_pipeline, args.engine, args.slower_than))
     if args.check:
         return 0 if holds(module, given) else 1

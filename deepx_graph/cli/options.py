@@ -104,7 +104,8 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--input", action="append", default=[], metavar="INPUT=FILE.npy",
                        help="an input: from a file, or generated, by a type or a few words: f32[8,128], zeros, 'ones f32[8]'")
     group.add_argument("--cast", action="store_true", help="convert the elements of inputs to the type that the program takes")
-    group.add_argument("--inputs", metavar="FILE.npz", help="inputs by name from an archive")
+    group.add_argument("--inputs", metavar="FILE.npz",
+                       help="inputs from an archive, by name, or in order where numpy.savez had no names (arr_0, arr_1, ...)")
     group.add_argument("--random-inputs", action="store_true", help="generate inputs that are not given, from --seed")
     group.add_argument("--replicas", type=int, metavar="N",
                        help="run on N devices at once (as many as HLO says whose devices meet); inputs may be NAME@0, NAME@1, ...")

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import Diagnostic, UsageError
+from deepx_graph.errors import Diagnostic, UsageError, counted
 from deepx_graph.interop.live import load
 from deepx_graph.ir import Module
 from deepx_graph.runtime.compile import Compiled
@@ -215,7 +215,7 @@ def _by_position(ports: Sequence[Port], args: Sequence[Any], kwargs: Mapping[str
     given = dict(zip((p.name for p in ports), args, strict=False)) | dict(kwargs)
     names = [p.name for p in ports]
     if len(args) > len(ports) or set(given) != set(names):
-        raise UsageError(Diagnostic(f"{len(args) + len(kwargs)} inputs are given",
+        raise UsageError(Diagnostic(f"{counted(len(args) + len(kwargs), 'input is', 'inputs are')} given",
                                     expected=", ".join(f"{p.name}: {p.type}" for p in ports)))
     return [given[n] for n in names]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.errors import Diagnostic, RunError, an, suggest
+from deepx_graph.errors import Diagnostic, RunError, an, counted, suggest
 from deepx_graph.ir import Function
 from deepx_graph.literal import Array
 from deepx_graph.ops.host.host import Host
@@ -59,7 +59,8 @@ def bind(ports: Sequence[Port], arrays: Sequence[Any], named: Mapping[str, Any])
         return list(arrays)
     expected = ", ".join(f"{p.name}: {p.type}" for p in ports) or "no inputs"
     if len(arrays) > len(ports):
-        raise RunError(Diagnostic(f"{len(arrays)} inputs are given and the program takes {len(ports)}", expected=expected))
+        told = f"{counted(len(arrays), 'input is', 'inputs are')} given and the program takes {len(ports)}"
+        raise RunError(Diagnostic(told, expected=expected))
     given: dict[int, Any] = dict(enumerate(arrays))
     index = {p.name: k for k, p in reversed(list(enumerate(ports)))}
     for name, value in named.items():

@@ -44,8 +44,9 @@ def read_npy(path: str | Path, dtype: DType | None = None, max_bytes: int | None
 
 
 def read_npz(path: str | Path, wanted: Mapping[str, DType | None] | None = None,
-             max_bytes: int | None = None) -> tuple[dict[str, Array], tuple[str, ...]]:
-    """The wanted arrays of a `.npz` file by name (all of them for None), and the names that were left unread.
+             max_bytes: int | None = None, places: Sequence[str] = ()) -> tuple[dict[str, Array], tuple[str, ...]]:
+    """The wanted arrays of a `.npz` file by name (all of them for None), and the names that were left unread. The names that
+    `numpy.savez` makes, `arr_0`, `arr_1`, ..., stand for those of `places`, unless that one is in the file, too.
 
     Raises as `read_npy` does; the bound is on all arrays together.
     """
@@ -55,8 +56,9 @@ def read_npz(path: str | Path, wanted: Mapping[str, DType | None] | None = None,
     with _open(path) as stream:
         try:
             with zipfile.ZipFile(stream) as archive:
+                named = _by_place(archive.namelist(), places)
                 for member in archive.infolist():
-                    name = member.filename.removesuffix(".npy")
+                    name = named.get(member.filename) or member.filename.removesuffix(".npy")
                     if wanted is not None and name not in wanted:
                         unread.append(name)
                         continue
@@ -67,6 +69,11 @@ def read_npz(path: str | Path, wanted: Mapping[str, DType | None] | None = None,
         except _DAMAGED as e:
             raise _damaged(str(path), e) from None
     return found, tuple(unread)
+
+
+def _by_place(members: Sequence[str], places: Sequence[str]) -> dict[str, str]:
+    """The names for members of an archive that have none but their number."""
+    return {f"arr_{k}.npy": name for k, name in enumerate(places) if f"arr_{k}" not in places and f"{name}.npy" not in members}
 
 
 def write_npz(path: str | Path, arrays: Mapping[str, Array]) -> None:
@@ -136,7 +143,7 @@ def read_inputs(files: Mapping[str, str], archive: str | None, wanted: Mapping[s
 
     Raises UsageError for a file given to a name that is no input; else as `read_npy`.
     """
-    from_archive, unread = read_npz(archive, wanted, max_bytes) if archive is not None else ({}, ())
+    from_archive, unread = read_npz(archive, wanted, max_bytes, tuple(wanted)) if archive is not None else ({}, ())
     check_names(files, wanted)
     return from_archive | {name: read_npy(path, wanted[name], max_bytes) for name, path in files.items()}, unread
 

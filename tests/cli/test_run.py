@@ -33,6 +33,22 @@ def test_run_reads_files_and_writes_an_archive(run: Run, sea: str, tmp_path: Pat
     assert found["m"] == 8
 
 
+def test_arrays_without_names_are_inputs_in_order(run: Run, tmp_path: Path) -> None:
+    """What `np.savez(file, a, b)` writes. A name goes before a place, and what is too much is told."""
+    head = "sea 1\nentry @main\nfunc public @main(%x: f32[2], %w: f32[2]) -> (%y: f32[2]) {\n"
+    (tmp_path / "m.sea").write_text(f"{head}  %y = subtract %x, %w : f32[2]\n  return %y\n}}\n")
+    command = ("run", str(tmp_path / "m.sea"), "--inputs", str(tmp_path / "in.npz"), "--output", str(tmp_path / "out.npz"))
+    one, three = np.float32([1, 1]), np.float32([3, 3])
+    np.savez(tmp_path / "in.npz", three, one, one)
+    done = run(*command)
+    assert done.code == 0, done.err
+    assert "not inputs of this program: arr_2" in done.err
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npz")["y"], three - one)
+    np.savez(tmp_path / "in.npz", one, three, x=three)
+    assert run(*command).code == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npz")["y"], three - three)
+
+
 def test_run_prints_and_reports(run: Run, sea: str) -> None:
     done = run("run", sea, "--random-inputs", "--seed", "3", "--profile")
     assert done.code == 0

@@ -79,3 +79,24 @@ def test_a_file_that_is_being_written_is_taken_away(tmp_path: Path, number: int,
     _, said = command.communicate()
     assert (command.returncode, said) == (code, WORDS[code])
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("out.sea", "old")]
+
+
+IMPORTED = """
+import os, runpy, signal, sys
+
+class Interrupted:
+    def find_spec(name, path=None, target=None):
+        if name == MODULE:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupted)
+sys.argv = ["deepx-graph", "ops"]
+runpy.run_module("deepx_graph", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("module", ["deepx_graph.cli.main", "deepx_graph.errors", "deepx_graph.ops.math.bits"])
+def test_a_command_that_is_interrupted_while_it_is_imported_has_no_traceback(tmp_path: Path, module: str) -> None:
+    command = started(tmp_path, "-c", f"MODULE = {module!r}\n{IMPORTED}")
+    _, said = command.communicate()
+    assert (command.returncode, said) == (130, WORDS[130])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import deepx_graph as dx
 from bench import growth
 from bench.gpt import gpt
-from deepx_graph.errors import Place, Source, Span
+from deepx_graph.errors import Place, Source, Span, counted
 from deepx_graph.ir import Builder, Node, Origin
 from deepx_graph.ops import add, exponential, multiply, negate, tanh
 from deepx_graph.types import F32
@@ -32,7 +32,8 @@ def checked(view: View, limit: int) -> View:
     assert all(c.parent is None or c.parent in known for c in folded.clusters)
     assert all(e.source != e.target for e in folded.edges)
     if len(view.nodes) > limit:
-        assert folded.notes[-1].startswith(f"folded: {len(view.nodes):,} nodes drawn as {len(folded.nodes)} boxes (")
+        drawn = counted(len(folded.nodes), "box", "boxes")
+        assert folded.notes[-1].startswith(f"folded: {len(view.nodes):,} nodes drawn as {drawn} (")
     return folded
 
 

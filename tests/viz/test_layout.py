@@ -56,6 +56,14 @@ def check(scene: Scene) -> None:
             assert all(a <= b + EPSILON for a, b in pairwise(along))
         assert path(line, sideways=sideways).startswith("M")
     assert len(covered(scene)) <= len(scene.lines) // 50
+    assert len(touching(scene)) <= len(scene.lines) // 50
+
+
+def touching(scene: Scene) -> list[tuple[str, str]]:
+    """Labels beside each other with no space that a reader sees between them."""
+    places = [(line.at[0] - 1.5, line.at[1] - 8, LETTER * len(line.edge.label) + 3, 10.0) for line in scene.lines if line.at]
+    labels = [line.edge.label for line in scene.lines if line.at]
+    return [(labels[a], labels[b]) for a, b in combinations(range(len(places)), 2) if not apart(places[a], places[b])]
 
 
 def covered(scene: Scene) -> list[str]:

@@ -1,7 +1,7 @@
 "use strict";
 /* Where the labels of edges stand, as viz/picture/scene.py has it: beside its edge, where no box, title of a frame or label before it
    is if that can be. `labelled(view, scene)` gives each line of the scene that has a label its place `at`. */
-const LETTER = 5, length = text => [...text].length;
+const LETTER = 5, APART = 4, length = text => [...text].length;
 
 const labelled = (() => {
   function labelled(view, scene) {
@@ -17,7 +17,7 @@ const labelled = (() => {
       const width = LETTER * length(label), around = [...spots(line.points, width, view.sideways)];
       const free = ([x, y]) => x >= 0 && x + width <= scene.width && taken.free([x, y - 8, width, 10]);
       line.at = around.find(free) || around[0];
-      taken.add([line.at[0], line.at[1] - 8, width, 10]);
+      taken.add([line.at[0] - APART, line.at[1] - 8, width + 2 * APART, 10]);
     });
     return scene;
   }

@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
+from deepx_graph.errors import counted
 from deepx_graph.viz.folding.blocks import QUIET, best_period, contents
 from deepx_graph.viz.folding.operators import by_chain, by_kernel, by_operator, with_loops
 from deepx_graph.viz.folding.parallel import by_part, open_first
@@ -81,7 +82,8 @@ class _Coarser(NamedTuple):
     def view(self) -> View:
         """The picture of it. To make it takes about as long as to fold, so only what is shown is made."""
         folded, total = self.q.to_view(), sum([n.size for n in self.q.view.nodes])
-        return folded.noted(f"folded: {total:,} nodes drawn as {len(folded.nodes):,} boxes ({', '.join(self.done)})")
+        drawn = counted(len(folded.nodes), "box", "boxes")
+        return folded.noted(f"folded: {total:,} nodes drawn as {drawn} ({', '.join(self.done)})")
 
 
 def _coarser(start: _Start, max_nodes: int) -> _Coarser:

@@ -20,6 +20,9 @@ TITLE_CHAR, TEXT_CHAR, LINE = 7.2, 5.6, 14.0
 LETTER = 5.0
 """The width of a letter in the label of an edge."""
 
+_APART = 4.0
+"""The space between two labels beside each other."""
+
 
 @dataclass(frozen=True)
 class SceneEdge:
@@ -83,7 +86,7 @@ def labelled(scene: Scene) -> Scene:
             spots = list(_spots(line.points, width, sideways=scene.view.sideways))
             free = (s for s in spots if s[0] >= 0 and s[0] + width <= scene.width and taken.free((s[0], s[1] - 8, width, 10)))
             at = next(free, spots[0])
-            taken.add((at[0], at[1] - 8, width, 10))
+            taken.add((at[0] - _APART, at[1] - 8, width + 2 * _APART, 10))
         lines.append(replace(line, at=at))
     return replace(scene, lines=tuple(lines))
 

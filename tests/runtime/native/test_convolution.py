@@ -114,7 +114,7 @@ def test_long_sums_are_taken_in_parts() -> None:
     x, w = rng.random((4, 20, 102, 102), dtype=np.float32), rng.random((20, 16, 100, 100), dtype=np.float32)
     attrs = conv_attrs(2, input_batch_dimension=0, kernel_input_feature_dimension=0, kernel_output_feature_dimension=1)
     function = laws.one_op(convolution, [x, w], attrs)
-    assert conv.planned(function.results[0])[0].plan.problem.depth == 200_000
+    assert conv.planned(function.results[0])[0].problem.depth == 200_000
     kernel = build(function, 2)
     (got,) = kernel([x, w])
     windows = np.lib.stride_tricks.sliding_window_view(x.astype("f8"), (100, 100), (2, 3))
@@ -136,14 +136,12 @@ def test_sums_have_room_in_registers_and_tiles_in_blocks() -> None:
         x, w, attrs = _generated(seed)
         try:
             node = laws.one_op(convolution, [np.zeros(x, "f4"), np.zeros(w, "f4")], attrs).results[0]
-            plans = [plan(p.problem, 32, registers) for p in problems_of(node)]
+            plans = [plan(problem, 32, registers) for problem in problems_of(node)]
         except Exception:  # no such convolution, or none by direct kernels
             continue
         for p in plans:
             assert p.method.tile.rows * p.method.tile.vectors < registers
-            blocks = [a.count // b for a, b in zip(p.problem.axes, p.blocks, strict=True)]
-            if p.method.lanes is not Lanes.WINDOWS:
-                assert p.method.windows <= np.prod(blocks)
+            assert p.method.positions <= p.positions([a.count // b for a, b in zip(p.problem.axes, p.blocks, strict=True)])
             assert p.panels * p.panel >= p.features > (p.panels - 1) * p.panel
 
 
@@ -155,7 +153,7 @@ def test_two_workers_end_together(features: int, size: int, outputs: int, window
     attrs = conv_attrs(2, padding_low=(window // 2,) * 2, padding_high=(window // 2,) * 2)
     x, w = np.zeros((1, features, size, size), "f4"), np.zeros((outputs, features, window, window), "f4")
     (found,) = problems_of(laws.one_op(convolution, [x, w], attrs).results[0])
-    p = plan(found.problem, 32, 16)
+    p = plan(found, 32, 16)
 
     def cut(count: int, parts: int) -> list[int]:
         return [count * (k + 1) // parts - count * k // parts for k in range(parts)]
@@ -272,7 +270,7 @@ def test_each_axis_comes_into_the_lanes() -> None:
         arrays = [numbers(0, x, "f4"), numbers(1, w, "f4")]
         kernel = check(*arrays, attrs)
         assert kernel is not None
-        found[conv.planned(laws.one_op(convolution, arrays, attrs).results[0])[0].plan.method.lanes] = kernel.lowering
+        found[conv.planned(laws.one_op(convolution, arrays, attrs).results[0])[0].method.lanes] = kernel.lowering
     assert set(found) == set(Lanes) and all(way.startswith("direct convolution") for way in found.values())
 
 
@@ -284,8 +282,8 @@ def test_narrower_vectors(register_bytes: int, registers: int) -> None:
     for (x, w, attrs), dtype in zip(CASES, itertools.cycle(("f4", "f8", "f4")), strict=False):
         function = laws.one_op(convolution, [numbers(0, x, dtype), numbers(1, w, dtype)], attrs)
         parts = split_epilogue(function, convolution)
-        found = [conv.PartialPlan(plan(p.problem, register_bytes, registers), p.w, p.y) for p in problems_of(parts.node)]
-        assert all(p.plan.width * np.dtype(dtype).itemsize == register_bytes for p in found)
+        found = [plan(problem, register_bytes, registers) for problem in problems_of(parts.node)]
+        assert all(p.width * np.dtype(dtype).itemsize == register_bytes for p in found)
         arrays = [numbers(0, x, dtype), numbers(1, w, dtype)]
         (got,) = conv.kernel_of(function, parts, found, None, 2)(arrays)
         np.testing.assert_array_equal(got, evaluate(function, arrays)[0])
@@ -331,7 +329,7 @@ ORDER = """define internal void @share(ptr %order, i64 %number, ptr %scratch, pt
 @pytest.mark.parametrize("shares", [1, 2, 127, 1003])
 def test_threads_take_shares_from_both_sides(shares: int) -> None:
     owner = threading.Event()
-    function = SHARED(machine_code.functions(ORDER + work_text("work", "share", shares), ["work"], owner)["work"].address)
+    function = SHARED(machine_code.functions(ORDER + work_text(shares), ["work"], owner)["work"].address)
 
     def taken(threads: int, came: int = 0) -> list[int]:
         order, counter = np.zeros(1 + shares, np.int64), ctypes.c_int64(came << 2 * COUNT_BITS)
@@ -442,8 +440,7 @@ def test_the_epilogue_is_computed_by_each_thread_for_its_share(case: Case) -> No
     bodies: list[Function] = []
     new = with_fused_epilogue(function, lambda body: bodies.append(body) or True, convolution)
     assert len(bodies) == 1 and [n.op for n in new.nodes if n.inputs] == [fusion]
-    (part,) = conv.planned(next(n for n in bodies[0].nodes if n.op is convolution))
-    tiles = part.plan
+    (tiles,) = conv.planned(next(n for n in bodies[0].nodes if n.op is convolution))
     if tiles.apart == len(tiles.extents):  # by the tiles of these vectors shares part within rows
         with pytest.raises(Declined, match="the epilogue has no whole rows in a share"):
             build(bodies[0], 2)

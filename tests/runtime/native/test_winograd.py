@@ -96,11 +96,11 @@ def test_generated_sizes_blocks_and_parts(monkeypatch: pytest.MonkeyPatch) -> No
         function = function_of(x, weights, attrs)
         parts = split_epilogue(function, convolution)
         (problem,) = problems_of(parts.node)
-        plans = list(winograd.plans(problem.problem, 8, 16))
+        plans = list(winograd.plans(problem, 8, 16))
         if plans:
             chosen = plans[int(rng.integers(len(plans)))]
             kinds.add((chosen.blocks[0] > 1, chosen.parts > 1))
-            made = kernel.kernel_of(function, parts, [kernel.PartialPlan(chosen)], None, 2)
+            made = kernel.kernel_of(function, parts, [chosen], None, 2)
             np.testing.assert_array_equal(made([x])[0], evaluate(function, [x])[0])
     assert len(kinds) == 4
 
@@ -151,7 +151,7 @@ def test_other_windows_are_direct(change: dict[str, Any]) -> None:
 
 def test_double_precision_and_weights_of_a_call_are_direct() -> None:
     def kind(node: Node) -> type:
-        return type(kernel.planned(node)[0].plan)
+        return type(kernel.planned(node)[0])
 
     x, w = numbers(0, (1, 8, 20, 20)), numbers(1, (16, 8, 3, 3))
     assert kind(function_of(x, w, conv_attrs(2)).results[0]) is WinogradPlan

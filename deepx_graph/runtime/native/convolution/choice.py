@@ -7,24 +7,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-import numpy as np
-
 from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.native.convolution.plan import (
-    SCRATCH_BYTES,
-    ConvolutionPlan,
-    DirectPlan,
-    Lanes,
-    Method,
-    ceil_div,
-    scratch_bytes,
-)
+from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, DirectPlan, Lanes, Method
 from deepx_graph.runtime.native.convolution.problem import Problem
 from deepx_graph.runtime.native.gemm.microkernel import Tile
+
+SCRATCH_BYTES = 256 << 10
+"""Of the input of a share: a quarter of a usual second-level cache, since weights and results want to be there too."""
 
 SHARES, SHARE_STEPS, LEAST_SHARE = 24, 200_000, 100_000
 """So many shares, or fewer where each would have fewer vector products than this: they must cost more than handing them out. But
@@ -49,8 +42,6 @@ BESIDE = 4
 MOST_PLANS = 8
 """Methods that are cut into shares before one is chosen."""
 
-P = TypeVar("P", bound=ConvolutionPlan)
-
 LEAST_USE, LAID_OUT_STEPS = 0.11, 4_000_000
 """Where fewer than this part of the lanes have anything to do, a product of windows laid out is faster, which itself takes as long
 as so many steps: laying them out, and what stands around it becomes many kernels."""
@@ -58,23 +49,24 @@ as so many steps: laying them out, and what stands around it becomes many kernel
 MOST_SCRATCH = 4 << 20
 """Of the input of a share, where no blocks are small enough."""
 
+P = TypeVar("P", bound=ConvolutionPlan)
 
-def plan(problem: Problem, register_bytes: int, registers: int) -> ConvolutionPlan:
+
+def plan(problem: Problem, register_bytes: int, registers: int) -> DirectPlan:
     """The cheapest plan for so many registers. Raises Declined."""
-    width = register_bytes // problem.dtype.itemsize
-    whole = [DirectPlan(problem, width, m, (1,) * len(problem.axes), 1) for m in _methods(problem, width, registers)]
+    width, blocks = register_bytes // problem.dtype.itemsize, (1,) * len(problem.axes)
+    whole = [DirectPlan(problem, width, method, blocks, 1) for method in _methods(problem, width, registers)]
     if not whole:
         raise Declined("no direct kernel for this layout")
     found = sorted((price(p), k) for k, p in enumerate(whole))
     plans = [_shared(whole[k], steps) for steps, k in found[:MOST_PLANS]]
     steps, k = min((price(p), k) for k, p in enumerate(plans))
-    shared = plans[k]
     useful = problem.depth * math.prod(a.count for a in problem.axes) * problem.outputs * problem.images * problem.groups / width
     if useful < LEAST_USE * steps and steps > LAID_OUT_STEPS:
         raise Declined("too few features for the lanes")
-    if scratch_bytes(shared) > MOST_SCRATCH:
+    if plans[k].scratch_bytes > MOST_SCRATCH:
         raise Declined("windows too large for a cache")
-    return shared
+    return plans[k]
 
 
 # --- methods
@@ -82,55 +74,39 @@ def plan(problem: Problem, register_bytes: int, registers: int) -> ConvolutionPl
 
 def _methods(problem: Problem, width: int, registers: int) -> Iterator[Method]:
     """The ways whose sums have room in registers, beside the elements that stay there and one of the other operand."""
-    for method in _all_methods(problem, width, registers - BESIDE):
-        if method.tile.rows * method.tile.vectors + min(method.spread, method.read) < registers or method.lanes is Lanes.GROUPS:
-            yield method
-
-
-def _all_methods(problem: Problem, width: int, sums: int) -> Iterator[Method]:
-    last = problem.axes[-1]
-    if problem.groups > 1 and problem.inputs == problem.outputs == 1:
-        if problem.y[1] == 1:
-            for vectors in range(1, min(4, -(-problem.groups // width)) + 1):
-                yield from _rows(problem, Lanes.GROUPS, vectors, sums)
-    else:
-        for vectors in range(1, min(4, -(-problem.outputs // width)) + 1):
-            yield from _rows(problem, Lanes.OUTPUTS, vectors, sums)
+    sums, last = registers - BESIDE, problem.axes[-1]
+    counts = [a.count for a in problem.axes]
+    is_single = problem.groups > 1 and problem.inputs == problem.outputs == 1
+    lanes, features = (Lanes.GROUPS, problem.groups) if is_single else (Lanes.OUTPUTS, problem.outputs)
+    if lanes is Lanes.OUTPUTS or problem.y[1] == 1:
+        for vectors in range(1, min(4, -(-features // width)) + 1):
+            for rows in range(1, min(math.prod(counts), sums // vectors) + 1):
+                method = Method(lanes, Tile(rows, vectors))
+                if is_single or _has_room(method, registers):
+                    yield method
     if (last.y == 1 or last.y < problem.y[2]) and last.stride <= 4:
         for vectors in range(1, max(1, min(8, last.count // width)) + 1):
-            yield from _rows(problem, Lanes.WINDOWS, vectors, sums)
+            most, other = sums // vectors, counts[-2] if len(counts) > 1 else 1
+            for outputs, rows in itertools.product(range(1, min(problem.outputs, most) + 1), range(1, min(other, most) + 1)):
+                method = Method(Lanes.WINDOWS, Tile(outputs * rows, vectors), outputs)
+                if outputs * rows <= most and _has_room(method, registers):
+                    yield method
 
 
-def _rows(problem: Problem, lanes: Lanes, vectors: int, sums: int) -> Iterator[Method]:
-    """Methods with so many vectors in a row."""
-    most, counts = sums // vectors, [a.count for a in problem.axes]
-    if lanes is not Lanes.WINDOWS:
-        yield from (Method(lanes, Tile(rows, vectors)) for rows in range(1, min(math.prod(counts), most) + 1))
-        return
-    other = counts[-2] if len(counts) > 1 else 1
-    for outputs, rows in itertools.product(range(1, min(problem.outputs, most) + 1), range(1, min(other, most) + 1)):
-        if outputs * rows <= most:
-            yield Method(lanes, Tile(outputs * rows, vectors), outputs)
+def _has_room(method: Method, registers: int) -> bool:
+    return method.tile.rows * method.tile.vectors + min(method.spread, method.read) < registers
 
 
-def price(plan: ConvolutionPlan) -> float:
+def price(plan: DirectPlan) -> float:
     """Vector products, and what takes as long, of the whole convolution."""
-    problem, method, blocks, longest = plan.problem, plan.method, plan.blocks, plan.longest
-    tile, lanes, span = method.tile, method.lanes, plan.span
-    lengths = [block_lengths(a.count, b) for a, b in zip(problem.axes, blocks, strict=True)]
-    if lanes is Lanes.WINDOWS:
-        sizes = [*(1,) * (len(longest) - 2), *(method.windows, span)[-len(longest) :]]
-        tiles = math.prod(sum(n * ceil_div(length, size) for length, n in each) for each, size in zip(lengths, sizes, strict=True))
-        tiles *= ceil_div(problem.outputs, method.outputs)
-    else:
-        tiles = sum(math.prod(n for _, n in block) * ceil_div(math.prod(length for length, _ in block), tile.rows)
-                    for block in itertools.product(*lengths)) * ceil_div(plan.in_lanes, span)
-    tiles *= problem.images * (1 if lanes is Lanes.GROUPS else problem.groups)
+    problem, method, tile, lanes = plan.problem, plan.method, plan.method.tile, plan.method.lanes
+    lengths = [block_lengths(a.count, b) for a, b in zip(problem.axes, plan.blocks, strict=True)]
+    tiles = sum(math.prod(n for _, n in block) * -(-plan.positions([length for length, _ in block]) // method.positions)
+                for block in itertools.product(*lengths)) * problem.images * plan.groups * plan.panels
     loads = (tile.rows + 1) * tile.vectors if lanes is Lanes.GROUPS else method.spread + method.read
-    vectors = tile.rows * tile.vectors
-    near = 0.0
-    if plan.read_bytes > NEAR_BYTES:
-        near = NEAR_STEPS * (method.read + (method.windows / 2 if lanes is Lanes.WINDOWS else 0))
+    vectors, near = tile.rows * tile.vectors, 0.0
+    if method.read * plan.width * problem.depth * problem.dtype.itemsize > NEAR_BYTES:
+        near = NEAR_STEPS * (method.read + (method.positions / 2 if lanes is Lanes.WINDOWS else 0))
     step = max(vectors, LOAD_STEPS * loads, LEAST_STEPS, near) + 1
     store = vectors * (STORE_STEPS if plan.lane_step == 1 else SCATTER_STEPS)
     return tiles * (problem.depth * step + 16 + store) + copying(plan)
@@ -142,43 +118,37 @@ def block_lengths(count: int, blocks: int) -> list[tuple[int, int]]:
     return [(length + 1, longer), (length, blocks - longer)] if longer else [(length, blocks)]
 
 
-def copying(plan: ConvolutionPlan) -> float:
+def copying(plan: DirectPlan) -> float:
     """What copying the input of all blocks costs."""
-    problem, method, width, longest = plan.problem, plan.method, plan.width, plan.longest
-    if plan.has_packed_tiles:
-        run = method.tile.vectors * width if method.lanes is Lanes.WINDOWS else method.windows
-        runs: float = ceil_div(longest[0], run)
-    else:
-        *outer, run = (a.reach(n) for a, n in zip(problem.axes, longest, strict=True))
-        runs = math.prod(outer)
-    runs *= problem.images * problem.groups * problem.inputs * math.prod(plan.blocks)
-    return runs * (COPY_STEPS * ceil_div(run, width) + RUN_STEPS)
+    problem, longest = plan.problem, plan.longest
+    *outer, run = (a.reach(n) for a, n in zip(problem.axes, longest, strict=True))
+    if plan.has_packed_spans:
+        outer, run = [plan.positions(longest)], plan.span
+    runs = math.prod(outer) * problem.images * problem.groups * problem.inputs * math.prod(plan.blocks)
+    return runs * (COPY_STEPS * -(-run // plan.width) + RUN_STEPS)
 
 
 # --- shares
 
 
-def _shared(plan: ConvolutionPlan, steps: float) -> ConvolutionPlan:
+def _shared(plan: DirectPlan, steps: float) -> DirectPlan:
     """The plan cut into shares: blocks small enough for a cache and enough of them, and parts of the panels.
 
     Each block reads all weights and each part the whole block: whatever is larger is cut first, and the other where that does not
     give half of the shares that are wanted.
     """
-    wanted = shares_for(steps)
-    axes = plan.problem.axes
-    weights = plan.problem.outputs * plan.problem.depth * np.dtype(plan.problem.dtype).itemsize
-    if weights > scratch_bytes(plan):
-        plan = replace(plan, parts=min(plan.most_parts, -(-wanted // plan.shares)))
-    for k, axis in enumerate(axes):
-        in_vectors, most = plan.method.lanes is Lanes.WINDOWS and k == len(axes) - 1, _most_blocks(plan, k)
-        while plan.blocks[k] < most and scratch_bytes(plan) > SCRATCH_BYTES:
-            plan = _cut(plan, k, plan.blocks[k] + 1)
+    problem, wanted, last = plan.problem, shares_for(steps), len(plan.problem.axes) - 1
+    has_large_weights = problem.outputs * problem.depth * problem.dtype.itemsize > plan.scratch_bytes
+    if has_large_weights:
+        plan = with_parts(plan, wanted)
+    for k in range(len(problem.axes)):
+        while plan.scratch_bytes > SCRATCH_BYTES and (cut := _cut(plan, k, plan.blocks[k] + 1)).has_room:
+            plan = cut
         least = blocks = plan.blocks[k]
-        if _has_few(plan, wanted) and (k < len(axes) - 1 or (in_vectors and weights <= scratch_bytes(plan))):
-            blocks = -(-wanted * blocks // plan.shares)
-        plan = _cut(plan, k, _even(axis.count, blocks, most, least, _even_size(plan, k), plan.shares // plan.blocks[k]))
-    parts = -(-wanted // plan.shares) if plan.parts == 1 and _has_few(plan, wanted) else plan.parts
-    return parted(replace(plan, parts=parts), steps, copying(plan))
+        if _has_few(plan, wanted) and (k < last or (plan.method.lanes is Lanes.WINDOWS and not has_large_weights)):
+            blocks = -(-wanted * least // plan.shares)
+        plan = _even(plan, [_cut(plan, k, n) for n in range(max(least, blocks * 2 // 3), blocks * 3 // 2 + 1)], wanted)
+    return with_parts(plan, wanted) if plan.parts == 1 and (_has_few(plan, wanted) or plan.shares % 2) else plan
 
 
 def shares_for(steps: float) -> int:
@@ -191,48 +161,22 @@ def _has_few(plan: ConvolutionPlan, wanted: int) -> bool:
     return 2 * plan.shares < wanted or plan.shares == 1 < wanted
 
 
-def parted(plan: P, steps: float, copying: float) -> P:
-    """The plan with about as many parts: such as let two workers end together. Each copies half of the blocks, and one of them that
-    the other has, too, where their number is odd."""
-    wanted = plan.parts
-
-    def worse(parts: int) -> tuple[float, int]:
-        return span(replace(plan, parts=parts), steps, copying), abs(parts - wanted)
-
-    least, most = max(1, min(wanted, plan.most_parts) * 2 // 3), min(plan.most_parts, max(2, wanted * 3 // 2))
-    return replace(plan, parts=min(range(least, most + 1), key=worse))
-
-
-def span(plan: ConvolutionPlan, steps: float, copying: float) -> float:
-    """How long two workers take for so much work, of which so much is copying."""
-    blocks = plan.shares // plan.parts
-    larger = ceil_div(plan.shares, 2) * ceil_div(plan.panels, plan.parts) / (blocks * plan.panels)
-    return larger * (steps - copying) + ceil_div(blocks, 2) / blocks * copying
-
-
-def _most_blocks(plan: ConvolutionPlan, axis: int) -> int:
-    """How many blocks an axis can have, each with room for a tile."""
-    count, method = plan.problem.axes[axis].count, plan.method
-    if method.lanes is Lanes.WINDOWS:
-        return max(1, count // _even_size(plan, axis))
-    others = math.prod(a.count // b for k, (a, b) in enumerate(zip(plan.problem.axes, plan.blocks, strict=True)) if k != axis)
-    return max(1, count // ceil_div(method.windows, others))
-
-
-def _even_size(plan: ConvolutionPlan, axis: int) -> int:
-    """A length of blocks along an axis of which multiples are whole tiles."""
-    windows, last = plan.method.windows, len(plan.problem.axes) - 1
-    if plan.method.lanes is Lanes.WINDOWS:
-        return plan.span if axis == last else windows if axis == last - 1 else 1
-    return windows // math.gcd(windows, math.prod(a.count for a in plan.problem.axes[axis + 1 :]))
-
-
-def _cut(plan: ConvolutionPlan, axis: int, blocks: int) -> ConvolutionPlan:
+def _cut(plan: DirectPlan, axis: int, blocks: int) -> DirectPlan:
     return replace(plan, blocks=tuple(blocks if k == axis else b for k, b in enumerate(plan.blocks)))
 
 
-def _even(count: int, wanted: int, most: int, least: int, tile: int, others: int) -> int:
-    """About so many blocks, at most `most`, each of which is so many shares: such as leave blocks of whole tiles of one size, and
-    two workers as many of them, if there are."""
-    found = range(max(least, min(wanted, most) * 2 // 3), min(most, wanted * 3 // 2) + 1)
-    return min(found, key=lambda b: (ceil_div(b * others, 2) * ceil_div(ceil_div(count, b), tile), abs(b - wanted)), default=least)
+def with_parts(plan: P, wanted: int) -> P:
+    """The plan with as many parts of the panels as are about so many shares."""
+    parts = min(-(-wanted // plan.shares), plan.most_parts)
+    return _even(plan, [replace(plan, parts=n) for n in range(max(1, parts * 2 // 3), max(2, parts * 3 // 2) + 1)], wanted)
+
+
+def _even(plan: P, found: Sequence[P], wanted: int) -> P:
+    """Of some plans with room in their blocks, of about so many shares, one that lets two workers end together; else the given."""
+    return min((p for p in found if p.has_room), key=lambda p: (busy(p), abs(p.shares - wanted)), default=plan)
+
+
+def busy(plan: ConvolutionPlan) -> int:
+    """How many tiles the busier one of two workers has."""
+    tiles = -(-plan.positions(plan.longest) // plan.method.positions)
+    return -(-plan.shares // 2) * tiles * -(-plan.panels // plan.parts)

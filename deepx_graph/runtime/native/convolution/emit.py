@@ -11,52 +11,42 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
-import numpy as np
+from deepx_graph.runtime.native.convolution.block_copy import BlockCopy
+from deepx_graph.runtime.native.convolution.plan import FEATURES, IMAGES, ConvolutionPlan, DirectPlan, Lanes, scratch_steps
+from deepx_graph.runtime.native.convolution.tile import TileCode, call_tile
+from deepx_graph.runtime.native.convolution.weights import packing
+from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, digit, greatest, least, leave_if, part_of_range
 
-from deepx_graph.runtime.native.convolution.pack import Packing, pack_shares, part_of_range, weight_packing
-from deepx_graph.runtime.native.convolution.plan import (
-    FEATURES,
-    IMAGES,
-    ConvolutionPlan,
-    Lanes,
-    ceil_div,
-    offsets_of,
-    offsets_start,
-)
-from deepx_graph.runtime.native.convolution.tile import AT, TileCode, TilePointers, W, Walk, X, Y
-from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, digit, greatest, least, leave_if
-
-WORD = np.dtype("i8")
-"""An entry of the table of windows."""
-
-EPILOGUE, EPILOGUE_TABLE = range(3, 5)
-"""The slots of the table behind X, W and Y: the function of the epilogue and its own table."""
+X, W, Y, EPILOGUE, EPILOGUE_TABLE = range(5)
+"""The slots of the table: input, weights, output, the function of the epilogue and its own table."""
 
 CHUNKS, COUNT_BITS = 64, 16
 """About so many chunks of shares, as threads wait for one another's access to their counter; fewer than twice as many, so that the
 number taken from one side has room in so many bits."""
 
+P = TypeVar("P", bound=ConvolutionPlan)
 
-def module_text(code: ShareCode) -> str:
+
+def module_text(code: ShareCode[P]) -> str:
     """The IR of a whole convolution."""
-    tiles = code.tiles
-    plan = tiles.plan
-    functions = [tiles.function("tile", plan.panel), *code.functions(), work_text("work", "share", code.plan.shares),
-                 *weight_packing(plan, tiles.declarations), work_text("pack", "packed", pack_shares(plan))]
+    tiles, plan = code.tiles, code.plan.products
+    functions = [tiles.function("tile", plan.panel), *code.functions(), work_text(code.plan.shares),
+                 *packing(plan, tiles.declarations)]
     if rest := plan.features % plan.panel:
         functions.append(tiles.function("edge", rest))
     return "\n".join([*functions, *tiles.declarations, ""])
 
 
-def work_text(name: str, share: str, shares: int) -> str:
+def work_text(shares: int) -> str:
     """What each thread runs. It keeps the number of the block of input that is in its scratch memory.
 
     Threads take chunks of shares from the first on and from the last on in turn, so that two have blocks of their own to copy. The
     counter has the numbers of chunks taken from either side, and of threads that came, whose last bit counts.
     """
     t, side, chunk = IRBuilder(1), COUNT_BITS, max(1, shares // CHUNKS)
-    chunks, mask = ceil_div(shares, chunk), (1 << side) - 1
+    chunks, mask = -(-shares // chunk), (1 << side) - 1
     block = t.let("alloca i64")
     t.line(f"store i64 -1, ptr {block}")
     came = t.let(f"atomicrmw add ptr %counter, i64 {1 << 2 * side} monotonic")
@@ -70,65 +60,62 @@ def work_text(name: str, share: str, shares: int) -> str:
     number = t.let(f"select i1 {forward}, i64 {first}, i64 {t.let(f'sub i64 {chunks - 1}, {last}')}")
     low = t.let(f"mul i64 {number}, {chunk}")
     t.rows(low, least(t, t.let(f"add i64 {low}, {chunk}"), str(shares)),
-           lambda k: t.line(f"call void @{share}(ptr %table, i64 {k}, ptr %scratch, ptr {block})"))
-    return t.function(f"void @{name}(ptr %table, ptr %counter, ptr %scratch) nounwind", "br label %next")
+           lambda k: t.line(f"call void @share(ptr %table, i64 {k}, ptr %scratch, ptr {block})"))
+    return t.function("void @work(ptr %table, ptr %counter, ptr %scratch) nounwind", "br label %next")
 
 
-class ShareCode(ABC):
+class ShareCode(ABC, Generic[P]):
     """Writes the function of a share of one plan."""
 
-    def __init__(self, plan: ConvolutionPlan, has_epilogue: bool) -> None:
-        self.has_epilogue = has_epilogue
-        self.plan, self.problem, self.method = plan, plan.problem, plan.method
-        self.dtype = plan.problem.dtype
+    def __init__(self, plan: P, has_epilogue: bool) -> None:
+        self.plan, self.problem, self.dtype, self.has_epilogue = plan, plan.problem, plan.problem.dtype, has_epilogue
         self.tiles = TileCode(plan.products)
+        self.t = IRBuilder(plan.width)
 
     # --- a share
 
     def functions(self) -> list[str]:
         """The function `share(table, number, scratch, block)`, and those that it calls beside tiles."""
-        t, plan, p = IRBuilder(self.plan.width), self.plan, self.problem
+        t, plan, p = self.t, self.plan, self.problem
         t.declarations = self.tiles.declarations
-        rest = "%number"
-        part, rest = digit(t, rest, plan.parts)
-        number = rest
-        blocks: list[str] = []
+        part, number = digit(t, "%number", plan.parts)
+        rest, blocks = number, list[str]()
         for count in reversed(plan.blocks):
             block, rest = digit(t, rest, count)
             blocks.insert(0, block)
-        group, image = digit(t, rest, 1 if self.method.lanes is Lanes.GROUPS else p.groups)
-        starts, counts = zip(*(self._windows(t, k, block) for k, block in enumerate(blocks)), strict=True)
+        group, image = digit(t, rest, plan.groups)
+        starts, counts = zip(*(self._windows(k, block) for k, block in enumerate(blocks)), strict=True)
         x, w, y = (t.word("%table", k, "ptr") for k in (X, W, Y))
         x = t.moved(x, self.dtype, (image, p.x[0]), (group, p.x[1]))
         y = t.moved(y, self.dtype, (image, p.y[0]), (group, p.y[1]), *((s, a.y) for s, a in zip(starts, p.axes, strict=True)))
-        self._unless_there(t, number, lambda: self._fill(t, x, starts, counts))
-        low, panels = part_of_range(t, part, plan.parts, plan.panels)
+        self._unless_there(number, lambda: self._fill(x, starts, counts))
 
         def finish(low: str, panels: str) -> None:
             if self.has_epilogue:
-                self._epilogue(t, {IMAGES: (image, "1"), FEATURES: self._features(t, group, low, panels)} | dict(enumerate(
+                self._epilogue({IMAGES: (image, "1"), FEATURES: self._features(group, low, panels)} | dict(enumerate(
                     zip(starts, counts, strict=True))))
 
-        self._panels(t, (low, panels), counts, (group, w, y), finish)
+        self._panels(part_of_range(t, part, plan.parts, plan.panels), counts, (group, w, y), finish)
         params = "ptr noalias %table, i64 %number, ptr noalias %scratch, ptr noalias %block"
         return [t.function(f"internal void @share({params}) nounwind")]
 
     @abstractmethod
-    def _windows(self, t: IRBuilder, axis: int, block: str) -> tuple[str, str]:
+    def _windows(self, axis: int, block: str) -> tuple[str, str]:
         """Where the windows of a block begin along an axis, and how many there are."""
 
     @abstractmethod
-    def _fill(self, t: IRBuilder, x: str, starts: Sequence[str], counts: Sequence[str]) -> None:
+    def _fill(self, x: str, starts: Sequence[str], counts: Sequence[str]) -> None:
         """Writes into scratch memory what these windows of the image at `x` see."""
 
     @abstractmethod
-    def _panels(self, t: IRBuilder, part: tuple[str, str], counts: Sequence[str], at: tuple[str, str, str],
+    def _panels(self, part: tuple[str, str], counts: Sequence[str], at: tuple[str, str, str],
                 finish: Callable[[str, str], None]) -> None:
         """The results of each panel, from one on so many. `at`: the group, and where the weights and its results begin. Calls
         `finish` with panels whose results are there."""
 
-    def _unless_there(self, t: IRBuilder, number: str, write: Callable[[], None]) -> None:
+    def _unless_there(self, number: str, write: Callable[[], None]) -> None:
         """Fills the scratch memory, unless the last share of this thread had the same block."""
+        t = self.t
         if self.plan.parts == 1:
             write()
             return
@@ -139,20 +126,23 @@ class ShareCode(ABC):
 
         branch(t, t.let(f"icmp ne i64 {t.let('load i64, ptr %block')}, {number}"), fill)
 
+    def _at(self, pointer: str, *by: tuple[str, int]) -> str:
+        return self.t.moved(pointer, self.dtype, *by)
+
     # --- the epilogue
 
-    def _features(self, t: IRBuilder, group: str, low: str, panels: str) -> tuple[str, str]:
+    def _features(self, group: str, low: str, panels: str) -> tuple[str, str]:
         """The first output feature of so many panels from one on, and how many there are."""
-        p, plan = self.problem, self.plan
-        if self.method.lanes is Lanes.GROUPS:
-            return "0", str(p.groups * p.outputs)
+        t, p, plan = self.t, self.problem, self.plan
+        if plan.method.lanes is Lanes.GROUPS:
+            return "0", str(p.groups)
         begin = t.let(f"mul i64 {low}, {plan.panel}")
         most, whole = t.let(f"sub i64 {p.outputs}, {begin}"), t.let(f"mul i64 {panels}, {plan.panel}")
         return t.let(f"add i64 {t.let(f'mul i64 {group}, {p.outputs}')}, {begin}"), least(t, most, whole)
 
-    def _epilogue(self, t: IRBuilder, share: dict[int, tuple[str, str]]) -> None:
+    def _epilogue(self, share: dict[int, tuple[str, str]]) -> None:
         """Runs the epilogue over rows whose results are still in a cache."""
-        epilogue, table = (t.word("%table", k, "ptr") for k in (EPILOGUE, EPILOGUE_TABLE))
+        t, epilogue, table = self.t, *(self.t.word("%table", k, "ptr") for k in (EPILOGUE, EPILOGUE_TABLE))
         cut, row = self.plan.extents[: self.plan.apart], self.plan.extents[self.plan.apart :]
         left, right = "0", str(math.prod(e.size for e in row))
         if self.plan.cuts_rows:
@@ -171,87 +161,72 @@ class ShareCode(ABC):
         over(0, "0")
 
 
-class DirectShareCode(ShareCode):
+class DirectShareCode(ShareCode[DirectPlan]):
     """That of a direct convolution: its tiles, panel after panel."""
 
-    def _windows(self, t: IRBuilder, axis: int, block: str) -> tuple[str, str]:
-        """Where the windows of a block begin along an axis, and how many there are."""
-        return part_of_range(t, block, self.plan.blocks[axis], self.problem.axes[axis].count)
+    def _windows(self, axis: int, block: str) -> tuple[str, str]:
+        return part_of_range(self.t, block, self.plan.blocks[axis], self.problem.axes[axis].count)
 
-    def _fill(self, t: IRBuilder, x: str, starts: Sequence[str], counts: Sequence[str]) -> None:
-        """Writes into scratch memory what these windows of the image at `x` see."""
-        Packing(self.plan, t).write(x, "%scratch", starts, counts)
-        if offsets_of(self.plan):
-            self._list_windows(t, t.behind("%scratch", offsets_start(self.plan)), counts)
+    def _fill(self, x: str, starts: Sequence[str], counts: Sequence[str]) -> None:
+        BlockCopy(self.plan, self.t).write(x, "%scratch", starts, counts)
+        self._list(0, ("0", "0", "0"), [*counts[:-1], self._along_last(counts)], counts[-1])
 
-    def _list_windows(self, t: IRBuilder, table: str, counts: Sequence[str]) -> None:
-        """Writes where the windows of a block are: the offsets of all in scratch memory, then those in the output."""
-        axes, room = self.problem.axes, offsets_of(self.plan) // 2
+    def _along_last(self, counts: Sequence[str]) -> str:
+        """How many positions there are along the last axis."""
+        t, span, last = self.t, self.plan.span, counts[-1]
+        return t.let(f"udiv i64 {t.let(f'add i64 {last}, {span - 1}')}, {span}") if self._in_windows else last
 
-        def over(depth: int, number: str, x: str, y: str) -> None:
-            if depth == len(axes):
-                for k, offset in enumerate((x, y)):
-                    at = t.let(f"getelementptr i64, ptr {table}, i64 {t.let(f'add i64 {number}, {k * room}')}")
-                    t.line(f"store i64 {offset}, ptr {at}")
-                return
-            a = axes[depth]
+    @property
+    def _in_windows(self) -> bool:
+        return self.plan.method.lanes is Lanes.WINDOWS
 
-            def one(i: str) -> None:
-                steps = (1, a.stride * self.tiles.scratch[depth], a.y)
-                before = (t.let(f"mul i64 {number}, {counts[depth]}"), x, y)
-                over(depth + 1, *(t.let(f"add i64 {b}, {t.let(f'mul i64 {i}, {s}')}") for b, s in zip(before, steps, strict=True)))
+    def _list(self, depth: int, before: tuple[str, str, str], counts: Sequence[str], last: str) -> None:
+        """Lists the positions of a block: where they are in scratch memory and in the output. `before`: how many there are before,
+        and where those along the first axes begin."""
+        t, plan, steps = self.t, self.plan, scratch_steps(self.plan)
+        if depth == len(counts):
+            number, *offsets = before
+            at = t.behind("%scratch", t.let(f"add i64 {t.let(f'mul i64 {number}, 16')}, {plan.list_start}"))
+            for k, offset in enumerate(offsets):
+                t.line(f"store i64 {offset}, ptr {t.behind(at, 8 * k)}")
+            return
+        a, (number, x, y) = self.problem.axes[depth], before
 
-            t.rows("0", counts[depth], one)
+        def one(i: str) -> None:
+            window, step = i, a.stride * steps[depth]
+            if self._in_windows and depth == len(counts) - 1:
+                room = greatest(t, t.let(f"sub i64 {last}, {plan.span}"), "0")
+                window, step = least(t, t.let(f"mul i64 {i}, {plan.span}"), room), 1
+            x_window = (i, steps[depth]) if plan.has_packed_spans else (window, step)
+            moves = (t.let(f"mul i64 {number}, {counts[depth]}"), i, 1), (x, *x_window), (y, window, a.y)
+            found = [t.let(f"add i64 {start}, {t.let(f'mul i64 {index}, {by}')}") for start, index, by in moves]
+            self._list(depth + 1, (found[0], found[1], found[2]), counts, last)
 
-        over(0, "0", "0", "0")
+        t.rows("0", counts[depth], one)
 
-    def _panels(self, t: IRBuilder, part: tuple[str, str], counts: Sequence[str], at: tuple[str, str, str],
+    def _panels(self, part: tuple[str, str], counts: Sequence[str], at: tuple[str, str, str],
                 finish: Callable[[str, str], None]) -> None:
-        plan, p, (group, w, y) = self.plan, self.problem, at
-        w, w_step = t.moved(w, self.dtype, (group, self.tiles.weights.group)), self.tiles.weights.panel
-        table = t.behind("%scratch", offsets_start(plan))
-        pointers = "%scratch", w, y, table, t.moved(w, self.dtype, ("1", w_step))
-        windows = counts[0]
-        for count in counts[1:] if self.method.lanes is not Lanes.WINDOWS else ():
-            windows = t.let(f"mul i64 {windows}, {count}")
-        walks = self.tiles.walks(counts if self.method.lanes is Lanes.WINDOWS else (windows,))
-        x_step, y_step = (plan.span, p.y[1]) if self.method.lanes is Lanes.GROUPS else (0, p.y[2])
-        edge = "@edge" if plan.features % plan.panel else "@tile"
+        t, plan, p, (group, w, y), (low, panels) = self.t, self.plan, self.problem, at, part
+        each, is_grouped = plan.method.positions, plan.method.lanes is Lanes.GROUPS
+        count = self._along_last(counts)
+        for n in counts[:-1]:
+            count = t.let(f"mul i64 {n}, {count}")
+        tiles, room = t.let(f"udiv i64 {t.let(f'add i64 {count}, {each - 1}')}, {each}"), t.let(f"sub i64 {count}, {each}")
 
         def panel(k: str) -> None:
-            own = self._moved(t, pointers, k, (x_step, w_step, plan.panel * y_step, 0, w_step))
-            last = t.let(f"icmp eq i64 {k}, {plan.panels - 1}")
-            self._interpret(t, walks, own, t.let(f"select i1 {last}, ptr {edge}, ptr @tile"))
+            x = self._at("%scratch", (k, plan.span * is_grouped))
+            weights = self._at(w, (group, plan.panels * plan.panel_size), (k, plan.panel_size))
+            results = self._at(y, (k, plan.panel * p.y[1 if is_grouped else 2]))
+
+            def tile(i: str) -> None:
+                first = least(t, t.let(f"mul i64 {i}, {each}"), room)
+                listed = t.behind("%scratch", t.let(f"add i64 {t.let(f'mul i64 {first}, 16')}, {plan.list_start}"))
+                call_tile(t, plan, k, x, weights, results, listed)
+
+            t.rows("0", tiles, tile)
             if plan.has_panel_rows:
                 finish(k, "1")
 
-        low, count = part
-        t.rows(low, t.let(f"add i64 {low}, {count}"), panel)
+        t.rows(low, t.let(f"add i64 {low}, {panels}"), panel)
         if not plan.has_panel_rows:
-            finish(low, count)
-
-    def _moved(self, t: IRBuilder, pointers: TilePointers, index: str, steps: tuple[int, ...]) -> TilePointers:
-        """The pointers moved on by an index times elements, or words of the table."""
-        kinds = [WORD if k == AT else self.dtype for k in range(len(pointers))]
-        return tuple(t.moved(p, kind, (index, step)) for p, kind, step in zip(pointers, kinds, steps, strict=True))
-
-    def _interpret(self, t: IRBuilder, walks: Sequence[Walk], pointers: TilePointers, function: str) -> None:
-        """Calls the function for every tile of the walks."""
-        if not walks:
-            t.line(f"call void {function}({', '.join(f'ptr {p}' for p in pointers)})")
-            return
-        walk, *inner = walks
-        room = t.let(f"sub i64 {walk.count}, {walk.tile}")
-        up = t.let(f"add i64 {walk.count}, {walk.tile - 1}")
-        tiles = t.let(f"sdiv i64 {up}, {walk.tile}")
-
-        def one(k: str) -> None:
-            own = t.let(f"mul i64 {k}, {walk.tile}")
-            start = greatest(t, least(t, own, room), "0")
-            x, w, y, at, _ = self._moved(t, pointers, start, (*walk.steps, 0))
-            *_, after = self._moved(t, pointers, k, (0, 0, 0, 0, walk.fetched))
-            if walk.packed:
-                x = t.moved(pointers[X], self.dtype, (k, walk.packed))
-            self._interpret(t, inner, (x, w, y, at, after), function)
-
-        t.rows("0", tiles, one)
+            finish(low, panels)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from operator import mul
+from typing import Any
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import PARAM
@@ -23,9 +24,9 @@ from deepx_graph.runtime.memory.pool import room
 from deepx_graph.runtime.native.convolution import winograd
 from deepx_graph.runtime.native.convolution.choice import plan
 from deepx_graph.runtime.native.convolution.emit import DirectShareCode, ShareCode, module_text
-from deepx_graph.runtime.native.convolution.pack import pack_shares, packed_size
 from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan
 from deepx_graph.runtime.native.convolution.problem import problems_of
+from deepx_graph.runtime.native.convolution.weights import pack_shares
 from deepx_graph.runtime.native.convolution.winograd import WinogradPlan
 from deepx_graph.runtime.native.convolution.winograd_share import WinogradShareCode
 from deepx_graph.runtime.native.gemm import microkernel
@@ -38,15 +39,13 @@ from deepx_graph.runtime.native.prepared import Address, Base, JoinedOperands, P
 from deepx_graph.runtime.native.threads import SHARED, run_shared
 
 
-def planned(node: Node) -> list[PartialPlan]:
+def planned(node: Node) -> Sequence[ConvolutionPlan]:
     """The plans of a convolution node for this machine: one for each residue class of results. Constant weights can be transformed.
     Raises Declined."""
     machine = this_machine()
     registers = microkernel.registers(machine.register_bytes, machine.triple)
-    found = [PartialPlan(plan(p.problem, machine.register_bytes, registers), p.w, p.y) for p in problems_of(node)]
-    if len(found) == 1 and node.inputs[1].op is not PARAM:
-        return [replace(p, plan=winograd.plan(p.plan, registers)) for p in found]
-    return found
+    found = [plan(problem, machine.register_bytes, registers) for problem in problems_of(node)]
+    return [winograd.plan(p, registers) for p in found] if len(found) == 1 and node.inputs[1].op is not PARAM else found
 
 
 def build(function: Function, threads: int) -> PreparedKernel:
@@ -56,13 +55,13 @@ def build(function: Function, threads: int) -> PreparedKernel:
     return kernel_of(function, parts, plans, _epilogue(parts, plans), threads)
 
 
-def _epilogue(parts: WithEpilogue, plans: Sequence[PartialPlan]) -> EpilogueKernel | None:
+def _epilogue(parts: WithEpilogue, plans: Sequence[ConvolutionPlan]) -> EpilogueKernel | None:
     """The kernel of the epilogue, one loop over rows of which none belongs to two shares. Raises Declined."""
     if parts.epilogue is None:
         return None
     if len(plans) > 1:
         raise Declined("the results of a share are no rows")
-    plan = plans[0].plan
+    plan = plans[0]
     if parts.epilogue.results[0].type != parts.node.type:
         raise Declined("the epilogue is not in place")
     rows = math.prod(extent.size for extent in plan.extents[: plan.apart])
@@ -77,60 +76,50 @@ def _axes_of(shape: Sequence[int], rows: int) -> int:
     return next(k for k, n in enumerate(accumulate((n for n in shape if n != 1), mul, initial=1)) if n == rows)
 
 
-@dataclass(frozen=True)
-class PartialPlan:
-    """A plan for some of the results; where, in elements, its weights and its results begin."""
-
-    plan: ConvolutionPlan
-    w: int = 0
-    y: int = 0
-    given: int = 0
-    """Where the weights begin that were given, should others be read."""
-
-
-def kernel_of(function: Function, parts: WithEpilogue, plans: Sequence[PartialPlan], then: EpilogueKernel | None,
+def kernel_of(function: Function, parts: WithEpilogue, plans: Sequence[ConvolutionPlan], then: EpilogueKernel | None,
               threads: int) -> PreparedKernel:
     """Packs weights that are no constants, then takes shares of the results: those of one plan, or of one for each residue class.
     `then` is the kernel of the epilogue."""
     joined, node, steps = JoinedOperands(function, parts, then), parts.node, list[PreparedStep]()
-    (x, given), dtype = joined.sources, plans[0].plan.problem.dtype
-    plans, w = _transformed(joined, given, plans)
-    *starts, packed_bytes = accumulate((rounded(packed_size(p.plan.products) * dtype.itemsize) for p in plans), initial=0)
+    (x, given), dtype = joined.sources, plans[0].problem.dtype
+    w = _transformed(joined, given, plans[0])
+    *starts, packed_bytes = accumulate((rounded(p.products.packed_size * dtype.itemsize) for p in plans), initial=0)
     known = None if w.base is Base.ELEMENTS or machine_code.is_collecting() else room(packed_bytes)
     packed = Address(Base.OWN, 0) if known is None else w
     epilogue = (0, 0) if then is None else (then.function, joined.table)
     for p, start in zip(plans, starts, strict=True):
-        at = machine_code.functions(module_text(_share_code(p.plan, then is not None)), ["work", "pack"], joined)
-        pack_threads, first = min(threads, pack_shares(p.plan.products)), dtype.itemsize * p.w
+        at = machine_code.functions(module_text(_share_code(p, then is not None)), ["work", "pack"], joined)
+        (begin, results), products = (dtype.itemsize * n for n in p.problem.begin), p.products
+        pack_threads, first = min(threads, pack_shares(products)), dtype.itemsize * products.problem.begin[0]
         weights = replace(packed, offset=start)
         if known is None:
             steps.append(PreparedStep(at["pack"], (replace(w, offset=first), weights), pack_threads))
         else:
             _pack(at["pack"].address, joined.constants[w.number].ctypes.data + first, known.ctypes.data + start, pack_threads)
-        result = replace(joined.result, offset=dtype.itemsize * p.y)
-        words = x, weights, result, *epilogue, replace(given, offset=dtype.itemsize * p.given)
-        steps.append(PreparedStep(at["work"], words, min(threads, p.plan.shares)))
+        words = x, weights, replace(joined.result, offset=results), *epilogue, replace(given, offset=begin)
+        steps.append(PreparedStep(at["work"], words, min(threads, p.shares)))
     if known is not None:
         joined.constants[w.number] = known
-    largest = max((p.plan for p in plans), key=lambda p: p.problem.depth)
+    largest = max(plans, key=lambda p: p.problem.depth)
     return PreparedKernel(joined.params, [ArrayType(dtype, node.type.shape)], steps,  # type: ignore[attr-defined]
                           constants=joined.constants, own_bytes=[] if known is not None else [packed_bytes],
-                          scratch_bytes=max(p.plan.thread_bytes for p in plans),
-                          predicted=parts_alone(node, min(threads, max(p.plan.shares for p in plans))), kept=(joined, then),
+                          scratch_bytes=max(p.thread_bytes for p in plans),
+                          predicted=parts_alone(node, min(threads, max(p.shares for p in plans))), kept=(joined, then),
                           lowering=_lowering(largest, len(plans), then))
 
 
-def _transformed(joined: JoinedOperands, given: Address, plans: Sequence[PartialPlan]) -> tuple[Sequence[PartialPlan], Address]:
-    """The plans, and the weights that they read: others than were given, one more constant, where a plan wants them transformed."""
-    (first, *others) = plans
-    if others or not isinstance(first.plan, WinogradPlan):
-        return plans, given
-    joined.constants.append(first.plan.transformed(joined.constants[given.number], first.w))
-    return [replace(first, w=0, given=first.w)], replace(given, number=len(joined.constants) - 1)
+def _transformed(joined: JoinedOperands, given: Address, plan: ConvolutionPlan) -> Address:
+    """The weights that a plan reads: others than were given, one more constant, where it wants them transformed."""
+    if not isinstance(plan, WinogradPlan):
+        return given
+    joined.constants.append(plan.transformed(joined.constants[given.number]))
+    return replace(given, number=len(joined.constants) - 1)
 
 
-def _share_code(plan: ConvolutionPlan, has_epilogue: bool) -> ShareCode:
-    return WinogradShareCode(plan, has_epilogue) if isinstance(plan, WinogradPlan) else DirectShareCode(plan, has_epilogue)
+def _share_code(plan: ConvolutionPlan, has_epilogue: bool) -> ShareCode[Any]:
+    if isinstance(plan, WinogradPlan):
+        return WinogradShareCode(plan, has_epilogue)
+    return DirectShareCode(plan.products, has_epilogue)
 
 
 def _lowering(plan: ConvolutionPlan, classes: int, then: EpilogueKernel | None) -> str:

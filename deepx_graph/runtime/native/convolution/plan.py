@@ -1,4 +1,4 @@
-"""The plan of a convolution by direct kernels: the axis in the lanes, the tile in registers, the shares, and their memory.
+"""The plan of a convolution: the axis in the lanes, the tile in registers, the shares, and their memory.
 
 The input of a share is copied into scratch memory and padded, so that tiles read it without a test. Everything here follows from
 shapes alone; nothing is emitted and nothing is computed.
@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-import numpy as np
-
 from deepx_graph.runtime.native.convolution.problem import Problem
 from deepx_graph.runtime.native.gemm.microkernel import Tile
-
-SCRATCH_BYTES = 256 << 10
-"""Of the input of a share: a quarter of a usual second-level cache, since weights and results want to be there too."""
 
 
 class Lanes(Enum):
@@ -33,8 +29,8 @@ class Lanes(Enum):
 
 @dataclass(frozen=True)
 class Method:
-    """What is computed at once: rows of vectors. With windows in the lanes rows are output features and neighbours along the last
-    axis but one; else they are neighbouring windows in the order of the output's axes, wherever a row of it ends."""
+    """What is computed at once: rows of vectors, some features at some neighbouring positions in the order of the output's axes,
+    wherever a row of it ends. A position is a window; with windows in the lanes, as many neighbours as a row has lanes."""
 
     lanes: Lanes
     tile: Tile
@@ -42,8 +38,8 @@ class Method:
     """Features that are not in the lanes."""
 
     @property
-    def windows(self) -> int:
-        """How many windows there are in the rows."""
+    def positions(self) -> int:
+        """How many positions there are in the rows."""
         return self.tile.rows // self.outputs
 
     @property
@@ -54,11 +50,23 @@ class Method:
     @property
     def read(self) -> int:
         """Vectors that are read for one product of each sum; with groups in the lanes, of weights."""
-        return self.tile.vectors * (self.windows if self.lanes is Lanes.WINDOWS else 1)
+        return self.tile.vectors * (self.positions if self.lanes is Lanes.WINDOWS else 1)
 
 
-IMAGES, FEATURES = -1, -2
-"""Axes of the output, beside spatial ones by number."""
+@dataclass(frozen=True)
+class Term:
+    """An axis of the sums, spatial by number or the input's features: its size, and the element steps along it in the copied input,
+    in the weights as they are, and as they are packed."""
+
+    axis: int
+    size: int
+    x: int
+    w: int
+    packed: int
+
+
+IMAGES, FEATURES, ELEMENTS = -1, -2, -3
+"""Axes of the output, beside spatial ones by number; features are one of the scratch memory, too, of which the last are all."""
 
 
 @dataclass(frozen=True)
@@ -84,22 +92,20 @@ class ConvolutionPlan(ABC):
     """How many parts the panels of a group are shared among."""
 
     @property
-    def read_bytes(self) -> int:
-        """The vectors that a tile reads."""
-        return self.method.read * self.width * self.problem.depth * self.problem.dtype.itemsize
-
-    @property
-    def tiles(self) -> tuple[int, ...]:
-        """The most tiles of a panel that follow each other along each axis, or along all of them."""
-        if self.method.lanes is not Lanes.WINDOWS:
-            return (ceil_div(math.prod(self.longest), self.method.windows),)
-        sizes = [*(1,) * (len(self.longest) - 2), *(self.method.windows, self.span)[-len(self.longest) :]]
-        return tuple(map(ceil_div, self.longest, sizes))
+    def groups(self) -> int:
+        """How many groups have shares of their own."""
+        return 1 if self.method.lanes is Lanes.GROUPS else self.problem.groups
 
     @property
     def shares(self) -> int:
-        groups = 1 if self.method.lanes is Lanes.GROUPS else self.problem.groups
-        return self.problem.images * groups * math.prod(self.blocks) * self.parts
+        return self.problem.images * self.groups * math.prod(self.blocks) * self.parts
+
+    @property
+    def longest(self) -> tuple[int, ...]:
+        """The most windows of a block along each axis."""
+        return tuple(-(-a.count // b) for a, b in zip(self.problem.axes, self.blocks, strict=True))
+
+    # --- lanes and panels
 
     @property
     def span(self) -> int:
@@ -107,38 +113,10 @@ class ConvolutionPlan(ABC):
         return self.method.tile.vectors * self.width
 
     @property
-    def in_lanes(self) -> int:
-        """How long the axis in the lanes is."""
-        p = self.problem
-        return {Lanes.OUTPUTS: p.outputs, Lanes.GROUPS: p.groups, Lanes.WINDOWS: p.axes[-1].count}[self.method.lanes]
-
-    @property
     def lane_step(self) -> int:
         """The step in the output from one lane to the next."""
         p = self.problem
         return {Lanes.OUTPUTS: p.y[2], Lanes.GROUPS: p.y[1], Lanes.WINDOWS: p.axes[-1].y}[self.method.lanes]
-
-    @property
-    def tile_windows(self) -> int:
-        """How many neighbouring windows a tile has."""
-        return self.span if self.method.lanes is Lanes.WINDOWS else self.method.windows
-
-    @property
-    def has_packed_tiles(self) -> bool:
-        """Whether windows are single elements, and those of a feature lie together in the input: tiles share none of them, and are
-        kept one after another."""
-        *outer, last = self.problem.axes
-        return not outer and last.is_pointwise and last.x < self.problem.x[2] and self.method.lanes is not Lanes.GROUPS
-
-    @property
-    @abstractmethod
-    def products(self) -> ConvolutionPlan:
-        """The plan whose tiles read the packed weights."""
-
-    @property
-    @abstractmethod
-    def thread_bytes(self) -> int:
-        """All memory of a thread."""
 
     @property
     def features(self) -> int:
@@ -160,6 +138,40 @@ class ConvolutionPlan(ABC):
         """How many parts there can be."""
         return 1 if self.method.lanes is Lanes.GROUPS else self.panels
 
+    def positions(self, windows: Sequence[int]) -> int:
+        """How many positions there are of so many windows along each axis."""
+        *outer, last = windows
+        return math.prod(outer) * (-(-last // self.span) if self.method.lanes is Lanes.WINDOWS else last)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether every block has the positions of a tile, and the windows of its lanes unless there are fewer in all; every part
+        a panel."""
+        counts = [a.count for a in self.problem.axes]
+        least = [n // b for n, b in zip(counts, self.blocks, strict=True)]
+        lanes = min(self.span, counts[-1]) if self.method.lanes is Lanes.WINDOWS else 1
+        is_whole = 0 not in least and least[-1] >= lanes and self.positions(least) >= self.method.positions
+        return is_whole and self.parts <= self.most_parts
+
+    # --- sums and weights
+
+    @property
+    @abstractmethod
+    def products(self) -> DirectPlan:
+        """The plan whose tiles read the packed weights."""
+
+    @property
+    def panel_size(self) -> int:
+        """Elements of a panel of weights."""
+        return self.panel * self.problem.depth
+
+    @property
+    def packed_size(self) -> int:
+        """Elements of packed weights: panels of all groups."""
+        return self.groups * self.panels * self.panel_size
+
+    # --- rows for an epilogue
+
     @property
     def has_panel_rows(self) -> bool:
         """Whether the results of a panel are whole rows, which an epilogue that follows it finds in the nearest cache."""
@@ -169,9 +181,9 @@ class ConvolutionPlan(ABC):
     @property
     def extents(self) -> tuple[Extent, ...]:
         """The output's axes in the order of its memory."""
-        p, grouped = self.problem, self.method.lanes is not Lanes.GROUPS and self.problem.groups > 1
+        p = self.problem
         found = [(p.y[0], Extent(IMAGES, p.images, p.images > 1)),
-                 (p.y[2], Extent(FEATURES, p.groups * p.outputs, grouped or self.parts > 1 or self.has_panel_rows))]
+                 (p.y[2], Extent(FEATURES, p.groups * p.outputs, self.groups > 1 or self.parts > 1 or self.has_panel_rows))]
         found += ((a.y, Extent(k, a.count, b > 1)) for k, (a, b) in enumerate(zip(p.axes, self.blocks, strict=True)))
         return tuple(extent for _, extent in sorted(found, key=lambda item: -item[0]) if extent.size > 1)
 
@@ -187,78 +199,82 @@ class ConvolutionPlan(ABC):
         return any(extent.is_cut for extent in self.extents[-1:])
 
     @property
-    def longest(self) -> tuple[int, ...]:
-        """The most windows of a block along each axis."""
-        return tuple(-(-a.count // b) for a, b in zip(self.problem.axes, self.blocks, strict=True))
+    @abstractmethod
+    def thread_bytes(self) -> int:
+        """All memory of a thread."""
 
 
 class DirectPlan(ConvolutionPlan):
     """Tiles sum up the windows of the input as they are."""
 
     @property
-    def products(self) -> ConvolutionPlan:
+    def products(self) -> DirectPlan:
         return self
 
     @property
     def thread_bytes(self) -> int:
-        return offsets_start(self) + 8 * offsets_of(self)
+        """A position takes two words."""
+        return self.list_start + 16 * self.positions(self.longest)
+
+    @property
+    def terms(self) -> list[Term]:
+        """The axes of the sums, outermost first: as in the memory of the weights."""
+        p, steps = self.problem, scratch_steps(self)
+        found = [(k, a.window, a.dilation * steps[k], a.w) for k, a in enumerate(p.axes)]
+        found = sorted([(FEATURES, p.inputs, steps[FEATURES], p.w[2]), *found], key=lambda term: -abs(term[3]))
+        inside = [self.panel * math.prod(size for _, size, *_ in found[k + 1 :]) for k in range(len(found))]
+        return [Term(*term, packed) for term, packed in zip(found, inside, strict=True)]
+
+    @property
+    def scratch_bytes(self) -> int:
+        """The scratch memory of a share's input."""
+        return scratch_steps(self)[ELEMENTS] * self.problem.dtype.itemsize
+
+    @property
+    def list_start(self) -> int:
+        """Where the list of positions begins: behind the scratch memory, and room for a vector that begins in it."""
+        return -(-self.scratch_bytes // 64) * 64 + 64
+
+    @property
+    def has_packed_spans(self) -> bool:
+        """Whether windows are single elements, and those of a feature lie together in the input: those of a position are kept
+        together, as tiles share none of them."""
+        *outer, last = self.problem.axes
+        return self.method.lanes is Lanes.WINDOWS and not outer and last.is_pointwise and last.x < self.problem.x[2]
+
+    @property
+    def phases(self) -> int:
+        """How many rows the last axis is kept as, with windows in the lanes: one for each remainder by its stride, so that elements
+        of neighbouring windows are neighbours."""
+        return self.problem.axes[-1].stride if self.method.lanes is Lanes.WINDOWS else 1
+
+    @property
+    def phase_columns(self) -> int:
+        """Elements of one of these rows, with windows in the lanes: room for whole vectors."""
+        last = self.problem.axes[-1]
+        return max(self.longest[-1], self.span) + ((last.window - 1) * last.dilation) // last.stride + 1
+
+    def phase(self, offset: int) -> int:
+        """Where an element of the last axis is kept."""
+        return offset % self.phases * self.phase_columns + offset // self.phases
 
 
-# --- the memory of a thread
+def scratch_steps(plan: DirectPlan) -> dict[int, int]:
+    """The element step of each axis of the scratch memory: spatial axes by number, the features (or groups) of an image, the whole.
 
-
-def scratch_steps(plan: ConvolutionPlan) -> dict[int, int]:
-    """The element step of each axis of the scratch memory: spatial axes by number, -1 the features (or groups) of an image.
-
-    They stand outermost first: as in the input's memory, but for the axis in the lanes, which is innermost. A last axis of windows
-    with a stride is kept as that many rows, one for each remainder, so that the windows' elements are neighbours. Where tiles share
-    no elements, they are kept tile after tile, each of which is read from its begin to its end; steps are those between tiles.
+    They stand outermost first: as in the input's memory, but for the axis in the lanes, which is innermost. Of spans that are kept
+    together the step of the spatial axis is that between positions.
     """
     p, lanes = plan.problem, plan.method.lanes
-    if plan.has_packed_tiles:
-        tile = p.inputs * plan.tile_windows
-        return {0: tile, -1: plan.tile_windows, SIZE: tile * ceil_div(plan.longest[0], plan.tile_windows)}
+    if plan.has_packed_spans:
+        return {0: p.inputs * plan.span, FEATURES: plan.span, ELEMENTS: p.inputs * plan.span * plan.positions(plan.longest)}
     extents = {k: a.reach(n) for k, (a, n) in enumerate(zip(p.axes, plan.longest, strict=True))}
-    extents[-1] = plan.panels * plan.span if lanes is Lanes.GROUPS else p.inputs
-    steps = {k: a.x for k, a in enumerate(p.axes)} | {-1: p.x[1] if lanes is Lanes.GROUPS else p.x[2]}
+    extents[FEATURES] = plan.panels * plan.span if lanes is Lanes.GROUPS else p.inputs
+    steps = {k: a.x for k, a in enumerate(p.axes)} | {FEATURES: p.x[1] if lanes is Lanes.GROUPS else p.x[2]}
     order = sorted(extents, key=lambda k: (-steps[k], k))
-    inner = {Lanes.OUTPUTS: order[-1], Lanes.WINDOWS: len(p.axes) - 1, Lanes.GROUPS: -1}[lanes]
+    inner = {Lanes.OUTPUTS: order[-1], Lanes.WINDOWS: len(p.axes) - 1, Lanes.GROUPS: FEATURES}[lanes]
     if lanes is Lanes.WINDOWS:
-        extents[inner] = phase_columns(plan) * p.axes[-1].stride
-    order = [k for k in order if k != inner] + [inner]
-    found, step = {}, 1
-    for k in reversed(order):
-        found[k] = step
-        step *= extents[k]
-    return {k: found[k] for k in order} | {SIZE: step}
-
-
-SIZE = -2
-"""The key under which `scratch_steps` tells the elements of the whole."""
-
-
-def phase_columns(plan: ConvolutionPlan) -> int:
-    """Elements of one remainder of the last axis, with windows in the lanes: room for whole vectors."""
-    last = plan.problem.axes[-1]
-    windows = max(plan.longest[-1], plan.span)
-    return windows + ((last.window - 1) * last.dilation) // last.stride + 1
-
-
-def offsets_of(plan: ConvolutionPlan) -> int:
-    """How many words of a thread tell where windows of a block are: in scratch memory, behind them in the output."""
-    return 0 if plan.method.lanes is Lanes.WINDOWS else 2 * math.prod(plan.longest)
-
-
-def offsets_start(plan: ConvolutionPlan) -> int:
-    """Where they begin: behind the scratch memory, and room for a vector that begins in it."""
-    return ceil_div(scratch_bytes(plan), 64) * 64 + 64
-
-
-def ceil_div(a: int, b: int) -> int:
-    """A quotient rounded up."""
-    return -(-a // b)
-
-
-def scratch_bytes(plan: ConvolutionPlan) -> int:
-    """The scratch memory of a share's input."""
-    return scratch_steps(plan)[SIZE] * np.dtype(plan.problem.dtype).itemsize
+        extents[inner] = plan.phase_columns * plan.phases
+    order = [*(k for k in order if k != inner), inner]
+    found = {k: math.prod(extents[j] for j in order[n + 1 :]) for n, k in enumerate(order)}
+    return found | {ELEMENTS: math.prod(extents.values())}

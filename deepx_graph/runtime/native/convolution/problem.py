@@ -30,9 +30,9 @@ class SpatialAxis:
     stride: int
     low: int
     dilation: int
-    is_reversed: bool
     x: int
     w: int
+    """Negative where windows are reversed."""
     y: int
     rows: tuple[int, int] | tuple[()] = ()
     """Where the input does not run on: how many elements do, and the step from one such row to the next."""
@@ -63,6 +63,8 @@ class Problem:
     """Steps of groups, output features, input features."""
     y: tuple[int, int, int]
     """Steps of images, groups, output features."""
+    begin: tuple[int, int] = (0, 0)
+    """Where, in elements, its weights and its results begin: of some convolutions they are every so many-th."""
 
     @property
     def depth(self) -> int:
@@ -70,16 +72,7 @@ class Problem:
         return self.inputs * math.prod(a.window for a in self.axes)
 
 
-@dataclass(frozen=True)
-class PartialProblem:
-    """A problem whose results are some of a convolution's: where, in elements, its weights and its results begin."""
-
-    problem: Problem
-    w: int
-    y: int
-
-
-def problems_of(node: Node) -> list[PartialProblem]:
+def problems_of(node: Node) -> list[Problem]:
     """The form of a convolution node of static type: one for each residue class of results, of which there are several where
     elements of the input lie apart. Raises Declined."""
     x, w = (i.type for i in node.inputs)
@@ -95,7 +88,7 @@ def problems_of(node: Node) -> list[PartialProblem]:
     return _problems(node, dtype, x.shape, w.shape, node.type.shape)
 
 
-def _problems(node: Node, dtype: DType, x: tuple[int, ...], w: tuple[int, ...], y: tuple[int, ...]) -> list[PartialProblem]:
+def _problems(node: Node, dtype: DType, x: tuple[int, ...], w: tuple[int, ...], y: tuple[int, ...]) -> list[Problem]:
     a = node.attr
     xs, ws, ys = map(steps_of, (x, w, y))
     n, f, o = a("input_batch_dimension"), a("input_feature_dimension"), a("kernel_output_feature_dimension")
@@ -106,19 +99,18 @@ def _problems(node: Node, dtype: DType, x: tuple[int, ...], w: tuple[int, ...], 
     group_step = images * xs[n] if batch_groups > 1 else inputs * xs[f]
     spatial = zip(a("input_spatial_dimensions"), a("kernel_spatial_dimensions"), a("output_spatial_dimensions"),
                   a("window_strides"), a("padding_low"), a("rhs_dilation"), a("window_reversal"), strict=True)
-    found = [SpatialAxis(x[i], w[k], y[j], stride, low, dilation, bool(is_reversed), xs[i], ws[k], ys[j])
-            for i, k, j, stride, low, dilation, is_reversed in spatial]
+    found = [SpatialAxis(x[i], w[k], y[j], stride, low, dilation, xs[i], -ws[k] if is_reversed else ws[k], ys[j])
+             for i, k, j, stride, low, dilation, is_reversed in spatial]
+    begin = sum((axis.window - 1) * -axis.w for axis in found if axis.w < 0)
     classes = [residue_classes(axis, base) for axis, base in zip(found, a("lhs_dilation"), strict=True)]
     if math.prod(map(len, classes)) > MOST_CLASSES:
         raise Declined("elements of the input lie too far apart")
 
-    def part(each: Sequence[ResidueClass]) -> PartialProblem:
+    def part(each: Sequence[ResidueClass]) -> Problem:
         seen = 1 if any(r.is_zero for r in each) else inputs
         axes = merged([r.axis for r in each], xs[f] if groups == 1 else 0)
-        return PartialProblem(
-            Problem(dtype, images, groups, seen, outputs, axes, (xs[n], group_step, xs[f]),
-                    (outputs * ws[o], ws[o], ws[c]), (ys[yn], outputs * ys[yf], ys[yf])),
-            sum(r.w for r in each), sum(r.y for r in each))
+        return Problem(dtype, images, groups, seen, outputs, axes, (xs[n], group_step, xs[f]), (outputs * ws[o], ws[o], ws[c]),
+                       (ys[yn], outputs * ys[yf], ys[yf]), (begin + sum(r.w for r in each), sum(r.y for r in each)))
 
     return [part(each) for each in itertools.product(*classes)]
 
@@ -179,10 +171,9 @@ def _residue_class(axis: SpatialAxis, base: int, first: int, period: int, apart:
     dense = replace(axis, count=count, stride=stride, y=period * axis.y)
     if tap is None:
         return ResidueClass(replace(dense, window=1, low=-axis.size, dilation=1), 0, first * axis.y, is_zero=True)
-    window = -(-(axis.window - tap) // apart)
-    low, last = -(begin + tap * axis.dilation) // base, tap + (window - 1) * apart
+    window, low = -(-(axis.window - tap) // apart), -(begin + tap * axis.dilation) // base
     dense = replace(dense, window=window, low=low, dilation=apart * axis.dilation // base, w=apart * axis.w)
-    return ResidueClass(dense, (axis.window - 1 - last if axis.is_reversed else tap) * axis.w, first * axis.y)
+    return ResidueClass(dense, tap * axis.w, first * axis.y)
 
 
 def steps_of(shape: Sequence[int]) -> tuple[int, ...]:

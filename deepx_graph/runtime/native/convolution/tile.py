@@ -8,100 +8,64 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
-from deepx_graph.runtime.native.convolution.pack import packed_size, weights_of
-from deepx_graph.runtime.native.convolution.plan import (
-    ConvolutionPlan,
-    Lanes,
-    ceil_div,
-    phase_columns,
-    scratch_steps,
-)
+from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, DirectPlan, Lanes
 from deepx_graph.runtime.native.gemm import microkernel
 from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, least, scalar_type
 
-X, W, Y, AT, NEXT = range(5)
-"""Scratch memory, weights, output, the table of windows, and weights to fetch for the next panel."""
-
-CACHE_BYTES = 340 << 10
-"""Weights of no more than so many bytes stay in a second-level cache."""
-
 MOST_TERMS = 4096
 """Sums of more terms are taken in parts, so that little is lost by rounding."""
 
-TilePointers = tuple[str, ...]
+Pointers = tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Walk:
-    """An axis of the results gone through in tiles of `tile` elements, the last one overlapping the one before.
-
-    `steps`: elements in scratch memory, packed weights, output and table from one to the next. From one tile to the next: `fetched`
-    of weights; `packed` in scratch memory, where it is kept by tiles.
-    """
-
-    count: str
-    tile: int
-    steps: tuple[int, int, int, int]
-    fetched: int
-    packed: int = 0
-
-
-@dataclass(frozen=True)
-class SumLoops:
-    """The loops over what is summed up, outermost first. `steps` are written out within them; `start` is where in the scratch
-    memory they begin."""
-
-    loops: tuple[PointerLoop, ...]
-    steps: list[tuple[int, int]]
-    start: int
-
-
-@dataclass(frozen=True)
-class TileRow:
-    """The offsets of a row of a tile in scratch memory, weights and output: numbers, or values of the code."""
-
-    x: int | str
-    w: int
-    y: int | str
+def call_tile(t: IRBuilder, plan: ConvolutionPlan, panel: str, *pointers: str) -> None:
+    """Calls the function of a tile of a panel, of which the last one may have fewer features."""
+    function = "@tile"
+    if plan.features % plan.panel:
+        function = t.let(f"select i1 {t.let(f'icmp eq i64 {panel}, {plan.panels - 1}')}, ptr @edge, ptr @tile")
+    t.line(f"call void {function}({', '.join(f'ptr {p}' for p in pointers)})")
 
 
 class TileCode:
     """Writes the tiles of one plan."""
 
-    def __init__(self, plan: ConvolutionPlan) -> None:
-        self.plan, self.problem, self.method = plan, plan.problem, plan.method
-        self.dtype = plan.problem.dtype
-        self.scratch, self.weights = scratch_steps(plan), weights_of(plan)
+    def __init__(self, plan: DirectPlan) -> None:
+        self.plan, self.problem, self.method, self.dtype = plan, plan.problem, plan.method, plan.problem.dtype
         self.declarations: dict[str, None] = {}
+        last, terms = len(self.problem.axes) - 1, plan.terms
+        self.loops = [PointerLoop(str(term.size), (str(term.x), str(term.packed))) for term in terms
+                      if term.axis != last or plan.phases == 1]
+        """The loops over what is summed up, outermost first."""
+        a, packed = self.problem.axes[last], next(term.packed for term in terms if term.axis == last)
+        self.steps = [(plan.phase(k * a.dilation), k * packed) for k in range(a.window if plan.phases > 1 else 1)]
+        """What is written out within them: an axis that is kept by remainders."""
 
     def function(self, name: str, features: int) -> str:
-        """The function `(scratch, weights, output, table, next)` of one tile of so many features, which are stored."""
-        t, width, plan = IRBuilder(self.plan.width), self.plan.width, self.plan
+        """The function `(scratch, weights, output, list of positions)` of one tile of so many features, which are stored."""
+        t, plan, width, lanes = IRBuilder(self.plan.width), self.plan, self.plan.width, self.method.lanes
         t.declarations = self.declarations
-        in_windows, in_outputs = self.method.lanes is Lanes.WINDOWS, self.method.lanes is Lanes.OUTPUTS
-        rows = self._features_and_windows(features) if in_windows else self._listed_windows(t)
-        lanes, tile = min(plan.span, plan.in_lanes) if in_windows else features, Tile(len(rows), self.method.tile.vectors)
-        x = TileOperand(tuple(r.x for r in rows), 0 if in_outputs else width, in_outputs)
-        w = TileOperand(tuple(r.w for r in rows), 0 if in_windows else width, in_windows)
-        pointers = t.address("%x", str(self.loops.start), self.dtype), "%w", *(["%next"] if self.ahead else [])
-        self._store(t, self._summed(t, tile, (x, w), pointers), rows, lanes)
-        params = ", ".join(f"ptr noalias %{name}" for name in ("x", "w", "y", "at", "next"))
+        listed = [(t.word("%at", 2 * k), t.word("%at", 2 * k + 1)) for k in range(self.method.positions)]
+        rows = list(itertools.product(range(features if lanes is Lanes.WINDOWS else 1), listed))
+        x = TileOperand(tuple(x for _, (x, _) in rows), 0 if lanes is Lanes.OUTPUTS else width, lanes is Lanes.OUTPUTS)
+        w = TileOperand(tuple(f for f, _ in rows), 0 if lanes is Lanes.WINDOWS else width, lanes is Lanes.WINDOWS)
+        sums = self._summed(t, Tile(len(rows), self.method.tile.vectors), (x, w))
+        into = [t.moved("%y", self.dtype, (y, 1), (str(f), self.problem.y[2])) for f, (_, y) in rows]
+        self._store(t, sums, into, min(plan.span, self.problem.axes[-1].count) if lanes is Lanes.WINDOWS else features)
+        params = ", ".join(f"ptr noalias %{name}" for name in ("x", "w", "y", "at"))
         return t.function(f"internal void @{name}({params}) nounwind \"stackrealign\"")
 
-    def _summed(self, t: IRBuilder, tile: Tile, operands: tuple[TileOperand, TileOperand],
-                pointers: TilePointers) -> microkernel.Tiles:
+    def _summed(self, t: IRBuilder, tile: Tile, operands: tuple[TileOperand, TileOperand]) -> microkernel.Tiles:
         """The sums: at once, or where they are long in about as many parts as each has terms, which are added up in memory."""
-        loops, inner, terms = list(self._inner()), list[PointerLoop](), len(self.loops.steps)
+        loops, inner, terms = list(self.loops), list[PointerLoop](), len(self.steps)
 
-        def summed(pointers: TilePointers, loops: Sequence[PointerLoop]) -> microkernel.Tiles:
-            return microkernel.accumulate(t, self.dtype, tile, operands, pointers, loops, self.loops.steps)
+        def summed(pointers: Pointers, loops: Sequence[PointerLoop]) -> microkernel.Tiles:
+            return microkernel.accumulate(t, self.dtype, tile, operands, pointers, loops, self.steps)
 
         if self.problem.depth <= max(1, MOST_TERMS):
-            return summed(pointers, loops)
+            return summed(("%x", "%w"), loops)
         while (most := math.isqrt(self.problem.depth) // terms) >= int(loops[-1].count):
             inner.insert(0, loops.pop())
             terms *= int(inner[0].count)
@@ -109,7 +73,7 @@ class TileCode:
         sums = [[t.address(kept, str(r * self.plan.span + v * t.lanes), self.dtype) for v in range(tile.vectors)]
                 for r in range(tile.rows)]
 
-        def through(depth: int, pointers: TilePointers) -> None:
+        def through(depth: int, pointers: Pointers) -> None:
             loop, is_last = loops[depth], depth == len(loops) - 1
 
             def one(k: str) -> None:
@@ -124,95 +88,17 @@ class TileCode:
 
             t.rows("0", loop.count, one, max(1, most) if is_last else 1)
 
-        through(0, pointers)
+        through(0, ("%x", "%w"))
         return [[t.load(address, self.dtype, None) for address in row] for row in sums]
-
-    @property
-    def fetched(self) -> int:
-        """Elements of weights for the next panel that each tile fetches, so that all of them do."""
-        return self.ahead[0] if self.ahead else 0
-
-    @cached_property
-    def ahead(self) -> list[int]:
-        """How far a tile and, outermost first, each loop of its sum move on in weights that are fetched. Empty where weights
-        stay in a cache or are read once."""
-        tiles = math.prod(self.plan.tiles)
-        if tiles == 1 or packed_size(self.plan) * self.dtype.itemsize <= CACHE_BYTES:
-            return []
-        found = [ceil_div(len(self.loops.steps) * self.plan.panel, tiles)]
-        for loop in reversed(self.loops.loops):
-            found.insert(0, found[0] * int(loop.count))
-        return found
-
-    def _inner(self) -> Sequence[PointerLoop]:
-        """The loops of a tile's sums, each with the steps of all pointers."""
-        if not self.ahead:
-            return self.loops.loops
-        return [replace(loop, steps=(*loop.steps, str(step))) for loop, step in zip(self.loops.loops, self.ahead[1:], strict=True)]
-
-    def _features_and_windows(self, features: int) -> list[TileRow]:
-        """The rows of a tile with windows in the lanes: those of each feature, one below another."""
-        x, y = next(((a.stride * self.scratch[k], a.y) for k, a in list(enumerate(self.problem.axes))[-2:-1]), (0, 0))
-        return [TileRow(r * x, f, f * self.problem.y[2] + r * y) for f in range(features) for r in range(self.method.windows)]
-
-    def _listed_windows(self, t: IRBuilder) -> list[TileRow]:
-        """The rows of a tile of neighbouring windows, of which a table tells where they are."""
-        room, is_packed = math.prod(self.plan.longest), self.plan.has_packed_tiles
-        return [TileRow(k if is_packed else t.word("%at", k), 0, t.word("%at", room + k)) for k in range(self.method.windows)]
-
-    def walks(self, counts: Sequence[str]) -> list[Walk]:
-        """The axes along which the tiles of one panel follow each other, outermost first; `counts` are the windows of the block
-        along each axis, or of all of it."""
-        plan, fetched = self.plan, self.fetched
-        packed = self.scratch[0] if plan.has_packed_tiles else 0
-        if self.method.lanes is not Lanes.WINDOWS:
-            return [Walk(counts[0], self.method.windows, (0, 0, 0, 1), fetched, packed)]
-        *outer, last = self.problem.axes
-        after = [math.prod(plan.tiles[k + 1 :]) for k in range(len(outer))]
-        walks = [Walk(counts[k], self.method.windows if k == len(outer) - 1 else 1, (a.stride * self.scratch[k], 0, a.y, 0),
-                      fetched * after[k]) for k, a in enumerate(outer)]
-        return [*walks, Walk(counts[-1], plan.span, (1, 0, last.y, 0), fetched, packed)]
-
-    @cached_property
-    def loops(self) -> SumLoops:
-        """The loops over what is summed up."""
-        p, w = self.problem, self.weights
-        loops, steps, start = [], [(0, 0)], 0
-        for k in w.order:
-            if k < 0:
-                loops.append(PointerLoop(str(p.inputs), (str(self.scratch[-1]), str(w.steps[-1]))))
-                continue
-            a = p.axes[k]
-            if self._has_phases(k):
-                steps = [(self._phase(t * a.dilation), (a.window - 1 - t if a.is_reversed else t) * w.steps[k])
-                         for t in range(a.window)]
-                continue
-            step = a.dilation * self.scratch[k]
-            start += (a.window - 1) * step if a.is_reversed else 0
-            loops.append(PointerLoop(str(a.window), (str(-step if a.is_reversed else step), str(w.steps[k]))))
-        return SumLoops(tuple(loops), steps, start)
-
-    def _has_phases(self, axis: int) -> bool:
-        """Whether the axis is kept by remainders."""
-        last = len(self.problem.axes) - 1
-        return self.method.lanes is Lanes.WINDOWS and axis == last and self.problem.axes[axis].stride > 1
-
-    def _phase(self, offset: int) -> int:
-        """Where an element of the last axis is kept."""
-        stride = self.problem.axes[-1].stride
-        return offset % stride * phase_columns(self.plan) + offset // stride
 
     # --- storing a tile
 
-    def _store(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[TileRow], lanes: int) -> None:
-        if self.plan.lane_step == 1:
-            self._store_rows(t, sums, rows, lanes)
+    def _store(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[str], lanes: int) -> None:
+        """The first so many lanes of each row."""
+        if self.plan.lane_step != 1:
+            self._scatter(t, self._kept(t, sums), rows, lanes)
             return
-        self._store_scattered(t, self._kept(t, sums), rows, lanes)
-
-    def _store_rows(self, t: IRBuilder, sums: microkernel.Tiles, rows: Sequence[TileRow], lanes: int) -> None:
-        for row, vectors in zip(rows, sums, strict=True):
-            into = t.address("%y", str(row.y), self.dtype)
+        for into, vectors in zip(rows, sums, strict=True):
             for v, value in enumerate(vectors):
                 left = lanes - v * t.lanes
                 if left > 0:
@@ -227,16 +113,14 @@ class TileCode:
                 t.store(value, t.address(kept, str(r * self.plan.span + v * t.lanes), self.dtype), None)
         return kept
 
-    def _store_scattered(self, t: IRBuilder, kept: str, rows: Sequence[TileRow], lanes: int) -> None:
+    def _scatter(self, t: IRBuilder, kept: str, rows: Sequence[str], lanes: int) -> None:
         """Element by element."""
         kind, size = scalar_type(self.dtype), self.dtype.itemsize
-        step = self.plan.lane_step
 
         def lane(k: str) -> None:
-            into = t.moved("%y", self.dtype, (k, step))
-            for r, row in enumerate(rows):
+            for r, into in enumerate(rows):
                 source = t.address(t.address(kept, k, self.dtype), str(r * self.plan.span), self.dtype)
                 one = t.let(f"load {kind}, ptr {source}, align {size}")
-                t.line(f"store {kind} {one}, ptr {t.address(into, str(row.y), self.dtype)}, align {size}")
+                t.line(f"store {kind} {one}, ptr {t.moved(into, self.dtype, (k, self.plan.lane_step))}, align {size}")
 
         t.rows("0", str(lanes), lane)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.runtime.native.convolution import choice
-from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, DirectPlan, Lanes, Method, ceil_div, scratch_bytes
+from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, DirectPlan, Lanes, Method
 from deepx_graph.runtime.native.convolution.problem import Problem, SpatialAxis
 from deepx_graph.runtime.native.gemm.microkernel import Tile
 from deepx_graph.runtime.native.llvm.builder import F4
@@ -54,20 +54,20 @@ class WinogradPlan(ConvolutionPlan):
     @property
     def tile_counts(self) -> tuple[int, ...]:
         """The tiles along each axis."""
-        return tuple(ceil_div(a.count, RESULTS) for a in self.problem.axes)
+        return tuple(-(-a.count // RESULTS) for a in self.problem.axes)
 
     @property
     def row_vectors(self) -> int:
         """Vectors of a row of tiles."""
-        return ceil_div(self.tile_counts[-1], self.width)
+        return -(-self.tile_counts[-1] // self.width)
 
     @property
     def groups_of_vectors(self) -> int:
         """How many tiles of the products there are in a block, at most."""
-        return ceil_div(ceil_div(self.tile_counts[0], self.blocks[0]) * self.row_vectors, self.method.tile.vectors)
+        return -(-(-(-self.tile_counts[0] // self.blocks[0]) * self.row_vectors) // self.method.tile.vectors)
 
     @cached_property
-    def copy(self) -> ConvolutionPlan:
+    def copy(self) -> DirectPlan:
         """How a block's input is copied: as what windows of the size of a tile see, with room for whole vectors of them."""
         axes = tuple(replace(a, window=SEEN, stride=RESULTS, count=n)
                      for a, n in zip(self.problem.axes, self.tile_counts, strict=True))
@@ -75,13 +75,13 @@ class WinogradPlan(ConvolutionPlan):
         return DirectPlan(replace(self.problem, axes=axes), self.width, method, self.blocks, 1)
 
     @cached_property
-    def products(self) -> ConvolutionPlan:
+    def products(self) -> DirectPlan:
         """The sums of products of a block: a convolution of single elements with a group for each number of a transformed one."""
         p, span = self.problem, self.span
         count = self.groups_of_vectors * span
-        axis = SpatialAxis(size=count, window=1, count=count, stride=1, low=0, dilation=1, is_reversed=False, x=1, w=1, y=1)
+        axis = SpatialAxis(size=count, window=1, count=count, stride=1, low=0, dilation=1, x=1, w=1, y=1)
         rows = count + APART
-        panels = ceil_div(self.panels, self.parts)
+        panels = -(-self.panels // self.parts)
         problem = Problem(p.dtype, 1, POINTS * p.groups, p.inputs, p.outputs, (axis,),
                           (0, self.groups_of_vectors * span * p.inputs + APART, count), (p.outputs * p.inputs, p.inputs, 1),
                           (0, panels * self.panel * rows, rows))
@@ -90,7 +90,7 @@ class WinogradPlan(ConvolutionPlan):
     @property
     def input_start(self) -> int:
         """Where, in a thread's memory, the transformed input begins, in bytes."""
-        return ceil_div(scratch_bytes(self.copy), 64) * 64 + 64
+        return self.copy.list_start
 
     @property
     def sums_start(self) -> int:
@@ -101,25 +101,24 @@ class WinogradPlan(ConvolutionPlan):
     def thread_bytes(self) -> int:
         return self.sums_start + POINTS * self.products.problem.y[1] * self.problem.dtype.itemsize
 
-    def transformed(self, weights: np.ndarray[Any, Any], start: int) -> np.ndarray[Any, Any]:
-        """The weights `[groups * 16, outputs, inputs]` of the products; those of the convolution begin at an element."""
+    def transformed(self, weights: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The weights `[groups * 16, outputs, inputs]` of the products, from those of the convolution."""
         p = self.problem
-        taps = [(-1 if a.is_reversed else 1) * a.w for a in p.axes]
-        begin = start + sum((a.window - 1) * a.w for a in p.axes if a.is_reversed)
-        steps = [weights.itemsize * step for step in (*taps, *p.w)]
-        seen = np.lib.stride_tricks.as_strided(weights.reshape(-1)[begin:], (TAPS, TAPS, p.groups, p.outputs, p.inputs), steps)
+        steps = [weights.itemsize * step for step in (*(a.w for a in p.axes), *p.w)]
+        first, shape = weights.reshape(-1)[p.begin[0] :], (TAPS, TAPS, p.groups, p.outputs, p.inputs)
+        seen = np.lib.stride_tricks.as_strided(first, shape, steps)
         flat = np.kron(WEIGHTS, WEIGHTS) @ seen.reshape(TAPS * TAPS, -1)
         made = flat.reshape(POINTS, p.groups, p.outputs, p.inputs).swapaxes(0, 1)
         return np.ascontiguousarray(made.reshape(-1, p.outputs, p.inputs), p.dtype)
 
 
-def plan(direct: ConvolutionPlan, registers: int) -> ConvolutionPlan:
+def plan(direct: DirectPlan, registers: int) -> ConvolutionPlan:
     """The cheapest plan of the same convolution, where it is much cheaper than the direct one; else that one."""
     axes = direct.problem.axes
     is_square = len(axes) == 2 and all(a.window == TAPS and a.stride == a.dilation == 1 for a in axes)
     if direct.problem.dtype != F4 or not is_square or axes[-1].y != 1:
         return direct
-    found = [(choice.span(p, price(p), filling(p)), k, p) for k, p in enumerate(plans(direct.problem, direct.width, registers))]
+    found = [(span(p), k, p) for k, p in enumerate(plans(direct.problem, direct.width, registers))]
     _, _, best = min(found, default=(0, 0, None))
     return best if best is not None and price(best) < LEAST_GAIN * choice.price(direct) else direct
 
@@ -127,12 +126,12 @@ def plan(direct: ConvolutionPlan, registers: int) -> ConvolutionPlan:
 def plans(problem: Problem, width: int, registers: int) -> Iterator[WinogradPlan]:
     """The ways whose sums have room in registers, with the largest blocks that have room in a cache, and with an even number of
     them; each with as many parts as are good."""
-    rows = ceil_div(problem.axes[0].count, RESULTS)
+    rows = -(-problem.axes[0].count // RESULTS)
     for vectors in (1, 2, 3):
         most = (registers - choice.BESIDE) // vectors
-        for outputs in range(ceil_div(most, 2), most + 1):
+        for outputs in range(-(-most // 2), most + 1):
             method = Method(Lanes.WINDOWS, Tile(outputs, vectors), outputs)
-            counts = sorted({ceil_div(rows, length) for length in range(1, rows + 1)})
+            counts = sorted({-(-rows // length) for length in range(1, rows + 1)})
             found = (WinogradPlan(problem, width, method, (blocks, 1), 1) for blocks in counts)
             for whole in (p for p in found if p.sums_start <= INPUT_BYTES):
                 yield _parted(whole)
@@ -142,22 +141,29 @@ def plans(problem: Problem, width: int, registers: int) -> Iterator[WinogradPlan
 
 def _parted(whole: WinogradPlan) -> WinogradPlan:
     """The plan with as many parts of the features as leave room for sums in a cache and are enough for workers."""
-    steps, sums = price(whole), whole.thread_bytes - whole.sums_start
-    parts = max(ceil_div(sums, SUMS_BYTES), ceil_div(choice.shares_for(steps), whole.shares))
-    return choice.parted(replace(whole, parts=min(whole.most_parts, parts)), steps, filling(whole))
+    sums = whole.thread_bytes - whole.sums_start
+    parts = max(-(-sums // SUMS_BYTES), -(-choice.shares_for(price(whole)) // whole.shares))
+    return choice.with_parts(whole, parts * whole.shares)
 
 
 def price(plan: WinogradPlan) -> float:
     """What the whole convolution costs, in vector products."""
     p, tile = plan.problem, plan.method.tile
     lengths = choice.block_lengths(plan.tile_counts[0], plan.blocks[0])
-    groups = sum(n * ceil_div(length * plan.row_vectors, tile.vectors) for length, n in lengths)
+    groups = sum(n * -(-length * plan.row_vectors // tile.vectors) for length, n in lengths)
     sums = tile.rows * tile.vectors
     step = max(sums, choice.LOAD_STEPS * (tile.rows + tile.vectors), choice.LEAST_STEPS) + 1
     products = POINTS * plan.panels * groups * (p.inputs * step + 16 + choice.STORE_STEPS * sums)
     results = _vectors(plan) * p.outputs * RESULT_STEPS
     weights = plan.blocks[0] * POINTS * p.outputs * p.inputs / plan.width * WEIGHT_STEPS
     return p.images * p.groups * (products + results + weights) + filling(plan)
+
+
+def span(plan: WinogradPlan) -> float:
+    """How long two workers take, each of which copies and transforms half of the blocks, and the one that both have."""
+    blocks, filled = plan.shares // plan.parts, filling(plan)
+    larger = -(-plan.shares // 2) * -(-plan.panels // plan.parts) / (blocks * plan.panels)
+    return larger * (price(plan) - filled) + -(-blocks // 2) / blocks * filled
 
 
 def filling(plan: WinogradPlan) -> float:

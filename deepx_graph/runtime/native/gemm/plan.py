@@ -67,7 +67,7 @@ class GemmAxis:
 
 
 LEFT, RIGHT, RESULT = range(3)
-_ONE = GemmAxis(1, (0, 0, 0))
+ONE = GemmAxis(1, (0, 0, 0))
 
 
 @dataclass(frozen=True)
@@ -195,10 +195,10 @@ def planned(dtype: DType, left: Sequence[int], right: Sequence[int], left_batch:
     rows = [k for k in range(len(left)) if k not in (*left_batch, *left_terms)]
     columns = [k for k in range(len(right)) if k not in (*right_batch, *right_terms)]
     z = _steps([*(left[k] for k in (*left_batch, *rows)), *(right[k] for k in columns)])
-    batch = _joined([GemmAxis(left[i], (x[i], y[j], z[k])) for k, (i, j) in enumerate(zip(left_batch, right_batch, strict=True))])
-    down = _joined([GemmAxis(left[i], (x[i], 0, z[k])) for k, i in enumerate(rows, len(left_batch))])
-    across = _joined([GemmAxis(right[j], (0, y[j], z[k])) for k, j in enumerate(columns, len(left_batch) + len(rows))])
-    terms = _joined([GemmAxis(left[i], (x[i], y[j], 0)) for i, j in zip(left_terms, right_terms, strict=True)])
+    batch = joined([GemmAxis(left[i], (x[i], y[j], z[k])) for k, (i, j) in enumerate(zip(left_batch, right_batch, strict=True))])
+    down = joined([GemmAxis(left[i], (x[i], 0, z[k])) for k, i in enumerate(rows, len(left_batch))])
+    across = joined([GemmAxis(right[j], (0, y[j], z[k])) for k, j in enumerate(columns, len(left_batch) + len(rows))])
+    terms = joined([GemmAxis(left[i], (x[i], y[j], 0)) for i, j in zip(left_terms, right_terms, strict=True)])
     return _arranged(dtype, batch, [down, across], terms)
 
 
@@ -207,7 +207,7 @@ def _steps(shape: Sequence[int]) -> list[int]:
     return [math.prod(shape[k + 1 :]) for k in range(len(shape))]
 
 
-def _joined(axes: Sequence[GemmAxis]) -> list[GemmAxis]:
+def joined(axes: Sequence[GemmAxis]) -> list[GemmAxis]:
     """The axes of more than one element; those that lie one in the other as one."""
     found: list[GemmAxis] = []
     for axis in axes:
@@ -224,7 +224,7 @@ def _arranged(dtype: DType, batch: Sequence[GemmAxis], free: Sequence[Sequence[G
     lanes = this_machine().register_bytes // dtype.itemsize
     along_result = [(a, side) for side in (LEFT, RIGHT) for a in free[side] if a.steps[RESULT] == 1]
     found = [(a, side) for a, side in along_result if a.steps[side] == 1]
-    lane, vector = found[0] if found else (_ONE, RIGHT)
+    lane, vector = found[0] if found else (ONE, RIGHT)
     by_panels = False
     for wide, side in found or along_result:
         readers = max((a.size for a in free[LEFT + RIGHT - side]), default=1)
@@ -240,7 +240,7 @@ def _arranged(dtype: DType, batch: Sequence[GemmAxis], free: Sequence[Sequence[G
         assert dense is not None
         lane, terms = dense, [t for t in terms if t is not dense]
     other = [a for side in (LEFT, RIGHT) for a in free[side] if a is not lane and (along or side != vector)]
-    rows = max(other, key=lambda a: (min(a.size, ENOUGH_ROWS), -max(a.steps[:RESULT])), default=_ONE)
+    rows = max(other, key=lambda a: (min(a.size, ENOUGH_ROWS), -max(a.steps[:RESULT])), default=ONE)
     outer = [a for a in (*batch, *free[LEFT], *free[RIGHT]) if a is not lane and a is not rows]
     plan = GemmPlan(dtype, tuple(outer), rows, lane, tuple(terms), along, vector, by_panels and not along)
     return replace(plan, spread_panels=_meets(plan))

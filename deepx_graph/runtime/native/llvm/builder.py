@@ -456,6 +456,16 @@ def digit(t: IRBuilder, number: str, base: int) -> tuple[str, str]:
     return t.let(f"urem i64 {number}, {base}"), t.let(f"udiv i64 {number}, {base}")
 
 
+def part_of_range(t: IRBuilder, part: str, parts: int, size: int) -> tuple[str, str]:
+    """Where part k of nearly equal parts of a range begins, and how long it is."""
+    if parts == 1:
+        return "0", str(size)
+    low = t.let(f"udiv i64 {t.let(f'mul i64 {part}, {size}')}, {parts}")
+    above = t.let(f"add i64 {part}, 1")
+    high = t.let(f"udiv i64 {t.let(f'mul i64 {above}, {size}')}, {parts}")
+    return low, t.let(f"sub i64 {high}, {low}")
+
+
 def least(t: IRBuilder, x: str, y: str) -> str:
     """The smaller of two integers."""
     return t.let(f"select i1 {t.let(f'icmp slt i64 {x}, {y}')}, i64 {x}, i64 {y}")

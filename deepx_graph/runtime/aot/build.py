@@ -22,12 +22,12 @@ from deepx_graph.runtime.aot.program import BuiltProgram
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.numexpr_engine import alone
 from deepx_graph.runtime.inputs import input_ports, output_ports
+from deepx_graph.runtime.native import dispatch
 from deepx_graph.runtime.native.llvm.machine_code import Collection, collected
 from deepx_graph.runtime.native.llvm.target import LEVELS, Processor, Target, externals
 from deepx_graph.runtime.native.loop_program.kernel import build as build_loops
 from deepx_graph.runtime.native.machine_kernel import MachineKernel
-from deepx_graph.runtime.native.whole_program.emit import function_text
-from deepx_graph.runtime.native.whole_program.image import ProgramImage
+from deepx_graph.runtime.native.whole_program.encode import encoded
 from deepx_graph.runtime.native.whole_program.plan import ProgramPlan
 from deepx_graph.runtime.native.whole_program.planner import planned
 from deepx_graph.runtime.specialise import specialise
@@ -90,10 +90,10 @@ def built(module: Module, *, name: str = "model", cpu: str = NATIVE, triple: str
     target = Target(processor=processor)
     with collected(target) as collection:
         plan = _planned(entry)
-        image = ProgramImage.of(plan, UNLIMITED)
+        image = encoded(plan, len(entry.params), UNLIMITED)
         code = KernelCode(image.addresses, collection, target)
     params, results = len(entry.params), len(entry.results)
-    texts = [entry_text(image, params, results, f"{name}_run", code.symbol), function_text(plan, tuple(range(params)))]
+    texts = [entry_text(image, params, results, f"{name}_run", code.symbol), dispatch.text()]
     return BuiltProgram(name, code.emitted([f"{name}_run"], texts), input_ports(module.entry), output_ports(entry),
                         workspace_bytes(image, params + results), code.libraries, processor)
 
@@ -163,8 +163,8 @@ class KernelCode:
 
     def emitted(self, names: Iterable[str], texts: Iterable[str] = ()) -> bytes:
         """The object code of these and of what is in some texts, in which those names alone can be seen."""
-        whole, *rest = [*map(self.target.parsed, texts), *(self._kernel(k, *key) for key, k in self._numbers.items())]
-        for module in rest:
+        whole = self.target.parsed("")
+        for module in (*map(self.target.parsed, texts), *(self._kernel(k, *key) for key, k in self._numbers.items())):
             whole.link_in(module)
         self.target.keep_only(whole, names)
         return self.target.emit(whole)

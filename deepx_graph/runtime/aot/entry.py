@@ -1,20 +1,19 @@
-"""The entry of a program for C: a machine function that makes in the caller's workspace what the plan's own function reads.
+"""The entry of a program for C: a machine function that makes in the caller's workspace what `dispatch` reads.
 
-`NAME_run(in, out, workspace)` copies the image of a call's memory (`native/whole_program/image.py`), which is data of the object as
-constants are, into the workspace, adds the address of that to the words that are offsets in it, and calls the plan's function.
+`NAME_run(in, out, workspace)` copies the image of a call's memory (`native/call_image.py`), which is data of the object as
+constants are, into the workspace, adds the address of that to the words that are offsets in it, and calls `dispatch`.
 Nothing is kept between calls: with different workspaces several may run at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from deepx_graph.literal import Array
 from deepx_graph.runtime.kernels.memory import ALIGNMENT
+from deepx_graph.runtime.native.call_image import CallImage, rounded
+from deepx_graph.runtime.native.dispatch import DATA, HEAD
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, leave_if
-from deepx_graph.runtime.native.machine_kernel import DATA, rounded
-from deepx_graph.runtime.native.whole_program.emit import CELL, SHARE
-from deepx_graph.runtime.native.whole_program.image import ProgramImage
 
 OK, BAD_WORKSPACE, BAD_POINTER = range(3)
 """What the entry returns."""
@@ -22,28 +21,22 @@ OK, BAD_WORKSPACE, BAD_POINTER = range(3)
 UNLIMITED = 1 << 62
 """Jumps back in one call: it returns only when it is done."""
 
-_HELPERS = """declare void @iterate(ptr, ptr)
+_DECLARATIONS = """declare void @dispatch(ptr)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-define internal void @share(ptr %pool, i64 %threads, ptr %function, ptr %table, ptr %counter, ptr %scratches) {
-  %scratch = load ptr, ptr %scratches
-  call void %function(ptr %table, ptr %counter, ptr %scratch)
-  ret void
-}
 """
-"""The plan's own function, and what does alone the work that several threads would share."""
 
 
-def workspace_bytes(image: ProgramImage, objects: int) -> int:
-    """What the caller gives: the memory of a call, what stands for so many array objects, and the table of these."""
-    return rounded(image.nbytes) + (CELL + 8) * objects + 8
+def workspace_bytes(image: CallImage, objects: int) -> int:
+    """What the caller gives: the memory of a call, and what stands for so many array objects."""
+    return rounded(image.nbytes) + 8 * objects
 
 
-def entry_text(image: ProgramImage, params: int, results: int, name: str, symbol: Callable[[int], str]) -> str:
+def entry_text(image: CallImage, params: int, results: int, name: str, symbol: Callable[[int], str]) -> str:
     """The IR of `name`, which takes and gives so many arrays. `symbol` is the name of a machine function, by its address."""
     t, data = IRBuilder(1), _Data(symbol)
     _check(t, params, results)
-    words = {c.at: data.constant(c.array, c.relocations) for c in image.constants} | {SHARE // 8: "@share"}
-    words |= {at: data.function(address) for at, address in image.functions}
+    words = {c.at: _address(data.constant(c.array), c.offset) for c in image.constants}
+    words |= {at: _address(data.function(address)) for at, address in image.functions}
     whole, inner = data.words(image.words, words), data.words(image.inner, {})
     t.line(f"call void @llvm.memcpy.p0.p0.i64(ptr %workspace, ptr {whole}, i64 {image.words.nbytes}, i1 false)")
     start = t.let("ptrtoint ptr %workspace to i64")
@@ -55,19 +48,17 @@ def entry_text(image: ProgramImage, params: int, results: int, name: str, symbol
 
     t.rows("0", str(len(image.inner)), relocate)
     objects = t.behind("%workspace", rounded(image.nbytes))
-    table = t.behind(objects, CELL * (params + results))
     for array, first, count in (("%in", 0, params), ("%out", params, results)):
         def one(k: str, array: str = array, first: int = first) -> None:
-            number = t.let(f"add i64 {k}, {first}")
-            object = t.behind(objects, t.let(f"mul i64 {number}, {CELL}"))
-            t.line(f"store ptr {t.word(array, k, 'ptr')}, ptr {t.behind(object, DATA)}")
-            t.line(f"store ptr {object}, ptr {t.behind(table, t.let(f'mul i64 {number}, 8'))}")
+            offset = t.let(f"mul i64 {t.let(f'add i64 {k}, {first}')}, 8")
+            cell = t.behind(objects, offset)
+            t.line(f"store ptr {t.word(array, k, 'ptr')}, ptr {cell}")
+            t.line(f"store ptr {t.behind(cell, -DATA)}, ptr {t.behind(t.behind('%workspace', HEAD), offset)}")
 
         t.rows("0", str(count), one)
-    t.line(f"store ptr %workspace, ptr {t.behind(table, 8 * (params + results))}")
-    t.line(f"call void @iterate(ptr {table}, ptr null)")
+    t.line("call void @dispatch(ptr %workspace)")
     entry = t.function(f"i32 @{name}(ptr %in, ptr %out, ptr %workspace) nounwind", f"ret i32 {OK}")
-    return "\n".join([*data.lines, _HELPERS, entry, ""])
+    return "\n".join([*data.lines, _DECLARATIONS, entry, ""])
 
 
 def _check(t: IRBuilder, params: int, results: int) -> None:
@@ -100,22 +91,25 @@ class _Data:
         self._declared[f"declare void {symbol}()"] = None  # only its address is taken
         return symbol
 
-    def constant(self, array: Array, relocations: Sequence[int]) -> str:
-        """The name of the elements of an array, of which some words are addresses of machine functions."""
-        if relocations:
-            return self.words(array, {at: self.function(int(array[at])) for at in relocations})
+    def constant(self, array: Array) -> str:
+        """The name of the elements of an array."""
         data = array.tobytes()
         return self._named(f'[{len(data)} x i8] c"{"".join(map(_HEX.__getitem__, data))}"')
 
-    def words(self, array: Array, symbols: dict[int, str]) -> str:
-        """The name of words, of which some are the addresses of those symbols."""
+    def words(self, array: Array, addresses: dict[int, str]) -> str:
+        """The name of words, of which some are addresses."""
         words = array.tolist()
-        for at, name in symbols.items():
-            words[at] = f"ptrtoint (ptr {name} to i64)"
+        for at, address in addresses.items():
+            words[at] = address
         return self._named(f"[{len(words)} x i64] [{', '.join(f'i64 {w}' for w in words)}]")
 
     def _named(self, text: str) -> str:
         return self._names.setdefault(text, f"@data{len(self._names)}")
+
+
+def _address(name: str, offset: int = 0) -> str:
+    """A word that is the address of so many bytes behind a symbol."""
+    return f"ptrtoint (ptr getelementptr (i8, ptr {name}, i64 {offset}) to i64)"
 
 
 _HEX = [f"\\{byte:02X}" for byte in range(256)]

@@ -30,7 +30,7 @@ from deepx_graph.runtime.native.whole_program.kernel import WholeProgramKernel
 llvm: Any = llvmlite.binding
 """It has no types."""
 
-HEAD = b"deepx_graph executable 2\n"
+HEAD = b"deepx_graph executable 3\n"
 DIGEST = 32
 """Bytes behind the head: of the digest of all that follows it."""
 
@@ -47,7 +47,7 @@ def save(module: Module, path: str | Path, *, threads: int, vector_bits: int | N
     entry, target = fixed_entry(module, seed, data_root, prepare), Target(processor=p)
     with collected(target) as collection, one_machine_function(entry):
         kernel = WholeProgramKernel(entry, _planned(entry, threads), CallLimits(0, 0))
-        addresses = dict.fromkeys([*(address for address, _ in kernel.calls), *kernel.image.addresses])
+        addresses = dict.fromkeys(kernel.image.addresses)
         code = KernelCode(addresses, collection, target)
     names = [code.symbol(address) for address in addresses]
     data = code.emitted(names)

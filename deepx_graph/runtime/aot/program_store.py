@@ -96,7 +96,7 @@ def load(kept_as: str, vector_bits: int | None) -> StoredProgram | None:
     try:
         with vectors(vector_bits):
             return StoredProgram(*read(data), vector_bits)
-    except RuntimeError:  # code that this process cannot link, or threads that it cannot have
+    except RuntimeError:  # code that this process cannot link
         return None
 
 

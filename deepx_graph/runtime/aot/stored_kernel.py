@@ -1,4 +1,4 @@
-"""Kernels of machine code as bytes: their tables, constants and words, and the object code that runs on them.
+"""Kernels of machine code as bytes: the words and constants of a call, and the object code that runs on them.
 
 Addresses are written as what they are addresses of. Reading links the code and makes the kernel as it was, without its IR, its plan
 or the function that it was made from. The bytes hold code: read only what comes from where one trusts.
@@ -17,10 +17,9 @@ from deepx_graph.runtime.array_type import ArrayType, form_of
 from deepx_graph.runtime.inputs import Port
 from deepx_graph.runtime.kernels.memory import aligned
 from deepx_graph.runtime.kernels.program import Array
+from deepx_graph.runtime.native.call_image import CallImage, ConstantWord
 from deepx_graph.runtime.native.llvm import machine_code
-from deepx_graph.runtime.native.machine_kernel import Layout, MachineKernel
-from deepx_graph.runtime.native.threads import pool
-from deepx_graph.runtime.native.whole_program.image import ConstantWord, ProgramImage
+from deepx_graph.runtime.native.machine_kernel import MachineKernel
 from deepx_graph.runtime.native.whole_program.kernel import WholeProgramKernel
 from deepx_graph.types import TensorType, dtype_named, dtype_of, tensor
 
@@ -88,73 +87,58 @@ def written(kernel: MachineKernel, about: Said, code_at: Callable[[int], tuple[O
     writer = _Writer(code_at)
     said = writer.kernel(kernel)
     codes = [code for _, code in writer.codes.values()]
-    description = {"about": about, "kernel": said, "arrays": [[len(data), moved] for data, moved in writer.arrays],
+    description = {"about": about, "kernel": said, "arrays": list(map(len, writer.arrays)),
                    "codes": [[c.digest, list(c.names), len(c.data)] for c in codes]}
     text = json.dumps(description).encode()
-    return b"".join([len(text).to_bytes(LENGTH, "little"), text, *(data for data, _ in writer.arrays), *(c.data for c in codes)])
+    return b"".join([len(text).to_bytes(LENGTH, "little"), text, *writer.arrays, *(c.data for c in codes)])
 
 
 def read(data: bytes, accept: Callable[[Said], object] = bool) -> tuple[StoredKernel, Said]:
     """The kernel that was written, and what was about it, which `accept` is told before its code is linked. Raises RuntimeError
-    where that cannot be done, or threads are needed that this process cannot have."""
+    where that cannot be done."""
     start = LENGTH + int.from_bytes(data[:LENGTH], "little")
     description = json.loads(data[LENGTH:start])
     accept(description["about"])
     parts = []
-    for nbytes in [n for n, _ in description["arrays"]] + [n for *_, n in description["codes"]]:
+    for nbytes in [*description["arrays"], *(n for *_, n in description["codes"])]:
         parts.append(data[start : start + nbytes])
         start += nbytes
     kernel = StoredKernel()
     codes = [machine_code.linker().known(digest, kernel) or machine_code.linker().link(digest, code, names, kernel)
              for (digest, names, _), code in zip(description["codes"], parts[len(description["arrays"]) :], strict=True)]
-    arrays = [_array(part, [(at, codes[code][name]) for at, code, name in moved])
-              for part, (_, moved) in zip(parts, description["arrays"], strict=False)]
-    kernel.fill(description["kernel"], arrays, codes)
-    if kernel.team > 1 and pool() is None:
-        raise RuntimeError("no workers that machine code can call")
+    kernel.fill(description["kernel"], list(map(_array, parts[: len(description["arrays"])])), codes)
     return kernel, description["about"]
 
 
-def _array(data: bytes, moved: Sequence[tuple[int, int]]) -> Array:
-    """The bytes as an array, in which some words are addresses."""
+def _array(data: bytes) -> Array:
     array = aligned(len(data))
     array[:] = np.frombuffer(data, np.uint8)
-    for at, address in moved:
-        array.view(np.int64)[at] = address
     return array
 
 
 class _Writer:
     def __init__(self, code_at: Callable[[int], tuple[ObjectCode, str]]) -> None:
         self._code_at = code_at
-        self.arrays: list[tuple[bytes, list[list[Any]]]] = []
-        """Each with the words that are addresses of functions."""
+        self.arrays: list[bytes] = []
         self.codes: dict[str, tuple[int, ObjectCode]] = {}
         """All code and its numbers, by its digest."""
         self._numbers: dict[bytes, int] = {}
 
     def kernel(self, kernel: MachineKernel) -> Said:
-        table = kernel.layout
+        image = kernel.image
         return {
-            "layout": [table.scratch_bytes, table.objects, table.size], "params": list(kernel.params), "team": kernel.team,
-            "results": list(map(form_said, kernel.results)), "in_place": [sorted(may) for may in kernel.in_place],
-            "lowering": kernel.lowering,
-            "constants": [self._array(a, () if k else kernel.relocations) for k, a in enumerate(kernel.constants)],
-            "own_bytes": list(kernel.own_bytes), "own_spans": [list(s) for s in kernel.own_spans], "threads": kernel.threads,
-            "nanoseconds": float(kernel.nanoseconds), "is_one_call": kernel.is_one_call,
-            "calls": [[*self._function(address), threads] for address, threads in kernel.calls],
-            "image": None if kernel.image is None else self._image(kernel.image)}  # fmt: skip
+            "params": list(kernel.params), "results": list(map(form_said, kernel.results)),
+            "in_place": [sorted(may) for may in kernel.in_place], "lowering": kernel.lowering,
+            "nanoseconds": float(kernel.nanoseconds), "is_one_call": kernel.is_one_call, "words": self._array(image.words),
+            "inner": self._array(image.inner), "nbytes": image.nbytes, "team": image.team,
+            "constants": [[c.at, self._array(c.array), c.offset] for c in image.constants],
+            "functions": [[at, *self._function(address)] for at, address in image.functions]}  # fmt: skip
 
-    def _image(self, image: ProgramImage) -> Said:
-        return {"words": self._array(image.words), "inner": self._array(image.inner), "nbytes": image.nbytes,
-                "constants": [[c.at, self._array(c.array, c.relocations)] for c in image.constants],
-                "functions": [[at, *self._function(address)] for at, address in image.functions]}
-
-    def _array(self, array: Array, relocations: Sequence[int] = ()) -> int:
+    def _array(self, array: Array) -> int:
         data = bits(array).tobytes()
         if data not in self._numbers:
             self._numbers[data] = len(self.arrays)
-            self.arrays.append((data, [[at, *self._function(int(array[at]))] for at in relocations]))
+            self.arrays.append(data)
         return self._numbers[data]
 
     def _function(self, address: int) -> tuple[int, str]:
@@ -168,23 +152,22 @@ class StoredKernel(MachineKernel):
     """A kernel that was read. It owns its code."""
 
     is_kept = True
-    _team: int
 
     def fill(self, said: Said, arrays: Sequence[Array], codes: Sequence[dict[str, int]]) -> None:
         """Makes it what was said, in terms of the numbers of arrays and codes."""
-        self.layout, self.params = Layout(*said["layout"]), tuple(said["params"])
+        self.params, self.lowering = tuple(said["params"]), said["lowering"]
         self.results, self.in_place = tuple(map(form_read, said["results"])), tuple(map(frozenset, said["in_place"]))
-        self.lowering, self.threads, self.nanoseconds = said["lowering"], said["threads"], said["nanoseconds"]
-        self.is_one_call, self._team = said["is_one_call"], said["team"]
-        self.own_bytes, self.own_spans = tuple(said["own_bytes"]), tuple((a, b) for a, b in said["own_spans"])
-        self.constants = tuple(arrays[k] for k in said["constants"])
-        self.calls = tuple((codes[code][name], threads) for code, name, threads in said["calls"])
-        if (image := said["image"]) is not None:
-            words, inner = (arrays[image[name]].view(np.int64) for name in ("words", "inner"))
-            self.image = ProgramImage(words, inner, tuple(ConstantWord(at, arrays[k], ()) for at, k in image["constants"]),
-                                      tuple((at, codes[code][name]) for at, code, name in image["functions"]), image["nbytes"])
+        self.nanoseconds, self.is_one_call = said["nanoseconds"], said["is_one_call"]
+        words, inner = (arrays[said[name]].view(np.int64) for name in ("words", "inner"))
+        self.image = CallImage(words, inner, tuple(ConstantWord(at, arrays[k], n) for at, k, n in said["constants"]),
+                               tuple((at, codes[code][name]) for at, code, name in said["functions"]), said["nbytes"], said["team"])
 
     @property
     def team(self) -> int:
         """As it was."""
-        return self._team
+        return self.image.team
+
+    @property
+    def workspace_bytes(self) -> int:
+        """As it was."""
+        return self.image.value_bytes

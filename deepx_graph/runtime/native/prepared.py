@@ -1,16 +1,15 @@
-"""Kernels whose machine functions take tables of their own, as machine code on a table of array objects.
+"""Kernels whose machine functions take tables of their own.
 
-A function of such a kernel takes shares of its work from a counter, and finds addresses and sizes in a table of its own. That table
-is laid out in memory of the call by machine code, too: `prepare` copies the words that are known and adds addresses to those that
-are not. Then `alone` and `shared` run the current step, and the next one is the current one.
+A function of such a kernel takes shares of its work from a counter, and finds addresses and sizes in a table of its own, which is
+part of the memory of a call. What is not known before a call, where its arrays are, instructions put there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,10 +20,10 @@ from deepx_graph.runtime.array_type import ArrayType
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.engines.epilogue import WithEpilogue
 from deepx_graph.runtime.kernels.program import Array
-from deepx_graph.runtime.native.llvm import machine_code
-from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch
+from deepx_graph.runtime.native.call_image import ImageWriter, rounded
+from deepx_graph.runtime.native.dispatch import Opcode
 from deepx_graph.runtime.native.llvm.machine_code import FunctionReference
-from deepx_graph.runtime.native.machine_kernel import DATA, Layout, MachineKernel
+from deepx_graph.runtime.native.machine_kernel import MachineKernel
 
 KEPT_BYTES = 1 << 20
 """A workspace up to this size is kept from call to call."""
@@ -71,20 +70,40 @@ class PreparedKernel(MachineKernel):
         self.in_place, self.lowering = (frozenset[int](),) * len(results), lowering
         self.threads = max(s.threads for s in steps)
         self.nanoseconds, self._predicted = predicted.nanoseconds, predicted
-        objects = len(params) + len(results)
-        plan = self._plan = _Plan(objects, 1 + len(constants), steps)
-        self._others = tuple(constants)
-        self.relocations = tuple(plan.relocations)
-        self.own_bytes = (8 * len(plan.words), *own_bytes)
-        self.layout = Layout(scratch_bytes, objects, objects + 1 + len(constants) + len(self.own_bytes))
-        at = machine_code.functions(_text(objects), ["prepare", "alone", "shared", "advance"], self)
-        self.called = ((at["prepare"], 0), *(call for s in steps for call in (
-            ((at["shared"], s.threads), (at["advance"], 0)) if s.threads > 1 else ((at["alone"], 0),))))
+        self.constants, self.own_bytes, self.scratch_bytes = tuple(constants), tuple(own_bytes), scratch_bytes
+        self._steps = steps
 
-    @cached_property
-    def constants(self) -> tuple[Array, ...]:
-        """The plan, once the functions of which it has the addresses are there, and the others."""
-        return (self._plan.linked(), *self._others)
+    @property
+    def team(self) -> int:
+        """As many as share a step."""
+        return self.threads
+
+    def write(self, writer: ImageWriter, objects: int, own: Sequence[int], scratch: int) -> None:
+        """Puts its tables and instructions into an image."""
+        for step in self._steps:
+            table = self._table(writer, step.table, objects, own)
+            writer.run(step.function.address, table, step.threads, (scratch, rounded(self.scratch_bytes)))
+
+    def _table(self, writer: ImageWriter, words: Sequence[Word], objects: int, own: Sequence[int]) -> int:
+        """Where a new table of those words is."""
+        start = writer.words(len(words))
+        for at, word in zip(range(start, start + 8 * len(words), 8), words, strict=True):
+            match word:
+                case tuple():
+                    writer.point(at, self._table(writer, word, objects, own))
+                case FunctionReference():
+                    writer.function(at, word.address)
+                case Address(Base.OBJECT, number):
+                    writer.code(Opcode.BEHIND, at, objects + 8 * number, 0)
+                case Address(Base.ELEMENTS, number, offset):
+                    writer.code(Opcode.OBJECT, at, objects + 8 * number, offset)
+                case Address(Base.CONSTANT, number, offset):
+                    writer.constant(at, self.constants[number], offset)
+                case Address(_, number, offset):
+                    writer.value(at, own[number] + offset)
+                case _:
+                    writer.number(at, word)
+        return start
 
     @cached_property
     def is_kept(self) -> bool:
@@ -117,113 +136,3 @@ class JoinedOperands:
             self.table = (*(Address(Base.OBJECT, n) for n in (*read, number)),
                           *(Address(Base.CONSTANT, len(fixed) + k) for k in range(len(then.constants))))
             self.constants = [*fixed, *then.constants]
-
-
-class _Plan:
-    """The words of a call as they are copied, and what is added to them.
-
-    The first word is the address of the current step: its function, the next step, its table.
-    """
-
-    def __init__(self, objects: int, constants: int, steps: Sequence[PreparedStep]) -> None:
-        self._slots = {Base.OBJECT: 0, Base.ELEMENTS: 0, Base.CONSTANT: objects + 1, Base.OWN: objects + constants + 1}
-        self._words_slot = objects + constants
-        self.words: list[int] = [0]
-        self._added: list[tuple[int, int, int]] = []
-        self._functions: list[tuple[int, FunctionReference]] = []
-        next_step = 0
-        for step in reversed(steps):
-            start = self._append((step.function, 0, *step.table))
-            self._point(start + 1, next_step)
-            next_step = start
-        self._point(0, next_step)
-        rows = [n for row in self._added for n in row]
-        head = [self._words_slot, len(self.words), len(self._added)]
-        self._array = np.array([*head, *self.words, *rows], np.int64)
-        self.relocations = [len(head) + at for at, _ in self._functions]
-        """Which of them are addresses of functions."""
-
-    def linked(self) -> Array:
-        """What is copied and added; waits for the code of its functions."""
-        for at, (_, function) in zip(self.relocations, self._functions, strict=True):
-            self._array[at] = function.address
-        return self._array
-
-    def _point(self, at: int, word: int) -> None:
-        """Lets a word be the address of another one."""
-        self.words[at] = 8 * word
-        self._added.append((at, self._words_slot, 0))
-
-    def _append(self, table: tuple[Word, ...]) -> int:
-        """Where the table is now among the words."""
-        start = len(self.words)
-        self.words += [0] * len(table)
-        for at, word in enumerate(table, start):
-            if isinstance(word, tuple):
-                self._point(at, self._append(word))
-            elif isinstance(word, Address):
-                self.words[at] = word.offset
-                self._added.append((at, self._slots[word.base] + word.number, int(word.base is Base.ELEMENTS)))
-            elif isinstance(word, FunctionReference):
-                self._functions.append((at, word))
-            else:
-                self.words[at] = word
-        return start
-
-
-@cache
-def _text(objects: int) -> str:
-    """The IR of the functions for tables that begin with so many objects; they are the same for all kernels.
-
-    The plan stands behind the objects: the slot of the words, how many there are, how many additions, and these."""
-    parts = [_function("prepare", "", objects, _prepare), _function("alone", "", objects, _alone),
-             _function("shared", "ptr %counter, ", objects, lambda t, plan, words: _call(t, words)),
-             _function("advance", "", objects, lambda t, plan, words: _next(t, words))]
-    return "\n".join(["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)", *parts, ""])
-
-
-def _function(name: str, more: str, objects: int, body: Callable[[IRBuilder, str, str], object]) -> str:
-    """The function `name(table, ..., scratch)`; the body is told where the plan and the words are."""
-    t = IRBuilder(1)
-    plan = t.word("%table", objects, "ptr")
-    body(t, plan, t.word("%table", t.word(plan), "ptr"))
-    return t.function(f"void @{name}(ptr %table, {more}ptr %scratch) nounwind")
-
-
-def _prepare(t: IRBuilder, plan: str, words: str) -> None:
-    """Copies the words, and adds addresses to those that are not known before."""
-    count, additions, known = t.word(plan, 1), t.word(plan, 2), t.behind(plan, 24)
-    nbytes = t.let(f"mul i64 {count}, 8")
-    t.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {words}, ptr {known}, i64 {nbytes}, i1 false)")
-    rows = t.behind(known, nbytes)
-
-    def one(k: str) -> None:
-        row = t.behind(rows, t.let(f"mul i64 {k}, 24"))
-        at, object = t.behind(words, t.let(f"mul i64 {t.word(row)}, 8")), t.word("%table", t.word(row, 1), "ptr")
-
-        def add(address: str) -> None:
-            value = t.let(f"ptrtoint ptr {address} to i64")
-            t.line(f"store i64 {t.let(f'add i64 {t.word(at)}, {value}')}, ptr {at}")
-
-        branch(t, t.let(f"icmp ne i64 {t.word(row, 2)}, 0"), lambda: add(t.word(t.behind(object, DATA), 0, "ptr")),
-               lambda: add(object))
-
-    t.rows("0", additions, one)
-
-
-def _alone(t: IRBuilder, plan: str, words: str) -> None:
-    t.line("%counter = alloca i64")
-    t.line("store i64 0, ptr %counter")
-    _call(t, words)
-    _next(t, words)
-
-
-def _call(t: IRBuilder, words: str) -> None:
-    """The function of the current step."""
-    step = t.word(words, 0, "ptr")
-    t.line(f"call void {t.word(step, 0, 'ptr')}(ptr {t.behind(step, 16)}, ptr %counter, ptr %scratch)")
-
-
-def _next(t: IRBuilder, words: str) -> None:
-    """Makes the next step the current one."""
-    t.line(f"store ptr {t.word(t.word(words, 0, 'ptr'), 1, 'ptr')}, ptr {words}")

@@ -2,7 +2,7 @@
 
 A worker is a Python thread that never comes back from machine code: it waits for a job number to change, at first awake, for some
 tens of microseconds, then in a futex, so that it takes no core from the matrix products that follow. The caller works too, and
-waits for the others. Linux on x86-64 alone; elsewhere `pool()` is None and the threads of `runtime.kernels.threads` do it.
+waits for the others. Linux on x86-64 alone; elsewhere the threads of `runtime.kernels.threads` do it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import platform
 import sys
 import threading
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,10 @@ from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, least
 
 SHARED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 """`function(table, counter, scratch)`: takes shares of the work from the counter until there are none."""
+
+SHARE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 4)
+"""`share(pool, threads, function, table, counter, scratches)`: does a `SHARED` function in so many threads, each with memory
+of its own, until all shares are done."""
 
 SPIN = 1500
 """How often a worker looks for a job, a pause between, before it sleeps."""
@@ -178,14 +183,13 @@ _POINTER = ctypes.c_void_p
 class WorkerPool:
     """The workers of this process. One caller at a time has them; another finds them busy and works alone.
 
-    `address` is that of the pool's state, and `share_address` that of the machine function that `run` calls with it, for machine
-    code that calls it too: `share(pool, threads, function, table, counter, scratches)`.
+    `address` is that of the pool's state, and `share_address` that of the `SHARE` which is called with it. `most` is how many
+    workers there can be.
     """
 
     def __init__(self) -> None:
         at = machine_code.functions(_IR, ["serve", "share"])
         self._serve = ctypes.CFUNCTYPE(None, _POINTER)(at["serve"].address)
-        self._share = ctypes.CFUNCTYPE(None, _POINTER, ctypes.c_int64, *[_POINTER] * 4)(at["share"].address)
         self.share_address = at["share"].address
         self.most = os.cpu_count() or 1
         self._state = aligned(BLOCK * (1 + self.most))
@@ -199,11 +203,6 @@ class WorkerPool:
         self._state[:] = 0
         self._workers = 0
 
-    def run(self, function: int, table: int, counter: int, scratches: int, threads: int) -> None:
-        """Calls a machine function in the caller and in `threads - 1` workers, each with scratch memory of its own."""
-        self.hire(threads - 1)
-        self._share(self.address, threads, function, table, counter, scratches)
-
     def hire(self, count: int) -> None:
         """Sees to it that there are so many workers, or one for every core."""
         if self._workers >= min(count, self.most):
@@ -216,28 +215,38 @@ class WorkerPool:
                 ctypes.c_int64.from_address(self.address + WORKERS).value = self._workers
 
 
-_POOL: list[WorkerPool | None] = []
+class TeamPool:
+    """What stands for workers where there are none: the threads of the process's team, which Python has share the work."""
+
+    address, most = 0, 0
+
+    def __init__(self) -> None:
+        self._share = SHARE(self._run)
+        self.share_address = ctypes.cast(self._share, _POINTER).value or 0
+
+    def hire(self, count: int) -> None:
+        """The team has its threads."""
+
+    @staticmethod
+    def _run(pool: int, threads: int, function: int, table: int, counter: int, scratches: int) -> None:
+        each, run = iter((_POINTER * threads).from_address(scratches)), SHARED(function)
+        TEAM.run(lambda: run(table, counter, next(each)), threads)
 
 
-def pool() -> WorkerPool | None:
-    """The pool of this process, made when first asked for; None where this machine has no such thing."""
-    if not _POOL:
-        fit = sys.platform == "linux" and platform.machine() == "x86_64" and np.dtype(np.intp).itemsize == 8
-        _POOL.append(WorkerPool() if fit else None)
-    return _POOL[0]
+@cache
+def pool() -> WorkerPool | TeamPool:
+    """The pool of this process, made when first asked for."""
+    fit = sys.platform == "linux" and platform.machine() == "x86_64" and np.dtype(np.intp).itemsize == 8
+    return WorkerPool() if fit else TeamPool()
 
 
 def run_shared(function: Any, table: int, threads: int, scratch: Any = None) -> None:
     """Runs a `SHARED` machine function in so many threads until all shares are done. `scratch` is an array of the addresses of each
     thread's own memory, where the function has any."""
-    counter = ctypes.c_int64()
-    count, own = ctypes.addressof(counter), (ctypes.c_void_p * threads)() if scratch is None else scratch
+    counter, own = ctypes.c_int64(), (_POINTER * threads)() if scratch is None else scratch
     if threads == 1:
-        function(table, count, own[0])
-    elif (workers := pool()) is not None:
-        address = ctypes.cast(function, ctypes.c_void_p).value
-        assert address is not None
-        workers.run(address, table, count, ctypes.addressof(own), threads)
-    else:
-        each = iter(own)
-        TEAM.run(lambda: function(table, count, next(each)), threads)
+        function(table, ctypes.addressof(counter), own[0])
+        return
+    pool().hire(threads - 1)
+    address = ctypes.cast(function, _POINTER).value
+    SHARE(pool().share_address)(pool().address, threads, address, table, ctypes.addressof(counter), ctypes.addressof(own))

@@ -27,10 +27,11 @@ from deepx_graph.literal import Array
 from deepx_graph.runtime.array_type import ArrayType
 from deepx_graph.runtime.engines.base import EntryFn
 from deepx_graph.runtime.memory.pool import LEAST_BYTES, RESULTS
-from deepx_graph.runtime.native import trampoline_ir
+from deepx_graph.runtime.native import dispatch, trampoline_ir
+from deepx_graph.runtime.native.dispatch import DATA, HEAD
 from deepx_graph.runtime.native.llvm import machine_code
-from deepx_graph.runtime.native.machine_kernel import KernelMemory, MachineKernel, address_of
-from deepx_graph.runtime.native.threads import WorkerPool, pool
+from deepx_graph.runtime.native.machine_kernel import CallMemory, MachineKernel
+from deepx_graph.runtime.native.threads import pool
 from deepx_graph.runtime.native.trampoline_ir import FRAME, PARAM, RESULT
 
 _READABLE, _WRITEABLE = 0x1 | 0x100, 0x400
@@ -59,9 +60,9 @@ class EntryMemory:
         self.busy[:] = 0
 
     @cached_property
-    def memory(self) -> KernelMemory:
-        """The memory of the kernel."""
-        return self.kernel.lasting_memory()
+    def memory(self) -> CallMemory:
+        """The memory of the kernel: what a call from Python has left, if there is one."""
+        return self.kernel.take_memory()
 
 
 def entry(shared: EntryMemory, params: Sequence[ArrayType], operands: Sequence[int], over: Sequence[int | None]) -> EntryFn | None:
@@ -70,11 +71,10 @@ def entry(shared: EntryMemory, params: Sequence[ArrayType], operands: Sequence[i
     machine cannot.
     """
     machine = _machine()
-    threads = shared.kernel.team
-    if machine is None or (threads > 1 and pool() is None):
+    if machine is None:
         return None
     frame = _Frame(shared, params, operands, over)
-    words = frame.words(pool() if threads > 1 else None, threads, machine)
+    words = frame.words(machine)
     words.kept = frame, machine
     return machine.function(words)
 
@@ -91,33 +91,28 @@ class _Frame:
 
     def __init__(self, shared: EntryMemory, params: Sequence[ArrayType], operands: Sequence[int],
                  over: Sequence[int | None]) -> None:
-        kernel, memory = shared.kernel, shared.memory
+        kernel, first = shared.kernel, shared.memory.address + HEAD
         self.shared, self.params, self.over = shared, params, over
-        table = memory.table(kernel)
-        self.kept: list[Any] = [table]
+        self.kept: list[Any] = []
         self.arguments: list[tuple[int, int]] = []
         self.results: list[tuple[int, int]] = []
         results = [(self.results, k) if p is None else (self.arguments, p) for k, p in enumerate(over)]
         for slot, (rows, number) in enumerate([*((self.arguments, operands[p]) for p in kernel.params), *results]):
-            rows.append((number, address_of(table) + 8 * slot))
-        scratches = ctypes.addressof(memory.scratches)
-        state = 0 if memory.words is None else memory.words.ctypes.data
-        self.steps = [(function, address_of(table), scratches, threads, state) for function, threads in kernel.calls]
+            rows.append((number, first + 8 * slot))
 
-    def words(self, workers: WorkerPool | None, threads: int, machine: _Machine) -> _Words:
-        """The frame. `threads` is the most that share the work of a step."""
-        params, results = self.params, self.shared.kernel.results
-        if workers is not None:
-            workers.hire(threads - 1)
+    def words(self, machine: _Machine) -> _Words:
+        """The frame."""
+        params, results, helpers = self.params, self.shared.kernel.results, self.shared.kernel.team - 1
+        if helpers > 0:
+            pool().hire(helpers)
         named: dict[str, int] = {
-            "busy": self.shared.busy.ctypes.data, "counter": 0, "long": self.shared.kernel.is_long,
+            "busy": self.shared.busy.ctypes.data, "long": self.shared.kernel.is_long,
             "params": self._rows(map(self._param, range(len(params)))), "param_count": len(params),
             "results": self._rows(map(self._result, results, self.over)), "result_count": len(results),
             "given": self._rows(self.arguments), "given_count": len(self.arguments),
             "made": self._rows(self.results), "made_count": len(self.results),
-            "steps": self._rows(self.steps), "step_count": len(self.steps),
-            "share": workers.share_address if workers else 0, "pool": workers.address if workers else 0,
-            "workers": min(threads - 1, workers.most) if workers else 0,
+            "dispatch": dispatch.address(), "words": self.shared.memory.address,
+            "pool": pool().address if helpers > 0 else 0, "workers": min(helpers, pool().most) if helpers > 0 else 0,
             "array_type": id(np.ndarray), "new_array": machine.new_array, "none": id(None),
         }  # fmt: skip
         return np.array([named[name] for name in FRAME], np.int64).view(_Words)
@@ -204,7 +199,7 @@ def _fields_are_as_expected() -> bool:
     return (
         ctypes.sizeof(ctypes.c_void_p) == 8 and sys.byteorder == "little"
         and ctypes.c_void_p.from_address(at + trampoline_ir.TYPE).value == id(np.ndarray)
-        and ctypes.c_void_p.from_address(at + trampoline_ir.DATA).value == probe.ctypes.data
+        and ctypes.c_void_p.from_address(at + DATA).value == probe.ctypes.data
         and ctypes.c_int32.from_address(at + trampoline_ir.RANK).value == 2
         and dims is not None and tuple((ctypes.c_int64 * 2).from_address(dims)) == (2, 3)
         and ctypes.c_void_p.from_address(at + trampoline_ir.DTYPE).value == id(probe.dtype)

@@ -6,10 +6,11 @@ and numpy 2.
 
 from __future__ import annotations
 
+from deepx_graph.runtime.native.dispatch import DATA, FAILED, RESUME
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, leave_if
 from deepx_graph.runtime.native.threads import WORKERS
 
-TYPE, DATA, RANK, DIMS, DTYPE, FLAGS = 8, 16, 24, 32, 56, 64
+TYPE, RANK, DIMS, DTYPE, FLAGS = 8, 24, 32, 56, 64
 """Byte offsets in an array object."""
 
 KIND = 24
@@ -21,11 +22,11 @@ ITEMS = 24
 NUMBER = 16
 """Where a number of numpy's has its value."""
 
-FRAME = ("busy", "params", "param_count", "results", "result_count", "given", "given_count", "made", "made_count", "steps",
-         "step_count", "long", "counter", "share", "pool", "workers", "array_type", "new_array", "none")
-"""The words of a frame: the address of the word that says whether it runs; tables and how many rows they have; whether the work is
-long; a chunk counter; `share`, the pool and how many workers it should have; the type of arrays, numpy's function that makes them,
-and None."""
+FRAME = ("busy", "params", "param_count", "results", "result_count", "given", "given_count", "made", "made_count", "dispatch",
+         "words", "long", "pool", "workers", "array_type", "new_array", "none")
+"""The words of a frame: the address of the word that says whether it runs; tables and how many rows they have; `dispatch` and the
+words of the call; whether the work is long; the pool and how many workers it should have; the type of arrays, numpy's function that
+makes them, and None."""
 
 PARAM = ("kind", "flags", "rank", "dims", "bytes", "alone", "number", "box")
 """The words of a parameter: what KIND and FLAGS must be, rank and dimensions, bytes; whether it is written over. Of one of rank 0
@@ -35,16 +36,11 @@ RESULT = ("over", "maker", "dtype", "rank", "dims")
 """The words of a result: the number of the argument that it is written over, or -1; a callable that makes it, or 0; otherwise its
 dtype, rank and dimensions."""
 
-STEP = ("function", "table", "scratches", "threads", "state")
-"""The words of a step. With 0 threads `function(table, scratch)`, else `function(table, counter, scratch)` in so many threads.
-`state` is 0, or the address of two words: the step begins with 0 in the first, and is run again as long as there is not; where
-the second is not 0 then, it has failed."""
-
 SLOT = ("which", "target")
-"""The words of a slot of a kernel's table: the number of the argument or result that it is for, and where it is."""
+"""The words of a slot for an array object: the number of the argument or result that it is for, and where it is."""
 
-_INTEGERS = {"param_count", "result_count", "given_count", "made_count", "step_count", "long", "workers", "kind", "flags", "rank",
-             "bytes", "alone", "over", "threads", "which"}
+_INTEGERS = {"param_count", "result_count", "given_count", "made_count", "long", "workers", "kind", "flags", "rank", "bytes",
+             "alone", "over", "which"}
 """The words that are no addresses."""
 
 _DECLARATIONS = """
@@ -59,23 +55,19 @@ declare void @PyEval_RestoreThread(ptr)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 """
 
-FROM_START, FAILED = -1, -1
-"""For the number of the step with which `run` is to go on, and of that at which it has stopped."""
-
-
 class _Words:
     """The words of a row, loaded where they are asked for."""
 
     def __init__(self, t: IRBuilder, at: str, names: tuple[str, ...], row: str = "0") -> None:
         self._t, self._names = t, names
-        self._at = t.behind(at, t.let(f"mul i64 {row}, {8 * len(names)}"))
+        self.at = t.behind(at, t.let(f"mul i64 {row}, {8 * len(names)}"))
 
     def __getattr__(self, name: str) -> str:
-        return self._t.word(self._at, self._names.index(name), "i64" if name in _INTEGERS else "ptr")
+        return self._t.word(self.at, self._names.index(name), "i64" if name in _INTEGERS else "ptr")
 
     def address(self, name: str) -> str:
         """Where a word is."""
-        return self._t.behind(self._at, 8 * self._names.index(name))
+        return self._t.behind(self.at, 8 * self._names.index(name))
 
 
 def _field(t: IRBuilder, object: str, offset: int, type: str = "ptr") -> str:
@@ -189,7 +181,7 @@ def _all_made() -> str:
 
 
 def _bind(t: IRBuilder, frame: _Words, results: str) -> None:
-    """Puts arguments and results into the tables of kernels; of a number the array that holds it."""
+    """Puts arguments and results into their slots; of a number the array that holds it."""
     params, given, made = frame.params, frame.given, frame.made
     items = t.behind(results, ITEMS)
 
@@ -215,49 +207,11 @@ def _bind(t: IRBuilder, frame: _Words, results: str) -> None:
     t.rows("0", frame.made_count, result)
 
 
-def _run() -> str:
-    """`run(frame, from)`: the steps, from the start or going on with the one that has stopped. The number of the step that stops
-    now, as it needs another run; that of the steps where all are done."""
-    t = IRBuilder(1)
-    frame = _Words(t, "%frame", FRAME)
-    count, steps, share, pool, counter = frame.step_count, frame.steps, frame.share, frame.pool, frame.address("counter")
-    first = t.let(f"select i1 {t.let('icmp slt i64 %from, 0')}, i64 0, i64 %from")
-
-    def one(k: str) -> None:
-        step = _Words(t, steps, STEP, k)
-        function, table, scratches, threads, state = step.function, step.table, step.scratches, step.threads, step.state
-        scratch, has_state = t.word(scratches, 0, "ptr"), t.let(f"icmp ne ptr {state}, null")
-        is_new = t.let(f"and i1 {has_state}, {t.let(f'icmp ne i64 {k}, %from')}")
-        branch(t, is_new, lambda: t.line(f"store i64 0, ptr {state}"))
-
-        def ask() -> None:
-            leave_if(t, t.let(f"icmp ne i64 {t.word(state)}, 0"), lambda: t.line(f"ret i64 {k}"))
-            leave_if(t, t.let(f"icmp ne i64 {t.word(state, 1)}, 0"), lambda: t.line(f"ret i64 {FAILED}"))
-
-        def whole() -> None:
-            t.line(f"call void {function}(ptr {table}, ptr {scratch})")
-            branch(t, has_state, ask)
-
-        def shared() -> None:
-            t.line(f"store i64 0, ptr {counter}")
-            branch(t, t.let(f"icmp sgt i64 {threads}, 1"),
-                   lambda: t.line(f"call void {share}(ptr {pool}, i64 {threads}, ptr {function}, ptr {table}, ptr {counter},"
-                                  f" ptr {scratches})"),
-                   lambda: t.line(f"call void {function}(ptr {table}, ptr {counter}, ptr {scratch})"))
-
-        branch(t, t.let(f"icmp eq i64 {threads}, 0"), whole, shared)
-
-    t.rows(first, count, one)
-    return t.function("i64 @run(ptr %frame, i64 %from) nounwind", f"ret i64 {count}")
-
-
 def _enter() -> str:
     """`enter(self, args, count)`: the function that Python calls; its `self` is the array of the words of a frame."""
     t = IRBuilder(1)
-    at = t.let("alloca i64")
-    frame_at = _field(t, "%self", DATA)
-    frame = _Words(t, frame_at, FRAME)
-    busy, count, none = frame.busy, frame.step_count, frame.none
+    frame = _Words(t, _field(t, "%self", DATA), FRAME)
+    busy, words, none = frame.busy, frame.words, frame.none
 
     def give(result: str) -> None:
         t.line(f"store atomic i64 0, ptr {busy} seq_cst, align 8")
@@ -275,13 +229,15 @@ def _enter() -> str:
         t.line(f"call void @Py_IncRef(ptr {none})")
         drop(none)
 
-    def run(released: bool) -> None:
-        state = t.let("call ptr @PyEval_SaveThread()") if released else ""
-        t.line(f"store i64 {t.let(f'call i64 @run(ptr {frame_at}, i64 {start})')}, ptr {at}")
-        if released:
-            t.line(f"call void @PyEval_RestoreThread(ptr {state})")
+    def run() -> None:
+        t.line(f"call void {frame.dispatch}(ptr {words})")
 
-    fit, workers = t.let(f"call i1 @all_fit(ptr {frame_at}, ptr %args, i64 %count)"), frame.workers
+    def run_released() -> None:
+        state = t.let("call ptr @PyEval_SaveThread()")
+        run()
+        t.line(f"call void @PyEval_RestoreThread(ptr {state})")
+
+    fit, workers = t.let(f"call i1 @all_fit(ptr {frame.at}, ptr %args, i64 %count)"), frame.workers
     leave_if(t, t.let(f"xor i1 {fit}, true"), careful)
 
     def are_there() -> None:
@@ -292,21 +248,23 @@ def _enter() -> str:
     tried = t.let(f"cmpxchg ptr {busy}, i64 0, i64 1 seq_cst seq_cst")
     mine = t.let(f"extractvalue {{ i64, i1 }} {tried}, 1")
     leave_if(t, t.let(f"xor i1 {mine}, true"), careful)
-    results = t.let(f"call ptr @all_made(ptr {frame_at}, ptr %args)")
+    results = t.let(f"call ptr @all_made(ptr {frame.at}, ptr %args)")
     leave_if(t, t.let(f"icmp eq ptr {results}, null"), lambda: give("null"))
     _bind(t, frame, results)
     is_long = t.let(f"icmp ne i64 {frame.long}, 0")
-    t.line(f"store i64 {FROM_START}, ptr {at}")
+    t.line(f"store i64 0, ptr {t.behind(words, RESUME)}")
     t.line("br label %go")
     t.start("go")
-    start = t.let(f"load i64, ptr {at}")
-    branch(t, is_long, lambda: run(True), lambda: run(False))
-    stopped = t.let(f"load i64, ptr {at}")
-    leave_if(t, t.let(f"icmp eq i64 {stopped}, {count}"), lambda: give(results))
-    leave_if(t, t.let(f"icmp eq i64 {stopped}, {FAILED}"), failed)
+    branch(t, is_long, run_released, run)
+
+    def finish() -> None:
+        leave_if(t, t.let(f"icmp ne i64 {t.word(t.behind(words, FAILED))}, 0"), failed)
+        give(results)
+
+    leave_if(t, t.let(f"icmp eq i64 {t.word(t.behind(words, RESUME))}, 0"), finish)
     raised = t.let("call i32 @PyErr_CheckSignals()")
     leave_if(t, t.let(f"icmp ne i32 {raised}, 0"), lambda: drop("null"))
     return t.function("ptr @enter(ptr %self, ptr %args, i64 %count) nounwind", "br label %go")
 
 
-IR = "\n".join((_DECLARATIONS, _fits(), _all_fit(), _made(), _all_made(), _run(), _enter()))
+IR = "\n".join((_DECLARATIONS, _fits(), _all_fit(), _made(), _all_made(), _enter()))

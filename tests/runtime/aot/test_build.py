@@ -20,7 +20,7 @@ from deepx_graph.runtime.native.gemm.kernel import GemmKernel
 from deepx_graph.runtime.native.llvm.machine_code import collected
 from deepx_graph.runtime.native.llvm.target import running_machine
 from deepx_graph.runtime.native.prepared import PreparedKernel
-from deepx_graph.runtime.native.whole_program.emit import kernels_of
+from deepx_graph.runtime.native.whole_program.plan import called
 from tests.support.cli_runner import Run
 from tests.support.paths import ROOT
 
@@ -180,7 +180,7 @@ def test_a_program_computes_in_c_what_eval_gives(text: str, cpu: str, tmp_path: 
 def test_large_products_and_convolutions_are_done_by_the_tuned_kernels(text: str, kinds: tuple[type, ...]) -> None:
     with collected(running_machine()):
         plan = _planned(dx.optimize(dx.loads(text)).entry)
-    assert sum(isinstance(c.kernel, kinds) for c in kernels_of(plan)) == 3
+    assert sum(isinstance(c.kernel, kinds) for _, c in called(plan.actions)) == 3
 
 
 @pytest.fixture(scope="module")

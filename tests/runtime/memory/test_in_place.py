@@ -10,7 +10,7 @@ import math
 import tracemalloc
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -25,7 +25,6 @@ from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.engines.base import Engine
 from deepx_graph.runtime.engines.numexpr_engine import evaluated
 from deepx_graph.runtime.memory.pool import GRAIN, RESULTS
-from deepx_graph.runtime.native.machine_kernel import Layout
 from deepx_graph.runtime.native.whole_program.plan import Called, Copied, Swapped, called
 from deepx_graph.types import I64, leaves, scalar, tensor
 from tests.support.steps import steps
@@ -117,13 +116,14 @@ class Kernel:
     node: Node
     in_place: tuple[frozenset[int], ...]
     params: tuple[int, ...]
-    calls: tuple[tuple[int, int], ...] = ()
-    own: tuple[tuple[int, ...], int] = ((), 0)
     own_bytes: tuple[int, ...] = ()
     own_spans: tuple[tuple[int, int], ...] = ()
-    layout: Layout = field(default_factory=lambda: Layout(0, 0, 0))
-    threads: int = 1
-    image: None = None
+    is_program: bool = False
+    thread_bytes: int = 0
+
+    @property
+    def workspace_bytes(self) -> int:
+        return sum(self.own_bytes)
 
 
 def looping(rng: Random, n: int = 6) -> Function:

@@ -126,9 +126,9 @@ def test_every_shape_and_layout_of_a_gemm(shape: tuple[int, int, int, int], dtyp
 def test_rows_are_packed_only_where_their_lines_meet_in_the_cache(packed: bool) -> None:
     _native()
     x, y = np.empty((1, 900, 700), "f4"), np.empty((1, 700, 600), "f4")
-    assert product(x, y).layout.scratch_bytes == 0
+    assert product(x, y).scratch_bytes == 0
     wide = np.empty((1, 1024, 1024), "f4")
-    assert 0 < product(wide, wide, turned=(True, False)).layout.scratch_bytes <= 1 << 20
+    assert 0 < product(wide, wide, turned=(True, False)).scratch_bytes <= 1 << 20
 
 
 def test_shares_cover_every_element_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -493,7 +493,7 @@ def test_epilogues_of_products(name: str, batched: bool, packed: bool) -> None:
     x, y = (x, y) if batched else (x[0], y[0])
     module, extra = followed(x, y, name, batched)
     fused = kernel.build_with_epilogue(module.functions[0], 2)
-    assert packed == (fused.layout.scratch_bytes > 0)
+    assert packed == (fused.scratch_bytes > 0)
     with np.errstate(all="ignore"):
         want = FOLLOWING[name][1](np.matmul(x.astype("f8"), y.astype("f8")), extra.astype("f8"))
     np.testing.assert_allclose(fused([x, y, extra])[0], want, rtol=2e-5, atol=2e-5)

@@ -183,7 +183,7 @@ def test_code_is_generated_for_what_is_called_alone(rows: int) -> None:
     kernel = build(function, 2)
     text = module_text(kernel.program, kernel.shares, this_machine())
     exported = [line for line in text.splitlines() if line.startswith("define void @")]
-    assert len(exported) == len(kernel.calls)
+    assert len(exported) == len(kernel.called)
 
 
 @pytest.mark.parametrize("offset", [0, 1, 16])

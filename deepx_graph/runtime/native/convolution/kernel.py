@@ -21,6 +21,7 @@ from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
 from deepx_graph.runtime.memory.pool import room
+from deepx_graph.runtime.native.call_image import rounded
 from deepx_graph.runtime.native.convolution import winograd
 from deepx_graph.runtime.native.convolution.choice import plan
 from deepx_graph.runtime.native.convolution.emit import DirectShareCode, ShareCode, module_text
@@ -34,7 +35,6 @@ from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program import epilogue
 from deepx_graph.runtime.native.loop_program.epilogue import EpilogueKernel
-from deepx_graph.runtime.native.machine_kernel import rounded
 from deepx_graph.runtime.native.prepared import Address, Base, JoinedOperands, PreparedKernel, PreparedStep
 from deepx_graph.runtime.native.threads import SHARED, run_shared
 

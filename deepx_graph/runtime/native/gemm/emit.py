@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from deepx_graph.runtime.native.dispatch import DATA
 from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand, Tiles, accumulate, block_lanes
 from deepx_graph.runtime.native.gemm.panels import Panels
 from deepx_graph.runtime.native.gemm.plan import LEFT, RESULT, RIGHT, GemmAxis, GemmPlan
 from deepx_graph.runtime.native.gemm.shares import STRIP, ShareAxis
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, digit, each_share, least, scalar_type
-from deepx_graph.runtime.native.machine_kernel import DATA
 
 
 def module_text(plan: GemmPlan, cuts: Sequence[ShareAxis], columns: int = 0, *, adds: bool = False) -> str:

@@ -23,7 +23,6 @@ from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
 from deepx_graph.runtime.engines.gemm import batched_gemm_of
-from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.gemm.emit import module_text, scratch_bytes
 from deepx_graph.runtime.native.gemm.plan import LEFT, RESULT, RIGHT, GemmPlan, plan_of
 from deepx_graph.runtime.native.gemm.shares import ShareAxis, cuts, cuts_of_rows
@@ -31,7 +30,7 @@ from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import Target, this_machine
 from deepx_graph.runtime.native.loop_program import epilogue
 from deepx_graph.runtime.native.loop_program.epilogue import EpilogueKernel
-from deepx_graph.runtime.native.machine_kernel import Layout, MachineKernel
+from deepx_graph.runtime.native.machine_kernel import MachineKernel
 from deepx_graph.runtime.native.prepared import JoinedOperands, PreparedKernel, PreparedStep
 from deepx_graph.types import TensorType
 
@@ -63,11 +62,9 @@ class GemmKernel(MachineKernel):
         self.params = params
         self.results = (ArrayType(plan.dtype, shape),)
         self.in_place = (_over(plan, params, params[RESULT:]),)
-        self.constants: tuple[Array, ...] = ()
-        self.own_bytes = ()
         self.nanoseconds = plan.nanoseconds
         found = cuts(plan)
-        self.layout = Layout(scratch_bytes(plan, found), len(params) + 1, len(params) + 1)
+        self.scratch_bytes = scratch_bytes(plan, found)
         text = module_text(plan, found, adds=len(params) > RESULT)
         product = machine_code.functions(text, ["product"], self)["product"]
         self.threads = _threads(found, threads)

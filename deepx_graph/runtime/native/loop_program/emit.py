@@ -35,11 +35,11 @@ from deepx_graph.loops.program import (
     walk,
 )
 from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar
+from deepx_graph.runtime.native.dispatch import DATA
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, branch, each_share, memory_type, number, scalar_type
 from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.runtime.native.loop_program.primitives import lower_primitive, np_dtype
 from deepx_graph.runtime.native.loop_program.vector_loop import Traffic, VectorLoop, plan, traffic_of
-from deepx_graph.runtime.native.machine_kernel import DATA
 from deepx_graph.types import BOOL, I32, I64, DType
 
 LEAST_VECTOR = 8

@@ -29,7 +29,7 @@ from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program.emit import FREE, FunctionEmitter, is_all_vectors, pointers
 from deepx_graph.runtime.native.loop_program.kernel import nanoseconds
 from deepx_graph.runtime.native.loop_program.primitives import array_dtype
-from deepx_graph.runtime.native.machine_kernel import Layout, MachineKernel
+from deepx_graph.runtime.native.machine_kernel import MachineKernel
 from deepx_graph.types import I64
 
 MOST_STATEMENTS = 2000
@@ -59,15 +59,12 @@ class EpilogueKernel(MachineKernel):
     """A compiled epilogue, for others to call: its table holds the array objects of arguments and result, then constants."""
 
     lowering = "an epilogue"
-    own_bytes = ()
-    called = ()
     threads = 1
 
     def __init__(self, program: LoopProgram, loop: For, columns: int) -> None:
         self.rows, self.columns = loop.high.constant, columns
         self.constants = tuple(np.ascontiguousarray(b.array) for b in program.constants)
         objects = len(program.arguments) + 1
-        self.layout = Layout(0, objects, objects + len(self.constants))
         self.params = tuple(range(len(program.arguments)))
         (result,) = program.results
         self.results = (ArrayType(array_dtype(result.dtype), result.shape),)

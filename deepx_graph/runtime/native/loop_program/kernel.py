@@ -27,11 +27,7 @@ from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program.emit import CodePart, is_all_vectors, module_text, parts
 from deepx_graph.runtime.native.loop_program.primitives import array_dtype, np_dtype
 from deepx_graph.runtime.native.loop_program.vector_loop import plan
-from deepx_graph.runtime.native.machine_kernel import (
-    Layout,
-    MachineKernel,
-    data_is_where_expected,
-)
+from deepx_graph.runtime.native.machine_kernel import MachineKernel, data_is_where_expected
 from deepx_graph.types import leaves
 
 SCALAR = 6.0
@@ -58,9 +54,6 @@ class LoopKernel(MachineKernel):
     def __init__(self, function: Function, program: LoopProgram, threads: int) -> None:
         self.program, self.threads = program, threads
         self.constants = tuple(np.ascontiguousarray(b.array) for b in program.constants)
-        objects = len(program.arguments) + len(program.results)
-        size = objects + len(self.constants) + len(program.scratch)
-        self.layout = Layout(0, objects, size)
         self.params = tuple(range(len(program.arguments)))
         types = [tensor_type(t) for r in function.results for t in leaves(r.type)]
         self.results = tuple(ArrayType(array_dtype(t.dtype), t.shape) for t in types)

@@ -16,7 +16,7 @@ from deepx_graph.ir.structure import CALL, callee_of
 from deepx_graph.runtime.bytecode import Code, Instruction, Jump, Move, Select, Skip, Test
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.outline import as_kernel
-from deepx_graph.runtime.native.machine_kernel import rounded
+from deepx_graph.runtime.native.call_image import rounded
 from deepx_graph.runtime.native.whole_program.plan import CalledFunction, MachineOf, ProgramPlan, on_storages
 from deepx_graph.runtime.native.whole_program.planner import planned
 

@@ -1,4 +1,4 @@
-"""A whole loop or a whole program as one callable: a machine function that calls the kernels of its operations.
+"""A whole loop or a whole program as one callable: instructions, which call the kernels of its operations.
 
 One call has as many iterations as take some milliseconds; then Python has the floor for a moment, so that an endless loop can be
 interrupted, and the next call goes on; the trampoline does so, too. A loop of few iterations, by its count, needs one call.
@@ -22,20 +22,12 @@ from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.outline import is_program
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import Allowance
-from deepx_graph.runtime.native.llvm import machine_code
-from deepx_graph.runtime.native.machine_kernel import KernelMemory, Layout, MachineKernel, Workspace
-from deepx_graph.runtime.native.threads import pool
+from deepx_graph.runtime.native.call_image import CallImage
+from deepx_graph.runtime.native.dispatch import DEPTH, STACK_END, STACK_START
+from deepx_graph.runtime.native.machine_kernel import CallMemory, MachineKernel
 from deepx_graph.runtime.native.whole_program.calls import TAG, CalledFunctions, CallLimits, planned_with_calls
-from deepx_graph.runtime.native.whole_program.emit import (
-    DEPTH,
-    FAILED,
-    STACK_END,
-    STACK_START,
-    function_text,
-    kernels_of,
-)
-from deepx_graph.runtime.native.whole_program.image import ProgramImage
-from deepx_graph.runtime.native.whole_program.plan import Invoked, MachineOf, ProgramPlan
+from deepx_graph.runtime.native.whole_program.encode import encoded
+from deepx_graph.runtime.native.whole_program.plan import Invoked, MachineOf, ProgramPlan, called
 from deepx_graph.runtime.native.whole_program.planner import MOST_BYTES, MOST_PROGRAM_BYTES
 
 CALL_NANOSECONDS = 20_000_000
@@ -64,13 +56,13 @@ def build(body: Function, machine_of: MachineOf, allowance: Allowance, called: C
 
 
 class WholeProgramKernel(MachineKernel):
-    """The compiled function, and how to make its words."""
+    """The plan of a body, and how to make its words."""
+
+    is_program = True
 
     def __init__(self, body: Function, plan: ProgramPlan, limits: CallLimits) -> None:
-        kernels = [c.kernel for c in kernels_of(plan)]
+        kernels = [c.kernel for _, c in called(plan.actions)]
         self.threads = max((k.team for k in kernels), default=0) or 1
-        if self.threads > 1 and pool() is None:
-            raise Declined("kernels in shares, and no workers that machine code can call")
         self.lowering = WHOLE_PROGRAM if is_program(body) else WHOLE_LOOP
         self.params = tuple(range(len(body.params)))
         self.results = tuple(form_of(r.type) for r in body.results)
@@ -82,19 +74,17 @@ class WholeProgramKernel(MachineKernel):
         self.is_one_call = not plan.functions and None not in trips and self.nanoseconds <= CALL_NANOSECONDS
         self._plan, self._limits, self._stack_bytes = plan, limits, min(STACK_BYTES, limits.max_bytes)
         self._jumps = 1 << 60 if self.is_one_call else max(1, int(CALL_NANOSECONDS / iteration_ns))
-        self._is_in_use = False
         self.is_kept = True
-        self.constants: tuple[Array, ...] = ()
-        self.own_bytes = ()
-        objects = len(self.params) + len(self.results)
-        self.layout = Layout(0, objects, objects + 1)
-        iterate = machine_code.functions(function_text(plan, self.params), ["iterate"], self)["iterate"]
-        self.called = ((iterate, 0),)
 
     @cached_property
-    def image(self) -> ProgramImage:  # type: ignore[override]
+    def image(self) -> CallImage:
         """As for every kernel; waits for the code of the kernels that it has the addresses of."""
-        return ProgramImage.of(self._plan, self._jumps)
+        return encoded(self._plan, len(self.params), self._jumps)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """The memory of the plan."""
+        return self._plan.nbytes
 
     @property
     def team(self) -> int:
@@ -104,43 +94,35 @@ class WholeProgramKernel(MachineKernel):
     def keep(self, allowance: Allowance) -> None:
         """Its memory was taken when it was made."""
 
-    def new_words(self) -> Array | None:
-        """Those of its image, with memory for the records of recursive calls."""
+    def new_memory(self) -> CallMemory:
+        """With memory for the records of recursive calls."""
         is_recursive = any(f.is_recursive for f in self._plan.functions)
-        return self.image.in_memory(self._stack_bytes if is_recursive else 0, self._limits.max_depth)
+        return CallMemory(self.image.in_memory(self._stack_bytes if is_recursive else 0, self._limits.max_depth))
 
     @property
     def calls_functions(self) -> bool:
         """Whether functions of the module are called in it, which may need more memory than there is."""
         return bool(self._plan.functions)
 
-    def lasting_memory(self) -> KernelMemory:
-        """What a call from Python has left, if there is one: such memory is large."""
-        self._is_in_use = True
-        try:
-            return self._spare.pop().memory
-        except IndexError:
-            return super().lasting_memory()
-
-    def give_back(self, workspace: Workspace) -> None:
-        """One is kept, unless somebody else keeps one."""
-        if not self._is_in_use and not self._spare and self._stack_bytes <= KEPT_STACK:
-            self._spare.append(workspace)
+    def give_back(self, memory: CallMemory) -> None:
+        """One is kept, as it is large."""
+        if not self._spare and self._stack_bytes <= KEPT_STACK:
+            self._spare.append(memory)
 
     def predicted(self) -> cost.ForecastParts:
         """How long a call takes by the cost model; of a loop whose iterations are not known, one iteration."""
         return cost.ForecastParts(0.0, self.nanoseconds, 0.0)
 
-    def run(self, workspace: Workspace, args: Sequence[Any], results: Sequence[Array]) -> None:
+    def run(self, memory: CallMemory, args: Sequence[Any], results: Sequence[Array]) -> None:
         """All iterations; Python has the floor between calls."""
-        super().run(workspace, args, results)
-        words = workspace.memory.words
-        if words is not None and words[FAILED // 8]:
-            self._run_with_more(words, args, results)
+        super().run(memory, args, results)
+        if memory.failed is not None:
+            self._run_with_more(memory, args, results)
 
-    def _run_with_more(self, words: Array, args: Sequence[Any], results: Sequence[Array]) -> None:
+    def _run_with_more(self, memory: CallMemory, args: Sequence[Any], results: Sequence[Array]) -> None:
         """All of it again, with more memory for calls. Raises LimitError, at the call, where there may be no more."""
-        at = int(words[FAILED // 8]) - 1
+        words, at = memory.words, memory.failed
+        assert at is not None
         (call,) = (a for a in self._plan.actions[at] if isinstance(a, Invoked))
         name = callee_of(call.node).partition(TAG)[0]
         if words[DEPTH // 8] >= self._limits.max_depth:
@@ -151,7 +133,6 @@ class WholeProgramKernel(MachineKernel):
             raise LimitError(Diagnostic(message, call.node.span))
         self._stack_bytes = max(self._stack_bytes, min(STACK_GROWTH * stack_bytes, self._limits.max_bytes))
         self._spare.clear()
-        workspace = Workspace(self)
-        self.run(workspace, args, results)
-        self.give_back(workspace)
-
+        more = self.new_memory()
+        self.run(more, args, results)
+        self.give_back(more)

@@ -22,7 +22,7 @@ from deepx_graph.literal import Array
 from deepx_graph.runtime.bytecode import Code, Instruction, Move, Pack, Return, Run, Select, Test, lower, successors
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.memory.sharing import Handover, Ranges, Sharing, bits_of, most_alive, ranges_of
-from deepx_graph.runtime.native.machine_kernel import MachineKernel, workspace_bytes
+from deepx_graph.runtime.native.machine_kernel import MachineKernel
 from deepx_graph.runtime.native.whole_program.order import StorageAccess, StorageBytes, blocks, ordered
 from deepx_graph.runtime.native.whole_program.plan import (
     Action,
@@ -255,7 +255,7 @@ class _Planner:
         own = 0
         if isinstance(i, Run) and not (self._is_alias(i) or _is_view(i.node) or i.node.op is CALL):
             kernel = self.machine_of(i.node)
-            own = 0 if kernel is None else workspace_bytes([kernel])
+            own = 0 if kernel is None else kernel.workspace_bytes
         return StorageAccess(frozenset(self._read(i)), frozenset(self._written(i)), own)
 
     def _bits(self, storages: Sequence[int]) -> int:
@@ -292,7 +292,7 @@ class _Planner:
         kernel = self.machine_of(node)
         if kernel is None:
             raise Declined(f"{node.op.name}, which is no machine code", node)
-        if kernel.image is not None:
+        if kernel.is_program:
             raise Declined("a whole program within another one", node)
         return [self._called(kernel, [self._leaf(s) for s in i.sources], target, at)]
 

@@ -15,7 +15,8 @@ from typing import Any
 from deepx_graph.analysis.disjoint_sets import DisjointSets
 from deepx_graph.loops.in_place import LEAST_BYTES
 from deepx_graph.runtime.memory.sharing import Room, Sharing, packed
-from deepx_graph.runtime.native.machine_kernel import MachineKernel, memory_sizes, rounded
+from deepx_graph.runtime.native.call_image import rounded
+from deepx_graph.runtime.native.machine_kernel import MachineKernel
 from deepx_graph.runtime.native.whole_program.plan import Action, Called, Copied, Home, ProgramPlan, called, swapped
 
 
@@ -158,10 +159,9 @@ class _StorageAssignment:
 
 def _temporaries(kernel: MachineKernel, last: int) -> Iterator[tuple[int, int, int]]:
     """The first and the last part of a kernel's work that has each temporary, and its bytes; at the end those of its threads."""
-    _, each, threads = memory_sizes([kernel])
     for (low, high), nbytes in zip(kernel.own_spans or ((0, last),) * len(kernel.own_bytes), kernel.own_bytes, strict=True):
         yield low, high, nbytes
-    yield 0, last, each * threads
+    yield 0, last, kernel.thread_bytes
 
 
 def _keeps(action: Action, result: int, param: int) -> bool:

@@ -289,17 +289,17 @@ class Maths:
         def near() -> VectorValue:
             k, whole = self._nearest(self.mul(size, self.c(1 / math.pi)))
             sign = self.t.binary("and", self.to_bits(x), self.i(-(1 << 8 * self.dtype.itemsize - 1)))
-            return self._turned(self._sine(size, k), self.t.binary("xor", self._half_turns(whole), sign))
+            return self._flip_sign(self._sine(size, k), self.t.binary("xor", self._parity_as_sign(whole), sign))
 
         return self.t.either(usual, near, otherwise)
 
     def cos(self, x: VectorValue, otherwise: Callable[[], VectorValue]) -> VectorValue:
-        """As `sin`, a quarter of a turn ahead."""
+        """As `sin`, of x + pi / 2."""
         usual = self.t.all(self.t.compare("fcmp olt", self.t.intrinsic("fabs", x), self.c(_SINE_END)))
 
         def near() -> VectorValue:
             k, whole = self._nearest(self.fma(x, self.c(1 / math.pi), self.c(0.5)))
-            return self._turned(self._sine(x, self.sub(k, self.c(0.5))), self._half_turns(whole))
+            return self._flip_sign(self._sine(x, self.sub(k, self.c(0.5))), self._parity_as_sign(whole))
 
         return self.t.either(usual, near, otherwise)
 
@@ -316,11 +316,11 @@ class Maths:
         z = self.mul(x, x)
         return self.fma(self.mul(x, z), self.horner(z, _SINE), x)
 
-    def _half_turns(self, whole: VectorValue) -> VectorValue:
+    def _parity_as_sign(self, whole: VectorValue) -> VectorValue:
         """The lowest bit in the place of the sign."""
         return self.t.binary("shl", whole, self.i(8 * self.dtype.itemsize - 1))
 
-    def _turned(self, y: VectorValue, sign: VectorValue) -> VectorValue:
+    def _flip_sign(self, y: VectorValue, sign: VectorValue) -> VectorValue:
         """y with its sign changed where that bit is set."""
         return self.from_bits(self.t.binary("xor", self.to_bits(y), sign))
 

@@ -6,6 +6,7 @@ import io
 import itertools
 import math
 import os
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Collection, Mapping, Sequence
@@ -27,7 +28,8 @@ from deepx_graph.types import ANY, F32, STRING, DType, TensorType, dtype_of, nam
 MAX_HEADER = 10_000
 """Characters of an npy header that are looked at."""
 
-_DAMAGED = (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, KeyError)
+_DAMAGED = (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, KeyError, SyntaxError,
+            tokenize.TokenError)
 """What numpy and zipfile raise for a file that is not what it says."""
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
-from deepx_graph.errors import DeepxGraphError, ParseError, RunError, UsageError, VerifyError
+from deepx_graph.errors import DeepxGraphError, LimitError, ParseError, RunError, UsageError, VerifyError
 from deepx_graph.session import programs
 from deepx_graph.session.inputs import read_npy, read_npz
 from deepx_graph.session.query.language import parse_query
@@ -133,6 +133,23 @@ def test_the_header_of_an_array_is_bounded_before_it_is_read(length: int, tmp_pa
     with pytest.raises(RunError, match="header of"):
         read_npz(tmp_path / "x.npz")
     assert stream.taken < 100
+
+
+HOSTILE = b"\0\n\r\\'\"#()[]{},:*-0@\xff"
+
+
+@pytest.mark.filterwarnings("ignore:.*invalid escape sequence")
+def test_an_array_with_a_damaged_header_is_read_or_refused(tmp_path: Path) -> None:
+    """Any character of it another one, left out, or the last."""
+    path, stream = tmp_path / "x.npy", io.BytesIO()
+    np.save(stream, np.arange(6, dtype=np.float32).reshape(2, 3))
+    data = stream.getvalue()
+    length = data.index(b"}") + 3
+    for k in range(length):
+        for damaged in (data[:k], data[:k] + data[k + 1 :], *(data[:k] + bytes([c]) + data[k + 1 :] for c in HOSTILE)):
+            path.write_bytes(damaged)
+            with contextlib.suppress(RunError, LimitError):
+                assert read_npy(path).nbytes <= len(data)
 
 
 def test_arrays_of_both_versions_are_read(tmp_path: Path) -> None:

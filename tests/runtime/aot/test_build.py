@@ -17,9 +17,9 @@ import deepx_graph as dx
 from deepx_graph.runtime.aot.build import _planned
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.native.gemm.kernel import GemmKernel
+from deepx_graph.runtime.native.joined import JoinedKernel
 from deepx_graph.runtime.native.llvm.machine_code import collected
 from deepx_graph.runtime.native.llvm.target import running_machine
-from deepx_graph.runtime.native.prepared import PreparedKernel
 from deepx_graph.runtime.native.whole_program.plan import called
 from tests.support.cli_runner import Run
 from tests.support.paths import ROOT
@@ -175,7 +175,7 @@ def test_a_program_computes_in_c_what_eval_gives(text: str, cpu: str, tmp_path: 
     assert start == len(data)
 
 
-@pytest.mark.parametrize(("text", "kinds"), [(LARGE_MLP, (PreparedKernel, GemmKernel)), (CONVOLUTIONS, (PreparedKernel,))],
+@pytest.mark.parametrize(("text", "kinds"), [(LARGE_MLP, (JoinedKernel, GemmKernel)), (CONVOLUTIONS, (JoinedKernel,))],
                          ids=["products", "convolutions"])
 def test_large_products_and_convolutions_are_done_by_the_tuned_kernels(text: str, kinds: tuple[type, ...]) -> None:
     with collected(running_machine()):

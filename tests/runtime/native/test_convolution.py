@@ -27,9 +27,9 @@ from deepx_graph.runtime.native.convolution.emit import CHUNKS, COUNT_BITS, work
 from deepx_graph.runtime.native.convolution.kernel import build
 from deepx_graph.runtime.native.convolution.plan import Lanes
 from deepx_graph.runtime.native.convolution.problem import problems_of
+from deepx_graph.runtime.native.joined import JoinedKernel
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
-from deepx_graph.runtime.native.prepared import PreparedKernel
 from deepx_graph.runtime.native.threads import SHARED, run_shared
 from deepx_graph.types import F64, type_of_array
 from tests.support import laws
@@ -54,7 +54,7 @@ def numbers(seed: int, shape: tuple[int, ...], dtype: str) -> Array:
     return np.random.default_rng(seed).integers(-4, 5, shape).astype(dtype)
 
 
-def check(x: Array, w: Array, attrs: dict[str, Any], required: bool = True) -> PreparedKernel | None:
+def check(x: Array, w: Array, attrs: dict[str, Any], required: bool = True) -> JoinedKernel | None:
     try:
         kernel = build(laws.one_op(convolution, [x, w], attrs), 2)
     except Declined:
@@ -518,8 +518,8 @@ def test_constant_weights_are_packed_once() -> None:
     bodies: list[Function] = []
     with_fused_epilogue(function, lambda body: bodies.append(body) or True, convolution)
     kernel = build(bodies[0], 2)
-    assert [a.size for a in kernel.constants[1:]] == [w.nbytes], "they are there"
-    assert len(kernel.own_bytes) == 1, "no memory to pack them in"
+    assert [a.size for a in kernel.constants] == [w.nbytes], "they are there"
+    assert not kernel.own_bytes, "no memory to pack them in"
     (want,) = evaluate(function, [x])
     np.testing.assert_array_equal(kernel([x])[0], want)
 

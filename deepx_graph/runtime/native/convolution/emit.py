@@ -1,9 +1,8 @@
 """A convolution as LLVM IR: what each thread runs, and what its shares have in common, however their sums are taken.
 
 `work(table, counter, scratch)` takes shares from the counter until there are none; before it, `pack` does so with shares of packing
-the weights. The table of `work` holds the addresses of input, packed weights and output, and of what is done with finished rows.
-Of the three arrays nothing outside is read or written; of the scratch memory only what the share has filled counts, the rest is
-arbitrary and ends in lanes that are not stored.
+the weights. Of input, weights and output nothing outside is read or written; of the scratch memory only what the share has filled
+counts, the rest is arbitrary and ends in lanes that are not stored.
 """
 
 from __future__ import annotations
@@ -11,16 +10,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from deepx_graph.runtime.native.convolution.block_copy import BlockCopy
 from deepx_graph.runtime.native.convolution.plan import FEATURES, IMAGES, ConvolutionPlan, DirectPlan, Lanes, scratch_steps
 from deepx_graph.runtime.native.convolution.tile import TileCode, call_tile
 from deepx_graph.runtime.native.convolution.weights import packing
+from deepx_graph.runtime.native.joined import JoinedOperands, Place
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, digit, greatest, least, leave_if, part_of_range
-
-X, W, Y, EPILOGUE, EPILOGUE_TABLE = range(5)
-"""The slots of the table: input, weights, output, the function of the epilogue and its own table."""
 
 CHUNKS, COUNT_BITS = 64, 16
 """About so many chunks of shares, as threads wait for one another's access to their counter; fewer than twice as many, so that the
@@ -29,11 +27,25 @@ number taken from one side has room in so many bits."""
 P = TypeVar("P", bound=ConvolutionPlan)
 
 
+@dataclass(frozen=True)
+class Operands:
+    """Where a convolution finds what it reads and writes: weights as they are packed, and into what; as they are read, and as they
+    were given. And what is done with finished rows."""
+
+    x: Place
+    weights: Place
+    into: Place
+    packed: Place
+    given: Place
+    y: Place
+    joined: JoinedOperands
+
+
 def module_text(code: ShareCode[P]) -> str:
     """The IR of a whole convolution."""
     tiles, plan = code.tiles, code.plan.products
     functions = [tiles.function("tile", plan.panel), *code.functions(), work_text(code.plan.shares),
-                 *packing(plan, tiles.declarations)]
+                 *packing(plan, code.operands.weights, code.operands.into, tiles.declarations)]
     if rest := plan.features % plan.panel:
         functions.append(tiles.function("edge", rest))
     return "\n".join([*functions, *tiles.declarations, ""])
@@ -67,8 +79,8 @@ def work_text(shares: int) -> str:
 class ShareCode(ABC, Generic[P]):
     """Writes the function of a share of one plan."""
 
-    def __init__(self, plan: P, has_epilogue: bool) -> None:
-        self.plan, self.problem, self.dtype, self.has_epilogue = plan, plan.problem, plan.problem.dtype, has_epilogue
+    def __init__(self, plan: P, operands: Operands) -> None:
+        self.plan, self.problem, self.dtype, self.operands = plan, plan.problem, plan.problem.dtype, operands
         self.tiles = TileCode(plan.products)
         self.t = IRBuilder(plan.width)
 
@@ -85,14 +97,17 @@ class ShareCode(ABC, Generic[P]):
             blocks.insert(0, block)
         group, image = digit(t, rest, plan.groups)
         starts, counts = zip(*(self._windows(k, block) for k, block in enumerate(blocks)), strict=True)
-        x, w, y = (t.word("%table", k, "ptr") for k in (X, W, Y))
+        x, w, y = (place.address(t) for place in (self.operands.x, self.operands.packed, self.operands.y))
         x = t.moved(x, self.dtype, (image, p.x[0]), (group, p.x[1]))
         y = t.moved(y, self.dtype, (image, p.y[0]), (group, p.y[1]), *((s, a.y) for s, a in zip(starts, p.axes, strict=True)))
         self._unless_there(number, lambda: self._fill(x, starts, counts))
 
+        joined = self.operands.joined
+        then = None if joined.then is None else joined.epilogue(t)
+
         def finish(low: str, panels: str) -> None:
-            if self.has_epilogue:
-                self._epilogue({IMAGES: (image, "1"), FEATURES: self._features(group, low, panels)} | dict(enumerate(
+            if then is not None:
+                self._epilogue(then, {IMAGES: (image, "1"), FEATURES: self._features(group, low, panels)} | dict(enumerate(
                     zip(starts, counts, strict=True))))
 
         self._panels(part_of_range(t, part, plan.parts, plan.panels), counts, (group, w, y), finish)
@@ -140,9 +155,9 @@ class ShareCode(ABC, Generic[P]):
         most, whole = t.let(f"sub i64 {p.outputs}, {begin}"), t.let(f"mul i64 {panels}, {plan.panel}")
         return t.let(f"add i64 {t.let(f'mul i64 {group}, {p.outputs}')}, {begin}"), least(t, most, whole)
 
-    def _epilogue(self, share: dict[int, tuple[str, str]]) -> None:
+    def _epilogue(self, then: tuple[str, str], share: dict[int, tuple[str, str]]) -> None:
         """Runs the epilogue over rows whose results are still in a cache."""
-        t, epilogue, table = self.t, *(self.t.word("%table", k, "ptr") for k in (EPILOGUE, EPILOGUE_TABLE))
+        t, (epilogue, table) = self.t, then
         cut, row = self.plan.extents[: self.plan.apart], self.plan.extents[self.plan.apart :]
         left, right = "0", str(math.prod(e.size for e in row))
         if self.plan.cuts_rows:

@@ -20,22 +20,24 @@ from deepx_graph.runtime.array_type import ArrayType
 from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
+from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import room
 from deepx_graph.runtime.native.call_image import rounded
 from deepx_graph.runtime.native.convolution import winograd
 from deepx_graph.runtime.native.convolution.choice import plan
-from deepx_graph.runtime.native.convolution.emit import DirectShareCode, ShareCode, module_text
+from deepx_graph.runtime.native.convolution.emit import DirectShareCode, Operands, ShareCode, module_text
 from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan
 from deepx_graph.runtime.native.convolution.problem import problems_of
 from deepx_graph.runtime.native.convolution.weights import pack_shares
 from deepx_graph.runtime.native.convolution.winograd import WinogradPlan
 from deepx_graph.runtime.native.convolution.winograd_share import WinogradShareCode
 from deepx_graph.runtime.native.gemm import microkernel
+from deepx_graph.runtime.native.joined import JoinedKernel, JoinedOperands, Place
 from deepx_graph.runtime.native.llvm import machine_code
+from deepx_graph.runtime.native.llvm.machine_code import FunctionReference
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program import epilogue
 from deepx_graph.runtime.native.loop_program.epilogue import EpilogueKernel
-from deepx_graph.runtime.native.prepared import Address, Base, JoinedOperands, PreparedKernel, PreparedStep
 from deepx_graph.runtime.native.threads import SHARED, run_shared
 
 
@@ -48,7 +50,7 @@ def planned(node: Node) -> Sequence[ConvolutionPlan]:
     return [winograd.plan(p, registers) for p in found] if len(found) == 1 and node.inputs[1].op is not PARAM else found
 
 
-def build(function: Function, threads: int) -> PreparedKernel:
+def build(function: Function, threads: int) -> JoinedKernel:
     """The kernel of a function of one convolution and its epilogue. Raises Declined."""
     parts = split_epilogue(function, convolution)
     plans = planned(parts.node)
@@ -77,49 +79,47 @@ def _axes_of(shape: Sequence[int], rows: int) -> int:
 
 
 def kernel_of(function: Function, parts: WithEpilogue, plans: Sequence[ConvolutionPlan], then: EpilogueKernel | None,
-              threads: int) -> PreparedKernel:
+              threads: int) -> JoinedKernel:
     """Packs weights that are no constants, then takes shares of the results: those of one plan, or of one for each residue class.
     `then` is the kernel of the epilogue."""
-    joined, node, steps = JoinedOperands(function, parts, then), parts.node, list[PreparedStep]()
-    (x, given), dtype = joined.sources, plans[0].problem.dtype
+    joined, called, dtype = JoinedOperands(function, parts, then), list[tuple[FunctionReference, int]](), plans[0].problem.dtype
+    x, given = joined.sources
     w = _transformed(joined, given, plans[0])
     *starts, packed_bytes = accumulate((rounded(p.products.packed_size * dtype.itemsize) for p in plans), initial=0)
-    known = None if w.base is Base.ELEMENTS or machine_code.is_collecting() else room(packed_bytes)
-    packed = Address(Base.OWN, 0) if known is None else w
-    epilogue = (0, 0) if then is None else (then.function, joined.table)
+    known = None if w.is_object or machine_code.is_collecting() else room(packed_bytes)
     for p, start in zip(plans, starts, strict=True):
-        at = machine_code.functions(module_text(_share_code(p, then is not None)), ["work", "pack"], joined)
-        (begin, results), products = (dtype.itemsize * n for n in p.problem.begin), p.products
-        pack_threads, first = min(threads, pack_shares(products)), dtype.itemsize * products.problem.begin[0]
-        weights = replace(packed, offset=start)
+        (first, _), (begin, results) = ([dtype.itemsize * n for n in q.problem.begin] for q in (p.products, p))
+        packed = replace(joined.own, offset=start)
+        operands = Operands(x, replace(w, offset=first), packed, packed if known is None else replace(w, offset=start),
+                            replace(given, offset=begin), replace(joined.result, offset=results), joined)
+        at = machine_code.functions(module_text(_share_code(p, operands)), ["work", "pack"], joined)
+        pack_threads = min(threads, pack_shares(p.products))
         if known is None:
-            steps.append(PreparedStep(at["pack"], (replace(w, offset=first), weights), pack_threads))
+            called.append((at["pack"], pack_threads))
         else:
-            _pack(at["pack"].address, joined.constants[w.number].ctypes.data + first, known.ctypes.data + start, pack_threads)
-        words = x, weights, replace(joined.result, offset=results), *epilogue, replace(given, offset=begin)
-        steps.append(PreparedStep(at["work"], words, min(threads, p.shares)))
+            _pack(at["pack"].address, {w.slot: joined.constants[w.slot - joined.first], packed.slot: known}, pack_threads)
+        called.append((at["work"], min(threads, p.shares)))
     if known is not None:
-        joined.constants[w.number] = known
-    largest = max(plans, key=lambda p: p.problem.depth)
-    return PreparedKernel(joined.params, [ArrayType(dtype, node.type.shape)], steps,  # type: ignore[attr-defined]
-                          constants=joined.constants, own_bytes=[] if known is not None else [packed_bytes],
-                          scratch_bytes=max(p.thread_bytes for p in plans),
-                          predicted=parts_alone(node, min(threads, max(p.shares for p in plans))), kept=(joined, then),
-                          lowering=_lowering(largest, len(plans), then))
+        joined.constants[w.slot - joined.first] = known
+    largest, shares = max(plans, key=lambda p: p.problem.depth), max(p.shares for p in plans)
+    result = ArrayType(dtype, parts.node.type.shape)  # type: ignore[attr-defined]
+    return JoinedKernel(joined, result, called, own_bytes=[] if known is not None else [packed_bytes],
+                        scratch_bytes=max(p.thread_bytes for p in plans), predicted=parts_alone(parts.node, min(threads, shares)),
+                        lowering=_lowering(largest, len(plans), then))
 
 
-def _transformed(joined: JoinedOperands, given: Address, plan: ConvolutionPlan) -> Address:
+def _transformed(joined: JoinedOperands, given: Place, plan: ConvolutionPlan) -> Place:
     """The weights that a plan reads: others than were given, one more constant, where it wants them transformed."""
     if not isinstance(plan, WinogradPlan):
         return given
-    joined.constants.append(plan.transformed(joined.constants[given.number]))
-    return replace(given, number=len(joined.constants) - 1)
+    joined.constants.append(plan.transformed(joined.constants[given.slot - joined.first]))
+    return Place(joined.own.slot - 1)
 
 
-def _share_code(plan: ConvolutionPlan, has_epilogue: bool) -> ShareCode[Any]:
+def _share_code(plan: ConvolutionPlan, operands: Operands) -> ShareCode[Any]:
     if isinstance(plan, WinogradPlan):
-        return WinogradShareCode(plan, has_epilogue)
-    return DirectShareCode(plan.products, has_epilogue)
+        return WinogradShareCode(plan, operands)
+    return DirectShareCode(plan.products, operands)
 
 
 def _lowering(plan: ConvolutionPlan, classes: int, then: EpilogueKernel | None) -> str:
@@ -129,7 +129,9 @@ def _lowering(plan: ConvolutionPlan, classes: int, then: EpilogueKernel | None) 
     return f"{how}{'' if then is None else ' with epilogue'}, {lanes}"
 
 
-def _pack(function: int, weights: int, packed: int, threads: int) -> None:
-    """Lays weights, now, as tiles read them; both are addresses."""
-    table = (ctypes.c_void_p * 2)(weights, packed)
+def _pack(function: int, arrays: dict[int, Array], threads: int) -> None:
+    """Lays weights, now, as tiles read them: both arrays by their slots of the table."""
+    table = (ctypes.c_void_p * (max(arrays) + 1))()
+    for slot, array in arrays.items():
+        table[slot] = array.ctypes.data
     run_shared(SHARED(function), ctypes.addressof(table), threads)

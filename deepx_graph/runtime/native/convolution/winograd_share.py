@@ -11,15 +11,12 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from deepx_graph.runtime.native.convolution.block_copy import BlockCopy
-from deepx_graph.runtime.native.convolution.emit import EPILOGUE_TABLE, ShareCode
+from deepx_graph.runtime.native.convolution.emit import Operands, ShareCode
 from deepx_graph.runtime.native.convolution.plan import FEATURES, scratch_steps
 from deepx_graph.runtime.native.convolution.tile import call_tile
 from deepx_graph.runtime.native.convolution.winograd import POINTS, RESULTS, SEEN, TAPS, WinogradPlan
 from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand, accumulate
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, branch, least, of_parts, part_of_range
-
-WEIGHTS = EPILOGUE_TABLE + 1
-"""The slot of the table with the weights as they were given."""
 
 Square = list[list[VectorValue]]
 
@@ -27,8 +24,8 @@ Square = list[list[VectorValue]]
 class WinogradShareCode(ShareCode[WinogradPlan]):
     """Writes the function of a share of one plan."""
 
-    def __init__(self, plan: WinogradPlan, has_epilogue: bool) -> None:
-        super().__init__(plan, has_epilogue)
+    def __init__(self, plan: WinogradPlan, operands: Operands) -> None:
+        super().__init__(plan, operands)
         self.copied = scratch_steps(plan.copy)
         _, self.input_step, _ = plan.products.problem.x
         _, self.sum_step, self.row_step = plan.products.problem.y
@@ -113,7 +110,7 @@ class WinogradShareCode(ShareCode[WinogradPlan]):
         first = t.let(f"mul i64 {low}, {plan.panel}")
         features = least(t, t.let(f"sub i64 {plan.features}, {first}"), t.let(f"mul i64 {panels}, {plan.panel}"))
         _, step, _ = self.problem.w
-        given = self._at(t.word("%table", WEIGHTS, "ptr"), (group, self.problem.w[0]), (first, step))
+        given = self._at(self.operands.given.address(t), (group, self.problem.w[0]), (first, step))
         y = self._at(y, (first, self.problem.y[2]))
         t.rows("0", features, lambda f: self._results((rows, counts[0]), self._at(sums, (f, self.row_step)),
                                                       self._at(given, (f, step)), self._at(y, (f, self.problem.y[2]))))

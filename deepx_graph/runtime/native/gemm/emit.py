@@ -1,9 +1,8 @@
 """A matrix product as LLVM IR: loops around a tile in registers, and around shares of the result.
 
 `product(table, scratch)`, or `product(table, counter, scratch)` where there are shares: these are taken from the counter, by
-several threads at once perhaps. The table holds the array objects of both operands and the result; or, for a product with an
-epilogue, the addresses of these, and of the epilogue and its table. What the product is added to comes before the result, which may
-lie over it. Panels of the operand that lies along the lanes are on the stack, those of the other one in scratch memory.
+several threads at once perhaps. What the product is added to comes before the result, which may lie over it. Panels of the operand
+that lies along the lanes are on the stack, those of the other one in scratch memory.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from deepx_graph.runtime.native.dispatch import DATA
 from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand, Tiles, accumulate, block_lanes
 from deepx_graph.runtime.native.gemm.panels import Panels
 from deepx_graph.runtime.native.gemm.plan import LEFT, RESULT, RIGHT, GemmAxis, GemmPlan
 from deepx_graph.runtime.native.gemm.shares import STRIP, ShareAxis
+from deepx_graph.runtime.native.joined import JoinedOperands, Place
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, digit, each_share, least, scalar_type
 
 
-def module_text(plan: GemmPlan, cuts: Sequence[ShareAxis], columns: int = 0, *, adds: bool = False) -> str:
-    """The IR of a product in such shares; with an epilogue on rows so long, or what `adds` the product to a further operand."""
-    return _Writer(plan, cuts, columns, adds).text()
+def module_text(plan: GemmPlan, cuts: Sequence[ShareAxis], places: Sequence[Place], joined: JoinedOperands | None = None) -> str:
+    """The IR of a product in such shares: of both operands, what it is added to perhaps, and the result; or with an epilogue."""
+    return _Writer(plan, cuts, places, joined).text()
 
 
 def scratch_bytes(plan: GemmPlan, cuts: Sequence[ShareAxis]) -> int:
@@ -52,10 +51,12 @@ _Body = Callable[[_Block], None]
 class _Writer:
     """Writes the function of a product."""
 
-    def __init__(self, plan: GemmPlan, cuts: Sequence[ShareAxis], columns: int, adds: bool) -> None:
-        self.plan, self.cuts, self.columns, self.dtype, self.lanes = plan, cuts, columns, plan.dtype, plan.lanes
+    def __init__(self, plan: GemmPlan, cuts: Sequence[ShareAxis], places: Sequence[Place], joined: JoinedOperands | None) -> None:
+        self.plan, self.cuts, self.dtype, self.lanes = plan, cuts, plan.dtype, plan.lanes
+        self.places, self.joined = places, joined
+        self.columns = 0 if joined is None or joined.then is None else joined.then.columns
         self.height, self.width = plan.tile.rows, plan.tile.vectors * plan.lanes
-        self.t, self.packers, self.adds = IRBuilder(plan.lanes), list[str](), adds
+        self.t, self.packers = IRBuilder(plan.lanes), list[str]()
         self.packed = {plan.vector: self.width} if plan.by_panels else {}
         if plan.spread_panels:
             self.packed[plan.spread] = self.height
@@ -69,12 +70,10 @@ class _Writer:
     def text(self) -> str:
         """The whole text."""
         t = self.t
-        pointers = tuple(t.word("%table", k, "ptr") for k in range(3 + self.adds))
-        if not self.columns:
-            pointers = tuple(t.word(t.behind(p, DATA), 0, "ptr") for p in pointers)
+        pointers = tuple(place.address(t) for place in self.places)
         self.addend = ""
         """How many bytes behind an element of the result that is which the product is added to."""
-        if self.adds:
+        if len(pointers) > RESULT + 1:
             left, right, addend, result = pointers
             pointers = left, right, result
             ends = (t.let(f"ptrtoint ptr {p} to i64") for p in (addend, result))
@@ -82,7 +81,7 @@ class _Writer:
         if self.plan.by_panels:
             strip = min(STRIP, -(-self.plan.lane.size // self.width)) * self.width * (self.plan.depth + 1)
             t.line(f"%strip = alloca [{strip} x {scalar_type(self.dtype)}], align 64")
-        self.epilogue = [t.word("%table", k, "ptr") for k in (3, 4)] if self.columns else []
+        self.epilogue = ("", "") if self.joined is None else self.joined.epilogue(t)
         params = "ptr %table, ptr %scratch"
         if self.cuts or self.columns:
             params = "ptr %table, ptr %counter, ptr %scratch"

@@ -26,12 +26,12 @@ from deepx_graph.runtime.engines.gemm import batched_gemm_of
 from deepx_graph.runtime.native.gemm.emit import module_text, scratch_bytes
 from deepx_graph.runtime.native.gemm.plan import LEFT, RESULT, RIGHT, GemmPlan, plan_of
 from deepx_graph.runtime.native.gemm.shares import ShareAxis, cuts, cuts_of_rows
+from deepx_graph.runtime.native.joined import JoinedKernel, JoinedOperands, Place
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import Target, this_machine
 from deepx_graph.runtime.native.loop_program import epilogue
 from deepx_graph.runtime.native.loop_program.epilogue import EpilogueKernel
 from deepx_graph.runtime.native.machine_kernel import MachineKernel
-from deepx_graph.runtime.native.prepared import JoinedOperands, PreparedKernel, PreparedStep
 from deepx_graph.types import TensorType
 
 LEAST_WORK = 1 << 18
@@ -65,7 +65,7 @@ class GemmKernel(MachineKernel):
         self.nanoseconds = plan.nanoseconds
         found = cuts(plan)
         self.scratch_bytes = scratch_bytes(plan, found)
-        text = module_text(plan, found, adds=len(params) > RESULT)
+        text = module_text(plan, found, [Place(k, True) for k in range(len(params) + 1)])
         product = machine_code.functions(text, ["product"], self)["product"]
         self.threads = _threads(found, threads)
         self.called = ((product, self.threads if found else 0),)
@@ -86,7 +86,7 @@ def _threads(found: Sequence[ShareAxis], threads: int) -> int:
     return min(threads, math.prod(cut.count for cut in found))
 
 
-def build_with_epilogue(function: Function, threads: int) -> GemmKernel | PreparedKernel:
+def build_with_epilogue(function: Function, threads: int) -> GemmKernel | JoinedKernel:
     """The kernel of a function of one product and its epilogue. Raises Declined."""
     parts = split_epilogue(function, dot_general)
     if parts.epilogue is None or parts.epilogue.results[0].type != parts.node.type:
@@ -112,16 +112,14 @@ def _is_sum(function: Function) -> bool:
 
 
 def _with_epilogue(function: Function, parts: WithEpilogue, plan: GemmPlan, found: Sequence[ShareAxis], then: EpilogueKernel,
-                   threads: int) -> PreparedKernel:
+                   threads: int) -> JoinedKernel:
     joined = JoinedOperands(function, parts, then)
-    text, threads = module_text(plan, found, then.columns), _threads(found, threads)
+    text, threads = module_text(plan, found, (*joined.sources, joined.result), joined), _threads(found, threads)
     product = machine_code.functions(text, ["product"], joined)["product"]
     alone = parts_alone(parts.node, threads)
-    made = PreparedKernel(joined.params, [form_of(parts.node.type)],
-                          [PreparedStep(product, (*joined.sources, joined.result, then.function, joined.table), threads)],
-                          constants=joined.constants, scratch_bytes=scratch_bytes(plan, found),
-                          predicted=replace(alone, arithmetic=alone.arithmetic + then.nanoseconds / threads), kept=(joined, then),
-                          lowering="machine code, with epilogue")
+    made = JoinedKernel(joined, form_of(parts.node.type), [(product, threads)], scratch_bytes=scratch_bytes(plan, found),
+                        predicted=replace(alone, arithmetic=alone.arithmetic + then.nanoseconds / threads),
+                        lowering="machine code, with epilogue")
     if parts.node.inputs[LEFT].op is PARAM:
         made.in_place = (_over(plan, joined.params),)
     return made

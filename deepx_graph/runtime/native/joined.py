@@ -1,0 +1,105 @@
+"""A product or a convolution with its epilogue as one kernel: where its functions find what they read in the table of a call.
+
+The table has array objects: those of the operation's parameters, of the epilogue's, of the result; then the
+epilogue's function, if there is one, and the addresses of constants and of memory of the call. The epilogue's own table is made of
+some of these words on the stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from deepx_graph.ir import Function
+from deepx_graph.ir.structure import PARAM, value_of
+from deepx_graph.runtime.array_type import ArrayType
+from deepx_graph.runtime.cost.model import ForecastParts
+from deepx_graph.runtime.engines.epilogue import WithEpilogue
+from deepx_graph.runtime.native.call_image import ImageWriter
+from deepx_graph.runtime.native.dispatch import DATA
+from deepx_graph.runtime.native.llvm.builder import IRBuilder
+from deepx_graph.runtime.native.llvm.machine_code import FunctionReference
+from deepx_graph.runtime.native.loop_program.epilogue import EpilogueKernel
+from deepx_graph.runtime.native.machine_kernel import MachineKernel
+
+KEPT_BYTES = 1 << 20
+"""A workspace up to this size is kept from call to call."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an address is told: in a slot of the table, or by the array object that is there; and so many bytes behind it."""
+
+    slot: int
+    is_object: bool = False
+    offset: int = 0
+
+    def address(self, t: IRBuilder) -> str:
+        """The address, in a function whose table is `%table`."""
+        found = t.word("%table", self.slot, "ptr")
+        if self.is_object:
+            found = t.word(t.behind(found, DATA), 0, "ptr")
+        return t.behind(found, self.offset) if self.offset else found
+
+
+class JoinedOperands:
+    """The slots and the constants of an operation and its epilogue, which has no memory of its own."""
+
+    def __init__(self, function: Function, parts: WithEpilogue, then: EpilogueKernel | None) -> None:
+        given = [function.params.index(i) for i in parts.node.inputs if i.op is PARAM]
+        self.params, number = (*given, *parts.params), len(given) + len(parts.params)
+        self.constants = [np.ascontiguousarray(value_of(i).array) for i in parts.node.inputs if i.op is not PARAM]
+        self.first = number + 1 + (then is not None)
+        """The slot of the first constant."""
+        objects, arrays = iter(range(len(given))), iter(range(self.first, self.first + len(self.constants)))
+        self.sources = [Place(next(objects), True) if i.op is PARAM else Place(next(arrays)) for i in parts.node.inputs]
+        """Where the operands of the operation are."""
+        self.result = Place(number, True)
+        self.then = then
+        self._table: list[int] = []
+        if then is not None:
+            read = [(number, *range(len(given), number))[p] for p in then.params]
+            self._table = [*read, number, *(self.first + len(self.constants) + k for k in range(len(then.constants)))]
+            self.constants += then.constants
+
+    @property
+    def own(self) -> Place:
+        """Where memory of the call begins."""
+        return Place(self.first + len(self.constants))
+
+    def epilogue(self, t: IRBuilder) -> tuple[str, str]:
+        """The addresses of the epilogue and of its table, which is made now."""
+        table = t.let(f"alloca [{len(self._table)} x i64]")
+        for k, slot in enumerate(self._table):
+            t.line(f"store i64 {t.word('%table', slot)}, ptr {t.behind(table, 8 * k)}")
+        return t.word("%table", self.result.slot + 1, "ptr"), table
+
+
+class JoinedKernel(MachineKernel):
+    """The kernel of such operands: `called` as they say, one after the other."""
+
+    def __init__(self, joined: JoinedOperands, result: ArrayType, called: Sequence[tuple[FunctionReference, int]], *,
+                 scratch_bytes: int, predicted: ForecastParts, lowering: str, own_bytes: Sequence[int] = ()) -> None:
+        self.params, self.results, self._joined = joined.params, (result,), joined
+        self.in_place, self.lowering = (frozenset[int](),), lowering
+        self.called, self.threads = tuple(called), max(threads for _, threads in called)
+        self.nanoseconds, self._predicted = predicted.nanoseconds, predicted
+        self.constants, self.own_bytes, self.scratch_bytes = tuple(joined.constants), tuple(own_bytes), scratch_bytes
+
+    def write(self, writer: ImageWriter, objects: int, own: Sequence[int], scratch: int) -> None:
+        """Puts the epilogue's function behind its objects, and then what all kernels have there."""
+        if self._joined.then is not None:
+            writer.function(writer.words(1), self._joined.then.function.address)
+        super().write(writer, objects, own, scratch)
+
+    @cached_property
+    def is_kept(self) -> bool:
+        """Packed operands are kept while they are of a size to stay in a cache: elsewhere a product takes a tenth longer."""
+        return self.workspace_bytes <= KEPT_BYTES
+
+    def predicted(self) -> ForecastParts:
+        """How long a call takes by the cost model."""
+        return self._predicted

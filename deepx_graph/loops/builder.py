@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -105,14 +105,16 @@ class LoopBuilder:
                 return make()
             finally:
                 self._known.pop()
-        known = next((k for k in reversed(self._known) if key in k), self._known[-1])
-        if key not in known:
+        if key not in (known := next((k for k in reversed(self._known) if key in k), self._known[-1])):
             known[key] = make()
         return known[key]  # type: ignore[no-any-return]
 
     @contextmanager
     def loop(self, high: Affine | int, low: Affine | int = 0, *, parallel: bool = False) -> Iterator[Affine]:
-        """A loop over `low`, ..., `high - 1`; gives the axis."""
+        """A loop over `low`, ..., `high - 1`; gives the axis. Within another loop one of a single iteration is none."""
+        if len(self._blocks) > 1 and affine(high) - low == Affine((), 1):
+            yield affine(low)
+            return
         first, last = affine(low).bounds, affine(high).bounds
         axis = self.var(I64, None if first is None else first[0], None if last is None else last[1] - 1)
         statement = For(axis, affine(low), affine(high), parallel=parallel)
@@ -120,11 +122,9 @@ class LoopBuilder:
         with self.block(statement.body):
             yield Affine(((axis, 1),))
 
-    @contextmanager
-    def loops(self, shape: Sequence[int], *, parallel: bool = False) -> Iterator[tuple[Affine, ...]]:
+    def loops(self, shape: Sequence[int], *, parallel: bool = False) -> AbstractContextManager[tuple[Affine, ...]]:
         """Loops over a shape, the last axis innermost; gives the axes."""
-        with self.boxes([(Affine(), Affine((), n)) for n in shape], parallel=parallel) as axes:
-            yield axes
+        return self.boxes([(Affine(), Affine((), n)) for n in shape], parallel=parallel)
 
     @contextmanager
     def boxes(self, ranges: Sequence[tuple[Affine, Affine]], *, parallel: bool = False) -> Iterator[tuple[Affine, ...]]:
@@ -238,8 +238,8 @@ class LoopBuilder:
     def table(self, make: Callable[[DType], Array], key: DType, dtype: DType) -> Buffer:
         """A constant that `make` gives for a dtype; one for the program."""
         if (make, key) not in self._tables:
-            array = make(key)
-            self._tables[make, key] = memory(f"c{len(self.constants)}", dtype, array.shape, "constant", array)
+            name, array = f"c{len(self.constants)}", make(key)
+            self._tables[make, key] = memory(name, dtype, array.shape, "constant", array)
             self.constants.append(self._tables[make, key])
         return self._tables[make, key]
 
@@ -411,9 +411,10 @@ class LoopBuilder:
 
     def clamped(self, x: Scalar, low: int, high: int) -> Affine:
         """An integer, as the nearest number from `low` to `high`; in i32 where it is one, of which a vector holds twice as many."""
-        if isinstance(x, ScalarVar) and x.dtype is I32 and -(1 << 31) <= low <= high < 1 << 31:
+        counts = self._induction.subscript(x)
+        if counts is None and isinstance(x, ScalarVar) and x.dtype is I32 and -(1 << 31) <= low <= high < 1 << 31:
             return self.shared(("clamped", x, low, high), lambda: self.index(_nearest(self, x, low, high), low, high))
-        at = self.position(x)
+        at = counts or self.position(x)
         if (ends := at.bounds) is not None and (not at.terms or (low <= ends[0] and ends[1] <= high)):
             return at if at.terms else Affine((), max(low, min(high, at.constant)))
         return self.index(self._let("min", (self.apply("max", at, _i64(low)), _i64(high)), I64), low, high)

@@ -1,4 +1,4 @@
-"""Which results of a loop program may lie in the memory of an argument, and which temporaries in that of a result.
+"""Which results of a loop program may lie in the memory of an argument, and which temporaries in that of a result or another one.
 
 Where a result is first copied from an argument, nothing is copied. Elsewhere each element must be read for the last time before
 it is written: in the same iteration of the loops around both, whose iterations touch parts of their own.
@@ -62,10 +62,15 @@ class Accesses:
         fitting = [k for k, a in enumerate(self.arguments) if (a.dtype, a.shape) == (result.dtype, result.shape)]
         return [k for k in fitting if stores and _is_read_first(self._of.get(self.arguments[k], ()), stores)]
 
-    def is_done_before(self, temporary: Buffer, result: Buffer) -> bool:
-        """Whether each element of a temporary is touched for the last time before that of a result of its type is stored."""
-        stores = [a for a in self._of.get(result, ()) if a.is_store]
-        return bool(stores) and _is_read_first(self._of.get(temporary, ()), stores)
+    def may_be_with(self, temporary: Buffer, home: Buffer, guests: Sequence[Buffer]) -> bool:
+        """Whether a temporary may lie where a result or another temporary does, and others before it: in each place one of two is
+        touched for the last time before the other is stored. A result stays."""
+        return all(self._is_done_before(temporary, other)
+                   or (other.role != "result" and self._is_done_before(other, temporary)) for other in (home, *guests))
+
+    def _is_done_before(self, one: Buffer, other: Buffer) -> bool:
+        stores = [a for a in self._of.get(other, ()) if a.is_store]
+        return bool(stores) and _is_read_first(self._of.get(one, ()), stores)
 
 
 LEAST_BYTES = 4096
@@ -73,13 +78,17 @@ LEAST_BYTES = 4096
 
 
 def temporaries_in_results(program: LoopProgram) -> LoopProgram:
-    """The program, changed in place, with temporaries in the memory of results that are stored only after them."""
-    accesses, homes = Accesses(program), dict[Buffer, Buffer]()
-    for t in sorted(program.scratch, key=lambda t: -t.nbytes):
-        fitting = [r for r in program.results if (r.dtype, r.size) == (t.dtype, t.size) and not (r.parts or t.parts)]
-        home = next((r for r in fitting if r not in homes.values() and accesses.is_done_before(t, r)), None)
-        if home is not None and t.nbytes >= LEAST_BYTES:
+    """The program, changed in place, with temporaries in the memory of results that are stored only after them, or of others of
+    them."""
+    accesses, homes, guests = Accesses(program), dict[Buffer, Buffer](), dict[Buffer, list[Buffer]]()
+    for t in sorted((t for t in program.scratch if t.nbytes >= LEAST_BYTES and not t.parts), key=lambda t: -t.nbytes):
+        fitting = [h for h in (*program.results, *guests) if (h.dtype, h.size) == (t.dtype, t.size) and not h.parts]
+        home = next((h for h in fitting if accesses.may_be_with(t, h, guests.get(h, ()))), None)
+        if home is None:
+            guests[t] = []
+        else:
             homes[t] = home
+            guests.setdefault(home, []).append(t)
     for s in walk(program.body) if homes else ():
         if isinstance(s, (Load, Store)) and s.buffer in homes:
             s.index = s.index if s.buffer.shape == homes[s.buffer].shape else (position_in(s.buffer, s.index),)

@@ -155,7 +155,7 @@ class Induction:
         dtype of a subscript."""
         if primitive not in _KNOWN or all(isinstance(a, ScalarConst) for a in args):
             return None
-        found = [self._subscript(a) for a in args]
+        found = [self.subscript(a) for a in args]
         if None in found:
             return None
         at = _affine(primitive, found)
@@ -172,7 +172,8 @@ class Induction:
         self._subscripts[made] = at
         return made
 
-    def _subscript(self, x: Scalar) -> Affine | None:
+    def subscript(self, x: Scalar) -> Affine | None:
+        """The subscript that an integer is; None where none is known of known range."""
         if isinstance(x, ScalarVar):
             return self._subscripts.get(x)
         if isinstance(x, ScalarConst):

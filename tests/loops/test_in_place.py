@@ -3,6 +3,7 @@ which iterations of parallel loops run."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -166,6 +167,23 @@ def test_a_temporary_may_lie_in_a_result_that_is_stored_after_it(monkeypatch: py
     monkeypatch.setattr("deepx_graph.loops.in_place.LEAST_BYTES", 0)
     merged, apart = np.sum([check_temporaries(seed) for seed in range(100)], axis=0)
     assert merged > 15 and apart > 15, "temporaries of both kinds"
+
+
+def test_temporaries_that_follow_one_another_share_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of them may lie in the result, which is stored while they are read elsewhere."""
+    monkeypatch.setattr("deepx_graph.loops.in_place.LEAST_BYTES", 0)
+    b, shape = LoopBuilder(), (4, 6)
+    x, y = memory("a0", I64, shape, "argument"), memory("r0", I64, shape, "result")
+    made = [x, *(b.buffer(I64, shape) for _ in range(3))]
+    for source, target in itertools.pairwise(made):
+        with b.nest(shape) as at:
+            b.store(target, at, b.apply("mul", b.load(source, at), b.const(3, I64)))
+    with b.nest(shape) as (i, j):
+        b.store(y, [i, j], b.load(made[-1], [3 - i, j]))
+    program = temporaries_in_results(LoopProgram((x,), (y,), (), tuple(b.scratch), b.body))
+    assert len(program.scratch) == 1
+    array = np.arange(24).reshape(shape)
+    np.testing.assert_array_equal(interpret(program, [array])[0], 27 * array[::-1])
 
 
 @pytest.mark.conformance

@@ -1,5 +1,6 @@
 """What is known is neither computed nor loaded again: equal operations and loads of a block are one, and what has just been stored
-is not loaded. Stores that nothing reads go, and their buffers.
+is not loaded. Stores that nothing reads go, and their buffers, and before those that are written over before anybody loads them, as
+of the zeros of an array in which a loop then stacks values.
 
 This is common subexpression elimination with store-to-load forwarding. Before, a subscript under another name, which says in what
 range it is where it stands, is that subscript again (copy propagation): what needed the range has been decided when it was written.
@@ -186,3 +187,64 @@ def _rename(body: list[Statement], names: dict[ScalarVar, Scalar]) -> None:
                 (s.condition,) = new(condition)
         for block in blocks_of(s):
             _rename(block, names)
+
+
+# --- dead stores
+
+
+def without_dead_stores(program: LoopProgram) -> LoopProgram:
+    """The program without stores of elements that are all stored again before they are loaded (dead store elimination), in place.
+
+    Takes time linear in the statements and their depth."""
+    _clean(program.body, set())
+    return program
+
+
+def _clean(body: list[Statement], overwritten: set[Buffer]) -> None:
+    """Removes stores to buffers all of whose elements are `overwritten` behind a block before they are loaded."""
+    for k in range(len(body) - 1, -1, -1):
+        s = body[k]
+        if isinstance(s, Store) and s.buffer in overwritten:
+            del body[k]
+            continue
+        read = {each.buffer if isinstance(each, Load) else each.source for each in walk([s]) if isinstance(each, (Load, Copy))}
+        for block in blocks_of(s):
+            _clean(block, overwritten - read)  # another iteration may come before what is behind
+        if isinstance(s, For) and not s.body:
+            del body[k]
+        overwritten = overwritten.union(_whole(s, ())) - read
+
+
+def _whole(s: Statement, loops: Sequence[For]) -> Iterator[Buffer]:
+    """The buffers of which a statement, in loops that all run, stores each element."""
+    if isinstance(s, Copy):
+        yield s.target
+    elif isinstance(s, Store) and _is_whole(s, {loop.axis: loop for loop in loops}):
+        yield s.buffer
+    elif isinstance(s, For) and not (s.low.terms or s.high.terms) and s.low.constant < s.high.constant:
+        for inner in s.body:
+            yield from _whole(inner, (*loops, s))
+
+
+def _is_whole(s: Store, loops: dict[ScalarVar, For]) -> bool:
+    """Whether the iterations of loops store each element: every subscript goes through its dimension with an axis of its own."""
+    if len(s.index) != len(s.buffer.shape):
+        return False
+    axes: list[ScalarVar] = []
+    for at, size in zip(s.index, s.buffer.shape, strict=True):
+        ends = _ends(at, loops)
+        if ends != (0, size - 1):
+            return False
+        axes += [axis for axis, _ in at.terms]
+    return len(set(axes)) == len(axes)
+
+
+def _ends(at: Affine, loops: dict[ScalarVar, For]) -> tuple[int, int] | None:
+    """The least and the greatest number that a subscript takes, where it takes all between them."""
+    if not at.terms:
+        return at.constant, at.constant
+    (axis, factor), *more = at.terms
+    if more or axis not in loops or abs(factor) != 1:
+        return None
+    ends = sorted(factor * x + at.constant for x in (loops[axis].low.constant, loops[axis].high.constant - 1))
+    return ends[0], ends[1]

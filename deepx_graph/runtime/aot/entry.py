@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from deepx_graph.literal import Array
 from deepx_graph.runtime.kernels.memory import ALIGNMENT
+from deepx_graph.runtime.memory.sharing import SCALAR
 from deepx_graph.runtime.native.call_image import CallImage, rounded
 from deepx_graph.runtime.native.dispatch import DATA, HEAD
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, leave_if
@@ -62,14 +63,18 @@ def entry_text(image: CallImage, params: int, results: int, name: str, symbol: C
 
 
 def _check(t: IRBuilder, params: int, results: int) -> None:
-    """Returns at once where the workspace is none, or not aligned, or an array is none."""
+    """Returns at once where the workspace or an array is none, or where the workspace or a result is not aligned."""
     address = t.let("ptrtoint ptr %workspace to i64")
     odd = t.let(f"icmp ne i64 {t.let(f'and i64 {address}, {ALIGNMENT - 1}')}, 0")
     is_none = t.let("icmp eq ptr %workspace, null")
     leave_if(t, t.let(f"or i1 {odd}, {is_none}"), lambda: t.line(f"ret i32 {BAD_WORKSPACE}"))
-    for array, count in (("%in", params), ("%out", results)):
-        t.rows("0", str(count), lambda k, array=array: leave_if(  # type: ignore[misc]
-            t, t.let(f"icmp eq ptr {t.word(array, k, 'ptr')}, null"), lambda: t.line(f"ret i32 {BAD_POINTER}")))
+    for array, count, unit in (("%in", params, 1), ("%out", results, SCALAR)):
+        def check(k: str, array: str = array, unit: int = unit) -> None:
+            at = t.word(array, k)
+            is_none, rest = t.let(f"icmp eq i64 {at}, 0"), t.let(f"and i64 {at}, {unit - 1}")
+            leave_if(t, t.let(f"or i1 {is_none}, {t.let(f'icmp ne i64 {rest}, 0')}"), lambda: t.line(f"ret i32 {BAD_POINTER}"))
+
+        t.rows("0", str(count), check)
 
 
 class _Data:

@@ -95,9 +95,10 @@ def header_text(program: BuiltProgram) -> str:
         f"struct {name}_tensor {{", "  const char *name;", "  const char *dtype;", "  int rank;", "  const int64_t *shape;",
         "  size_t count; /* elements */", "  size_t bytes;", "};", "",
         *_table(name, "input", inputs), "", *_table(name, "result", results), "",
-        "/* in[k] and out[k] are C-contiguous arrays, aligned as their elements; no array of out shares memory with another.",
+        "/* in[k] and out[k] are C-contiguous arrays, aligned as their elements, those of out on 8 bytes, too.",
+        " * No array of out shares memory with another.",
         " * The workspace may hold anything; calls with workspaces of their own may run at once. Returns 0, or one of:",
-        f" * {big}_BAD_WORKSPACE: it is NULL, or not aligned; {big}_BAD_POINTER: an array is NULL. */",
+        f" * {big}_BAD_WORKSPACE: it is NULL, or not aligned; {big}_BAD_POINTER: an array is NULL, or one of out not aligned. */",
         f"int {name}_run(const void **in, void **out, void *workspace);", "",
         "#ifdef __cplusplus", "}", "#endif", "", f"#endif /* {big}_H */", "",
     ])  # fmt: skip

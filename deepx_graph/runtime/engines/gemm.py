@@ -303,8 +303,13 @@ def _has_real_form(node: Node) -> bool:
 
 def _of_reals(b: Builder, node: Node, x: Node, y: Node) -> Node:
     """A product of complex numbers as one of reals: [re x, im x] by [[re y, im y], [-im y, re y]], whose columns lie along a last
-    axis. It takes the same four real products of each two numbers, without a matrix more than these in memory."""
-    left, right = (node.attr(f"{side}_contracting_dimensions")[0] for side in ("lhs", "rhs"))
+    axis. It takes the same four real products of each two numbers, without a matrix more than these in memory: y is one before."""
+    gemm = batched_gemm_of(node)
+    assert gemm is not None
+    batches, terms = list(node.attrs[:2]), list(node.attrs[2:])
+    left, right = terms[0][0], len(batches[1])
+    y = b(transpose, y, permutation=gemm.right[0])
+    batches[1], terms[1] = tuple(range(right)), tuple(range(right, right + len(terms[1])))
     parts = b(real, y), b(imag, y)
 
     def columns(*reals: Node) -> Node:
@@ -314,7 +319,7 @@ def _of_reals(b: Builder, node: Node, x: Node, y: Node) -> Node:
     rhs = b(concatenate, columns(*parts), columns(b(negate, parts[1]), parts[0]), dimension=right)
     operands = b(concatenate, b(real, x), b(imag, x), dimension=left), rhs
     shape = as_tensor(node.type).shape
-    product = Node(node.op, operands, node.attrs, as_tensor(operands[0].type).with_dims((*shape, 2)), node.origin)
+    product = Node(node.op, operands, (*batches, *terms), as_tensor(operands[0].type).with_dims((*shape, 2)), node.origin)
 
     def column(k: int) -> Node:
         start = *(0,) * len(shape), k

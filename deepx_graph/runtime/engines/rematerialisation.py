@@ -5,6 +5,7 @@ and that few operations make of what is in memory by then anyway, becomes part o
 L. Torczon, Rematerialization, 1992): it is neither stored nor loaded. A kernel of several results that reads next to nothing is
 taken apart where one is read only after another was read last (loop distribution: K. Kennedy, K. S. McKinley, Loop distribution
 with arbitrary control flow, 1990): so random numbers of a second round, made of a key and positions, take no memory in the first.
+What one makes alone is made right before it is read, behind loops too.
 """
 
 from __future__ import annotations
@@ -102,10 +103,7 @@ class _Choice:
     def body(self, node: Node) -> Function | None:
         """The body of a kernel; None for what is none, or no fusion."""
         if node not in self.bodies:
-            found = fused_body(node)
-            if found is None and (node.op.elementwise or node.op is iota) and _is_tensor(node):
-                found = alone(node)
-            self.bodies[node] = found
+            self.bodies[node] = fused_body(node) or (alone(node) if _is_kernel(node) else None)
         return self.bodies[node]
 
     def results(self, maker: Node) -> dict[int, Node]:
@@ -293,7 +291,8 @@ def with_late_results(function: Function, has_kernel: Callable[[Function], bool]
     late = _late(function)
     if not late:
         return function
-    makers = {value.inputs[0]: [k for k, v in _items(function, value.inputs[0]).items() if v not in late] for value in late}
+    makers = {value.inputs[0]: [k for k, v in _items(function, value.inputs[0]).items() if v not in late]
+              for value in late if value.op is PROJ}
     new, bodies = dict[Node, Node](), list[Function]()
 
     def part(maker: Node, numbers: Sequence[int]) -> Node:
@@ -304,7 +303,7 @@ def with_late_results(function: Function, has_kernel: Callable[[Function], bool]
 
     def step(node: Node, inputs: tuple[Node, ...]) -> Node:
         if node in late:
-            return part(node.inputs[0], [index_of(node)])
+            return part(node.inputs[0], [index_of(node)]) if node.op is PROJ else node.over(inputs)
         if node in makers:
             return part(node, makers[node])
         if node.op is PROJ and node.inputs[0] in makers:
@@ -335,26 +334,35 @@ def _late(function: Function) -> dict[Node, int]:
     found: dict[Node, int] = {}
     for maker in function.nodes:
         items = _items(function, maker)
-        if not items:
-            continue
         reads = {k: [*(position[r] for r in function.users[v]), *([end] if v in results else [])] for k, v in items.items()}
         for k, v in items.items():
-            if any(max(reads[j]) < min(reads[k]) for j in items if j != k) and _is_made_of_little(maker, k):
+            waits = any(map(_is_large, function.nodes[position[v] + 1 : min(reads[k])])) if v is maker else (
+                any(max(reads[j]) < min(reads[k]) for j in items if j != k) and _is_made_of_little(maker, k))
+            if waits:
                 found[v] = min(reads[k])
     return found
 
 
 def _items(function: Function, maker: Node) -> dict[int, Node]:
-    """The large results of a kernel of several, by their numbers, where it reads next to nothing and each result is read."""
-    if fused_body(maker) is None or not isinstance(maker.type, TupleType) or not all(
-            isinstance(t, TensorType) and is_static(t) and nbytes(t) >= LEAST_BYTES for t in maker.type.items):
+    """The large results of a kernel, by their numbers, where it reads next to nothing and each result is read."""
+    types = maker.type.items if isinstance(maker.type, TupleType) else (maker.type,)
+    if not _is_kernel(maker) or not all(isinstance(t, TensorType) and is_static(t) and nbytes(t) >= LEAST_BYTES for t in types):
         return {}
-    users = function.users[maker]
-    found = {index_of(u): u for u in users if u.op is PROJ}
     if not all(is_static(i.type) for i in maker.inputs) or sum(nbytes(i.type) for i in maker.inputs) >= LEAST_BYTES:
         return {}
-    is_whole = len(found) == len(users) == len(maker.type.items)
+    users = function.users[maker]
+    found = {index_of(u): u for u in users if u.op is PROJ} if isinstance(maker.type, TupleType) else {0: maker}
+    is_whole = found.get(0) is maker or len(found) == len(users) == len(types)
     return found if is_whole and all(function.users[v] or v in function.results for v in found.values()) else {}
+
+
+def _is_large(node: Node) -> bool:
+    """Whether a node makes a tensor that takes memory."""
+    return node.op not in (PARAM, CONSTANT) and not node.op.view and _is_tensor(node) and nbytes(node.type) >= LEAST_BYTES
+
+
+def _is_kernel(node: Node) -> bool:
+    return fused_body(node) is not None or ((node.op.elementwise or node.op is iota) and _is_tensor(node))
 
 
 def _is_made_of_little(maker: Node, number: int) -> bool:

@@ -224,6 +224,10 @@ def test_a_bad_workspace_and_a_bad_pointer_are_told_from_success(library: tuple[
             given = [pointers(inputs), pointers(results)]
             given[array][k] = None
             assert run(*given, aligned) == 2
+    for k in (0, 1):
+        apart = pointers(results)
+        apart[k] += 4
+        assert run(pointers(inputs), apart, aligned) == 2
     assert (results[0] == 7).all()
 
 

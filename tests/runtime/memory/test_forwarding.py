@@ -11,10 +11,10 @@ import deepx_graph as dx
 from deepx_graph.analysis.schedule import schedule
 from deepx_graph.errors import LimitError
 from deepx_graph.ir import Builder, Function, Module, Node
-from deepx_graph.ops import add, broadcast_in_dim, dot_general, exponential, reduction, reshape, tanh, transpose
+from deepx_graph.ops import add, broadcast_in_dim, convert, dot_general, exponential, reduction, reshape, tanh, transpose
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.memory.assignment import at_peak, plan
-from deepx_graph.types import F32, tensor
+from deepx_graph.types import BF16, F32, tensor
 
 N = 512
 SQUARE = tensor(F32, (N, N))
@@ -94,6 +94,26 @@ def test_layers_need_no_more_than_the_larger_pair() -> None:
     f = dx.compile(Module((function(layers),)), engine="native")
     assert f.plan.peak_bytes == BYTES + f.plan.scratch_bytes, "beside them packed operands"
     assert f.plan.scratch_bytes < 3 * BYTES
+
+
+@pytest.mark.skipif(not has_native(), reason="llvmlite is not installed")
+def test_a_result_of_narrow_elements_holds_wide_ones_before() -> None:
+    """A product of f32 lies in a result of bf16 until that is made; but in no argument, which need not begin where wide ones do."""
+    b = Builder()
+    x, w = b.param(0, tensor(F32, (N, N))), b.param(1, tensor(F32, (N, 2 * N)))
+    y = b.param(2, tensor(BF16, (N, 2 * N)))
+    wide = product(b, product(b, b(exponential, x), x), w)
+    f = dx.compile(Module((Function("main", (x, w, y), (b(add, b(convert, wide, dtype=BF16), y),)),)), engine="native")
+    rng = np.random.default_rng(0)
+    a, v = (rng.standard_normal((N, k)).astype("f4") / N for k in (N, 2 * N))
+    raw = np.zeros(4 * N * N + 2, np.uint8)
+    for given in ([], [f.inputs[2].name]):
+        apart = raw[2:].view(BF16.np).reshape(N, 2 * N)  # the second byte pair of a word
+        apart[...] = 1
+        (found,) = f(a, v, apart, donate=given)
+        np.testing.assert_allclose(found.astype("f4"), (np.exp(a) @ a @ v).astype(BF16.np).astype("f4") + 1, rtol=0.02)
+    assert f.plan.peak_bytes - f.plan.scratch_bytes == BYTES
+    assert f.plan.scratch_bytes < 3.1 * BYTES
 
 
 @pytest.mark.parametrize("engine", ENGINES[1:])

@@ -7,6 +7,7 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.ir import Builder, Function, Module, Node
+from deepx_graph.ir.structure import PARAM
 from deepx_graph.ops import add, iota, multiply, sine
 from deepx_graph.ops.contract.linear import matmul
 from deepx_graph.ops.data.fusion import fusion
@@ -67,3 +68,15 @@ def test_a_round_has_no_memory_for_the_next_one() -> None:
     np.testing.assert_allclose(f(*keys)[0], expected, rtol=1e-4)
     assert results(NativeEngine(1).arranged(module.entry)).count(2) == 0
     assert f.plan.peak_bytes < 3.5 * WHOLE.nbytes
+
+
+def test_what_is_made_of_nothing_waits_for_its_reader() -> None:
+    """Behind a product that does not need it, which then has its memory."""
+    b = Builder()
+    x = b.param(0, WHOLE)
+    positions: Node = b(iota, dtype=F32, shape=(SIDE, SIDE), iota_dimension=1)
+    function = Function("main", (x,), (matmul(b, matmul(b, x, x), positions),))
+    made = [n.op.name for n in with_late_results(function, lambda body: True).nodes if n.op is not PARAM]
+    assert made == ["dot_general", "iota", "dot_general"]
+    read_at_once = Function("main", (x,), (matmul(b, positions, x),))
+    assert with_late_results(read_at_once, lambda body: True) is read_at_once

@@ -95,8 +95,7 @@ class _StorageAssignment:
                   and k not in homes and k not in self.exchanging]
         for k in sorted(others, key=lambda k: (-self.sizes[k], -self.spans[k][0])):
             for number, room in enumerate(rooms):
-                fits = self.spans[k][0] > behind[number] and (
-                    plan.storages[k].dtype.itemsize <= plan.storages[plan.results[number]].dtype.itemsize)
+                fits = self.spans[k][0] > behind[number] and (behind[number] < 0 or not self._is_wider(k, number))
                 offset = room.take(self.spans[k], self.sizes[k]) if fits else None
                 if offset is not None:
                     homes[k] = Home(offset, number)
@@ -106,10 +105,11 @@ class _StorageAssignment:
         """For each result the numbers of the arguments over which it may be made."""
         own: dict[int | None, int] = {
             h.result: s for s, h in homes.items() if h.result is not None and s == self.plan.results[h.result]}
-        begin: dict[int | None, float] = {}
+        begin: dict[int, float] = {}
         for k, h in homes.items():
-            if k != own.get(h.result):
-                begin[h.result] = min(self.spans[k][0], begin.get(h.result, math.inf))
+            if h.result is not None and k != own.get(h.result):
+                there = 0 if self._is_wider(k, h.result) else self.spans[k][0]
+                begin[h.result] = min(there, begin.get(h.result, math.inf))
         storages = self.plan.storages
         over: list[frozenset[int]] = []
         for number in range(len(self.plan.results)):
@@ -117,6 +117,11 @@ class _StorageAssignment:
             over.append(frozenset[int]() if s is None else frozenset(
                 storages[k].param or 0 for k in self._alike(s) if self.spans[k][1] < first and self._may_be_over(s, k)))
         return tuple(over)
+
+    def _is_wider(self, value: int, result: int) -> bool:
+        """Whether the elements of a value are wider than those of a result, as whose an argument is aligned."""
+        storages = self.plan.storages
+        return storages[value].dtype.itemsize > storages[self.plan.results[result]].dtype.itemsize
 
     def _alike(self, result: int) -> Sequence[int]:
         """The arguments of a result's dtype and size, in the order in which they end."""

@@ -52,6 +52,9 @@ MOST_TRANSPOSED = 1 << 14
 MOST_APART = 4
 """How far apart neighbours of a result may be in the operand: a few vectors of it hold a vector of the result."""
 
+FEW_PICKED = 4
+"""An element that is picked from what is put together takes no longer than to store and load so many of that."""
+
 _LOOKS_UP = (dynamic_slice, gather, torch_index_select)
 """Operations that read their first operand at computed positions."""
 
@@ -125,7 +128,7 @@ class _Candidates:
         for n in function.nodes:
             if n in self.scopes and (n.inputs[0] in self.fitting if n.op is PROJ else self._fits(n)):
                 self.fitting.add(n)
-        self.roots: set[Node] = set()
+        self.roots = set(filter(_picks_few, function.nodes))
         self.looked_up: set[Node] = set()
         """What is read at computed positions, where no range decides a condition: up to what is in memory."""
         for node in reversed(function.nodes):
@@ -217,7 +220,8 @@ class _Candidates:
         root = members[0]
         if root.op is sort or self.scopes[node] is not self.scopes[root] or sum(map(_ops, (node, *members))) > MOST_OPS:
             return False
-        if node in self.looked_up and (node.op in (concatenate, pad) or _size(root) > _size(node)):
+        if node in self.looked_up and (
+                (node.op in (concatenate, pad) and not (_picks_few(root) and root.inputs[0] is node)) or _size(root) > _size(node)):
             return False
         return _work(node) <= CHEAP or not any(isinstance(u.type, TupleType) and u.op is reduce for u in members)
 
@@ -274,6 +278,11 @@ def _is_scattered(node: Node) -> bool:
         return False
     type, permutation = tensor_type(node.inputs[0].type), node.attr("permutation")
     return type.size > MOST_TRANSPOSED and math.prod(type.shape[permutation[-1] + 1 :]) > MOST_APART
+
+
+def _picks_few(node: Node) -> bool:
+    """Whether a node reads few elements of what is put together for it: it asks for each of which part it is, in a kernel of its own."""
+    return node.op in _LOOKS_UP and node.inputs[0].op in (concatenate, pad) and FEW_PICKED * _size(node) <= _size(node.inputs[0])
 
 
 def _moves(node: Node) -> bool:

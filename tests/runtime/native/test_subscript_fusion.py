@@ -376,3 +376,21 @@ def test_what_is_looked_up_in_memory_does_not_keep_what_it_is_made_of_apart() ->
     x, y, i = *rng.random((2, 400), np.float32), rng.integers(0, 50, (800, 1), np.int32)
     sums = np.bincount(i[:, 0], np.concatenate([x[::-1], y]), 50)
     np.testing.assert_allclose(dx.compile(dx.loads(text), engine="native")(x, y, i)[0], sums[i[:, 0]], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("rows", "run"), [(4, ["fusion", "exponential"]), (60, ["concatenate", "fusion"])])
+def test_of_what_is_put_together_few_elements_are_read_where_their_parts_are(rows: int, run: list[str]) -> None:
+    """They ask of which part each of them is; of many that takes longer than to put the parts together."""
+    text = function_text(f"%x: tensor<90x50xf32>, %y: tensor<10x50xf32>, %i: tensor<{rows}x1xi32>", f"""
+  %c = stablehlo.concatenate %x, %y, dim = 0 : (tensor<90x50xf32>, tensor<10x50xf32>) -> tensor<100x50xf32>
+  %g = "stablehlo.gather"(%c, %i) <{{dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0],
+    start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1, 50>}}>
+    : (tensor<100x50xf32>, tensor<{rows}x1xi32>) -> tensor<{rows}x50xf32>
+  %e = stablehlo.exponential %g : tensor<{rows}x50xf32>
+  return %e : tensor<{rows}x50xf32>""", f"tensor<{rows}x50xf32>")
+    assert [name.split(":")[0] for name in nodes_run(text)] == run
+    rng = np.random.default_rng(rows)
+    x, y = rng.random((90, 50), np.float32), rng.random((10, 50), np.float32)
+    i = rng.integers(0, 100, (rows, 1)).astype("i4")
+    (found,) = dx.compile(dx.loads(text), engine="native")(x, y, i)
+    np.testing.assert_allclose(found, np.exp(np.concatenate([x, y])[i[:, 0]]), rtol=1e-6)

@@ -7,7 +7,7 @@ without the state: what a partitioner makes runs on all devices alike, too.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from deepx_graph import ops
 from deepx_graph.errors import Diagnostic, UsageError
@@ -28,14 +28,36 @@ ROLE = "manual_computation"
 
 def shardings_of(node: Node, mesh: Mesh) -> tuple[list[TensorSharding], list[TensorSharding]] | None:
     """Of operands and results of a computation by hand; None for any other node. Raises UsageError where its mesh is another."""
-    notes = dict(node.origin.notes)
-    if node.op is not ops.run_parallel or not {IN, OUT} <= notes.keys():
+    if (found := _stated(node)) is None:
         return None
-    found = [read_annotation(notes[k], {}) for k in (IN, OUT)]
-    if any(m.axes != mesh.axes or m.devices != mesh.devices for each in found for m, _ in each):
+    if not _are_over(mesh, found):
         raise UsageError(Diagnostic("a computation by hand over another mesh than that of the plan", node.span))
     before, after = ([s for _, s in each] for each in found)
     return before, after
+
+
+def _stated(node: Node) -> list[Sequence[tuple[Mesh, TensorSharding]]] | None:
+    notes = dict(node.origin.notes)
+    is_by_hand = node.op is ops.run_parallel and {IN, OUT} <= notes.keys()
+    return [read_annotation(notes[k], {}) for k in (IN, OUT)] if is_by_hand else None
+
+
+def _are_over(mesh: Mesh, found: Iterable[Sequence[tuple[Mesh, TensorSharding]]]) -> bool:
+    return all(m.axes == mesh.axes and m.devices == mesh.devices for each in found for m, _ in each)
+
+
+def stated_around(function: Function, mesh: Mesh) -> Iterator[tuple[Node, TensorSharding, str]]:
+    """What goes into computations by hand over a mesh and what they give: how it lies there, and Shardy's name of that place."""
+    by_hand = [(n, found) for n in function.nodes if (found := _stated(n)) is not None and _are_over(mesh, found)]
+    number = {node: k for k, (node, _) in enumerate(by_hand)}
+    for node, (before, _) in by_hand:
+        needed = [s for _, s in before]
+        for k, (operand, sharding) in enumerate(zip(operands_of(node, needed), needed, strict=True)):
+            yield operand, sharding, f"mc_{number[node]}_input: {k}"
+    for node in function.nodes:
+        if (given := result_of(node)) is not None and given[0] in number:
+            at, k = number[given[0]], given[1]
+            yield node, by_hand[at][1][1][k][1], f"mc_{at}_output: {k}"
 
 
 def operands_of(node: Node, before: Sequence[TensorSharding]) -> list[Node]:

@@ -21,12 +21,13 @@ from dataclasses import dataclass, field
 from deepx_graph.ir import Node
 from deepx_graph.ir.factor_rule import FactorRule, Mapped, letter, result_shapes
 from deepx_graph.ir.structure import PARAM, index_of
+from deepx_graph.sharding.manual import stated_around
 from deepx_graph.sharding.mesh import Axes, AxisRef, DimSharding, TensorSharding, count_of, merged
 from deepx_graph.sharding.plan import AxisOrigin, Plan
 from deepx_graph.sharding.priorities import SCHEDULE, Direction, RuledNode
 from deepx_graph.sharding.rules import assemble, factor_rule, makes_constants, project
 from deepx_graph.sharding.values import CARRIERS, DataFlow, Value
-from deepx_graph.types import TensorType
+from deepx_graph.types import TensorType, as_tensor
 
 
 def propagate(plan: Plan) -> Plan:
@@ -103,6 +104,7 @@ class _Propagation:
             tensors = [self._operand(node, i) for i in node.inputs] + [self.tensors.get(v) for v in results]
             yield _Step(RuledNode.of(node, rule, function.users, returned), tensors)
         yield from self._edges()
+        yield from self._by_hand()
 
     def _edges(self) -> Iterator[_Step]:
         """What comes into loops and branches, and what it is there."""
@@ -110,6 +112,13 @@ class _Propagation:
             if (t := self.tensors.get(self.flow.of(node, k))) is not None:
                 tensors = [*(self._operand(node, s) for s in sources), t]
                 yield _Step(RuledNode(node, _alike(t.node, len(sources))), tensors)
+
+    def _by_hand(self) -> Iterator[_Step]:
+        """What goes into computations by hand, and what they give, with how it lies there."""
+        for value, sharding, source in stated_around(self.function, self.mesh):
+            there = _fresh(value, as_tensor(value.type).shape)
+            self._state(there, sharding, f"given of {source}", source)
+            yield _Step(RuledNode(value, _alike(value)), [self._operand(value, value), there])
 
     def _is_apart(self, node: Node) -> bool:
         """Whether a node is computed by one device, or takes what one is: nothing is propagated through it, as in Shardy."""

@@ -54,6 +54,32 @@ def equal_on_devices(module: Module, plan: Plan) -> None:
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
 
 
+BY_HAND = """sdy.mesh @mesh = <["a"=2, "b"=2]>
+func.func @main(%x: tensor<8x4xf32>, %w: tensor<4x4xf32>) -> tensor<8x4xf32> {
+  %t = stablehlo.tanh %x : tensor<8x4xf32>
+  %r = sdy.manual_computation(%t, %w) in_shardings=[<@mesh, [{"a"}, {}]>, <@mesh, [{}, {"b"}]>]
+      out_shardings=[<@mesh, [{"a"}, {"b"}]>] manual_axes={"a", "b"} (%p: tensor<4x4xf32>, %q: tensor<4x2xf32>) {
+    %d = stablehlo.dot_general %p, %q, contracting_dims = [1] x [0] : (tensor<4x4xf32>, tensor<4x2xf32>) -> tensor<4x2xf32>
+    sdy.return %d : tensor<4x2xf32>
+  } : (tensor<8x4xf32>, tensor<4x4xf32>) -> tensor<8x4xf32>
+  return %r : tensor<8x4xf32>
+}"""
+
+
+def test_what_goes_into_a_computation_by_hand_and_comes_out_is_split_as_there() -> None:
+    """No sharding of an input is stated: each device has what its own computation takes and gives, and nobody sends anything."""
+    module = dx.loads(BY_HAND, "stablehlo")
+    plan = propagate(read_plan('mesh <["a"=2, "b"=2]>\n', module.entry))
+    values = [*module.entry.params[:2], module.entry.results[0]]
+    assert [plan.values[v].text(plan.mesh) for v in values] == ['[{"a", ?}, {?}]', '[{?}, {"b", ?}]', '[{"a", ?}, {"b", ?}]']
+    sources = [{o.source for o in plan.origins[v].values()} for v in values]
+    assert sources == [{"mc_0_input: 0"}, {"mc_0_input: 1"}, {"mc_0_output: 0"}]
+    local = partition(module, plan)
+    assert not counts(local.module) and [as_tensor(p.type).shape for p in local.module.entry.params] == [(4, 4), (4, 2)]
+    x, w = (np.random.default_rng(0).standard_normal(s).astype("f4") for s in ((8, 4), (4, 4)))
+    np.testing.assert_allclose(on_devices(module, plan, [x, w])[0], np.tanh(x) @ w, rtol=1e-5)
+
+
 def test_a_text_states_a_plan_that_megatron_would_make() -> None:
     """Columns of the first matrix, rows of the second, one all-reduce (Shoeybi et al., Megatron-LM, 2019); and one of the sum."""
     module = dx.loads(MLP, "stablehlo")

@@ -33,10 +33,9 @@ DIFFERENT = {
         "sharding_group_on_value_with_sharding_constraint",
         "add_extra_sharding_constraint_for_incompatible_group_member_shardings"},
     "a constraint on a value that nothing uses is not read": {"apply_multiple_sharding_constraints_on_operands"},
-    "nothing is propagated into and out of computations by hand": {
-        "free_axis_on_own_dim_from_outside", "dont_propagate_into_out_sharding_closed_dim_from_outside", "manual_computation",
-        "do_not_propagate_manual_axes_to_manual_computation", "manual_computation_shardings_with_priority",
-        "manual_computation_sharding_with_low_priority"},
+    "nothing is propagated through computations by hand along axes that these leave to a partitioner": {
+        "free_axis_on_own_dim_from_outside", "manual_computation", "do_not_propagate_manual_axes_to_manual_computation",
+        "manual_computation_shardings_with_priority", "manual_computation_sharding_with_low_priority"},
 }
 """The functions that come out in another way, by cause."""
 
@@ -116,4 +115,4 @@ def test_shardys_tests_come_out_as_there() -> None:
         print(said.partition(":")[0].ljust(20), key, said.partition(":")[2])
     known = set().union(*DIFFERENT.values())
     assert {key: said for key, said in found.items() if said.startswith("different") and key.split(":")[2] not in known} == {}
-    assert list(found.values()).count("equal") >= 361
+    assert list(found.values()).count("equal") >= 362

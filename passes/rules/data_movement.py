@@ -7,6 +7,7 @@ shape that is asked of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce as fold
 
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ir.peephole import splat_of
@@ -19,12 +20,14 @@ from deepx_graph.ops import (
     dynamic_update_slice,
     iota,
     pad,
+    reduce,
     reshape,
     reverse,
     slice_,
     transpose,
 )
 from deepx_graph.ops.tensor.layout import reshape_axes
+from deepx_graph.passes.rules.arithmetic import is_integer
 from deepx_graph.passes.rules.shape import dims_of, is_scalar, static_dims
 from deepx_graph.rewrite.engine import Rule, rule
 from deepx_graph.rewrite.pattern import X, op_of
@@ -110,6 +113,24 @@ def _row(b: Builder, x: Node, k: int) -> Node:
         return x.inputs[k]
     rest = (static_dims(x) or ())[1:]
     return b(slice_, x, start_indices=(k, *(0 for _ in rest)), limit_indices=(k + 1, *rest), strides=(1, *(1 for _ in rest)))
+
+
+MOST_PARTS = 16
+"""A reduction of so many parts at most is said as operations on them."""
+
+
+@rule(reduce, over=(concatenate,))
+def reduce_of_stack(b: Builder, node: Node) -> Node | None:
+    """reduce(concatenate(x, y), init) = op(op(init, x), y) of single elements along the axis, where order does not matter"""
+    stack, op = node.inputs[0], node.attr("body").reducer
+    if stack.op is not concatenate or op is None or op.monoid is None or len(node.inputs) != 2:
+        return None
+    axis, shape = stack.attr("dimension"), static_dims(node)
+    if shape is None or node.attr("dimensions") != (axis,) or not (op.idempotent or is_integer(stack)):
+        return None
+    if len(stack.inputs) > MOST_PARTS or any((static_dims(part) or (0,) * (axis + 1))[axis] != 1 for part in stack.inputs):
+        return None
+    return fold(lambda x, part: b(op, x, b(reshape, part, shape=shape)), stack.inputs, node.inputs[1])
 
 
 # --- iota -----------------------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ from deepx_graph.ops import (
     floor_mod,
     maximum,
     minimum,
+    multiply,
     sine,
     subtract,
     transpose,
@@ -428,6 +429,22 @@ def test_rows_are_summed_as_they_lie() -> None:
         b.store(y, [i], accumulate(b, "add", ScalarConst(np.float64(0), F64), [50], lambda at: b.load(x, [i, *at])))
     program = optimised(LoopProgram((x,), (y,), (), (), b.body))
     assert not any(isinstance(s, (Load, Store)) and s.buffer.role == "local" for s in walk(program.body))
+
+
+@pytest.mark.parametrize("columns", [4, 8, 11])
+def test_functions_of_short_folds_are_loops_of_their_own(columns: int) -> None:
+    """Densities of distances: the folds stay along memory, what is computed of their totals is a loop over neighbours."""
+    rng = np.random.default_rng(columns)
+    arrays = [rng.normal(size=(n, 5)) for n in (4, columns)]
+    b = Builder()
+    rows = [b.param(k, type_of_array(a)) for k, a in enumerate(arrays)]
+    d = b(subtract, *(b(broadcast_in_dim, x, shape=(4, columns, 5), broadcast_dimensions=(axis, 2)) for axis, x in enumerate(rows)))
+    density = b(exponential, b(sine, reduction(b, add, b(multiply, d, d), (2,))))
+    before, after = (lower(Function("density", tuple(rows), (density,))) for _ in range(2))
+    after = optimised(after)
+    np.testing.assert_allclose(interpret(after, arrays)[0], interpret(before, arrays)[0], rtol=1e-14)
+    innermost = [s for s in walk(after.body) if isinstance(s, For) and not any(isinstance(each, For) for each in walk(s.body))]
+    assert [any(isinstance(s, Let) and s.primitive == "exp" for s in walk(loop.body)) for loop in innermost] == [False, True]
 
 
 def test_a_nest_is_flattened_where_an_axis_is_in_subscripts_and_not_in_the_position() -> None:

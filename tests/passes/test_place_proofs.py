@@ -200,10 +200,11 @@ CASES = [
 ]
 
 NOT_PLACES = {
-    "known-size": "a size, not an element", "reduce-of-ones": "a reduction", "convolution-of-padded": "sums of products",
-    "window-of-ones": "a reduction", "window-of-everything": "a reduction", "dot-of-transposed": "sums of products",
-    "transpose-of-dot": "sums of products", "transpose-of-float-dot": "sums of products", "sort-of-ones": "an order",
-    "sort-twice": "an order", "scatter-at-known": "several updates may meet", "convert-of-iota": "numbers, not places",
+    "known-size": "a size, not an element", "reduce-of-ones": "a reduction", "reduce-of-stack": "a reduction",
+    "convolution-of-padded": "sums of products", "window-of-ones": "a reduction", "window-of-everything": "a reduction",
+    "dot-of-transposed": "sums of products", "transpose-of-dot": "sums of products", "transpose-of-float-dot": "sums of products",
+    "sort-of-ones": "an order", "sort-twice": "an order", "scatter-at-known": "several updates may meet",
+    "convert-of-iota": "numbers, not places",
 }  # fmt: skip
 """Rules of these files that are about something else than places; they are tried, by the laws of passes, and not proved."""
 

@@ -25,11 +25,13 @@ from deepx_graph.ops import (
     gather,
     iota,
     maximum,
+    minimum,
     multiply,
     negate,
     or_,
     pad,
     popcnt,
+    reduce,
     reduce_window,
     reshape,
     reverse,
@@ -122,6 +124,15 @@ def stacked(d: Draw) -> Node:
     stack = d.b(concatenate, *(d.param((1, *rest)) for _ in range(rows)), dimension=0)
     return d.one(lambda: d.b(negate, stack), lambda: d.b(multiply, stack, d.param((rows, *rest))),
                  lambda: d.b(add, d.b.like(2, stack), stack), lambda: d.b(multiply, stack, stack))()  # fmt: skip
+
+
+def reduced_stack(d: Draw) -> Node:
+    rest, dtype = d.shape(1, 2), d.one(F32, I32, U8)
+    axis = d.int(0, len(rest))
+    parts = [d.param((*rest[:axis], 1, *rest[axis:]), dtype) for _ in range(d.int(2, 4))]
+    op = d.one(maximum, minimum) if dtype is F32 else d.one(maximum, minimum, and_, or_, add)
+    init = d.one(d.param((), dtype), d.b.constant(d.int(0, 3), dtype))
+    return d.b(reduce, d.b(concatenate, *parts, dimension=axis), init, dimensions=(axis,), body=monoid_body(op, dtype))
 
 
 def moved_iota(d: Draw) -> Node:
@@ -332,6 +343,7 @@ PROGRAMS: dict[str, Callable[[Draw], Node]] = {
     "reshape-of-broadcast": reshaped_broadcast,
     "reshape-sinks": between_reshapes,
     "elementwise-of-stack": stacked,
+    "reduce-of-stack": reduced_stack,
     "iota-in-shape": moved_iota,
     "convert-of-iota": converted_iota,
     "reverse-twice": twice_reversed,

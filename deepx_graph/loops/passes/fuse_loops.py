@@ -96,7 +96,7 @@ def _fused(body: Sequence[Statement], fresh: Fresh, *, outermost: bool = False, 
 
 def _is_worth_it(first: For, second: For, outermost: bool) -> bool:
     """Whether the loops have the same range and read something in common, or one what the other stores; and stay what they are:
-    shared out among threads, or vectors."""
+    shared out among threads, or vectors, also where these only take from a cache what loops with loops of their own left there."""
     if first.low != second.low or first.high != second.high:
         return False
     if outermost and not (first.parallel and second.parallel and not first.high.terms and first.high.constant > 1):
@@ -104,7 +104,8 @@ def _is_worth_it(first: For, second: For, outermost: bool) -> bool:
     alike = (_is_plain(first) and _is_plain(second)) or (not outermost and _has_rows(first) and _has_rows(second))
     if not (first.parallel and second.parallel) and not alike:
         return False
-    return not _touched(first).isdisjoint(_touched(second))
+    common = _touched(first) & _touched(second)
+    return bool(common) and not (all(b.role == "local" for b in common) and _has_rows(first) and _is_plain(second))
 
 
 def _is_plain(loop: For) -> bool:

@@ -10,6 +10,14 @@ These are strip-mining, scalar expansion, distribution and interchange of the li
 any order, so all of it is legal where the loop is parallel. The last tile begins early enough to be whole: it computes some
 elements again. A chain of dependent steps, as a running sum or the position of a greatest element is, gains even where elements of
 a tile lie apart: chains of several rows then run side by side.
+
+Where folds are better left as they are, what follows them may still be worth a loop of its own: then the loop is distributed only,
+
+    for j in 0 .. n:                    for t in 0 .. n / TILE:
+      cell = 0                            for lane: cell = 0, for k in 0 .. m: cell = cell + x[TILE * t + lane, k]
+      for k in 0 .. m:             ->               cells[lane] = cell
+        cell = cell + x[j, k]             for lane: y[TILE * t + lane] = exp(cells[lane])
+      y[j] = exp(cell)
 """
 
 from __future__ import annotations
@@ -68,28 +76,44 @@ GAIN = 0.7
 def vectorise_across(program: LoopProgram) -> LoopProgram:
     """The program with tiled loops, in place."""
     fresh = Fresh(program)
-    new = {id(loop): list(_tiled(loop, tile, fresh)) for loop, tile in _chosen(program.body)[1]}
+    new = {id(choice.loop): list(_tiled(choice, fresh)) for choice in _chosen(program.body)[1]}
     program.body = replaced(program.body, new)
     return program
 
 
-def _chosen(body: Sequence[Statement], times: float = 1.0) -> tuple[float, list[tuple[For, int]]]:
-    """The loops to be tiled, none within another, with their tiles; and what that saves."""
-    saved, chosen = 0.0, list[tuple[For, int]]()
+@dataclass(frozen=True)
+class _Choice:
+    """A loop to be tiled, and whether its folds stay as they are."""
+
+    loop: For
+    tile: int
+    keeps_folds: bool = False
+
+
+def _chosen(body: Sequence[Statement], times: float = 1.0) -> tuple[float, list[_Choice]]:
+    """The loops to be tiled, none within another, and what that saves."""
+    saved, chosen = 0.0, list[_Choice]()
     for s in body:
-        each, loops = 0.0, list[tuple[For, int]]()
+        each, choices = 0.0, list[_Choice]()
         for block in blocks_of(s):
             more, others = _chosen(block, times * trips(s))
-            each, loops = each + more, loops + others
+            each, choices = each + more, choices + others
         if isinstance(s, For) and s.parallel and _has_loop(s) and _is_tileable(s):
-            present, (cost, contiguous) = _folded_cost(s.body), _tiled_cost(s)
-            if not contiguous and not any(_is_chain(each) for each in walk(s.body)):
-                cost = present
-            own = times * trips(s) * (present - cost)
-            if cost <= GAIN * present and own > each:
-                each, loops = own, [(s, CONTIGUOUS_TILE if contiguous else APART_TILE)]
-        saved, chosen = saved + each, chosen + loops
+            gain, choice = _best(s)
+            if times * trips(s) * gain > each:
+                each, choices = times * trips(s) * gain, [choice]
+        saved, chosen = saved + each, chosen + choices
     return saved, chosen
+
+
+def _best(loop: For) -> tuple[float, _Choice]:
+    """How to tile a loop, and what that saves in each of its iterations; nothing where it is to stay as it is."""
+    present, (cost, contiguous) = _folded_cost(loop.body), _tiled_cost(loop.body, loop.axis)
+    if contiguous or any(_is_chain(each) for each in walk(loop.body)):
+        choice = _Choice(loop, CONTIGUOUS_TILE if contiguous else APART_TILE)
+    else:
+        choice, cost = _Choice(loop, CONTIGUOUS_TILE, keeps_folds=True), _distributed_cost(loop)
+    return (present - cost if cost <= GAIN * present else 0.0), choice
 
 
 # --- what may be tiled
@@ -174,11 +198,11 @@ def _accesses_apart(body: list[Statement], axis: ScalarVar) -> set[int]:
     return found
 
 
-def _tiled_cost(loop: For) -> tuple[float, bool]:
-    """The cost of the loop's nest for each iteration of the loop, and whether all its elements lie side by side."""
-    apart, varying = _accesses_apart(loop.body, loop.axis), dependent(loop.body, loop.axis)
+def _tiled_cost(body: list[Statement], axis: ScalarVar) -> tuple[float, bool]:
+    """The cost of a loop's nest for each iteration of the loop, and whether all its elements lie side by side."""
+    apart, varying = _accesses_apart(body, axis), dependent(body, axis)
     total = 0.0
-    for s, times in weighted(loop.body):
+    for s, times in weighted(body):
         if isinstance(s, (Let, Load)) and varying.isdisjoint(reads(s)):
             continue
         if isinstance(s, (Get, Set)):
@@ -188,13 +212,30 @@ def _tiled_cost(loop: For) -> tuple[float, bool]:
     return total, not apart
 
 
+def _distributed_cost(loop: For) -> float:
+    """The cost for each iteration where what comes after the last fold is a loop of its own, if that can be vectors."""
+    folds, rest = _parted(loop.body)
+    cost, contiguous = _tiled_cost(rest, loop.axis)
+    kept = {x for s in walk(folds) for x in assigns(s)} & {x for s in walk(rest) for x in reads(s)}
+    return _folded_cost(folds) + (cost + len(kept) if contiguous else _folded_cost(rest))
+
+
+def _parted(body: list[Statement]) -> tuple[list[Statement], list[Statement]]:
+    """The statements up to the last that has a loop, with those that take its totals, and the rest."""
+    end = max(k for k, s in enumerate(body, 1) if isinstance(s, For) or _has_loop(s))
+    while end < len(body) and isinstance(body[end], Get):
+        end += 1
+    return body[:end], body[end:]
+
+
 # --- tiling
 
 
-def _tiled(loop: For, tile: int, fresh: Fresh) -> Iterator[Statement]:
+def _tiled(choice: _Choice, fresh: Fresh) -> Iterator[Statement]:
     """The statements instead of a loop."""
+    loop = choice.loop
     n = (loop.high - loop.low).constant
-    tile = min(tile, n)
+    tile = min(choice.tile, n)
     count = -(-n // tile)
     t = fresh.var(I64, 0, count - 1)
     body: list[Statement] = []
@@ -203,7 +244,8 @@ def _tiled(loop: For, tile: int, fresh: Fresh) -> Iterator[Statement]:
         limited = fresh.var(I64, 0, n - tile)
         body.append(Let(limited, "min", (start, Affine((), n - tile))))
         start = affine(limited)
-    body += _Tile(fresh, loop.axis, loop.low + start, tile, dependent(loop.body, loop.axis)).block_of(loop.body)
+    varying = dependent(loop.body, loop.axis)
+    body += _Tile(fresh, loop.axis, loop.low + start, tile, varying, choice.keeps_folds).block_of(loop.body)
     yield For(t, Affine(), Affine((), count), body, parallel=True)
 
 
@@ -216,6 +258,7 @@ class _Tile:
     start: Affine
     size: int
     varying: set[ScalarVar]
+    keeps_folds: bool
     expanded: dict[ScalarVar | Cell, Buffer] = field(default_factory=dict)
 
     def block_of(self, body: list[Statement]) -> list[Statement]:
@@ -235,6 +278,9 @@ class _Tile:
 
     def _groups(self, body: list[Statement]) -> Iterator[list[Statement]]:
         """The statements that are done for one element after the other, before the next are begun."""
+        if self.keeps_folds:
+            yield from _parted([s for s in body if not self._is_shared(s)])
+            return
         group: list[Statement] = []
         for s in body:
             if self._is_shared(s):
@@ -259,6 +305,9 @@ class _Tile:
         return isinstance(s, For) or (isinstance(s, Conditional) and self.varying.isdisjoint(reads(s)))
 
     def _distributed(self, body: list[Statement]) -> list[Statement]:
+        if self.keeps_folds:
+            shared = [s for s in body if self._is_shared(s)]
+            return shared + [loop for group in self._groups(body) for loop in self._lanes(group)]
         found: list[Statement] = []
         group: list[Statement] = []
         for s in body:

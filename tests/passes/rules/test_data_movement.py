@@ -35,10 +35,10 @@ def values(node: Node, rng: np.random.Generator) -> Any:
 # --- programs that a rule is for --------------------------------------------------------------------------------------
 
 
-UNSIGNED_ZERO = {"window-of-ones", "window-of-everything"}
+UNSIGNED_ZERO = {"reduce-of-stack", "window-of-ones", "window-of-everything"}
 """Which of two zeros of unlike sign is the greater is not told by numpy, nor twice alike."""
 
-LARGER = {"elementwise-of-stack"}
+LARGER = {"elementwise-of-stack", "reduce-of-stack"}
 """Rules that do for each row what was done for all: fewer bytes are moved, by more operations."""
 
 

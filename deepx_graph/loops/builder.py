@@ -68,7 +68,9 @@ class LoopBuilder:
         self.undecided: list[Affine] = []
         """The subscripts of which the program asks whether they are negative."""
         self._blocks: list[list[Statement]] = [self.body]
-        self._known: list[dict[Any, Any]] = []
+        self._known: dict[Any, Any] = {}
+        self._made: list[list[Any]] = []
+        """What is known here, and the keys of what became so in each of the open blocks."""
         self._tables: dict[tuple[Any, DType], Buffer] = {}
         self._induction = Induction()
         self._count = 0
@@ -91,23 +93,31 @@ class LoopBuilder:
     def block(self, statements: list[Statement]) -> Iterator[None]:
         """Statements go into this block."""
         self._blocks.append(statements)
-        self._known.append({})
+        self._made.append([])
         yield
         self._blocks.pop()
-        self._known.pop()
+        self._forget()
 
     def shared(self, key: Any, make: Callable[[], Shared]) -> Shared:
         """What `make` gives, made once for this block and those within; at the top level, whose statements may become functions of
         their own, for the element that is read."""
-        if not self._known:
-            self._known.append({})
+        if not self._made:
+            self._made.append([])
             try:
                 return make()
             finally:
-                self._known.pop()
-        if key not in (known := next((k for k in reversed(self._known) if key in k), self._known[-1])):
-            known[key] = make()
-        return known[key]  # type: ignore[no-any-return]
+                self._forget()
+        found = self._known.get(key, self)
+        if found is self:  # nothing that is known is the builder
+            here = self._made[-1]
+            found = self._known[key] = make()
+            here.append(key)
+        return found  # type: ignore[no-any-return]
+
+    def _forget(self) -> None:
+        """Ends what is known in the innermost block."""
+        for key in self._made.pop():
+            self._known.pop(key, None)
 
     @contextmanager
     def loop(self, high: Affine | int, low: Affine | int = 0, *, parallel: bool = False) -> Iterator[Affine]:

@@ -44,7 +44,11 @@ class Buffer:
     @property
     def strides(self) -> tuple[int, ...]:
         """In elements."""
-        return tuple(math.prod(self.shape[k + 1 :]) for k in range(len(self.shape)))
+        found, stride = list[int](), 1
+        for size in reversed(self.shape):
+            found.append(stride)
+            stride *= size
+        return tuple(reversed(found))
 
     def __repr__(self) -> str:
         return self.name
@@ -170,10 +174,13 @@ def position_in(buffer: Buffer, index: Sequence[Affine]) -> Affine:
     """Where an element lies, in elements from the beginning."""
     if len(index) == 1:
         return index[0]
-    total = Affine()
+    factors: dict[ScalarVar, int] = {}
+    constant = 0
     for i, stride in zip(index, buffer.strides, strict=True):
-        total = total + i * stride
-    return total
+        constant += i.constant * stride
+        for var, factor in i.terms:
+            factors[var] = factors.get(var, 0) + factor * stride
+    return Affine(tuple([(v, f) for v, f in factors.items() if f]), constant)
 
 
 def blocks_of(s: Statement) -> tuple[list[Statement], ...]:

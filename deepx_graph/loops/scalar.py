@@ -60,10 +60,12 @@ class Affine:
             return Affine(self.terms, self.constant + other) if other else self
         if not other.terms:
             return self + other.constant
+        if not self.terms:
+            return other + self.constant
         factors = dict(self.terms)
         for var, factor in other.terms:
             factors[var] = factors.get(var, 0) + factor
-        return Affine(tuple((v, f) for v, f in factors.items() if f), self.constant + other.constant)
+        return Affine(tuple([(v, f) for v, f in factors.items() if f]), self.constant + other.constant)
 
     __radd__ = __add__
 
@@ -77,9 +79,9 @@ class Affine:
         return -self + other
 
     def __mul__(self, factor: int) -> Affine:
-        if factor == 0:
-            return Affine()
-        return Affine(tuple((v, f * factor) for v, f in self.terms), self.constant * factor)
+        if factor == 0 or factor == 1:
+            return self if factor else Affine()
+        return Affine(tuple([(v, f * factor) for v, f in self.terms]), self.constant * factor)
 
     __rmul__ = __mul__
 

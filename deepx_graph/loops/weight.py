@@ -26,11 +26,13 @@ def weighted(body: list[Statement], times: float = 1.0) -> list[tuple[Statement,
         found.append((s, times))
         if isinstance(s, Let):
             made[s.target] = s
+        if not (blocks := blocks_of(s)):
+            continue
         often = [trips(s)] * 2
         if isinstance(s, Conditional):
             share = likelihood(s.condition, made)
             often = [share, 1 - share]
-        for block, count in zip(blocks_of(s), often, strict=False):
+        for block, count in zip(blocks, often, strict=False):
             found += weighted(block, times * count)
     return found
 

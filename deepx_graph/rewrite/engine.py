@@ -114,6 +114,7 @@ class RuleSet:
 
     def __init__(self, rules: Sequence[Rule], *, fast_math: bool = False) -> None:
         self.rules = tuple(r for r in rules if fast_math or not r.fast_math)
+        self._by_root: dict[Op, tuple[Rule, ...]] = {}
         self._by_ops: dict[tuple[Op, ...], tuple[Rule, ...]] = {}
 
     def for_node(self, node: Node) -> tuple[Rule, ...]:
@@ -122,7 +123,9 @@ class RuleSet:
         found = self._by_ops.get(ops)
         if found is None:
             key, operands = ops if len(ops) < 5 else None, frozenset(ops[1:])
-            found = tuple(r for r in self.rules if r.may_apply(node.op, operands))
+            if (of_root := self._by_root.get(node.op)) is None:
+                of_root = self._by_root[node.op] = tuple(r for r in self.rules if r.roots(node.op))
+            found = tuple(r for r in of_root if r.may_apply(node.op, operands))
             if key:  # a node of many operands is rare, and one of a kind
                 self._by_ops[key] = found
         return found

@@ -219,8 +219,9 @@ def _contract(program: LoopProgram) -> None:
     """Memory of which each iteration of one loop has a part of its own becomes as large as that part."""
     fresh, room = Fresh(program), dict.fromkeys(map(id, program.body), MOST_LOCAL)
     kept: list[Buffer] = []
+    users = _users(program.body) if program.scratch else {}
     for buffer in program.scratch:
-        outermost, loop = _only_loop(program.body, buffer)
+        outermost, loop = _only_loop(users.get(buffer, ()), buffer)
         part = part_of(buffer, (loop,)) if loop is not None else None
         if loop is None or part is None or part[0] * buffer.dtype.itemsize > room[id(outermost)]:
             kept.append(buffer)
@@ -235,16 +236,24 @@ def _contract(program: LoopProgram) -> None:
     program.scratch = tuple(kept)
 
 
-def _only_loop(body: list[Statement], buffer: Buffer) -> tuple[Statement | None, For | None]:
+def _users(body: Sequence[Statement]) -> dict[Buffer, list[Statement]]:
+    """The statements of a block that touch each buffer, they or those within them."""
+    found: dict[Buffer, dict[int, Statement]] = {}
+    for s in body:
+        for each in walk([s]):
+            if isinstance(each, (Load, Store)):
+                found.setdefault(each.buffer, {})[id(s)] = s
+            elif isinstance(each, Copy):
+                for buffer in (each.source, each.target):
+                    found.setdefault(buffer, {})[id(s)] = s
+    return {buffer: list(users.values()) for buffer, users in found.items()}
+
+
+def _only_loop(users: Sequence[Statement], buffer: Buffer) -> tuple[Statement | None, For | None]:
     """The statement that alone touches a buffer, and the parallel loop that does: that, or one in a loop of one iteration."""
-    touching = [s for s in body if any(_touches(each, buffer) for each in walk([s]))]
-    loop = touching[0] if len(touching) == 1 else None
+    loop = users[0] if len(users) == 1 else None
     if not isinstance(loop, For):
         return None, None
     if not loop.parallel and (loop.low, loop.high) == (Affine(), Affine((), 1)):
-        return loop, _only_loop(loop.body, buffer)[1]
+        return loop, _only_loop(_users(loop.body)[buffer], buffer)[1]
     return loop, loop if loop.parallel else None
-
-
-def _touches(s: Statement, buffer: Buffer) -> bool:
-    return (isinstance(s, (Load, Store)) and s.buffer is buffer) or (isinstance(s, Copy) and buffer in (s.target, s.source))

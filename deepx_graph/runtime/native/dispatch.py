@@ -114,7 +114,8 @@ class _Writer:
         """cell, bytes, other bits of a word, whether it is signed, last, targets: that of its number, the last one for others."""
         t, at, nbytes, other = self.t, self.held(0), self.number(1), self.number(2)
         self.put("0", "%value")
-        branch(t, t.let(f"icmp eq i64 {nbytes}, 1"), lambda: self.put(t.let(f"load i8, ptr {at}"), "%value", "i8"),
+        branch(t, t.let(f"icmp eq i64 {nbytes}, 1"),
+               lambda: self.put(t.let(f"zext i8 {t.let(f'load i8, ptr {at}')} to i64"), "%value"),
                lambda: self.move("%value", at, nbytes))
         high = t.let(f"shl i64 {t.word('%value')}, {other}")
         signed, unsigned = (t.let(f"{shift} i64 {high}, {other}") for shift in ("ashr", "lshr"))

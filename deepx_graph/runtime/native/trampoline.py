@@ -28,7 +28,7 @@ from deepx_graph.runtime.array_type import ArrayType
 from deepx_graph.runtime.engines.base import EntryFn
 from deepx_graph.runtime.memory.pool import LEAST_BYTES, RESULTS
 from deepx_graph.runtime.native import dispatch, trampoline_ir
-from deepx_graph.runtime.native.dispatch import DATA, HEAD
+from deepx_graph.runtime.native.dispatch import DATA
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.machine_kernel import CallMemory, MachineKernel
 from deepx_graph.runtime.native.threads import pool
@@ -91,14 +91,9 @@ class _Frame:
 
     def __init__(self, shared: EntryMemory, params: Sequence[ArrayType], operands: Sequence[int],
                  over: Sequence[int | None]) -> None:
-        kernel, first = shared.kernel, shared.memory.address + HEAD
         self.shared, self.params, self.over = shared, params, over
+        self.given = [operands[p] for p in shared.kernel.params]
         self.kept: list[Any] = []
-        self.arguments: list[tuple[int, int]] = []
-        self.results: list[tuple[int, int]] = []
-        results = [(self.results, k) if p is None else (self.arguments, p) for k, p in enumerate(over)]
-        for slot, (rows, number) in enumerate([*((self.arguments, operands[p]) for p in kernel.params), *results]):
-            rows.append((number, first + 8 * slot))
 
     def words(self, machine: _Machine) -> _Words:
         """The frame."""
@@ -109,8 +104,7 @@ class _Frame:
             "busy": self.shared.busy.ctypes.data, "long": self.shared.kernel.is_long,
             "params": self._rows(map(self._param, range(len(params)))), "param_count": len(params),
             "results": self._rows(map(self._result, results, self.over)), "result_count": len(results),
-            "given": self._rows(self.arguments), "given_count": len(self.arguments),
-            "made": self._rows(self.results), "made_count": len(self.results),
+            "given": self._rows([self.given]), "given_count": len(self.given),
             "dispatch": dispatch.address(), "words": self.shared.memory.address,
             "pool": pool().address if helpers > 0 else 0, "workers": min(helpers, pool().most) if helpers > 0 else 0,
             "array_type": id(np.ndarray), "new_array": machine.new_array, "none": id(None),

@@ -6,7 +6,7 @@ and numpy 2.
 
 from __future__ import annotations
 
-from deepx_graph.runtime.native.dispatch import DATA, FAILED, RESUME
+from deepx_graph.runtime.native.dispatch import DATA, FAILED, HEAD, RESUME
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, leave_if
 from deepx_graph.runtime.native.threads import WORKERS
 
@@ -22,11 +22,11 @@ ITEMS = 24
 NUMBER = 16
 """Where a number of numpy's has its value."""
 
-FRAME = ("busy", "params", "param_count", "results", "result_count", "given", "given_count", "made", "made_count", "dispatch",
-         "words", "long", "pool", "workers", "array_type", "new_array", "none")
-"""The words of a frame: the address of the word that says whether it runs; tables and how many rows they have; `dispatch` and the
-words of the call; whether the work is long; the pool and how many workers it should have; the type of arrays, numpy's function that
-makes them, and None."""
+FRAME = ("busy", "params", "param_count", "results", "result_count", "given", "given_count", "dispatch", "words", "long", "pool",
+         "workers", "array_type", "new_array", "none")
+"""The words of a frame: the address of the word that says whether it runs; tables and how many rows they have (`given`: the numbers
+of the arguments whose objects have the first slots, before those of results); `dispatch` and the words of the call; whether the
+work is long; the pool and how many workers it should have; the type of arrays, numpy's function that makes them, and None."""
 
 PARAM = ("kind", "flags", "rank", "dims", "bytes", "alone", "number", "box")
 """The words of a parameter: what KIND and FLAGS must be, rank and dimensions, bytes; whether it is written over. Of one of rank 0
@@ -36,11 +36,7 @@ RESULT = ("over", "maker", "dtype", "rank", "dims")
 """The words of a result: the number of the argument that it is written over, or -1; a callable that makes it, or 0; otherwise its
 dtype, rank and dimensions."""
 
-SLOT = ("which", "target")
-"""The words of a slot for an array object: the number of the argument or result that it is for, and where it is."""
-
-_INTEGERS = {"param_count", "result_count", "given_count", "made_count", "long", "workers", "kind", "flags", "rank", "bytes",
-             "alone", "over", "which"}
+_INTEGERS = {"param_count", "result_count", "given_count", "long", "workers", "kind", "flags", "rank", "bytes", "alone", "over"}
 """The words that are no addresses."""
 
 _DECLARATIONS = """
@@ -182,29 +178,24 @@ def _all_made() -> str:
 
 def _bind(t: IRBuilder, frame: _Words, results: str) -> None:
     """Puts arguments and results into their slots; of a number the array that holds it."""
-    params, given, made = frame.params, frame.given, frame.made
-    items = t.behind(results, ITEMS)
+    params, given, count, first = frame.params, frame.given, frame.given_count, t.behind(frame.words, HEAD)
 
     def argument(k: str) -> None:
-        slot = _Words(t, given, SLOT, k)
-        which, target = slot.which, slot.target
+        which, slot = t.word(given, k), t.let(f"getelementptr ptr, ptr {first}, i64 {k}")
         object, param = t.word("%args", which, "ptr"), _Words(t, params, PARAM, which)
-        t.line(f"store ptr {object}, ptr {target}")
+        t.line(f"store ptr {object}, ptr {slot}")
 
         def boxed() -> None:
             box = param.box
             t.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {_field(t, box, DATA)}, ptr {t.behind(object, NUMBER)},"
                    f" i64 {param.bytes}, i1 false)")
-            t.line(f"store ptr {box}, ptr {target}")
+            t.line(f"store ptr {box}, ptr {slot}")
 
         branch(t, _is_number(t, object, param), boxed)
 
-    def result(k: str) -> None:
-        slot = _Words(t, made, SLOT, k)
-        t.line(f"store ptr {t.word(items, slot.which, 'ptr')}, ptr {slot.target}")
-
-    t.rows("0", frame.given_count, argument)
-    t.rows("0", frame.made_count, result)
+    t.rows("0", count, argument)
+    slots, nbytes = t.let(f"getelementptr ptr, ptr {first}, i64 {count}"), t.let(f"mul i64 {frame.result_count}, 8")
+    t.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {slots}, ptr {t.behind(results, ITEMS)}, i64 {nbytes}, i1 false)")
 
 
 def _enter() -> str:

@@ -357,12 +357,10 @@ def _is_row(loop: For) -> bool:
 
 
 def module_text(program: LoopProgram, shares: Sequence[CodePart], machine: Target, near: frozenset[Buffer] = frozenset()) -> str:
-    """The IR of a program: `all(table, scratch)` where one thread does everything; else for each part `work<k>(table, counter,
-    scratch)`, which threads share, or `whole<k>(table, scratch)`. `near` buffers may be the same memory as others. Raises
-    NoPrimitive."""
+    """The IR of a program: for each part `work<k>(table, counter, scratch)`, which threads share, or `whole<k>(table, scratch)`.
+    `near` buffers may be the same memory as others. Raises NoPrimitive."""
     slot = {b: k for k, b in enumerate((*program.arguments, *program.results, *program.constants, *program.scratch))}
     objects = len(program.arguments) + len(program.results)
-    alone = not any(part.chunks for part in shares)
     functions, declarations, metadata = [], dict[str, None](), count(FREE)
     for k, part in enumerate(shares):
         if isinstance(copy := part.body[0], Copy):
@@ -373,23 +371,14 @@ def module_text(program: LoopProgram, shares: Sequence[CodePart], machine: Targe
         functions.append(e.function(f"part{k}", part.body, shared=part.chunks > 0))
         declarations |= e.t.declarations
         loads, arguments = pointers(e.used, slot, objects)
-        functions.append(_worker(k, part, loads, arguments) if part.chunks else _whole(k, loads, arguments, hidden=alone))
-    if alone:
-        functions.append(_all(len(shares)))
+        functions.append(_worker(k, part, loads, arguments) if part.chunks else _whole(k, loads, arguments))
     return "\n".join([*functions, *declarations, *_kept(declarations), ""])
 
 
-def _whole(k: int, loads: Sequence[str], arguments: Sequence[str], *, hidden: bool) -> str:
+def _whole(k: int, loads: Sequence[str], arguments: Sequence[str]) -> str:
     """What does a part on one thread."""
-    linkage = "internal " if hidden else ""
     lines = [*loads, f"  call void @part{k}({', '.join(arguments)})", "  ret void"]
-    return "\n".join([f"define {linkage}void @whole{k}(ptr %table, ptr %scratch) nounwind {{", *lines, "}"])
-
-
-def _all(parts: int) -> str:
-    """What does all parts on one thread, in order."""
-    calls = [f"  call void @whole{k}(ptr %table, ptr %scratch)" for k in range(parts)]
-    return "\n".join(["define void @all(ptr %table, ptr %scratch) nounwind {", *calls, "  ret void", "}"])
+    return "\n".join([f"define void @whole{k}(ptr %table, ptr %scratch) nounwind {{", *lines, "}"])
 
 
 def _kept(declarations: Iterable[str]) -> Iterator[str]:

@@ -80,9 +80,7 @@ class LoopKernel(MachineKernel):
         return chunks if whole > 2 * least and chunks > 1 else 0
 
     def _functions(self, ir: str) -> None:
-        shares = [("work", min(self.threads, s.chunks)) if s.chunks else ("whole", 0) for s in self.shares]
-        alone = not any(threads for _, threads in shares)
-        called = [("all", 0)] if alone else [(f"{name}{k}", threads) for k, (name, threads) in enumerate(shares)]
+        called = [(f"work{k}", min(self.threads, s.chunks)) if s.chunks else (f"whole{k}", 0) for k, s in enumerate(self.shares)]
         plain = all(is_all_vectors(s.body, this_machine()) for s in self.shares)
         at = machine_code.functions(ir, [name for name, _ in called], self, optimise=not plain)
         self.called = tuple((at[name], threads) for name, threads in called)

@@ -7,6 +7,7 @@ from the order that is given, which stays where another one does not lower the m
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -56,20 +57,18 @@ def blocks(code: Sequence[Instruction]) -> list[range]:
 
 def ordered(block: Sequence[StorageAccess], memory: StorageBytes) -> Sequence[int]:
     """The order of a block's instructions. Takes time linear in what is read and made."""
-    best: Sequence[int] = range(len(block))
-    limit = _most(block, best, memory)
+    order, most = _Block(block, memory).scheduled(-math.inf)
     for _ in range(MOST_TRIES):
-        found = _Block(block, memory, limit).scheduled()
-        most = _most(block, found, memory)
-        if most >= limit:
+        found, less = _Block(block, memory).scheduled(most)
+        if less >= most:
             break
-        best, limit = found, most
-    return best
+        order, most = found, less
+    return order
 
 
 class _Block:
-    def __init__(self, block: Sequence[StorageAccess], memory: StorageBytes, limit: int) -> None:
-        self.block, self.memory, self.limit = block, memory, limit
+    def __init__(self, block: Sequence[StorageAccess], memory: StorageBytes) -> None:
+        self.block, self.memory = block, memory
         self.readers: dict[int, set[int]] = {}
         """Of each storage, the instructions that are still to read it."""
         for k, access in enumerate(block):
@@ -79,23 +78,22 @@ class _Block:
         self.alive = 0
         """Bytes that are there now beyond those before the block."""
 
-    def scheduled(self) -> list[int]:
+    def scheduled(self, limit: float) -> tuple[list[int], int]:
         """The given order, but that what ends more than it makes comes as soon as all that it reads is there, where less than the
-        limit is there then."""
-        order: list[int] = []
-        done: set[int] = set()
+        limit is there then; and the most bytes that are there at once, beyond those before the block."""
+        order, most = dict[int, None](), 0
         for first in range(len(self.block)):
             stack = [first]
             while stack:
                 k = stack.pop()
                 access = self.block[k]
-                if k in done or not self.unmade.isdisjoint(access.read) or (k != first and self._there(k) >= self.limit):
+                if k in order or not self.unmade.isdisjoint(access.read) or (k != first and self._there(k) >= limit):
                     continue
-                done.add(k)
-                order.append(k)
-                self.alive += sum(self.memory.of(access.made)) - sum(self.memory.of(self._ended(k)))
+                order[k], most = None, max(most, self._there(k))
+                lasting = (s for s in access.made if s in self.readers or self.memory.kept >> s & 1)
+                self.alive += sum(self.memory.of(lasting)) - sum(self.memory.of(self._ended(k)))
                 stack += self._after(access, k)
-        return order
+        return list(order), most
 
     def _after(self, access: StorageAccess, k: int) -> list[int]:
         """What an instruction that is done now lets run with a gain, the first of them last."""
@@ -115,25 +113,8 @@ class _Block:
         return sum(self.memory.sizes[s] for s in self._ended(k)) - sum(self.memory.sizes[s] for s in self.block[k].made)
 
     def _there(self, k: int) -> int:
-        """The bytes that are there while an instruction runs next."""
-        return self.alive + _added(self.block[k], self.memory, self._ended(k))
-
-
-def _added(access: StorageAccess, memory: StorageBytes, ended: Iterable[int]) -> int:
-    """The bytes that an instruction has there beside what it finds: what it makes is taken to be written over what ends there and
-    has its size."""
-    made = memory.of(access.made)
-    over = (Counter(made) & Counter(memory.of(ended))).elements()
-    return sum(made) - sum(over) + access.scratch
-
-
-def _most(block: Sequence[StorageAccess], order: Iterable[int], memory: StorageBytes) -> int:
-    """The most bytes that are there at once, beyond those before the block."""
-    order = list(order)
-    last = {s: k for k in order for s in (*block[k].read, *block[k].made)}
-    alive = most = 0
-    for k in order:
-        ended = [s for s in block[k].read | block[k].made if last[s] == k and not memory.kept >> s & 1]
-        most = max(most, alive + _added(block[k], memory, ended))
-        alive += sum(memory.of(block[k].made)) - sum(memory.of(ended))
-    return most
+        """The bytes that are there while an instruction runs next: what it makes is taken to be written over what ends there and
+        has its size."""
+        made = self.memory.of(self.block[k].made)
+        over = (Counter(made) & Counter(self.memory.of(self._ended(k)))).elements()
+        return self.alive + sum(made) - sum(over) + self.block[k].scratch

@@ -149,10 +149,6 @@ class LoopBuilder:
     @contextmanager
     def nest(self, shape: Sequence[int]) -> Iterator[tuple[Affine, ...]]:
         """Parallel loops over a shape; outer axes are one loop where there are few iterations of each."""
-        if not shape:
-            with self.loop(1, parallel=True):
-                yield ()
-            return
         outer = 1 if self.outer is None else min(self.outer, len(shape))
         while self.outer is None and outer < len(shape) - 1 and math.prod(shape[:outer]) < LEAST_SHARE:
             outer += 1
@@ -248,8 +244,8 @@ class LoopBuilder:
     def table(self, make: Callable[[DType], Array], key: DType, dtype: DType) -> Buffer:
         """A constant that `make` gives for a dtype; one for the program."""
         if (make, key) not in self._tables:
-            name, array = f"c{len(self.constants)}", make(key)
-            self._tables[make, key] = memory(name, dtype, array.shape, "constant", array)
+            array = make(key)
+            self._tables[make, key] = memory(f"c{len(self.constants)}", dtype, array.shape, "constant", array)
             self.constants.append(self._tables[make, key])
         return self._tables[make, key]
 

@@ -19,8 +19,7 @@ from deepx_graph.loops.builder import memory
 from deepx_graph.loops.index_sets import filled
 from deepx_graph.loops.interpret import interpret
 from deepx_graph.loops.lower import lower
-from deepx_graph.loops.passes import flatten_loops, split_folds, split_guards, tile_transposes, vectorise_across
-from deepx_graph.loops.passes.forward_stores import without_dead_stores
+from deepx_graph.loops.passes import flatten_loops, forward_stores, split_folds, split_guards, tile_transposes, vectorise_across
 from deepx_graph.loops.passes.fuse_loops import fuse_loops
 from deepx_graph.loops.passes.pipeline import PASSES, optimised
 from deepx_graph.loops.program import Combine, Conditional, For, Let, Load, Statement, Store, walk
@@ -347,7 +346,7 @@ def test_what_a_loop_stacks_in_an_array_of_zeros_needs_no_zeros(low: int, is_rea
         b.store(y, [4 - i, j], b.apply("add", b.load(x, [i, j]), b.load(y, [4 - i, j]) if is_read else b.const(1, F64)))
     program, array = LoopProgram((x,), (y,), (), (), b.body), np.arange(15.0).reshape(5, 3)
     (expected,) = interpret(program, [array])
-    program = without_dead_stores(program)
+    program = forward_stores.without_dead_stores(program)
     assert sum(isinstance(s, Store) for s in walk(program.body)) == left
     np.testing.assert_array_equal(interpret(program, [array])[0], expected)
 

@@ -281,7 +281,7 @@ def _is_scattered(node: Node) -> bool:
 
 
 def _picks_few(node: Node) -> bool:
-    """Whether a node reads few elements of what is put together for it: it asks of each which part has it, in a kernel of its own."""
+    """Whether a node reads few elements of what is put together: it asks for each of which part it is, in a kernel of its own."""
     return node.op in _LOOKS_UP and node.inputs[0].op in (concatenate, pad) and FEW_PICKED * _size(node) <= _size(node.inputs[0])
 
 

@@ -28,8 +28,8 @@ from bench.race.store import stored_text
 from bench.ranks import RankCase, layers, on_two, small_inputs
 from bench.table import markdown
 from deepx_graph.session.cluster.simulation import simulate
+from deepx_graph.session.plans import planned
 from deepx_graph.session.programs import optimise
-from deepx_graph.session.sharded import planned
 
 LAYERS = {"layers-128": (512, 128, 512, 4), "layers-256": (1024, 256, 1024, 2), "layers-512": (256, 512, 2048, 2),
           "wide-1024": (128, 1024, 1024, 3)}  # fmt: skip

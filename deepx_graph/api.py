@@ -759,7 +759,7 @@ def check(module: Module, budget: str | Sequence[str], *, pipeline: str = "defau
         raise UsageError(Diagnostic("nothing to check", expected="a budget, such as ops<=120"))
     on_mesh = None
     if any(b.figure in figures.MESH_FIGURES for b in budgets):
-        from deepx_graph.session.sharded import STATED, figures_on_mesh
+        from deepx_graph.session.plans import STATED, figures_on_mesh
 
         on_mesh = figures_on_mesh(module, STATED)
     return figures.Judgement(tuple(figures.judge(module, optimize(module, pipeline), budgets, on_mesh)))

@@ -163,7 +163,7 @@ class Document:
 
     def _prepare(self, monitor: Monitor) -> Mapping[Node, PlacedValue]:
         """Works out what keys will ask for; how values lie on a mesh, where the program states it and no plan was given."""
-        from deepx_graph.session.sharded import stated_values
+        from deepx_graph.session.plans import stated_values
 
         assert self.session is not None
         self.session.check()

@@ -33,7 +33,7 @@ def mesh_asked(args: Arguments, module: Module, plan: str | None = None) -> tupl
     Raises UsageError where nothing says how values lie, and for a plan over another mesh.
     """
     from deepx_graph.session.over_mesh import asked_mesh
-    from deepx_graph.session.sharded import STATED, plan_text
+    from deepx_graph.session.plans import STATED, plan_text
     from deepx_graph.sharding.notation import mesh_from_option
 
     said = plan or args.plan or STATED
@@ -55,7 +55,7 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
 
 
 def run_plan(args: Arguments) -> int:
-    from deepx_graph.session.sharded import beside, collectives, exchanged, plan_text, planned
+    from deepx_graph.session.plans import beside, collectives, exchanged, plan_text, planned
     from deepx_graph.sharding.partition import partition
 
     report: dict[str, object] = {}
@@ -121,8 +121,8 @@ def add_pipeline(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 def run_simulate(args: Arguments) -> int:
     """What a step takes on a cluster, predicted."""
     from deepx_graph.session.cluster.simulation import simulate
+    from deepx_graph.session.plans import PLAN_SUFFIX, planned_program
     from deepx_graph.session.report.steps import time_line
-    from deepx_graph.session.sharded import PLAN_SUFFIX, planned_program
 
     ways: list[str] = []
     if args.devices:
@@ -180,7 +180,7 @@ def pipeline_asked(args: Arguments, module: Module) -> tuple[Module, PipelineAsk
     `pipeline_schedule` and `asked_pipeline` do."""
     from deepx_graph.planning.schedules import pipeline_schedule
     from deepx_graph.session.over_mesh import asked_pipeline
-    from deepx_graph.session.sharded import STATED, plan_text
+    from deepx_graph.session.plans import STATED, plan_text
     from deepx_graph.sharding.notation import mesh_from_option
 
     if other := [f"--{name}" for name in ("replicas", "partitions") if getattr(args, name, None) is not None]:
@@ -195,8 +195,8 @@ def pipeline_asked(args: Arguments, module: Module) -> tuple[Module, PipelineAsk
 
 def why_collectives(args: Arguments, module: Module) -> int:
     """All collectives with their reasons, or one, with what to do instead."""
+    from deepx_graph.session.plans import given_plan, plan_text
     from deepx_graph.session.report.collectives import OtherPlans, chosen_rows, collective_rows
-    from deepx_graph.session.sharded import given_plan, plan_text
     from deepx_graph.sharding.partition import partition
     from deepx_graph.sharding.propagate import propagate
 

@@ -341,7 +341,7 @@ def _judged(args: Arguments, budgets: Sequence[Budget]) -> tuple[Module, list[Ve
         emit_report("baseline", {"pipeline": args.pass_pipeline, "figures": known}, args.save_baseline)
     of_device = None
     if any(b.figure in figures.MESH_FIGURES for b in budgets):
-        from deepx_graph.session.sharded import figures_on_mesh
+        from deepx_graph.session.plans import figures_on_mesh
 
         of_device = figures_on_mesh(before, args.plan)
     return before, figures.judge(before, after, budgets, of_device)

@@ -166,7 +166,7 @@ def _picture(args: Arguments) -> Drawing:
 
 
 def _page(args: Arguments) -> Drawing:
-    from deepx_graph.session.sharded import stated_values
+    from deepx_graph.session.plans import stated_values
     from deepx_graph.session.show.explore import PageOptions, explore, explore_stages, stages_of
     from deepx_graph.session.show.overlays import SHARDING
 

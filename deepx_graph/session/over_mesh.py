@@ -23,8 +23,9 @@ from deepx_graph.session.cluster.launch import LOCKSTEP, MPI, attempt, checked_p
 from deepx_graph.session.cluster.pipelined import Pipelined
 from deepx_graph.session.cluster.spmd import OnEachDevice
 from deepx_graph.session.cluster.training import Saving, check_alike
+from deepx_graph.session.plans import STATED, given_plan, planned
 from deepx_graph.session.programs import dumps, optimise
-from deepx_graph.session.sharded import STATED, OverMesh, Sharded, given_plan, mpi_transport, planned
+from deepx_graph.session.sharded import OverMesh, Sharded, mpi_transport
 from deepx_graph.sharding.annotations import stated_plan
 from deepx_graph.sharding.mesh import Mesh
 from deepx_graph.sharding.plan import Plan, PortablePlan

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import deepx_graph as dx
+from deepx_graph.session.plans import given_plan, placed_values
 from deepx_graph.session.report import collectives
 from deepx_graph.session.report.collectives import MOST_PLANS, NOT_TRIED, OtherPlans, collective_rows, mesh_figures
-from deepx_graph.session.sharded import given_plan, placed_values
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.propagate import propagate
 from deepx_graph.sharding.reasons import MeetingReason

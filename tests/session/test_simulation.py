@@ -16,7 +16,7 @@ from deepx_graph.runtime.cost.model import SHIPPED, product
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.session.cluster import calibration, simulation
 from deepx_graph.session.cluster.simulation import simulate
-from deepx_graph.session.sharded import planned
+from deepx_graph.session.plans import planned
 from tests.support.cli_runner import Run
 from tests.support.sharded_programs import MLP, TRAINING
 

@@ -11,7 +11,7 @@ from deepx_graph.ir import Module
 from deepx_graph.passes.autodiff.grad import grad
 from deepx_graph.session.cluster.training import compile_part, runner
 from deepx_graph.session.cluster.transposed import local_gradient
-from deepx_graph.session.sharded import planned
+from deepx_graph.session.plans import planned
 from deepx_graph.sharding.mesh import Mesh, split
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.pieces import Partitioned

@@ -6,13 +6,12 @@ Nothing in it runs, links or refers; every text of a program is escaped.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from xml.sax.saxutils import escape, quoteattr
 
 from deepx_graph.viz.picture.dot import LEGEND, heading
 from deepx_graph.viz.picture.overlay import Painted
 from deepx_graph.viz.picture.scene import LINE, Place, Point, Scene, SceneEdge, path, text_lines
 from deepx_graph.viz.picture.style import CONTROL_KINDS, FONT, Theme, theme_named
-from deepx_graph.viz.picture.svg import FITTING, NAMESPACE, shown, tooltips
+from deepx_graph.viz.picture.svg import FITTING, NAMESPACE, escape, shown, tooltips
 from deepx_graph.viz.view.model import Cluster, EdgeKind, View, ViewNode
 
 DASHES: dict[EdgeKind, str] = {"data": "", "control": "", "effect": "2,3", "back": "7,4", "residual": "5,2", "capture": "1,4"}
@@ -46,7 +45,7 @@ def to_svg(scene: Scene, theme: str = "light", *, legend: bool = True, painted: 
 
 
 def _text(x: float, y: float, text: str, fill: str, size: int, anchor: str, weight: str = "normal") -> str:
-    return (f'<text x="{x:.1f}" y="{y:.1f}" fill="{fill}" font-family={quoteattr(FONT)} font-size="{size}" '
+    return (f'<text x="{x:.1f}" y="{y:.1f}" fill="{fill}" font-family="{FONT}" font-size="{size}" '
             f'font-weight="{weight}" text-anchor="{anchor}">{escape(text)}</text>')  # fmt: skip
 
 

@@ -6,17 +6,21 @@ of a box's first line come from the view; the engine's own ids never reach the r
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from xml.etree import ElementTree
-from xml.sax.saxutils import escape, quoteattr
 
 from deepx_graph.errors import printable
 from deepx_graph.viz.picture.graphviz import LayoutError
 from deepx_graph.viz.picture.style import FONT
 from deepx_graph.viz.view.labels import short
 from deepx_graph.viz.view.model import View
+
+escape = partial(html.escape, quote=False)  # that of xml.sax takes the modules of HTTP with it
+"""A text between tags."""
 
 NAMESPACE = "http://www.w3.org/2000/svg"
 
@@ -153,7 +157,7 @@ def bars(rows: Sequence[Bar]) -> bytes:
     top = max((r.amount for r in rows), default=0.0) or 1.0
     height = LINE * len(rows) + 10
     parts = [f'<svg xmlns="{NAMESPACE}" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
-             f'font-family={quoteattr(FONT)} font-size="12" role="img">']  # fmt: skip
+             f'font-family="{FONT}" font-size="12" role="img">']  # fmt: skip
     for k, row in enumerate(rows):
         y, long = 5 + LINE * k, max(1.0, (WIDTH - NAME - 220) * row.amount / top)
         parts.append(

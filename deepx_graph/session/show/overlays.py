@@ -11,12 +11,10 @@ from collections.abc import Callable, Mapping
 from deepx_graph.errors import Diagnostic, UsageError, suggest
 from deepx_graph.ir import Module
 from deepx_graph.literal import Array
-from deepx_graph.numerics.nonfinite import explain_nonfinite
-from deepx_graph.numerics.rounding import explain_rounding
 from deepx_graph.session.inputs import check_names
+from deepx_graph.session.plans import placed_values, plan_text, planned
 from deepx_graph.session.query.facts import NUMBERS
 from deepx_graph.session.session import Session
-from deepx_graph.session.sharded import placed_values, plan_text, planned
 from deepx_graph.session.show.explore import node_of_box
 from deepx_graph.viz.picture.overlay import MEASURES, Amounts, Overlay, Words
 from deepx_graph.viz.view.model import View
@@ -69,6 +67,8 @@ def rounded(module: Module, inputs: Mapping[str, Array] | None = None) -> Sessio
 
     Raises UsageError where contributions are not known or a name is no input's, and as `explain_rounding` does.
     """
+    from deepx_graph.numerics.rounding import explain_rounding  # takes gradients and engines with it
+
     report = explain_rounding(module, _inputs(module, inputs or {}))
     if report.module is None or report.why_not:
         raise UsageError(f"what each operation contributes to the error is not known: {report.why_not}")
@@ -83,6 +83,8 @@ def not_finite(module: Module, inputs: Mapping[str, Array] | None = None) -> Ses
 
     Raises UsageError where all outputs are finite or a name is no input's, and as `explain_nonfinite` does.
     """
+    from deepx_graph.numerics.nonfinite import explain_nonfinite
+
     report = explain_nonfinite(module, _inputs(module, inputs or {}))
     if not report.origins:
         why = "an input or a constant is not finite from the start" if report.outputs else "all outputs are finite"

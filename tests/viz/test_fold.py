@@ -18,6 +18,7 @@ from deepx_graph.viz.folding.blocks import best_period, runs
 from deepx_graph.viz.folding.fold import ALMOST, OVERVIEW, fold_inside, inline_hubs
 from deepx_graph.viz.folding.quotient import Quotient
 from deepx_graph.viz.page.folds import folds_of
+from deepx_graph.viz.view.frames import in_halves
 from tests.support import viz_modules as programs
 from tests.support.viz_shapes import SHAPES, has_cycle
 
@@ -90,6 +91,16 @@ def test_a_language_model_becomes_one_box_for_its_layers(layers: int) -> None:
     inside = fold_inside(view.only(box.members), 79)
     titles = [n.title for n in inside.nodes if n.kind == "group"]
     assert titles == [f"norm + attention + mlp ({k + 1} of {layers})" for k in range(layers)]
+
+
+def test_a_box_of_parameters_says_which() -> None:
+    view = in_halves(build_view(dx.optimize(dx.grad(gpt(4)), "clean")))
+    boxes = [n for n in fold(view, 40).nodes if n.kind == "group" and all(view.nodes[m].kind == "param" for m in n.members)]
+    assert len(boxes) > 3
+    for n in boxes:
+        first, last = (view.nodes[n.members[k]].title for k in (0, -1))
+        assert n.subtitle.startswith(f"{first} … {last}")
+        assert n.tip.startswith(f"{len(n.members)} nodes")
 
 
 @pytest.mark.parametrize("graph", ["fan", "layered"])

@@ -294,7 +294,8 @@ class Quotient:
             return members[0]._replace(id=id, cluster=item.cluster, members=ids)
         family = _family(members)
         lines = [m.line for m in members if m.line]
-        where = f"lines {min(lines)} to {max(lines)}\n" if lines else ""
+        span = sorted({min(lines), max(lines)}) if lines else []
+        where = f"{'lines' if len(span) > 1 else 'line'} {' to '.join(map(str, span))}\n" if span else ""
         return ViewNode(
             id, "group", item.label, summary(members, item.title), family, cluster=item.cluster,
             tip=_tooltip(members, where) if any(m.tip for m in members) else "", line=min(lines, default=0),
@@ -337,11 +338,14 @@ def _says_least(family: str) -> tuple[int, str]:
 
 
 def summary(members: Sequence[ViewNode], title: str) -> str:
-    """How many nodes, and of which operators: `37 nodes, 2 parameters` and `12 add, 9 multiply, …` on a second line.
+    """How many nodes, and of which operators: `37 nodes, 2 parameters` and `12 add, 9 multiply, …` on a second line; of nothing but
+    parameters the first and the last.
 
     An operator of the source whose sort is told counts once, whatever it was read as (`4 Conv, 4 Relu`); in a box that is called
     as this one operator, `title`, so do the nodes that it was read as.
     """
+    if len(members) > 1 and all(m.kind == "param" and m.title for m in members):
+        return f"{short(members[0].title, 16)} … {short(members[-1].title, 16)}"
     acting = [m for m in members if m.kind in ("op", "call", "fusion")]
     last = [m for m in acting if m.operator is not None and m.operator.kind]
     last.sort(key=lambda m: -telling(m.family))  # of each operator the most telling of its nodes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 from collections.abc import Iterator
 
@@ -43,6 +44,15 @@ def test_everything_that_it_takes_can_be_completed(name: str) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_says_what_it_is(name: str) -> None:
     assert all(a.help for a in arguments(name))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_in_the_documentation(name: str) -> None:
+    """In one of its spellings, as a word; for which command, the guide says in sentences."""
+    pages = [p for p in (ROOT / "docs").glob("*.md") if p.name not in ("ops.md", "json.md")]
+    words = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", "\n".join(p.read_text() for p in pages)))
+    options = [a.option_strings for a in arguments(name) if a.option_strings and a.help != argparse.SUPPRESS]
+    assert [spelt for spelt in options if not words.intersection(o.partition("=")[0] for o in spelt)] == []
 
 
 def test_every_command_is_in_the_guide_and_reports_have_schemas() -> None:

@@ -18,9 +18,8 @@ from deepx_graph.loops.builder import LoopBuilder, memory, new_argument, new_res
 from deepx_graph.loops.elements import Value, has_element, tensor_type, value
 from deepx_graph.loops.index_sets import filled
 from deepx_graph.loops.program import Buffer, Copy, Let, Load, LoopProgram, Statement
-from deepx_graph.loops.scalar import Index, NotExpressible, affine
+from deepx_graph.loops.scalar import Affine, Index, NotExpressible, affine
 from deepx_graph.loops.tensor import LazyTensor, in_memory
-from deepx_graph.loops.trial import Trial
 from deepx_graph.loops.weight import price_of, weighted
 from deepx_graph.types import I64, Dims, DType, TensorType, TupleType, Type
 
@@ -35,6 +34,10 @@ ONCE = 1.25
 
 MOST_BELOW = 100
 """How often a value is read is counted where no more comes of it."""
+
+TRIED = (16, 64, 256, 1500)
+"""How often a value is read is counted in trials of so many statements, and not in longer ones: conditions below conditions double
+what is written."""
 
 DEEPEST = 32
 """What more operations in a row make is put in memory, as each asks the one before for elements; passes read it again at once."""
@@ -253,28 +256,43 @@ class _Lowering:
         """Whether all results together read more than so many elements, where nothing on the way to them is in memory: what a nest
         reads at one subscript again and again it reads once. True where that is not known."""
         below = self._below(node)
-        if below is None:
-            return True
-        try:
-            self._try(node, below, most)
-        except NotExpressible:
-            return True
-        return False
+        if below is not None:
+            for length in TRIED:  # a short trial often has read enough
+                loads, is_whole = self._loads(node, below, LoopBuilder(length))
+                if loads > most or is_whole:
+                    return loads > most
+        return True
 
-    def _try(self, node: Node, below: Sequence[Node], most: float) -> None:
-        """A trial of the results' nests. Raises NotExpressible where it is long, and once it loads too much of the value."""
-        type = tensor_type(node.type)
+    def _loads(self, node: Node, below: Sequence[Node], b: LoopBuilder) -> tuple[float, bool]:
+        """How many elements of a value a trial of the results' nests loads, and whether that is all of them."""
+        type, is_whole, total = tensor_type(node.type), True, 0.0
         buffer = memory("x", type.dtype, type.shape, "argument")
-        b = Trial(buffer, most * type.dtype.itemsize, counts_all=not type.dtype.is_integer)
-        values: dict[Node, Value] = {node: in_memory(buffer, type.dtype)}
+        tried: list[tuple[tuple[int, ...], list[Affine], list[Statement]]] = []
+        try:
+            for shape, tensors in self._nests_over(node, in_memory(buffer, type.dtype), below, b).items():
+                tried.append((shape, [affine(b.var(I64, 0, n - 1)) for n in shape], []))
+                _, at, body = tried[-1]
+                with b.block(body):
+                    for tensor in tensors:
+                        tensor.at(b, at)
+        except NotExpressible:
+            is_whole = False
+        for shape, at, body in tried:
+            total += sum(times * math.prod(shape[: _depth(s, at) if type.dtype.is_integer else None])  # positions, as a rule
+                         for s, times in weighted(body) if isinstance(s, Load) and s.buffer is buffer)
+        return total * buffer.dtype.itemsize / type.dtype.itemsize, is_whole
+
+    def _nests_over(self, node: Node, tensor: LazyTensor, below: Sequence[Node],
+                    b: LoopBuilder) -> dict[tuple[int, ...], list[LazyTensor]]:
+        """The results by their shapes, where a value is a tensor and all below is computed of it."""
+        values: dict[Node, Value] = {node: tensor}
         for user in below:
             values[user] = value(b, user, [values[i] if i in values else self._known(i) for i in user.inputs])
         nests: dict[tuple[int, ...], list[LazyTensor]] = {}
         for result in self.function.results:
-            for tensor in leaves_of(values[result]) if result in values else ():
-                nests.setdefault(tensor.shape, []).append(tensor)
-        for shape, tensors in nests.items():
-            b.write(shape, tensors)
+            for leaf in leaves_of(values[result]) if result in values else ():
+                nests.setdefault(leaf.shape, []).append(leaf)
+        return nests
 
     def _below(self, node: Node) -> list[Node] | None:
         """All that comes of a value, in order; None where loops read it, or there is much of it."""
@@ -352,6 +370,15 @@ class _Lowering:
                 b.store_element(buffer, tensor.dtype, at, x)
 
         filled(self.b, stores[0][1].shape, write)
+
+
+def _depth(load: Load, axes: Sequence[Affine]) -> int:
+    """In how many of the loops over these axes a load stands, outer ones first, when all others have moved out of them."""
+    read = {v for a in load.index for v, _ in a.terms}
+    variables = [{v for v, _ in a.terms} for a in axes]
+    if not read <= set().union(*variables):
+        return len(axes)
+    return max((k + 1 for k, own in enumerate(variables) if not own.isdisjoint(read)), default=0)
 
 
 def leaves_of(value: Value) -> list[LazyTensor]:

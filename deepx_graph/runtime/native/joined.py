@@ -1,12 +1,13 @@
-"""A product or a convolution with its epilogue as one kernel: where its functions find what they read in the table of a call.
+"""A product or a convolution, perhaps with its epilogue, as one kernel: where its functions find what they read in a table.
 
-The table has array objects: those of the operation's parameters, of the epilogue's, of the result; then the
+The table of a call has array objects: those of the operation's parameters, of the epilogue's, of the result; then the
 epilogue's function, if there is one, and the addresses of constants and of memory of the call. The epilogue's own table is made of
 some of these words on the stack.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,7 @@ from deepx_graph.ir.structure import PARAM, value_of
 from deepx_graph.runtime.array_type import ArrayType
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.engines.epilogue import WithEpilogue
+from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.call_image import ImageWriter
 from deepx_graph.runtime.native.dispatch import DATA
 from deepx_graph.runtime.native.llvm.builder import IRBuilder
@@ -46,16 +48,17 @@ class Place:
 
 
 class JoinedOperands:
-    """The slots and the constants of an operation and its epilogue, which has no memory of its own."""
+    """The slots and the constants of an operation on arguments and arrays, and of an epilogue, which reads the arguments `others`,
+    too, and has no memory of its own."""
 
-    def __init__(self, function: Function, parts: WithEpilogue, then: EpilogueKernel | None) -> None:
-        given = [function.params.index(i) for i in parts.node.inputs if i.op is PARAM]
-        self.params, number = (*given, *parts.params), len(given) + len(parts.params)
-        self.constants = [np.ascontiguousarray(value_of(i).array) for i in parts.node.inputs if i.op is not PARAM]
+    def __init__(self, operands: Sequence[int | Array], others: Sequence[int] = (), then: EpilogueKernel | None = None) -> None:
+        given = [o for o in operands if isinstance(o, int)]
+        self.params, number = (*given, *others), len(given) + len(others)
+        self.constants = [o for o in operands if not isinstance(o, int)]
         self.first = number + 1 + (then is not None)
         """The slot of the first constant."""
         objects, arrays = iter(range(len(given))), iter(range(self.first, self.first + len(self.constants)))
-        self.sources = [Place(next(objects), True) if i.op is PARAM else Place(next(arrays)) for i in parts.node.inputs]
+        self.sources = [Place(next(objects), True) if isinstance(o, int) else Place(next(arrays)) for o in operands]
         """Where the operands of the operation are."""
         self.result = Place(number, True)
         self.then = then
@@ -64,6 +67,13 @@ class JoinedOperands:
             read = [(number, *range(len(given), number))[p] for p in then.params]
             self._table = [*read, number, *(self.first + len(self.constants) + k for k in range(len(then.constants)))]
             self.constants += then.constants
+
+    @staticmethod
+    def of(function: Function, parts: WithEpilogue, then: EpilogueKernel | None) -> JoinedOperands:
+        """Those of a function taken apart."""
+        inputs, params = parts.node.inputs, function.params
+        operands = [params.index(i) if i.op is PARAM else np.ascontiguousarray(value_of(i).array) for i in inputs]
+        return JoinedOperands(operands, parts.params, then)
 
     @property
     def own(self) -> Place:
@@ -77,6 +87,32 @@ class JoinedOperands:
             t.line(f"store i64 {t.word('%table', slot)}, ptr {t.behind(table, 8 * k)}")
         return t.word("%table", self.result.slot + 1, "ptr"), table
 
+    def finish(self, t: IRBuilder, epilogue: tuple[str, str], axes: Sequence[tuple[int, str, str]]) -> None:
+        """Runs the epilogue on a part of the result while that is in a cache. Of each axis, from the outermost on and without those
+        of one element: its size, the first element of the part, and how many there are."""
+        assert self.then is not None
+        columns = self.then.columns
+        apart = next(k for k in range(len(axes) + 1) if math.prod(size for size, *_ in axes[k:]) == columns)
+        rows, left, right = [*axes[:apart]] or [(1, "0", "1")], "0", str(columns)
+        for size, first, count in axes[apart : apart + 1]:
+            if count != str(size):
+                step = columns // size
+                left, right = (t.let(f"mul i64 {n}, {step}") for n in (first, t.let(f"add i64 {first}, {count}")))
+        while len(rows) > 1 and rows[-1][2] == str(rows[-1][0]):  # whole ones number the rows together with those around
+            (inner, *_), (size, first, count) = rows.pop(), rows.pop()
+            rows.append((size * inner, t.let(f"mul i64 {first}, {inner}"), t.let(f"mul i64 {count}, {inner}")))
+
+        def over(depth: int, before: str) -> None:
+            size, first, count = rows[depth]
+            low = t.let(f"add i64 {t.let(f'mul i64 {before}, {size}')}, {first}")
+            high = t.let(f"add i64 {low}, {count}")
+            if depth < len(rows) - 1:
+                t.rows(low, high, lambda index: over(depth + 1, index))
+                return
+            t.line(f"call void {epilogue[0]}(ptr {epilogue[1]}, i64 {low}, i64 {high}, i64 {left}, i64 {right})")
+
+        over(0, "0")
+
 
 class JoinedKernel(MachineKernel):
     """The kernel of such operands: `called` as they say, one after the other."""
@@ -85,7 +121,7 @@ class JoinedKernel(MachineKernel):
                  scratch_bytes: int, predicted: ForecastParts, lowering: str, own_bytes: Sequence[int] = ()) -> None:
         self.params, self.results, self._joined = joined.params, (result,), joined
         self.in_place, self.lowering = (frozenset[int](),), lowering
-        self.called, self.threads = tuple(called), max(threads for _, threads in called)
+        self.called, self.threads = tuple(called), max(1, *(threads for _, threads in called))
         self.nanoseconds, self._predicted = predicted.nanoseconds, predicted
         self.constants, self.own_bytes, self.scratch_bytes = tuple(joined.constants), tuple(own_bytes), scratch_bytes
 

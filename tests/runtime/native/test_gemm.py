@@ -21,6 +21,7 @@ from deepx_graph.ops.contract.linear import dot_general, matmul
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.runtime.native import vectors
 from deepx_graph.runtime.native.gemm import kernel, plan, shares
+from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.types import type_of_array
 from tests.support.widths import has_native
 
@@ -58,7 +59,7 @@ def packed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> b
     with small ones."""
     whether = bool(request.param)
     if whether and has_native():
-        kernel._kernel.cache_clear()  # of products whose shares are others
+        kernel.kernel_of.cache_clear()  # of products whose shares are others
         monkeypatch.setattr(shares, "SHARES_OF_CHUNK", 1e9)
         for name in ("LARGE_BYTES", "LEAST_READERS", "SHARED_READERS", "LEAST_LANES_READ", "SET_LINES"):
             monkeypatch.setattr(plan, name, name != "SET_LINES" and name != "LARGE_BYTES")
@@ -93,7 +94,8 @@ def product(x: Array, y: Array, threads: int = 2, turned: tuple[bool, bool] = (F
     node = transposed_product(x, y, turned)
     found = plan.plan_of(node)
     assert found is not None
-    return kernel.GemmKernel(found, (x.shape[0], x.shape[2 if turned[0] else 1], y.shape[1 if turned[1] else 2]), threads)
+    shape = x.shape[0], x.shape[2 if turned[0] else 1], y.shape[1 if turned[1] else 2]
+    return kernel.kernel_of.__wrapped__(found, shape, this_machine(), threads)
 
 
 def transposed_product(x: Array, y: Array, turned: tuple[bool, bool]) -> Node:

@@ -10,8 +10,9 @@ import pytest
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
 from deepx_graph.runtime.native import vectors
-from deepx_graph.runtime.native.gemm.kernel import GemmKernel
+from deepx_graph.runtime.native.gemm.kernel import kernel_of
 from deepx_graph.runtime.native.gemm.plan import planned
+from deepx_graph.runtime.native.llvm.target import this_machine
 
 
 @pytest.mark.parametrize("bits", [128, None], ids=str)
@@ -24,5 +25,5 @@ def test_panels_hold_every_term_and_column(bits: int | None, dtype: str, columns
     expected: Any = np.tensordot(x.astype(np.int64), y.astype(np.int64), (axes, axes))
     with vectors(bits):
         plan = planned(np.dtype(dtype), x.shape, y.shape, (), (), axes, axes)
-        kernel = GemmKernel(plan, expected.shape, 1)
+        kernel = kernel_of.__wrapped__(plan, expected.shape, this_machine(), 1)
         assert np.array_equal(kernel([x, y])[0], expected)

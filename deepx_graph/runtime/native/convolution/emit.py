@@ -7,7 +7,6 @@ counts, the rest is arbitrary and ends in lanes that are not stored.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -107,8 +106,9 @@ class ShareCode(ABC, Generic[P]):
 
         def finish(low: str, panels: str) -> None:
             if then is not None:
-                self._epilogue(then, {IMAGES: (image, "1"), FEATURES: self._features(group, low, panels)} | dict(enumerate(
-                    zip(starts, counts, strict=True))))
+                share = {IMAGES: (image, "1"), FEATURES: self._features(group, low, panels)}
+                share |= enumerate(zip(starts, counts, strict=True))
+                joined.finish(t, then, [(extent.size, *share[extent.axis]) for extent in plan.extents])
 
         self._panels(part_of_range(t, part, plan.parts, plan.panels), counts, (group, w, y), finish)
         params = "ptr noalias %table, i64 %number, ptr noalias %scratch, ptr noalias %block"
@@ -144,36 +144,14 @@ class ShareCode(ABC, Generic[P]):
     def _at(self, pointer: str, *by: tuple[str, int]) -> str:
         return self.t.moved(pointer, self.dtype, *by)
 
-    # --- the epilogue
-
     def _features(self, group: str, low: str, panels: str) -> tuple[str, str]:
         """The first output feature of so many panels from one on, and how many there are."""
         t, p, plan = self.t, self.problem, self.plan
-        if plan.method.lanes is Lanes.GROUPS:
-            return "0", str(p.groups)
+        if not any(extent.is_cut for extent in plan.extents if extent.axis == FEATURES):
+            return "0", str(p.groups * p.outputs)
         begin = t.let(f"mul i64 {low}, {plan.panel}")
         most, whole = t.let(f"sub i64 {p.outputs}, {begin}"), t.let(f"mul i64 {panels}, {plan.panel}")
         return t.let(f"add i64 {t.let(f'mul i64 {group}, {p.outputs}')}, {begin}"), least(t, most, whole)
-
-    def _epilogue(self, then: tuple[str, str], share: dict[int, tuple[str, str]]) -> None:
-        """Runs the epilogue over rows whose results are still in a cache."""
-        t, (epilogue, table) = self.t, then
-        cut, row = self.plan.extents[: self.plan.apart], self.plan.extents[self.plan.apart :]
-        left, right = "0", str(math.prod(e.size for e in row))
-        if self.plan.cuts_rows:
-            left, count = share[row[0].axis]
-            right = t.let(f"add i64 {left}, {count}")
-
-        def over(depth: int, before: str) -> None:
-            first, count = share[cut[depth].axis] if cut else ("0", "1")
-            low = t.let(f"add i64 {t.let(f'mul i64 {before}, {cut[depth].size if cut else 1}')}, {first}")
-            high = t.let(f"add i64 {low}, {count}")
-            if depth < len(cut) - 1:
-                t.rows(low, high, lambda index: over(depth + 1, index))
-                return
-            t.line(f"call void {epilogue}(ptr {table}, i64 {low}, i64 {high}, i64 {left}, i64 {right})")
-
-        over(0, "0")
 
 
 class DirectShareCode(ShareCode[DirectPlan]):

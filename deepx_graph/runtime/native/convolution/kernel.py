@@ -82,7 +82,7 @@ def kernel_of(function: Function, parts: WithEpilogue, plans: Sequence[Convoluti
               threads: int) -> JoinedKernel:
     """Packs weights that are no constants, then takes shares of the results: those of one plan, or of one for each residue class.
     `then` is the kernel of the epilogue."""
-    joined, called, dtype = JoinedOperands(function, parts, then), list[tuple[FunctionReference, int]](), plans[0].problem.dtype
+    joined, called, dtype = JoinedOperands.of(function, parts, then), list[tuple[FunctionReference, int]](), plans[0].problem.dtype
     x, given = joined.sources
     w = _transformed(joined, given, plans[0])
     *starts, packed_bytes = accumulate((rounded(p.products.packed_size * dtype.itemsize) for p in plans), initial=0)

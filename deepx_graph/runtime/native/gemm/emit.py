@@ -16,13 +16,13 @@ from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileO
 from deepx_graph.runtime.native.gemm.panels import Panels
 from deepx_graph.runtime.native.gemm.plan import LEFT, RESULT, RIGHT, GemmAxis, GemmPlan
 from deepx_graph.runtime.native.gemm.shares import STRIP, ShareAxis
-from deepx_graph.runtime.native.joined import JoinedOperands, Place
+from deepx_graph.runtime.native.joined import JoinedOperands
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, digit, each_share, least, scalar_type
 
 
-def module_text(plan: GemmPlan, cuts: Sequence[ShareAxis], places: Sequence[Place], joined: JoinedOperands | None = None) -> str:
-    """The IR of a product in such shares: of both operands, what it is added to perhaps, and the result; or with an epilogue."""
-    return _Writer(plan, cuts, places, joined).text()
+def module_text(plan: GemmPlan, cuts: Sequence[ShareAxis], joined: JoinedOperands) -> str:
+    """The IR of a product in such shares, of two operands, and a third one perhaps that it is added to."""
+    return _Writer(plan, cuts, joined).text()
 
 
 def scratch_bytes(plan: GemmPlan, cuts: Sequence[ShareAxis]) -> int:
@@ -51,10 +51,8 @@ _Body = Callable[[_Block], None]
 class _Writer:
     """Writes the function of a product."""
 
-    def __init__(self, plan: GemmPlan, cuts: Sequence[ShareAxis], places: Sequence[Place], joined: JoinedOperands | None) -> None:
-        self.plan, self.cuts, self.dtype, self.lanes = plan, cuts, plan.dtype, plan.lanes
-        self.places, self.joined = places, joined
-        self.columns = 0 if joined is None or joined.then is None else joined.then.columns
+    def __init__(self, plan: GemmPlan, cuts: Sequence[ShareAxis], joined: JoinedOperands) -> None:
+        self.plan, self.cuts, self.joined, self.dtype, self.lanes = plan, cuts, joined, plan.dtype, plan.lanes
         self.height, self.width = plan.tile.rows, plan.tile.vectors * plan.lanes
         self.t, self.packers = IRBuilder(plan.lanes), list[str]()
         self.packed = {plan.vector: self.width} if plan.by_panels else {}
@@ -70,7 +68,7 @@ class _Writer:
     def text(self) -> str:
         """The whole text."""
         t = self.t
-        pointers = tuple(place.address(t) for place in self.places)
+        pointers = tuple(place.address(t) for place in (*self.joined.sources, self.joined.result))
         self.addend = ""
         """How many bytes behind an element of the result that is which the product is added to."""
         if len(pointers) > RESULT + 1:
@@ -81,9 +79,9 @@ class _Writer:
         if self.plan.by_panels:
             strip = min(STRIP, -(-self.plan.lane.size // self.width)) * self.width * (self.plan.depth + 1)
             t.line(f"%strip = alloca [{strip} x {scalar_type(self.dtype)}], align 64")
-        self.epilogue = ("", "") if self.joined is None else self.joined.epilogue(t)
+        self.epilogue = None if self.joined.then is None else self.joined.epilogue(t)
         params = "ptr %table, ptr %scratch"
-        if self.cuts or self.columns:
+        if self.cuts or self.epilogue:
             params = "ptr %table, ptr %counter, ptr %scratch"
             each_share(t, math.prod(cut.count for cut in self.cuts), lambda number: self._share(pointers, number))
         else:
@@ -109,23 +107,9 @@ class _Writer:
         plan = self.plan
         block = _Block(pointers, size(plan.rows), size(plan.lane), str(plan.terms[-1].size if plan.terms else 1))
         self._outer([(a, size(a)) for a in plan.outer], block, self._nest())
-        if self.columns:
-            self._finish(parts)
-
-    def _finish(self, parts: dict[int, tuple[str, str]]) -> None:
-        """The epilogue, on the rows of a share and perhaps some columns."""
-        t, low, span = self.t, "0", (str(math.prod(a.size for a in self.plan.result_axes) // self.columns), 1)
-        left, right = "0", str(self.columns)
-        for cut in self.cuts:
-            first, size = parts[id(cut.axis)]
-            if (step := cut.axis.steps[RESULT]) >= self.columns:
-                low = t.let(f"add i64 {low}, {t.let(f'mul i64 {first}, {step // self.columns}')}")
-                span = size, step // self.columns
-            else:
-                left, right = first, t.let(f"add i64 {first}, {size}")
-        high = t.let(f"add i64 {low}, {t.let(f'mul i64 {span[0]}, {span[1]}')}")
-        function, table = self.epilogue
-        t.line(f"call void {function}(ptr {table}, i64 {low}, i64 {high}, i64 {left}, i64 {right})")
+        if self.epilogue:
+            axes = sorted((a for a in plan.result_axes if a.size > 1), key=lambda a: -a.steps[RESULT])
+            self.joined.finish(t, self.epilogue, [(a.size, *parts.get(id(a), ("0", str(a.size)))) for a in axes])
 
     # --- loops
 

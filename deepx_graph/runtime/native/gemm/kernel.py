@@ -26,12 +26,11 @@ from deepx_graph.runtime.engines.gemm import batched_gemm_of
 from deepx_graph.runtime.native.gemm.emit import module_text, scratch_bytes
 from deepx_graph.runtime.native.gemm.plan import LEFT, RESULT, RIGHT, GemmPlan, plan_of
 from deepx_graph.runtime.native.gemm.shares import ShareAxis, cuts, cuts_of_rows
-from deepx_graph.runtime.native.joined import JoinedKernel, JoinedOperands, Place
+from deepx_graph.runtime.native.joined import JoinedKernel, JoinedOperands
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import Target, this_machine
 from deepx_graph.runtime.native.loop_program import epilogue
 from deepx_graph.runtime.native.loop_program.epilogue import EpilogueKernel
-from deepx_graph.runtime.native.machine_kernel import MachineKernel
 from deepx_graph.types import TensorType
 
 LEAST_WORK = 1 << 18
@@ -41,38 +40,24 @@ LEAST_SIDE = 4
 """Products with fewer rows, columns or terms are bound by memory."""
 
 
-def build(node: Node, threads: int) -> GemmKernel | None:
+def build(node: Node, threads: int) -> JoinedKernel | None:
     """The kernel of a `dot_general` of floats; None for other types."""
     plan = plan_of(node)
-    return None if plan is None else _kernel(plan, form_of(node.type).shape, this_machine(), threads)
+    return None if plan is None else kernel_of(plan, form_of(node.type).shape, this_machine(), threads)
 
 
 @lru_cache(maxsize=64)
-def _kernel(plan: GemmPlan, shape: tuple[int, ...], machine: Target, threads: int,
-            params: tuple[int, ...] = (LEFT, RIGHT)) -> GemmKernel:
-    return GemmKernel(plan, shape, threads, params)
-
-
-class GemmKernel(MachineKernel):
-    """The compiled function of a product. Its operands are the arguments `params`; a third one is added to the product."""
-
-    lowering = "machine code"
-
-    def __init__(self, plan: GemmPlan, shape: tuple[int, ...], threads: int, params: tuple[int, ...] = (LEFT, RIGHT)) -> None:
-        self.params = params
-        self.results = (ArrayType(plan.dtype, shape),)
-        self.in_place = (_over(plan, params, params[RESULT:]),)
-        self.nanoseconds = plan.nanoseconds
-        found = cuts(plan)
-        self.scratch_bytes = scratch_bytes(plan, found)
-        text = module_text(plan, found, [Place(k, True) for k in range(len(params) + 1)])
-        product = machine_code.functions(text, ["product"], self)["product"]
-        self.threads = _threads(found, threads)
-        self.called = ((product, self.threads if found else 0),)
-
-    def predicted(self) -> ForecastParts:
-        """How long a call takes by the cost model."""
-        return ForecastParts(constants().native_call_ns, self.nanoseconds / self.threads)
+def kernel_of(plan: GemmPlan, shape: tuple[int, ...], machine: Target, threads: int,
+              params: tuple[int, ...] = (LEFT, RIGHT)) -> JoinedKernel:
+    """The kernel of a product. Its operands are the arguments `params`; a third one is added to the product."""
+    joined, found = JoinedOperands(params), cuts(plan)
+    product = machine_code.functions(module_text(plan, found, joined), ["product"], joined)["product"]
+    shared = _threads(found, threads)
+    made = JoinedKernel(joined, ArrayType(plan.dtype, shape), [(product, shared if found else 0)],
+                        scratch_bytes=scratch_bytes(plan, found), lowering="machine code",
+                        predicted=ForecastParts(constants().native_call_ns, plan.nanoseconds / shared))
+    made.nanoseconds, made.in_place = plan.nanoseconds, (_over(plan, params, params[RESULT:]),)
+    return made
 
 
 def _over(plan: GemmPlan, params: Sequence[int], addend: Sequence[int] = ()) -> frozenset[int]:
@@ -86,7 +71,7 @@ def _threads(found: Sequence[ShareAxis], threads: int) -> int:
     return min(threads, math.prod(cut.count for cut in found))
 
 
-def build_with_epilogue(function: Function, threads: int) -> GemmKernel | JoinedKernel:
+def build_with_epilogue(function: Function, threads: int) -> JoinedKernel:
     """The kernel of a function of one product and its epilogue. Raises Declined."""
     parts = split_epilogue(function, dot_general)
     if parts.epilogue is None or parts.epilogue.results[0].type != parts.node.type:
@@ -96,7 +81,7 @@ def build_with_epilogue(function: Function, threads: int) -> GemmKernel | Joined
         raise Declined("no product in machine code")
     if _is_sum(parts.epilogue) and all(i.op is PARAM for i in parts.node.inputs):
         params = (*(function.params.index(i) for i in parts.node.inputs), *parts.params)
-        return _kernel(plan, form_of(parts.node.type).shape, this_machine(), threads, params)
+        return kernel_of(plan, form_of(parts.node.type).shape, this_machine(), threads, params)
     then = epilogue.build(parts.epilogue, _rows_apart(parts.node))
     found = cuts_of_rows(plan, then.columns, whole_rows=then.needs_rows)
     if found is None:
@@ -113,9 +98,8 @@ def _is_sum(function: Function) -> bool:
 
 def _with_epilogue(function: Function, parts: WithEpilogue, plan: GemmPlan, found: Sequence[ShareAxis], then: EpilogueKernel,
                    threads: int) -> JoinedKernel:
-    joined = JoinedOperands(function, parts, then)
-    text, threads = module_text(plan, found, (*joined.sources, joined.result), joined), _threads(found, threads)
-    product = machine_code.functions(text, ["product"], joined)["product"]
+    joined, threads = JoinedOperands.of(function, parts, then), _threads(found, threads)
+    product = machine_code.functions(module_text(plan, found, joined), ["product"], joined)["product"]
     alone = parts_alone(parts.node, threads)
     made = JoinedKernel(joined, form_of(parts.node.type), [(product, threads)], scratch_bytes=scratch_bytes(plan, found),
                         predicted=replace(alone, arithmetic=alone.arithmetic + then.nanoseconds / threads),

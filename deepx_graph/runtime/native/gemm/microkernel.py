@@ -76,7 +76,6 @@ def registers(register_bytes: int, triple: str) -> int:
 def accumulate(t: IRBuilder, dtype: DType, tile: Tile, operands: tuple[TileOperand, TileOperand], pointers: tuple[str, ...],
                loops: Sequence[PointerLoop], steps: Sequence[tuple[int, int]]) -> Tiles:
     """The sums over all loops, outermost first, of the products at `steps`: offsets in elements that are written out one by one.
-    A third pointer, which moves like those of the operands, is at memory that is fetched meanwhile into the second-level cache.
 
     No element may be read by two steps: LLVM keeps it in a register from one to the other, and spills sums for that. A loop around
     one step is as fast: it is the sums that take the time.
@@ -96,11 +95,7 @@ class _Accumulation:
         """The sums after the loops."""
         if sums is None:
             sums = [[self._zero(width) for width in self.widths] for _ in range(self.tile.rows)]
-        t = self.t
         if not loops:
-            for ahead in pointers[2:]:
-                t.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-                t.line(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 2, i32 1)")
             for step in self.steps:
                 sums = self._products(pointers, step, sums)
             return sums

@@ -14,7 +14,7 @@ a cache from one sweep to the next.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 from deepx_graph.loops.builder import LEAST_SHARE
@@ -69,15 +69,14 @@ def _shared_out(s: Statement, fresh: Fresh) -> Statement:
 
 def _fused(body: Sequence[Statement], fresh: Fresh, *, outermost: bool = False, is_forwarded: bool = False) -> list[Statement]:
     found, p = list(body), 0
-    effects = cache(_effects_of)  # statements change when all before them are done
+    effects = cache(_effects)  # statements change when all before them are done
     while p < len(found):
         first = found[p]
         is_new, q = not is_forwarded, p + 1
         while isinstance(first, For) and q < min(len(found), p + MOST_APART):
             second = found[q]
-            between = found[p + 1 : q]
-            if isinstance(second, For) and _is_worth_it(first, second, outermost) and _is_legal(first, second):
-                parted = _parted(first, between, second, effects)
+            if isinstance(second, For) and _is_worth_it(first, second, outermost, effects) and _is_legal(first, second, effects):
+                parted = _parted([first, *found[p + 1 : q], second], effects)
                 if parted is not None:
                     before, behind = parted
                     first, is_new = _joined(first, second, fresh), True
@@ -94,17 +93,58 @@ def _fused(body: Sequence[Statement], fresh: Fresh, *, outermost: bool = False, 
     return found
 
 
-def _is_worth_it(first: For, second: For, outermost: bool) -> bool:
+@dataclass(eq=False)
+class _Effects:
+    """What a statement and those within it assign, and read; the buffers that they load from or store to, and store to."""
+
+    made: set[ScalarVar | Cell | Buffer] = field(default_factory=set)
+    used: set[ScalarVar | Cell | Buffer] = field(default_factory=set)
+    touched: set[Buffer] = field(default_factory=set)
+    stored: set[Buffer] = field(default_factory=set)
+    copies: bool = False
+
+    @property
+    def cells(self) -> set[Cell]:
+        """The cells among all of these."""
+        return {x for x in self.made | self.used if isinstance(x, Cell)}
+
+
+EffectsOf = Callable[[Statement], _Effects]
+
+
+def _effects(s: Statement) -> _Effects:
+    found = _Effects()
+    for each in walk([s]):
+        found.made.update(assigns(each))
+        found.used.update(reads(each))
+        if isinstance(each, Load):
+            found.touched.add(each.buffer)
+        elif isinstance(each, Store):
+            found.stored.add(each.buffer)
+        elif isinstance(each, Combine):
+            found.made.add(each.cell)
+        elif isinstance(each, Copy):
+            found.copies = True
+            found.made.add(each.target)
+            found.used.add(each.source)
+    found.used |= found.touched
+    found.made |= found.stored
+    found.touched |= found.stored
+    return found
+
+
+def _is_worth_it(first: For, second: For, outermost: bool, effects: EffectsOf) -> bool:
     """Whether the loops have the same range and read something in common, or one what the other stores; and stay what they are:
     shared out among threads, or vectors, also where these only take from a cache what loops with loops of their own left there."""
     if first.low != second.low or first.high != second.high:
         return False
     if outermost and not (first.parallel and second.parallel and not first.high.terms and first.high.constant > 1):
         return False
-    alike = (_is_plain(first) and _is_plain(second)) or (not outermost and _has_rows(first) and _has_rows(second))
-    if not (first.parallel and second.parallel) and not alike:
-        return False
-    common = _touched(first) & _touched(second)
+    if not (first.parallel and second.parallel):
+        alike = (_is_plain(first) and _is_plain(second)) or (not outermost and _has_rows(first) and _has_rows(second))
+        if not alike:
+            return False
+    common = effects(first).touched & effects(second).touched
     return bool(common) and not (all(b.role == "local" for b in common) and _has_rows(first) and _is_plain(second))
 
 
@@ -123,20 +163,13 @@ def _has_rows(loop: For) -> bool:
     return any(isinstance(s, For) for s in loop.body)
 
 
-def _touched(loop: For) -> set[Buffer]:
-    return {s.buffer for s in walk(loop.body) if isinstance(s, (Load, Store))}
-
-
-def _is_legal(first: For, second: For) -> bool:
+def _is_legal(first: For, second: For, effects: EffectsOf) -> bool:
     """Whether no iteration of the first touches what another iteration of the second does, where either changes it."""
-    if any(isinstance(s, Copy) for loop in (first, second) for s in walk(loop.body)) or _cells(first) & _cells(second):
+    one, other = effects(first), effects(second)
+    if one.copies or other.copies or one.cells & other.cells:
         return False
-    stored = {s.buffer for loop in (first, second) for s in walk(loop.body) if isinstance(s, Store)}
-    return all(part_of(b, (first, second)) is not None for b in stored & _touched(first) & _touched(second))
-
-
-def _cells(s: Statement) -> set[Cell]:
-    return {x for each in walk([s]) for x in (*reads(each), *assigns(each)) if isinstance(x, Cell)}
+    shared = (one.stored | other.stored) & one.touched & other.touched
+    return all(part_of(b, (first, second)) is not None for b in shared)
 
 
 def part_of(buffer: Buffer, loops: Sequence[For]) -> tuple[int, Affine] | None:
@@ -164,46 +197,23 @@ def part_of(buffer: Buffer, loops: Sequence[For]) -> tuple[int, Affine] | None:
     return (size, outer + low) if high - low < size else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Effects:
-    """What a statement with all within it makes, and what it uses: variables, cells and memory."""
-
-    made: frozenset[ScalarVar | Cell | Buffer]
-    used: frozenset[ScalarVar | Cell | Buffer]
-
-    def must_precede(self, later: _Effects) -> bool:
-        """Whether the two must stay in order."""
-        return not (self.made.isdisjoint(later.used) and self.made.isdisjoint(later.made) and self.used.isdisjoint(later.made))
-
-
-def _parted(first: For, between: Sequence[Statement], second: For,
-            effects: Callable[[Statement], _Effects]) -> tuple[list[Statement], list[Statement]] | None:
-    """Which of the statements between go before the first loop, and which behind the second; None where one can do neither."""
+def _parted(run: Sequence[Statement], effects: EffectsOf) -> tuple[list[Statement], list[Statement]] | None:
+    """Which of the statements between two loops, which are the ends of a run, go before the first, and which behind the second;
+    None where one can do neither."""
+    first, *between, second = run
     before: list[Statement] = []
     behind: list[Statement] = []
     for s in between:
-        if any(effects(each).must_precede(effects(s)) for each in (first, *behind)):
+        if any(_depend(effects(each), effects(s)) for each in (first, *behind)):
             behind.append(s)
         else:
             before.append(s)
-    return None if any(effects(s).must_precede(effects(second)) for s in behind) else (before, behind)
+    return None if any(_depend(effects(s), effects(second)) for s in behind) else (before, behind)
 
 
-def _effects_of(s: Statement) -> _Effects:
-    made, used = set[ScalarVar | Cell | Buffer](), set[ScalarVar | Cell | Buffer]()
-    for each in walk([s]):
-        made.update(assigns(each))
-        used.update(reads(each))
-        if isinstance(each, Combine):
-            made.add(each.cell)
-        elif isinstance(each, Store):
-            made.add(each.buffer)
-        elif isinstance(each, Load):
-            used.add(each.buffer)
-        elif isinstance(each, Copy):
-            made.add(each.target)
-            used.add(each.source)
-    return _Effects(frozenset(made), frozenset(used))
+def _depend(one: _Effects, later: _Effects) -> bool:
+    """Whether statements of these effects must stay in order."""
+    return not (one.made.isdisjoint(later.used) and one.made.isdisjoint(later.made) and one.used.isdisjoint(later.made))
 
 
 def _joined(first: For, second: For, fresh: Fresh) -> For:

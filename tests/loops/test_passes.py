@@ -14,7 +14,17 @@ import numpy as np
 import pytest
 
 from deepx_graph.ir import Builder, Function, Node, Op
-from deepx_graph.loops import Affine, LoopBuilder, LoopProgram, NotExpressible, Scalar, ScalarConst, accumulate, index_sets
+from deepx_graph.loops import (
+    Affine,
+    LoopBuilder,
+    LoopProgram,
+    NotExpressible,
+    Scalar,
+    ScalarConst,
+    accumulate,
+    in_place,
+    index_sets,
+)
 from deepx_graph.loops.builder import memory
 from deepx_graph.loops.index_sets import filled
 from deepx_graph.loops.interpret import interpret
@@ -54,7 +64,8 @@ SMALL: tuple[tuple[Any, str, int], ...] = (
     (vectorise_across, "CONTIGUOUS_TILE", TILE), (vectorise_across, "APART_TILE", 3), (split_guards, "TILE", 5),
     (split_guards, "LEAST_LENGTH", 1), (split_folds, "STRIP", 4), (split_folds, "LONG_ROW", 3), (index_sets, "LEAST_ELEMENTS", 1),
     (flatten_loops, "LONG_ROW", 3), (flatten_loops, "MOST_REPEATED", 16), (tile_transposes, "LINE", 16),
-    (tile_transposes, "TILE", 2), (tile_transposes, "LEAST_LENGTH", 3), (tile_transposes, "LEAST_SIZE", 1))  # fmt: skip
+    (tile_transposes, "TILE", 2),
+    (tile_transposes, "LEAST_LENGTH", 3), (tile_transposes, "LEAST_SIZE", 1), (in_place, "LEAST_BYTES", 1))  # fmt: skip
 """The sizes of the passes, such that small programs are around them."""
 
 
@@ -82,7 +93,7 @@ class Generator:
     """Random nests: folds, running values, guards, composed and loaded subscripts, several results."""
 
     def __init__(self, seed: int, *, split: bool) -> None:
-        self.rng, self.split = np.random.default_rng(seed), split
+        self.rng, self.split, self.seed = np.random.default_rng(seed), split, seed
         self.has_elements = False
         """Whether there was anything that would be split."""
         self.b = LoopBuilder()
@@ -97,6 +108,8 @@ class Generator:
             shape = tuple(self.pick(SIZES) for _ in range(self.pick((1, 1, 2, 2, 3))))
             shape = shape if math.prod(shape) < 300 else shape[:1]
             self.pick((self.elements, self.elements, self.running, self.stored, self.stored, self.total, self.rows))(shape)
+        if self.seed % 8 == 5:
+            self.exchanged((self.pick(SIZES), self.pick(SIZES)))
         buffers = [[x.buffer for x in xs if x.buffer is not None] for xs in (self.arguments, self.results)]
         return LoopProgram(tuple(buffers[0]), tuple(buffers[1]), (), tuple(self.b.scratch), self.b.body)
 
@@ -158,6 +171,16 @@ class Generator:
             self.b.put(whole, at, self.b.apply("sub", other, totals.at(self.b, at[:kept])))
         if self.rng.random() < 0.5:
             self.total(shape, held)
+
+    def exchanged(self, shape: tuple[int, int]) -> None:
+        """A matrix and what is made of it with the axes exchanged, in either order of memory."""
+        held, out = self.result(shape), self.result(shape[::-1])
+        with self.b.nest(shape) as at:
+            self.b.put(held, at, self.value(list(at), 1))
+        rows = self.rng.random() < 0.5
+        with self.b.nest(shape[::-1] if rows else shape) as (i, j):
+            there, here = ((j, i), (i, j)) if rows else ((i, j), (j, i))
+            self.b.put(out, here, self.b.apply("sub", held.at(self.b, there), self.number(3)))
 
     def total(self, shape: tuple[int, ...], held: LazyTensor | None = None) -> None:
         """A fold of everything."""

@@ -1,9 +1,9 @@
 """Fourier transforms as loop programs: an axis after the other by Stockham's algorithm, which sorts itself (Van Loan,
 "Computational Frameworks for the Fast Fourier Transform", 1992, 1.7), with butterflies of up to 13 points in each step.
 
-Neighbouring columns are transformed side by side; what the steps exchange is in local memory, or, where that is large, in memory of
-all transforms, which are then done one after the other. Real transforms of even length are
-complex ones of half the length (Press et al., "Numerical Recipes", 12.3).
+One larger prime is the last step, by loops. Neighbouring columns are transformed side by side; what the steps exchange is in local
+memory, or, where that is large, in memory of all transforms, which are then done one after the other. Real transforms of even
+length are complex ones of half the length (Press et al., "Numerical Recipes", 12.3), of odd length complex ones.
 """
 
 from __future__ import annotations
@@ -21,12 +21,16 @@ from deepx_graph.literal import Array
 from deepx_graph.loops import Affine, LazyTensor, LoopBuilder
 from deepx_graph.loops.builder import part_of
 from deepx_graph.loops.complex import Complex, whole
+from deepx_graph.loops.program import Cell
 from deepx_graph.loops.scalar import NotExpressible
 from deepx_graph.loops.tensor import in_memory
 from deepx_graph.types import DType, prime_factors
 
 LARGEST_PRIME = 13
-"""Lengths with a larger prime factor are left to the library."""
+"""Prime factors up to this have butterflies."""
+
+LARGEST_SUM = 127
+"""A single prime factor up to this is done by sums; lengths with others are left to the library."""
 
 LONGEST = 1 << 17
 """So are longer axes: their steps do not stay in a cache."""
@@ -55,21 +59,21 @@ def fft_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequen
         for axis in others:
             _complex_axis(b, x, half, axis, sign)
             x = half
-    along = {"RFFT": _to_half, "IRFFT": _from_half}.get(kind)
-    if along is None:
-        _complex_axis(b, x, out, last, sign)
-    else:
+    if kind in ("RFFT", "IRFFT"):
+        is_odd = lengths[-1] % 2
+        along = (_to_part if is_odd else _to_half) if kind == "RFFT" else (_from_part if is_odd else _from_half)
         along(b, x, out, lengths[-1])
+    else:
+        _complex_axis(b, x, out, last, sign)
     for axis in others if kind != "IRFFT" else ():
         _complex_axis(b, out, out, axis, sign)
 
 
 def _check(kind: str, lengths: Sequence[int]) -> None:
     for n in lengths:
-        if n == 0 or n > LONGEST or max(prime_factors(n), default=1) > LARGEST_PRIME:
+        large = [p for p in prime_factors(n) if p > LARGEST_PRIME] if n else []
+        if n == 0 or n > LONGEST or len(large) > 1 or max(large, default=0) > LARGEST_SUM:
             raise NotExpressible(f"Fourier transforms of {n} points")
-    if kind in ("RFFT", "IRFFT") and lengths[-1] % 2:
-        raise NotExpressible("real Fourier transforms of an odd number of points")
 
 
 def _complex_axis(b: LoopBuilder, x: LazyTensor, out: LazyTensor, axis: int, sign: int) -> None:
@@ -130,6 +134,31 @@ def _from_half(b: LoopBuilder, x: LazyTensor, out: LazyTensor, n: int) -> None:
         _transform(b, points, 1, fetch, put)
 
 
+def _to_part(b: LoopBuilder, x: LazyTensor, out: LazyTensor, n: int) -> None:
+    """An odd number of real numbers as complex ones, of whose transform half is kept."""
+    dtype, none = part_of(out.dtype), Affine()
+    points = _Points(out.dtype, n)
+    with points.each(b, out.shape[:-1]) as at:
+        fetch, put = points.memory(b)
+        _transform(b, points, -1, lambda k, _: Complex(x.at(b, (*at, k)), b.const(0, dtype)), put)
+        with b.loop(n // 2 + 1, parallel=True) as k:
+            b.put(out, (*at, k), fetch(k, none))
+
+
+def _from_part(b: LoopBuilder, x: LazyTensor, out: LazyTensor, n: int) -> None:
+    """The same backwards: the other half are conjugates."""
+    dtype, none = part_of(x.dtype), Affine()
+    points = _Points(x.dtype, n)
+    with points.each(b, out.shape[:-1]) as at:
+        fetch, keep = points.memory(b)
+        keep(none, none, Complex(x.at(b, (*at, none)).real, b.const(0, dtype)))
+        with b.loop(n // 2 + 1, 1, parallel=True) as k:
+            value = x.at(b, (*at, k))
+            keep(k, none, value)
+            keep(n - k, none, Complex(value.real, b.apply("neg", value.imag)))
+        _transform(b, points, 1, fetch, lambda k, _, value: b.put(out, (*at, k), _scaled(b, value, 1 / n).real))
+
+
 def _apart(b: LoopBuilder, x: Complex, y: Complex) -> tuple[Complex, Complex]:
     """x + conj(y) and x - conj(y)."""
     mirrored = Complex(y.real, b.apply("neg", y.imag))
@@ -137,7 +166,7 @@ def _apart(b: LoopBuilder, x: Complex, y: Complex) -> tuple[Complex, Complex]:
 
 
 def _scaled(b: LoopBuilder, x: Complex, scale: float) -> Complex:
-    return x if scale == 1 else Complex(*(b.apply("mul", p, b.const(scale, p.dtype)) for p in (x.real, x.imag)))
+    return x if scale == 1 else _times(b, x, b.const(scale, x.dtype))
 
 
 # --- one axis -------------------------------------------------------------------------------------------------------
@@ -190,6 +219,9 @@ def _transform(b: LoopBuilder, points: _Points, sign: int, read: Source, write: 
     for step, radix in enumerate(radices, 1):
         rest //= radix
         again, target = between[step % len(between)] if step < len(radices) else (read, write)
+        if radix > LARGEST_PRIME:
+            _sums(b, points, radix, sign, read if step > 1 else _kept(b, points, read), target)
+            continue
         root = _loaded(b, _Roots(rest * radix, radix, sign, rest), part) if rest > 1 else None
         with b.loops((rest, done, points.width), parallel=True) as (p, q, lane):
             found = _butterfly(b, [whole(read((p + rest * k) * done + q, lane)) for k in range(radix)], sign)
@@ -197,6 +229,49 @@ def _transform(b: LoopBuilder, points: _Points, sign: int, read: Source, write: 
                 rotated = b.apply("mul", value, root(j, p)) if root is not None and j else value
                 target((p * radix + j) * done + q, lane, rotated)
         read, done = again, done * radix
+
+
+def _sums(b: LoopBuilder, points: _Points, radix: int, sign: int, read: Source, write: Target) -> None:
+    """The last step: butterflies of as many points as a prime number, in loops; as in `_prime`, j and radix - j at once."""
+    done, half, part = points.n // radix, radix // 2, part_of(points.dtype)
+    table = b.table(_Angles(radix, sign), part, part)
+    with b.loops((done, points.width), parallel=True) as (q, lane):
+        total = _cells(b, whole(read(q, lane)))
+        with b.loop(radix, 1) as k:
+            _add(b, total, whole(read(k * done + q, lane)))
+        write(q, lane, Complex(*map(b.get, total)))
+    with b.loops((half, done, points.width), parallel=True) as (j, q, lane):
+        even, odd = _cells(b, whole(read(q, lane))), _cells(b, Complex(b.const(0, part), b.const(0, part)))
+        with b.loop(half) as k:
+            x, y = (whole(read(at * done + q, lane)) for at in (k + 1, radix - 1 - k))
+            cosine, sine = (b.load(table, (k, Affine((), which), j)) for which in (0, 1))
+            _add(b, even, _times(b, b.apply("add", x, y), cosine))
+            _add(b, odd, _times(b, b.apply("sub", x, y), sine))
+        near, across = Complex(*map(b.get, even)), Complex(*map(b.get, odd))
+        rotated = Complex(b.apply("neg", across.imag), across.real)
+        write((j + 1) * done + q, lane, b.apply("add", near, rotated))
+        write((radix - 1 - j) * done + q, lane, b.apply("sub", near, rotated))
+
+
+def _kept(b: LoopBuilder, points: _Points, read: Source) -> Source:
+    """The points in memory of their own, so that they may be written over."""
+    fetch, put = points.memory(b)
+    with b.loops((points.n, points.width), parallel=True) as (k, lane):
+        put(k, lane, whole(read(k, lane)))
+    return fetch
+
+
+def _cells(b: LoopBuilder, start: Complex) -> list[Cell]:
+    return [b.cell(x.dtype, x) for x in (start.real, start.imag)]
+
+
+def _add(b: LoopBuilder, cells: Sequence[Cell], x: Complex) -> None:
+    for cell, each in zip(cells, (x.real, x.imag), strict=True):
+        b.combine(cell, "add", each)
+
+
+def _times(b: LoopBuilder, x: Complex, factor: Any) -> Complex:
+    return Complex(*(b.apply("mul", each, factor) for each in (x.real, x.imag)))
 
 
 def _radices(n: int) -> list[int]:
@@ -222,6 +297,19 @@ class _Roots:
         powers = np.outer(np.arange(1, self.radix), np.arange(self.count)) % self.n
         roots = np.exp(self.sign * 2j * np.pi * powers / self.n)
         return np.stack([roots.real, roots.imag], axis=1).astype(dtype.np)
+
+
+@dataclass(frozen=True)
+class _Angles:
+    """Of the powers k j of the n-th root of unity, for k and j from 1 to half of n: the cosines and the sines of each k."""
+
+    n: int
+    sign: int
+
+    def __call__(self, dtype: DType) -> Array:
+        steps = np.arange(1, self.n // 2 + 1)
+        angles = 2 * np.pi / self.n * (np.outer(steps, steps) % self.n)
+        return np.stack([np.cos(angles), self.sign * np.sin(angles)], axis=1).astype(dtype.np)
 
 
 def _loaded(b: LoopBuilder, roots: _Roots, dtype: DType) -> Callable[[int, Affine], Complex]:

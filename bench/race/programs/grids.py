@@ -216,3 +216,14 @@ def oriented_histograms(x):
     rows, columns = (jnp.arange(n) // 8 for n in x.shape)
     found = jnp.zeros((x.shape[0] // 8, x.shape[1] // 8, 9)).at[rows[:, None], columns[None], angle].add(jnp.sqrt(gx**2 + gy**2))
     return found / (jnp.linalg.norm(found, axis=-1, keepdims=True) + 1e-3)
+
+
+@program(small=case(uniform(0, 1, 10, 10), steps=4), medium=case(uniform(0, 1, 200, 200), steps=20))
+def distance_to_points(x, steps):
+    """Of each cell, by way of its neighbours."""
+    def step(_, d):
+        wide, (n, m) = jnp.pad(d, 1, constant_values=1e3), d.shape
+        near = [wide[1 + i : 1 + i + n, 1 + j : 1 + j + m] + np.float32(np.hypot(i, j)) for i in (-1, 0, 1) for j in (-1, 0, 1)]
+        return jnp.stack(near).min(0)
+
+    return lax.fori_loop(0, steps, step, jnp.where(x > 0.99, 0, 1e3))

@@ -279,3 +279,9 @@ def multigrid(f, cycles):
     for _ in range(cycles):
         u = cycle(u, f)
     return u
+
+
+@program(small=case(normal(6, 4), normal(5, 4), normal(5)), medium=case(normal(2000, 8), normal(500, 8), normal(500)))
+def kernel_interpolation(x, centres, weight):
+    d = ((x[:, None] - centres[None]) ** 2).sum(-1)
+    return jnp.sqrt(1 + d) @ weight, (d * jnp.log(jnp.sqrt(d) + 1e-6)) @ weight

@@ -362,3 +362,59 @@ def gradient_penalty_train(real, made, *w):
         return critic(made, w).mean() - critic(real, w).mean() + 10 * ((norm - 1) ** 2).mean()
 
     return stepped(loss, w)
+
+
+@program(small=case(normal(8, 16), normal(8, 16), *weights((16, 8), (16, 8))),
+         medium=case(normal(512, 256), normal(512, 256), *weights((256, 128), (256, 128))))
+def contrastive_pairs_grad(x, y, wx, wy):
+    """Each row of one side is to find its own of the other among all."""
+    def loss(wx, wy):
+        a, b = (v / jnp.linalg.norm(v, axis=-1, keepdims=True) for v in (x @ wx, y @ wy))
+        scores, i = a @ b.T * 10, jnp.arange(x.shape[0])
+        return -sum(jax.nn.log_softmax(scores, axis)[i, i] for axis in (0, 1)).mean() / 2
+
+    return jax.value_and_grad(loss, (0, 1))(wx, wy)
+
+
+@program(small=case(normal(20, 8), normal(6, 8), uniform(1, 2, 6), normal(6, 8)),
+         medium=case(normal(4096, 64), normal(256, 64), uniform(1, 2, 256), normal(256, 64)))
+def codebook_step(x, codes, counts, sums):
+    """The nearest code of each row, and codes that follow their rows."""
+    pick = jnp.argmin((x * x).sum(1, keepdims=True) - 2 * x @ codes.T + (codes * codes).sum(1), 1)
+    hot, found = jax.nn.one_hot(pick, codes.shape[0]), codes[pick]
+    counts, sums = 0.99 * counts + 0.01 * hot.sum(0), 0.99 * sums + 0.01 * hot.T @ x
+    return sums / counts[:, None], counts, found, ((found - x) ** 2).mean()
+
+
+@program(small=case(*(normal(2, 2, 12, 8),) * 3, chunk=4), medium=case(*(normal(2, 4, 512, 64),) * 3, chunk=64))
+def chunked_retention(q, k, v, chunk):
+    """Attention that fades, within chunks by products and between them by a state."""
+    b, h, n, d = q.shape
+    decay, i = 1 - 2.0 ** (-5 - jnp.arange(h, dtype=jnp.float32)), jnp.arange(chunk)
+    mask = jnp.where(i[:, None] >= i[None], decay[:, None, None] ** (i[:, None] - i[None]), 0)
+    kept, passed = decay[:, None] ** (chunk - 1 - i), decay[:, None] ** (i + 1)
+
+    def step(state, x):
+        q, k, v = x
+        near = jnp.einsum("bhij,bhjd->bhid", jnp.einsum("bhid,bhjd->bhij", q, k) * mask, v)
+        far = jnp.einsum("bhid,bhde->bhie", q, state) * passed[..., None]
+        added = jnp.einsum("bhjd,bhje->bhde", k * kept[..., None], v)
+        return state * (decay**chunk)[:, None, None] + added, near + far
+
+    chunks = tuple(x.reshape(b, h, n // chunk, chunk, d).transpose(2, 0, 1, 3, 4) for x in (q, k, v))
+    return lax.scan(step, jnp.zeros((b, h, d, d)), chunks)[1].transpose(1, 2, 0, 3, 4).reshape(q.shape)
+
+
+@program(small=case(normal(4, 10, 6), integers(0, 3, 4, 10), normal(6, 6)),
+         medium=case(normal(32, 128, 24), integers(0, 24, 32, 128), normal(24, 24)))
+def tagging_loss_grad(scores, tags, moves):
+    """Of a conditional random field."""
+    def loss(scores, moves):
+        def step(a, s):
+            return jax.nn.logsumexp(a[:, :, None] + moves, 1) + s, None
+
+        total = jax.nn.logsumexp(lax.scan(step, scores[:, 0], scores[:, 1:].swapaxes(0, 1))[0], -1)
+        path = jnp.take_along_axis(scores, tags[..., None], -1).sum((1, 2)) + moves[tags[:, :-1], tags[:, 1:]].sum(1)
+        return (total - path).mean()
+
+    return jax.value_and_grad(loss, (0, 1))(scores, moves)

@@ -202,3 +202,17 @@ def sponge_permutation(state):
 def linear_of_byte_weights(x, w, scale):
     y = x @ w.astype(BF16)
     return jax.nn.silu(y.astype(jnp.float32) * scale).astype(BF16)
+
+
+@program(small=case(uniform(-3, 3, 200)), medium=case(uniform(-3, 3, 300_000)))
+def exact_gelu_grad(x):
+    return jax.grad(lambda x: jax.nn.gelu(x, approximate=False).sum())(x)
+
+
+@program(small=case(normal(6, 40)), medium=case(normal(500, 4096)), bound=1e-3)
+def quantised_by_groups(x):
+    """Every eight values have a scale of their own."""
+    groups = x.reshape(x.shape[0], -1, 8)
+    scale = jnp.abs(groups).max(-1, keepdims=True) / 127
+    q = jnp.clip(jnp.round(groups / scale), -127, 127).astype(jnp.int8)
+    return q, scale, (q * scale).reshape(x.shape)

@@ -198,3 +198,14 @@ def viterbi_scores(seen, transition, emission):
         return lax.scan(step, emission, sequence)[0].max()
 
     return jax.vmap(score)(seen)
+
+
+@program(small=case(integers(1, 1000, 20), size=64), medium=case(integers(1, 2**30, 1000), size=4096))
+def open_addressing(keys, size):
+    """Keys into a table, each at the first free place."""
+    def insert(table, key):
+        at = (key.astype(jnp.uint32) * jnp.uint32(2654435761) >> 7).astype(jnp.int32) & (size - 1)
+        at = lax.while_loop(lambda at: (table[at] != 0) & (table[at] != key), lambda at: (at + 1) & (size - 1), at)
+        return table.at[at].set(key), at
+
+    return lax.scan(insert, jnp.zeros(size, jnp.int32), keys)

@@ -66,3 +66,10 @@ def edge_preserving_diffusion(x, steps):
 def autocorrelation(x):
     f = jnp.fft.fft(x, 2 * x.size)
     return jnp.fft.ifft(f * jnp.conj(f)).real[:x.size]
+
+
+@program(bound=1e-3, small=case(normal(2, 64), normal(16)), medium=case(normal(8, 16384), normal(256)))
+def convolved_by_fft(x, taps):
+    """At lengths that are what they are: 79 points, and 16639."""
+    n = x.shape[-1] + taps.shape[-1] - 1
+    return jnp.fft.irfft(jnp.fft.rfft(x, n) * jnp.fft.rfft(taps, n), n)

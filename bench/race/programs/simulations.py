@@ -133,3 +133,71 @@ def lattice_boltzmann(f, steps):
         return f - (f - density * weight * (1 + along + 0.5 * along**2 - 1.5 * (u**2).sum(0))) / 0.8, None
 
     return lax.scan(step, f + weight, None, length=steps)[0]
+
+
+@program(small=case(uniform(0, 4, 24, 3), normal(24, 3), steps=2),
+         medium=case(uniform(0, 8, 256, 3), normal(256, 3), steps=10), bound=1e-2)
+def periodic_molecules(x, v, steps):
+    """Forces by Lennard and Jones in a box that repeats."""
+    def force(x):
+        d = x[:, None] - x[None]
+        d = d - 8 * jnp.round(d / 8)
+        square = jnp.maximum((d * d).sum(-1), 0.3) + 1e6 * jnp.eye(x.shape[0])
+        s = jnp.where(square < 6.25, 1 / square, 0) ** 3
+        return (jnp.clip(24 * (2 * s * s - s) / square, -50, 50)[..., None] * d).sum(1)
+
+    def step(_, state):
+        x, v = state
+        v = v + 0.001 * force(x)
+        return jnp.mod(x + 0.002 * v, 8), v
+
+    return lax.fori_loop(0, steps, step, (x, v))
+
+
+@program(small=case(uniform(0, 1, 16, 16), uniform(-2, 2, 2, 16, 16), steps=2),
+         medium=case(uniform(0, 1, 256, 256), uniform(-2, 2, 2, 256, 256), steps=10))
+def carried_back(x, flow, steps):
+    """Advection: each cell takes what lay where its flow comes from."""
+    n, m = x.shape
+    y, z = jnp.meshgrid(jnp.arange(n, dtype=jnp.float32), jnp.arange(m, dtype=jnp.float32), indexing="ij")
+
+    def step(_, x):
+        at, to = jnp.clip(y - flow[0], 0, n - 1.001), jnp.clip(z - flow[1], 0, m - 1.001)
+        i, j = at.astype(jnp.int32), to.astype(jnp.int32)
+        a, b = at - i, to - j
+        return (1 - a) * ((1 - b) * x[i, j] + b * x[i, j + 1]) + a * ((1 - b) * x[i + 1, j] + b * x[i + 1, j + 1])
+
+    return lax.fori_loop(0, steps, step, x)
+
+
+@program(small=case(normal(3), tolerance=1e-3), medium=case(normal(3), tolerance=1e-7), bound=5e-2)
+def adaptive_steps(y, tolerance):
+    """Bogacki and Shampine's pair of methods: the step is as long as the error allows."""
+    def slope(y):
+        return jnp.stack([y[1], (1 - y[0] ** 2) * y[1] - y[0], jnp.tanh(y[0] - y[2])])
+
+    def step(state):
+        t, h, y = state
+        a = slope(y)
+        b = slope(y + h / 2 * a)
+        c = slope(y + 3 * h / 4 * b)
+        z = y + h / 9 * (2 * a + 3 * b + 4 * c)
+        error = jnp.abs(h * (-5 / 72 * a + b / 12 + c / 9 - slope(z) / 8)).max() + 1e-10
+        good = error < tolerance
+        return jnp.where(good, t + h, t), h * jnp.clip(0.9 * (tolerance / error) ** (1 / 3), 0.3, 2), jnp.where(good, z, y)
+
+    return lax.while_loop(lambda s: s[0] < 5, step, (jnp.float32(0), jnp.float32(0.01), y))[2]
+
+
+@program(small=case(uniform(5, 20, 30), uniform(80, 120, 30), steps=5),
+         medium=case(uniform(5, 20, 50_000), uniform(80, 120, 50_000), steps=10), bound=1e-2)
+def implied_volatility(price, strike, steps):
+    """Of options, by Newton's method."""
+    normal_curve = jax.scipy.stats.norm
+
+    def step(_, s):
+        d = (jnp.log(100 / strike) + s * s / 2) / s
+        value = 100 * normal_curve.cdf(d) - strike * normal_curve.cdf(d - s)
+        return jnp.clip(s - (value - price) / jnp.maximum(100 * normal_curve.pdf(d), 0.01), 0.05, 3)
+
+    return lax.fori_loop(0, steps, step, jnp.full_like(price, 0.5))

@@ -94,3 +94,15 @@ def clip_by_quantiles(x):
     low, high = (jnp.quantile(x, q, axis=1, keepdims=True) for q in (0.05, 0.95))
     y = jnp.clip(x, low, high)
     return (y - y.mean(1, keepdims=True)) / y.std(1, keepdims=True)
+
+
+@program(small=case(uniform(0, 10, 12, 4), uniform(0, 10, 8, 4)), medium=case(uniform(0, 10, 4000, 4), uniform(0, 10, 60, 4)))
+def matched_boxes(a, b):
+    """Which of some boxes each box lies over most."""
+    a, b = (jnp.concatenate([x[:, :2], x[:, :2] + x[:, 2:]], -1) for x in (a, b))
+    low, high = jnp.maximum(a[:, None, :2], b[None, :, :2]), jnp.minimum(a[:, None, 2:], b[None, :, 2:])
+    both = jnp.prod(jnp.maximum(high - low, 0), -1)
+    sizes = [jnp.prod(x[:, 2:] - x[:, :2], -1) for x in (a, b)]
+    ratio = both / (sizes[0][:, None] + sizes[1][None] - both)
+    best, found = ratio.argmax(1), ratio.max(1) > 0.5
+    return jnp.where(found, best, -1), (b[best] - a) * found[:, None]

@@ -70,8 +70,8 @@ _ERF_ABOVE = (8.783791454e-01, 6.517655741e-02, 2.422572543e-02, 3.012305187e-05
 _ERF_BELOW = (1.0, 5.024051929e-01, 1.142550452e-01, 1.499692110e-02, 1.165151107e-03, 3.800425859e-05)
 """A ratio of polynomials in x**2: erf(x) / x less `_ERF_BASE`, by least squares with weights that even out the relative error."""
 
-_ERFC_END = 10.1
-"""From here on erfc is 0."""
+_ERFC_FAR, _ERFC_END = 9.3, 10.1
+"""From the first on exp(-x**2) is subnormal; from the second erfc is 0."""
 _ERFC = (2.769783772e-01, -9.276395304e-02, -1.660304237e-01, 1.640549982e-01, -5.421416228e-02, -8.061172746e-03, 8.663637821e-03,
          1.328071521e-03, -1.263153446e-03, -4.236795820e-04)
 """Of (1 + 2a) exp(a**2) erfc(a) - 1 in powers of (a - 2) / (a + 2), as Shepherd and Laframboise (1981) have it: interpolated at
@@ -219,13 +219,13 @@ class Maths:
         return self.mul(self.mul(x, self.from_bits(half)), self.from_bits(rest))
 
     def exp(self, x: VectorValue) -> VectorValue:
-        return self._exp_of(x, *self._reduced(x, self.f.lowest, self.f.highest))
-
-    def _exp_of(self, x: VectorValue, n: VectorValue, whole: VectorValue, r: VectorValue) -> VectorValue:
+        n, whole, r = self._reduced(x, self.f.lowest, self.f.highest)
         y = self.horner(r, (1.0, 1.0, *self.f.growth))
-        if self.t.has_scalef and self.t.lanes * self.dtype.itemsize == 64:
-            return self._scalef(y, n)
-        return self._scaled(y, whole, x)
+        return self._scalef(y, n) if self._has_scalef else self._scaled(y, whole, x)
+
+    @property
+    def _has_scalef(self) -> bool:
+        return self.t.has_scalef and self.t.lanes * self.dtype.itemsize == 64
 
     def _scalef(self, x: VectorValue, n: VectorValue) -> VectorValue:
         """x * 2**n by the instruction of AVX-512."""
@@ -277,8 +277,11 @@ class Maths:
         slow = self.div(self.add(self.horner(q, _ERFC), self.c(1)), self.fma(a, self.c(2), self.c(1)))
         exponent = self.t.unary("fneg", self.mul(a, a))
         lost = self.fma(a, a, exponent)
-        power = self._exp_of(exponent, *self._parted(exponent))
-        y = self.mul(self.fma(self.t.unary("fneg", slow), lost, slow), power)
+        n, whole, r = self._parted(exponent)
+        y = self.mul(self.fma(self.t.unary("fneg", slow), lost, slow), self.horner(r, (1.0, 1.0, *self.f.growth)))
+        y = self._scalef(y, n) if self._has_scalef else self.t.either(
+            self.t.all(self.t.compare("fcmp olt", a, self.c(_ERFC_FAR))),
+            lambda: self.mul(y, self._power(whole, 2 * self.f.bias)), lambda: self._in_two_steps(y, whole))
         return self.t.select(self.t.compare("fcmp olt", x, self.c(0)), self.sub(self.c(2), y), y)
 
     def sin(self, x: VectorValue, otherwise: Callable[[], VectorValue]) -> VectorValue:

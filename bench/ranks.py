@@ -29,10 +29,10 @@ from bench.table import markdown
 from deepx_graph.ir.collective import Grid
 from deepx_graph.session.cluster.calibration import wait_for_all
 from deepx_graph.session.cluster.launch import environment, find_mpiexec, threads_of
+from deepx_graph.session.cluster.sharded import mpi_transport
 from deepx_graph.session.cluster.training import compile_part
 from deepx_graph.session.plans import planned
 from deepx_graph.session.programs import optimise
-from deepx_graph.session.sharded import mpi_transport
 from deepx_graph.sharding.partition import partition
 
 DATA = 'mesh <["d"=2]>\nx: [{"d"}, {}]\n'

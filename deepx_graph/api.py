@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from deepx_graph.runtime.compile import Compiled
     from deepx_graph.runtime.memory.pool import MemoryUse
     from deepx_graph.session.cluster.pipelined import Pipelined
+    from deepx_graph.session.cluster.sharded import OverMesh
     from deepx_graph.session.diagnose.bisection import Bisection
     from deepx_graph.session.equivalence import Equivalence
     from deepx_graph.session.gradcheck import GradCheck
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from deepx_graph.session.report.info import ModuleInfo
     from deepx_graph.session.report.meaning import Meaning
     from deepx_graph.session.report.provenance import Provenance
-    from deepx_graph.session.sharded import OverMesh
     from deepx_graph.viz.draw import Drawing
 
 def _bundle(value: object) -> dict[str, str]:

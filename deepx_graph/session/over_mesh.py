@@ -21,11 +21,11 @@ from deepx_graph.session.cluster.calibration import network_here
 from deepx_graph.session.cluster.gangs import OverDask
 from deepx_graph.session.cluster.launch import LOCKSTEP, MPI, attempt, checked_place, threads_of
 from deepx_graph.session.cluster.pipelined import Pipelined
+from deepx_graph.session.cluster.sharded import OverMesh, Sharded, mpi_transport
 from deepx_graph.session.cluster.spmd import OnEachDevice
 from deepx_graph.session.cluster.training import Saving, check_alike
 from deepx_graph.session.plans import STATED, given_plan, planned
 from deepx_graph.session.programs import dumps, optimise
-from deepx_graph.session.sharded import OverMesh, Sharded, mpi_transport
 from deepx_graph.sharding.annotations import stated_plan
 from deepx_graph.sharding.mesh import Mesh
 from deepx_graph.sharding.plan import Plan, PortablePlan

@@ -143,6 +143,8 @@ def test_the_best_of_all_ways_is_found(run: Run, tmp_path) -> None:
     assert found.plan.simulated.seconds <= 1.05 * min(steps)
     done = run("simulate", str(path), "--devices", "4", "--batch", "x", "--microbatches", "4", "--cluster", "h100")
     assert f"found: {found.way}" in done.out and "4 devices" in done.out
+    uneven = run("simulate", str(path), "--devices", "4", "--batch", "x", "--microbatches", "7", "--cluster", "h100")
+    assert uneven.code == 2 and "cannot be cut into 7 parts" in uneven.err
     for option in ("--stages", "--chunks"):
         assert f"{option} beside --devices" in run("simulate", str(path), "--devices", "4", "--batch", "x", option, "2").err
 

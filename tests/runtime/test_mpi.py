@@ -18,8 +18,8 @@ import pytest
 import deepx_graph as dx
 from deepx_graph.errors import UsageError
 from deepx_graph.ir.collective import Grid
+from deepx_graph.session.cluster.sharded import Sharded, mpi_transport
 from deepx_graph.session.plans import planned
-from deepx_graph.session.sharded import Sharded, mpi_transport
 from tests.support.mpi_ranks import ENVIRONMENT, needs_mpi, ranks
 from tests.support.sharded_programs import LOOP, MLP, inputs
 
@@ -32,7 +32,7 @@ import pickle, sys
 import deepx_graph as dx
 from deepx_graph.ir.collective import Grid
 from deepx_graph.session.plans import planned
-from deepx_graph.session.sharded import Sharded, mpi_transport
+from deepx_graph.session.cluster.sharded import Sharded, mpi_transport
 cases = pickle.load(open(sys.argv[1], "rb"))
 found = []
 for program, text, arrays in cases:

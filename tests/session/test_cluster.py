@@ -26,9 +26,9 @@ from deepx_graph.blas import available_cores
 from deepx_graph.errors import RunError, UsageError
 from deepx_graph.runtime.transport.dask import dask_client
 from deepx_graph.session.cluster.launch import environment, find_mpiexec
+from deepx_graph.session.cluster.sharded import Sharded
 from deepx_graph.session.cluster.training import Saving, check_same, training_program
 from deepx_graph.session.plans import planned
-from deepx_graph.session.sharded import Sharded
 from tests.support.cli_runner import Run
 from tests.support.sharded_programs import LOOP, TRAINING, inputs
 

@@ -15,8 +15,8 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.ir import Module
+from deepx_graph.session.cluster.sharded import Sharded
 from deepx_graph.session.plans import planned
-from deepx_graph.session.sharded import Sharded
 from deepx_graph.sharding.annotations import stated_plan
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.propagate import propagate
@@ -74,7 +74,7 @@ import pickle, sys, warnings
 import deepx_graph as dx
 from deepx_graph.ir.collective import Grid
 from deepx_graph.session.plans import planned
-from deepx_graph.session.sharded import Sharded, mpi_transport
+from deepx_graph.session.cluster.sharded import Sharded, mpi_transport
 warnings.simplefilter("ignore")
 transport, found = mpi_transport(Grid(1, int(sys.argv[3])), deterministic=True), []
 for text, name, arrays in pickle.load(open(sys.argv[1], "rb")):

@@ -10,8 +10,8 @@ from deepx_graph.ir import Module
 from deepx_graph.ir.collective import Grid
 from deepx_graph.runtime.transport.base import PATIENCE, Transport
 from deepx_graph.session import pickling  # noqa: F401  # the command line does not import `deepx_graph.api`, by which modules are pickled
+from deepx_graph.session.cluster.sharded import OverMesh
 from deepx_graph.session.cluster.training import Parts, Saving, TrainingProgram, check_same, run_here, training_program
-from deepx_graph.session.sharded import OverMesh
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.pieces import Partitioned
 from deepx_graph.sharding.plan import Plan

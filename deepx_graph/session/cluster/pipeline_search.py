@@ -75,7 +75,7 @@ class FoundPipeline:
     def lines(self) -> Iterator[str]:
         """In words."""
         memory = self.plan.cluster.device.memory
-        yield f"found: {self.way}; of {counted(self.ways, 'way')} {len(self.estimates)} were estimated, to take"
+        yield f"found: {self.way}; {len(self.estimates)} of {counted(self.ways, 'way')} estimated to take"
         for way, found in list(self.estimates.items())[:8]:
             fits = "" if found.device_bytes <= memory else f", and does not fit: {sized(found.device_bytes)}"
             yield f"  {found.seconds * 1e3:,.3g} ms  {way}{fits}"
@@ -92,17 +92,17 @@ def searched_pipeline(module: Module, batch: Sequence[str], devices: int, schedu
         try:
             found.append((way, planned_pipeline(module, batch, search.schedule(way.places), cluster, way.mesh, 1)))
         except UsageError as e:
-            search.refused = search.refused or e
+            search.refused[way] = e
         if sum(plan.fits for _, plan in found) == IN_FULL:
             break
     if not found:
-        raise search.refused or UsageError(Diagnostic(f"no pipeline on {devices} devices"))
+        raise search.refused[min(search.refused, key=lambda w: w.copies)]
     way, plan = min(found, key=lambda item: (not item[1].fits, item[1].simulated.seconds))
     return FoundPipeline(plan, way, estimates, len(search.ways))
 
 
 class PipelineSearch:
-    """The ways, and what they are estimated to take. `refused` is the first error of a way that is none."""
+    """The ways, and what they are estimated to take. `refused` are the errors of those that cannot be had."""
 
     def __init__(self, module: Module, batch: Sequence[str], devices: int, schedule: str, microbatches: int,
                  cluster: DeviceCluster) -> None:
@@ -110,7 +110,7 @@ class PipelineSearch:
         self.kind, self.microbatches = schedule, microbatches
         self.ways = [PipelineWay(places, devices // places // width, width) for places in _divisors(devices)
                      for width in _divisors(devices // places) if width <= WIDEST]
-        self.refused: UsageError | None = None
+        self.refused: dict[PipelineWay, UsageError] = {}
         self.pieces = cache(self._pieces)
 
     def _pieces(self, copies: int) -> Pieces:
@@ -139,7 +139,7 @@ class PipelineSearch:
             try:
                 found[way] = self.estimate(way)
             except UsageError as e:
-                self.refused = self.refused or e
+                self.refused[way] = e
                 continue
             if found[way].seconds >= before:
                 break

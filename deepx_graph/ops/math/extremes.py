@@ -14,6 +14,8 @@ import numpy as np
 from deepx_graph.literal import Array
 from deepx_graph.ops.helpers import is_int
 
+_BITS = {n: np.dtype(f"i{n}") for n in (1, 2, 4, 8)}
+
 
 class Extreme:
     """`np.maximum` or `np.minimum` with zeros in order, and what reducers ask of a ufunc. Scratch is that of one more result.
@@ -28,8 +30,12 @@ class Extreme:
 
     def __call__(self, x: Any, y: Any, out: Array | None = None, dtype: Any = None) -> Any:
         """Element by element, broadcast as by the ufunc."""
-        if not _has_signed_zeros(x) or any(z.ndim == 0 and z != 0 for z in (x, y)):
+        alone = y if y.ndim == 0 else x if x.ndim == 0 else None
+        if not _has_signed_zeros(x) or (alone is not None and alone != 0):
             return self.ufunc(x, y, out=out, dtype=dtype)
+        if alone is not None and self.ufunc is np.maximum and _bits(alone) == 0:
+            found = self.ufunc(x, y, out=out, dtype=dtype)
+            return np.add(found, alone, out=found if isinstance(found, np.ndarray) else None)  # -0.0 + 0.0 is 0.0
         other = self.ufunc(y, x, dtype=dtype)
         found = self.ufunc(x, y, out=out, dtype=dtype)
         if not isinstance(found, np.ndarray):
@@ -73,11 +79,12 @@ class Extreme:
 
 
 def _has_signed_zeros(x: Any) -> bool:
-    return x.dtype.kind not in "biucO" and not is_int(x)
+    kind = x.dtype.kind
+    return kind == "f" or (kind not in "biucO" and not is_int(x))
 
 
 def _bits(x: Any) -> Any:
-    return x.view(f"i{x.dtype.itemsize}")
+    return x.view(_BITS[x.dtype.itemsize])
 
 
 maximum = Extreme(np.maximum)

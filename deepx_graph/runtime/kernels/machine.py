@@ -61,23 +61,16 @@ def _is_scalar(register: int, program: KernelProgram) -> bool:
 def _is_known(step: Step, program: KernelProgram) -> bool:
     """Whether the machine has the step."""
     types = [program.registers[r].dtype for r in (step.target, *step.sources)]
+    if step.primitive in ("max", "min") and not _is_decided(step, program):
+        return False
     return step.primitive in _NAMES and all(t in KINDS for t in types) and KINDS[types[-1]][0] in _NAMES[step.primitive][1]
 
 
-def _extreme(expressions: Any, found: Any, kind: str) -> Any:
-    """The machine's maximum or minimum, `found`, with zeros, of which it gives either, added: -0.0 + 0.0 is 0.0."""
-
-    def node(name: str, *operands: Any, of: str = kind) -> Any:
-        return expressions.OpNode(name, list(operands), of)
-
-    x, y = found.children
-    if any(c.astType == "constant" and c.value != 0 for c in (x, y)):
-        return found
-    zero = expressions.ConstantNode(0.0)
-    zero.astKind = kind
-    sign = node("add", x, y) if found.value == "maximum" else node("neg", node("sub", node("neg", x), y))
-    both = node("and", node("eq", x, zero, of="bool"), node("eq", y, zero, of="bool"), of="bool")
-    return node("where", both, sign, found)
+def _is_decided(step: Step, program: KernelProgram) -> bool:
+    """Whether the greater or lesser is known where both operands are zeros, of which the machine gives either: one is a constant
+    other than zero, or the greater is +0.0, which is then added."""
+    known = [program.constants[s] for s in step.sources if _is_scalar(s, program)]
+    return any(c != 0 or (step.primitive == "max" and not np.signbit(c)) for c in known)
 
 
 class Machine:
@@ -103,7 +96,10 @@ class Machine:
             if step.primitive in ("lt", "le"):
                 operands.reverse()
             found = expressions.OpNode(_NAMES[step.primitive][0], operands, kind(step.target))
-            nodes[step.target] = _extreme(expressions, found, kind(step.target)) if step.primitive in ("max", "min") else found
+            zero = next((o for o in operands if o.astType == "constant" and o.value == 0), None)
+            if step.primitive == "max" and zero is not None:
+                found = expressions.OpNode("add", [found, zero], kind(step.target))  # -0.0 + 0.0 is 0.0
+            nodes[step.target] = found
         types = [(f"v{r}", compiler.kind_to_type[kind(r)]) for r in inputs]
         code, signature, temporaries, constants, names = compiler.precompile(nodes[program.results[0]], types)
         parts = signature.encode(), temporaries.encode(), compiler.compileThreeAddrForm(code), constants, names

@@ -17,6 +17,7 @@ import numpy as np
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM
+from deepx_graph.ops.contract.monoid import UfuncMonoid
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels import lower_primitives
 from deepx_graph.runtime.kernels.lower import lower
@@ -120,14 +121,18 @@ def staged_function(function: Function, of_scalars: Mapping[str, Staged] = SCALA
 
 
 def reduction_function(node: Node) -> Staged:
-    """A `reduce` by any body of elementwise operations: neighbouring pairs are combined, all of them at once, until one is left.
+    """A `reduce` by any body of elementwise operations: neighbouring pairs are combined, all of them at once, until one is left; by
+    a ufunc that does not round at once.
 
     Raises Declined for another body.
     """
     body, gone = node.attr("body"), node.attr("dimensions")
+    first, monoid = as_tensor(node.inputs[0].type), None if body.reducer is None else body.reducer.monoid
+    if isinstance(monoid, UfuncMonoid) and not monoid.rounds and first.dtype.np in lower_primitives.ALL and 0 not in first.shape:
+        function, axes = monoid.function, tuple(gone)
+        return lambda x, init: np.asarray(function(np.asarray(function.reduce(x, axis=axes)), init))
     if any(not n.op.elementwise and n.op not in (PARAM, CONSTANT) for n in body.nodes):
         raise Declined("not elementwise")
-    first = as_tensor(node.inputs[0].type)
     count = len(node.inputs) // 2
     rest = [k for k in range(len(first.shape)) if k not in gone]
     order, shape = (*gone, *rest), (-1, *(first.shape[k] for k in rest))

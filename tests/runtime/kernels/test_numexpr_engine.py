@@ -436,7 +436,8 @@ def chain(length: int) -> Callable[..., Sequence[Node]]:
         b, last = Builder(), x
         for k in range(length):
             op = (add, subtract, multiply, maximum)[k % 4]
-            last = b(multiply, b(op, last, y), b.constant(0.5, F32))
+            other = b.constant(0.0, F32) if op is maximum else y  # of two zeros the machine gives either
+            last = b(multiply, b(op, last, other), b.constant(0.5, F32))
         return [last]
 
     return body
@@ -468,7 +469,7 @@ def test_the_machine_on_special_values(dtype: DType) -> None:
             other = b(compare, x, y, direction=direction)
             v = b(select, other, b(add, b(negate, v), x), b(multiply, y, b(subtract, x, y)))
         if dtype.kind == "float":
-            v = b(maximum, b(minimum, v, b(abs_, x)), b(sqrt, b(abs_, y)))
+            v = b(sqrt, b(abs_, b(maximum, b(minimum, v, b.constant(1.5, dtype)), b.constant(0.0, dtype))))
         return [v]
 
     assert _is_in_machine(built(function_of(body, x, y)))

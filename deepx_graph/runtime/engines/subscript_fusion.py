@@ -6,7 +6,7 @@ other members are read by members alone. A scatter is a root: it takes in what i
 of what costs little; a sort is one of what has no operands. That, and views, which compute nothing, are members of every group that
 reads them; a view that is a result is a root. So is a kernel that puts values of its own in memory; what else a group would put
 there is a member where it is there a row at a time, in loops that are fused.
-Groups keep to one scope. Those without such a node stay as passes have made them.
+Groups keep to one scope. Those without such a node stay as passes have made them, unless a member is larger than caches are.
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ MOST_OPS = 200
 CACHE_BYTES = 256 << 10
 """What a core has near: values of so many bytes are stored and loaded at the speed of arithmetic."""
 
+FAR = 1 << 20
+"""A value of so many elements is in no cache when it is read: it is made where that is done, though nothing is moved."""
+
 MOST_ROUNDS = 8
 """How often groups are cut at what their loops would put in memory; those that would still do so are left alone."""
 
@@ -75,7 +78,7 @@ KernelOf = Callable[[Function], object | None]
 
 def with_composed_subscripts(function: Function, kernel_of: KernelOf) -> Function:
     """The function with each group that moves elements as one fusion, where its body has a kernel; itself where there is none."""
-    if not any(_moves(n) for n in function.nodes):
+    if not any(_pays(n, n) for n in function.nodes):
         return function
     groups = {g.root: g for g in _groups(function, kernel_of) if kernel_of(g.body) is not None}
     new: dict[Node, Node] = {}
@@ -171,7 +174,7 @@ class _Candidates:
                 assert root is not None
                 members.setdefault(root, []).append(node)
         groups = [_without_outer_reshapes(found[::-1]) for found in members.values()]
-        return [g for g in groups if len(g) > 1 and any(map(_moves, g))]
+        return [g for g in groups if len(g) > 1 and any(map(_pays, g, (*g[1:], None)))]
 
     def _home(self, node: Node, readers: frozenset[Node | None], members: dict[Node, list[Node]]) -> frozenset[Node | None]:
         """The groups in which a node is: those of all that read it, or one of its own."""
@@ -278,6 +281,11 @@ def _is_scattered(node: Node) -> bool:
         return False
     type, permutation = tensor_type(node.inputs[0].type), node.attr("permutation")
     return type.size > MOST_TRANSPOSED and math.prod(type.shape[permutation[-1] + 1 :]) > MOST_APART
+
+
+def _pays(node: Node, later: Node | None) -> bool:
+    """Whether a group with a node, and perhaps a `later` one, is one kernel: it moves elements, or is large and not the root."""
+    return _moves(node) or (later is not None and not node.op.view and _size(node) >= FAR)
 
 
 def _picks_few(node: Node) -> bool:

@@ -116,6 +116,35 @@ def test_a_result_of_narrow_elements_holds_wide_ones_before() -> None:
     assert f.plan.scratch_bytes < 3.1 * BYTES
 
 
+@pytest.mark.skipif(not has_native(), reason="llvmlite is not installed")
+def test_loops_that_follow_one_another_have_one_spare_array() -> None:
+    """A product is not written over what it reads, so a loop of them goes between two arrays; the second of those of the next loop
+    is the same one."""
+    array = f"tensor<{N}x{N}xf32>"
+
+    def loop(name: str, start: str) -> str:
+        return f"""  %{name}:2 = stablehlo.while(%i{name} = %zero, %x{name} = {start}) : tensor<i32>, {array}
+    cond {{
+      %c{name} = stablehlo.compare LT, %i{name}, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %c{name} : tensor<i1>
+    }} do {{
+      %n{name} = stablehlo.add %i{name}, %one : tensor<i32>
+      %p{name} = stablehlo.dot_general %x{name}, %w, contracting_dims = [1] x [0] : ({array}, {array}) -> {array}
+      stablehlo.return %n{name}, %p{name} : tensor<i32>, {array}
+    }}
+"""
+
+    numbers = {"zero": 0, "one": 1, "three": 3}.items()
+    constants = "".join(f"  %{name} = stablehlo.constant dense<{k}> : tensor<i32>\n" for name, k in numbers)
+    text = (f"func.func @main(%x: {array}, %w: {array}) -> {array} {{\n{constants}{loop('a', '%x')}"
+            f"  %t = stablehlo.tanh %a#1 : {array}\n{loop('b', '%t')}  return %b#1 : {array}\n}}")
+    f = dx.compile(dx.loads(text), engine="native", threads=1)
+    x, w = arguments()[:2]
+    wanted = np.tanh(x @ w @ w @ w) @ w @ w @ w
+    np.testing.assert_allclose(f(x, w)[0], wanted, rtol=1e-4, atol=1e-6)
+    assert f.plan.peak_bytes < 2.5 * BYTES
+
+
 @pytest.mark.parametrize("engine", ENGINES[1:])
 def test_an_input_given_away_goes_before_an_operand(engine: str) -> None:
     def body(x: Node, w: Node, v: Node, bias: Node) -> Sequence[Node]:

@@ -394,3 +394,34 @@ def test_of_what_is_put_together_few_elements_are_read_where_their_parts_are(row
     i = rng.integers(0, 100, (rows, 1)).astype("i4")
     (found,) = dx.compile(dx.loads(text), engine="native")(x, y, i)
     np.testing.assert_allclose(found, np.exp(np.concatenate([x, y])[i[:, 0]]), rtol=1e-6)
+
+
+def test_what_is_in_no_cache_is_made_where_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forces between all pairs of points: the distances are a matrix, which is read as one of three axes."""
+    n = 300
+    text = function_text(f"%x: tensor<{n}x3xf32>, %m: tensor<{n}xf32>", f"""
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %one = stablehlo.constant dense<1.0> : tensor<{n}x{n}xf32>
+  %a = stablehlo.broadcast_in_dim %x, dims = [0, 2] : (tensor<{n}x3xf32>) -> tensor<{n}x{n}x3xf32>
+  %b = stablehlo.broadcast_in_dim %x, dims = [1, 2] : (tensor<{n}x3xf32>) -> tensor<{n}x{n}x3xf32>
+  %d = stablehlo.subtract %a, %b : tensor<{n}x{n}x3xf32>
+  %s = stablehlo.multiply %d, %d : tensor<{n}x{n}x3xf32>
+  %r = stablehlo.reduce(%s init: %zero) applies stablehlo.add across dimensions = [2]
+    : (tensor<{n}x{n}x3xf32>, tensor<f32>) -> tensor<{n}x{n}xf32>
+  %t = stablehlo.add %r, %one : tensor<{n}x{n}xf32>
+  %u = stablehlo.broadcast_in_dim %t, dims = [0, 1] : (tensor<{n}x{n}xf32>) -> tensor<{n}x{n}x1xf32>
+  %k = stablehlo.broadcast_in_dim %m, dims = [1] : (tensor<{n}xf32>) -> tensor<{n}x{n}x1xf32>
+  %g = stablehlo.divide %k, %u : tensor<{n}x{n}x1xf32>
+  %v = stablehlo.broadcast_in_dim %g, dims = [0, 1, 2] : (tensor<{n}x{n}x1xf32>) -> tensor<{n}x{n}x3xf32>
+  %q = stablehlo.multiply %d, %v : tensor<{n}x{n}x3xf32>
+  %f = stablehlo.reduce(%q init: %zero) applies stablehlo.add across dimensions = [1]
+    : (tensor<{n}x{n}x3xf32>, tensor<f32>) -> tensor<{n}x3xf32>
+  return %f : tensor<{n}x3xf32>""", f"tensor<{n}x3xf32>")
+    assert len(nodes_run(text)) > 1
+    monkeypatch.setattr("deepx_graph.runtime.engines.subscript_fusion.FAR", n * n)
+    assert len(nodes_run(text)) == 1
+    rng = np.random.default_rng(0)
+    x, m = rng.random((n, 3), np.float32), rng.random(n, np.float32)
+    d = x[:, None] - x
+    wanted = (d * (m / ((d * d).sum(-1) + 1))[..., None]).sum(1)
+    np.testing.assert_allclose(dx.compile(dx.loads(text), engine="native")(x, m)[0], wanted, rtol=1e-4, atol=1e-5)

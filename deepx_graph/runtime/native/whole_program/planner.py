@@ -103,7 +103,16 @@ class _Planner:
             one, other = storages[h.value], storages[h.over]
             if one.is_owned and other.is_owned and (one.dtype, one.nbytes) == (other.dtype, other.nbytes):
                 sharing.join(h.value, h.over)
+        self._share_spares(sharing, handovers)
         return sharing
+
+    def _share_spares(self, sharing: Sharing, handovers: Sequence[Handover]) -> None:
+        """Loops that follow one another change one value by turns with the same other buffer."""
+        spares: dict[tuple[int, Any, int], int] = {}
+        for h in handovers:
+            target, spare, found = sharing.group(h.value), sharing.group(h.over), self.loops.storages[h.over]
+            if target != spare and found.is_owned and isinstance(self.code.instructions[h.at], Move):
+                sharing.join(spares.setdefault((target, found.dtype, found.nbytes), spare), spare)
 
     # --- storages
 

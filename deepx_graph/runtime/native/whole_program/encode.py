@@ -6,7 +6,7 @@ So a recursive call puts one piece of words on the stack, and the memory of an a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -30,61 +30,57 @@ def encoded(plan: ProgramPlan, params: int, limit: int) -> CallImage:
     return _Encoder(plan, params).image(limit)
 
 
+class _Part:
+    """The words and labels of the body, or of a function that is called: where its caller goes on and has the results, then cells
+    and marks."""
+
+    def __init__(self, w: ImageWriter, plan: ProgramPlan, memory: int, function: CalledFunction | None) -> None:
+        self.plan, self.memory, self.function = plan, memory, function
+        self.words = w.words(0 if function is None else 1 + len(plan.results))
+        self.cells = [w.words(1) for _ in plan.storages]
+        self.marks = {mark: w.words(1) for mark in dict.fromkeys(i.mark for i in plan.code.instructions if isinstance(i, Skip))}
+        self.nbytes = w.words(0) - self.words
+        self.labels = [Label() for _ in plan.code.instructions]
+
+    @property
+    def record(self) -> tuple[int, int, int]:
+        """What a recursive call keeps: words, their bytes, and those of a record, in which the memory of an activation follows."""
+        return self.words, self.nbytes, rounded(self.nbytes) + rounded(self.plan.record_bytes)
+
+
 class _Encoder:
     def __init__(self, plan: ProgramPlan, params: int) -> None:
         self.plan, self.params = plan, params
         self.w = ImageWriter(params + len(plan.results))
         self.code = self.w.code
-        self.labels = [Label() for _ in plan.code.instructions]
-        self.marks: dict[int, int] = {}
-        self.cells: list[int] = []
-        self.pieces: list[tuple[int, int]] = []
-        """Of each function that is called, the words of an activation: where they are, and their bytes."""
-        self._words(self._first(0))
-        for number, f in enumerate(plan.functions):
-            start = self.w.words(1 + len(f.results))
-            self._words(self._first(number + 1))
-            self.pieces.append((start, self.w.words(0) - start))
+        self.parts = [_Part(self.w, *each) for each in zip(plan.parts, plan.offsets, (None, *plan.functions), strict=False)]
         self.results = self.w.words(len(plan.results))
-        self.held = self.w.words(max((len(f.params) + len(f.results) for f in plan.functions), default=0))
+        self.held = self.w.words(max((len(p.plan.parameters) + len(p.plan.results) for p in self.parts[1:]), default=0))
         """What a call is given, while its activation is made."""
-        self._workspaces = iter(plan.workspaces)
-
-    def _first(self, number: int) -> tuple[int, int]:
-        """The position and the storage up to which a part goes: the body, then functions that are called."""
-        if number < len(self.plan.functions):
-            return self.plan.functions[number].start, self.plan.functions[number].low
-        return len(self.plan.code.instructions), len(self.plan.storages)
-
-    def _words(self, end: tuple[int, int]) -> None:
-        """Cells and marks of the next part of the plan."""
-        storages = self.plan.storages[len(self.cells) : end[1]]
-        self.cells += [self.w.words(1) for _ in storages]
-        for i in self.plan.code.instructions[: end[0]]:
-            if isinstance(i, Skip) and i.mark not in self.marks:
-                self.marks[i.mark] = self.w.words(1)
+        self.calls = 0
 
     def image(self, limit: int) -> CallImage:
         """All of it."""
-        self._begin()
-        for at, (i, actions) in enumerate(zip(self.plan.code.instructions, self.plan.actions, strict=True)):
-            self.w.bind(self.labels[at])
-            for action in actions:
-                self._action(action, at)
-            self._control(i, at)
-        return self.w.image(self.plan.nbytes, limit)
-
-    def _begin(self) -> None:
-        """Cells that are in arguments or results; those of constants and of the plan's memory have it from the start."""
-        plan, cells = self.plan, self.cells
-        for k in range(len(plan.results)):
+        for k in range(len(self.plan.results)):
             self.code(Opcode.OBJECT, self.results + 8 * k, HEAD + 8 * (self.params + k), 0)
-        params: dict[int, int] = {}
+        for number, storage in self.plan.parameters.items():
+            self.code(Opcode.OBJECT, self.parts[0].cells[storage], HEAD + 8 * number, 0)
+        for part in self.parts:
+            self._begin(part)
+        for part in self.parts:
+            workspaces = iter(part.plan.workspaces)
+            for at, (i, actions) in enumerate(zip(part.plan.code.instructions, part.plan.actions, strict=True)):
+                self.w.bind(part.labels[at])
+                for action in actions:
+                    self._action(part, action, workspaces)
+                self._control(part, i, at)
+        return self.w.image(self.plan.offsets[-1], limit)
+
+    def _begin(self, part: _Part) -> None:
+        """Cells that are in arguments or results; those of constants and of the plan's memory have it from the start."""
+        plan, cells = part.plan, part.cells
         for number, s in enumerate(plan.storages):
-            if s.param is not None and s.param not in params and number < self._first(0)[1]:
-                params[s.param] = number
-                self.code(Opcode.OBJECT, cells[number], HEAD + 8 * s.param, 0)
-            elif s.inside is not None:
+            if s.inside is not None:
                 self.code(Opcode.BEHIND, cells[number], cells[s.inside], s.start)
             elif s.array is not None:
                 self.w.constant(cells[number], s.array)
@@ -92,97 +88,88 @@ class _Encoder:
             if home.result is not None:
                 self.code(Opcode.BEHIND, cells[number], self.results + 8 * home.result, home.offset)
                 continue
-            self.w.value(cells[number], home.offset)
+            self.w.value(cells[number], part.memory + home.offset)
             if number in plan.exchanged:  # it may hold what was a result's in the call before
                 own = self.w.words(1)
-                self.w.value(own, home.offset)
+                self.w.value(own, part.memory + home.offset)
                 self.code(Opcode.BEHIND, cells[number], own, 0)
 
     # --- actions
 
-    def _action(self, action: Action, at: int) -> None:
+    def _action(self, part: _Part, action: Action, workspaces: Iterator[tuple[int, ...]]) -> None:
+        cells = part.cells
         match action:
             case Invoked():
-                self._invoke(action, at)
+                self._invoke(part, action)
             case Called(kernel, objects):
-                slots, (*own, scratch) = self.w.words(len(objects)), next(self._workspaces)
+                slots, (*own, scratch) = self.w.words(len(objects)), (part.memory + start for start in next(workspaces))
                 for k, storage in enumerate(objects):
-                    self.w.point(slots + 8 * k, self.cells[storage] - DATA)
+                    self.w.point(slots + 8 * k, cells[storage] - DATA)
                 kernel.write(self.w, slots, own, scratch)
             case Copied(source, target):
-                self.code(Opcode.COPY, self.cells[target], self.cells[source], self.plan.storages[target].nbytes)
+                self.code(Opcode.COPY, cells[target], cells[source], part.plan.storages[target].nbytes)
             case Swapped(one, other):
-                self.code(Opcode.SWAP, self.cells[one], self.cells[other])
+                self.code(Opcode.SWAP, cells[one], cells[other])
 
-    def _invoke(self, action: Invoked, at: int) -> None:
+    def _invoke(self, caller: _Part, action: Invoked) -> None:
         """Lets a function read the arguments where they are, and go on there."""
-        f, (words, nbytes), back = self.plan.functions[action.function], self.pieces[action.function], Label()
-        if f.is_recursive:
+        part, back = self.parts[1 + action.function], Label()
+        is_recursive = part.function is not None and part.function.is_recursive
+        if is_recursive:
             again = Label()
             self.code(Opcode.BACK, again)
             self.w.bind(again)
         for k, storage in enumerate((*action.arguments, *action.results)):
-            self.code(Opcode.BEHIND, self.held + 8 * k, self.cells[storage], 0)
-        if f.is_recursive:
-            self.code(Opcode.PUSH, words, nbytes, _record_bytes(f, nbytes), at)
-            for storage in range(f.low, f.high):
-                if (home := self.plan.homes.get(storage)) is not None:
-                    self.code(Opcode.BEHIND, self.cells[storage], RECORD, rounded(nbytes) + home.offset)
-        for k, cell in enumerate((*(self.cells[p] for p in f.params), *(words + 8 * k for k in range(1, 1 + len(f.results))))):
+            self.code(Opcode.BEHIND, self.held + 8 * k, caller.cells[storage], 0)
+        if is_recursive:
+            self.code(Opcode.PUSH, *part.record, self.calls)
+            for storage, home in part.plan.homes.items():
+                self.code(Opcode.BEHIND, part.cells[storage], RECORD, rounded(part.nbytes) + home.offset)
+        params = (part.cells[storage] for _, storage in sorted(part.plan.parameters.items()))
+        for k, cell in enumerate((*params, *(part.words + 8 * k for k in range(1, 1 + len(part.plan.results))))):
             self.code(Opcode.BEHIND, cell, self.held + 8 * k, 0)
-        self.code(Opcode.SET, words, back)
-        self.code(Opcode.JUMP, self.labels[f.start])
+        self.code(Opcode.SET, part.words, back)
+        self.code(Opcode.JUMP, part.labels[0])
         self.w.bind(back)
-
-    def _back(self, f: CalledFunction, words: int, nbytes: int) -> None:
-        """Gives the results of a function to its caller, which goes on."""
-        for k, storage in enumerate(f.results, 1):
-            self.code(Opcode.COPY, words + 8 * k, self.cells[storage], self.plan.storages[storage].nbytes)
-        if f.is_recursive:
-            self.code(Opcode.POP, words, nbytes, _record_bytes(f, nbytes))
-        else:
-            self.code(Opcode.GO, words)
+        self.calls += 1
 
     # --- control
 
-    def _control(self, i: Instruction, at: int) -> None:
+    def _control(self, part: _Part, i: Instruction, at: int) -> None:
         match i:
             case Jump(to):
-                self.code(Opcode.BACK if to <= at else Opcode.JUMP, self.labels[to])
+                self.code(Opcode.BACK if to <= at else Opcode.JUMP, part.labels[to])
             case Test(_, _, to):
-                self._select(at, [to, at + 1])
+                self._select(part, at, [to, at + 1])
             case Select(_, _, targets):
-                is_bool = self.plan.storages[self.plan.tested[at]].dtype == np.bool_
-                self._select(at, targets[1::-1] if is_bool else targets)
+                is_bool = part.plan.storages[part.plan.tested[at]].dtype == np.bool_
+                self._select(part, at, targets[1::-1] if is_bool else targets)
             case Skip(mark, to):
-                self.code(Opcode.SKIP, self.marks[mark], self.labels[to])
+                self.code(Opcode.SKIP, part.marks[mark], part.labels[to])
             case Move(_, _, clears):
                 for mark in clears:
-                    self.code(Opcode.SET, self.marks[mark], 0)
+                    self.code(Opcode.SET, part.marks[mark], 0)
             case Return():
-                called = next((k for k, f in enumerate(self.plan.functions) if f.start <= at < f.stop), None)
-                if called is None:
-                    self._return()
-                else:
-                    self._back(self.plan.functions[called], *self.pieces[called])
+                self._return(part)
 
-    def _select(self, at: int, targets: Sequence[int]) -> None:
+    def _select(self, part: _Part, at: int, targets: Sequence[int]) -> None:
         """On to the target of the number that is tested."""
-        storage = self.plan.tested[at]
-        dtype = self.plan.storages[storage].dtype
+        storage = part.plan.tested[at]
+        dtype = part.plan.storages[storage].dtype
         size, is_signed = dtype.itemsize, int(dtype.kind == "i")
-        labels = [self.labels[to] for to in targets]
-        self.code(Opcode.SELECT, self.cells[storage], size, 64 - 8 * size, is_signed, len(labels) - 1, *labels)
+        labels = [part.labels[to] for to in targets]
+        self.code(Opcode.SELECT, part.cells[storage], size, 64 - 8 * size, is_signed, len(labels) - 1, *labels)
 
-    def _return(self) -> None:
-        """Copies what is elsewhere into the results: last those in which other values may be, as buffers were exchanged."""
-        plan = self.plan
+    def _return(self, part: _Part) -> None:
+        """Copies what is elsewhere into the results, or to the caller, which goes on: last those in which other values may be, as
+        buffers were exchanged."""
+        plan, first = part.plan, self.results if part.function is None else part.words + 8
         late = {k for k, s in enumerate(plan.results) if s in plan.exchanged and plan.homes[s] == Home(0, k)}
         for k in sorted(set(range(len(plan.results))) - plan.direct, key=lambda k: k in late):
-            self.code(Opcode.COPY, self.results + 8 * k, self.cells[plan.results[k]], plan.storages[plan.results[k]].nbytes)
-        self.code(Opcode.RETURN)
-
-
-def _record_bytes(f: CalledFunction, nbytes: int) -> int:
-    """The bytes of a record: words, then the memory of an activation."""
-    return rounded(nbytes) + rounded(f.nbytes)
+            self.code(Opcode.COPY, first + 8 * k, part.cells[plan.results[k]], plan.storages[plan.results[k]].nbytes)
+        if part.function is None:
+            self.code(Opcode.RETURN)
+        elif part.function.is_recursive:
+            self.code(Opcode.POP, *part.record)
+        else:
+            self.code(Opcode.GO, part.words)

@@ -61,13 +61,13 @@ class WholeProgramKernel(MachineKernel):
     is_program = True
 
     def __init__(self, body: Function, plan: ProgramPlan, limits: CallLimits) -> None:
-        kernels = [c.kernel for _, c in called(plan.actions)]
+        kernels = [c.kernel for part in plan.parts for _, c in called(part.actions)]
         self.threads = max((k.team for k in kernels), default=0) or 1
         self.lowering = WHOLE_PROGRAM if is_program(body) else WHOLE_LOOP
         self.params = tuple(range(len(body.params)))
         self.results = tuple(form_of(r.type) for r in body.results)
         self.in_place = plan.in_place
-        iteration_ns = STEP_NANOSECONDS * len(plan.actions) + sum(k.nanoseconds for k in kernels)
+        iteration_ns = STEP_NANOSECONDS * sum(len(part.actions) for part in plan.parts) + sum(k.nanoseconds for k in kernels)
         trips = [trip_count(n) for n in body.nodes if n.op is LOOP_END]
         known = math.prod(n for n in trips if n is not None)
         self.nanoseconds = iteration_ns * max(1, known)
@@ -84,7 +84,7 @@ class WholeProgramKernel(MachineKernel):
     @property
     def workspace_bytes(self) -> int:
         """The memory of the plan."""
-        return self._plan.nbytes
+        return self._plan.offsets[-1]
 
     @property
     def team(self) -> int:
@@ -123,7 +123,7 @@ class WholeProgramKernel(MachineKernel):
         """All of it again, with more memory for calls. Raises LimitError, at the call, where there may be no more."""
         words, at = memory.words, memory.failed
         assert at is not None
-        (call,) = (a for a in self._plan.actions[at] if isinstance(a, Invoked))
+        call = [a for p in self._plan.parts for some in p.actions for a in some if isinstance(a, Invoked)][at]
         name = callee_of(call.node).partition(TAG)[0]
         if words[DEPTH // 8] >= self._limits.max_depth:
             raise LimitError(Diagnostic(f"calls nest more than {self._limits.max_depth} deep, in '{name}'", call.node.span))

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from deepx_graph.ir import Node
 from deepx_graph.literal import Array
 from deepx_graph.runtime.bytecode import Code
+from deepx_graph.runtime.native.call_image import rounded
 from deepx_graph.runtime.native.machine_kernel import MachineKernel
 
 MachineOf = Callable[[Node], MachineKernel | None]
@@ -101,18 +103,10 @@ def on_storages(action: Action, storage: Callable[[int], int]) -> Action:
 
 @dataclass(frozen=True)
 class CalledFunction:
-    """A function that is called: its positions from `start` to below `stop`, its storages from `low` to below `high`."""
+    """A function that is called. One that calls itself, through others or not, has values for each activation."""
 
-    name: str
-    start: int
-    stop: int
-    low: int
-    high: int
-    params: tuple[int, ...]
-    results: tuple[int, ...]
+    plan: ProgramPlan
     is_recursive: bool
-    nbytes: int
-    """Of a recursive one the memory of an activation."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +141,24 @@ class ProgramPlan:
     in_place: tuple[frozenset[int], ...] = ()
     """For each result, the arguments of its type that nobody reads once it is written to, but who may write over them."""
     functions: list[CalledFunction] = field(default_factory=list)
+    """Those that are called, in it or in one another: their own have none."""
+
+    @property
+    def parts(self) -> list[ProgramPlan]:
+        """The plan and those of functions, which have memory one behind the other."""
+        return [self, *(f.plan for f in self.functions)]
+
+    @property
+    def parameters(self) -> dict[int, int]:
+        """The first storage of each parameter that has one, by its number."""
+        return {s.param: k for k, s in reversed([*enumerate(self.storages)]) if s.param is not None}
+
+    @property
+    def offsets(self) -> list[int]:
+        """Where the memory of each part begins, and where that of all ends."""
+        *before, last = self.parts
+        offsets = list(accumulate((rounded(p.nbytes) for p in before), initial=0))
+        return [*offsets, offsets[-1] + last.nbytes]
 
     @property
     def direct(self) -> frozenset[int]:

@@ -109,9 +109,8 @@ class LoopBuilder:
                 self._forget()
         found = self._known.get(key, self)
         if found is self:  # nothing that is known is the builder
-            here = self._made[-1]
+            self._made[-1].append(key)
             found = self._known[key] = make()
-            here.append(key)
         return found  # type: ignore[no-any-return]
 
     def _forget(self) -> None:
@@ -265,7 +264,7 @@ class LoopBuilder:
             return joined([self.load(part, index) for part in buffer.parts])
         if dtype.kind == "complex":
             return Complex(self.load(buffer, (*index, Affine())), self.load(buffer, (*index, Affine((), 1))))
-        return self.widened(self.load(buffer, index), dtype)
+        return storage.widened(self, self.load(buffer, index), dtype)
 
     def store_element(self, buffer: Buffer, dtype: DType, index: Index, value: Any) -> None:
         """Stores what `load_element` would give."""
@@ -297,10 +296,6 @@ class LoopBuilder:
             with self.nest(source.shape) as at:
                 self.put(target, at, source.at(self, at))
 
-    def widened(self, x: Scalar, dtype: DType) -> Any:
-        """A stored element as it is computed with."""
-        return storage.widened(self, x, dtype) if storage.is_narrow(dtype) else x
-
     def rounded(self, x: Scalar, dtype: DType) -> Any:
         """A computed element as it is stored."""
         return storage.rounded(self, x, dtype)
@@ -325,9 +320,7 @@ class LoopBuilder:
         if (known := decided(primitive, args, result)) is not None:
             return known
         known = self._induction.applied(primitive, args, result, lambda at: self._shared_let("cast", (at,), result))
-        if known is not None:
-            return known
-        return self._shared_let(primitive, args, result)
+        return self._shared_let(primitive, args, result) if known is None else known
 
     def _shared_let(self, primitive: str, args: tuple[Scalar, ...], result: DType) -> ScalarVar:
         return self.shared((primitive, args, result), lambda: self._let(primitive, args, result))

@@ -13,6 +13,7 @@ from deepx_graph.loops.complex import RULES as COMPLEX_RULES
 from deepx_graph.loops.complex import Complex
 from deepx_graph.loops.complex import apply as apply_complex
 from deepx_graph.loops.scalar import Affine, NotExpressible
+from deepx_graph.loops.storage import widened
 from deepx_graph.loops.tensor import LazyTensor, in_memory
 from deepx_graph.types import DType, TensorType, TupleType, is_static
 
@@ -79,7 +80,7 @@ def scalars(b: LoopBuilder, operands: Sequence[LazyTensor], at: Sequence[Affine]
 
 def settled(b: LoopBuilder, x: Any, dtype: DType) -> Any:
     """A computed element, rounded as if it had been stored and loaded."""
-    return x if isinstance(x, Complex) or computed_dtype(dtype) is dtype else b.widened(b.rounded(x, dtype), dtype)
+    return x if isinstance(x, Complex) or computed_dtype(dtype) is dtype else widened(b, b.rounded(x, dtype), dtype)
 
 
 def has_element(node: Node) -> bool:

@@ -37,7 +37,7 @@ def widened(b: LoopBuilder, x: Scalar, dtype: DType) -> Any:
     if dtype in TABLED:
         byte = b.apply("bitcast", x, dtype=U8)
         return b.load(b.table(_values, dtype, F32), [b.index(byte, 0, 255)])
-    return b.cast(x, F32)
+    return b.cast(x, F32) if is_narrow(dtype) else x
 
 
 def rounded(b: LoopBuilder, x: Scalar, dtype: DType) -> Any:

@@ -14,6 +14,7 @@ from deepx_graph.loops.complex import Complex
 from deepx_graph.loops.complex import apply as of_complex
 from deepx_graph.loops.elements import scalars, settled, tensor_type
 from deepx_graph.loops.scalar import Affine, Index, Scalar
+from deepx_graph.loops.storage import widened
 from deepx_graph.ops.decompositions import DECOMPOSITIONS
 from deepx_graph.types import F64, DType, dtype_named, scalar
 
@@ -135,7 +136,7 @@ def bitcast_element(b: LoopBuilder, node: Node, xs: Operands, at: Index) -> Any:
         for k in range(new.bits // old.bits):
             part = b.cast(_raw(b, x, (*at, Affine((), k)), old), new)
             raw = b.apply("or", raw, b.apply("shl", part, _number(k * old.bits, new)))
-    return b.widened(_as_bits(b, raw, target), target)
+    return widened(b, _as_bits(b, raw, target), target)
 
 
 def _raw(b: LoopBuilder, x: LazyTensor, at: Index, whole: DType) -> Any:

@@ -13,11 +13,13 @@ import deepx_graph as dx
 from deepx_graph.ir import Builder, Node
 from deepx_graph.ops import add, broadcast_in_dim, compare, divide, exponential, maximum, multiply, subtract
 from deepx_graph.ops.contract.reduce import reduction
+from deepx_graph.runtime.native import call_image, machine_kernel, trampoline
 from deepx_graph.runtime.native.llvm.math import FORMATS
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program import emit
 from deepx_graph.runtime.native.loop_program import vector_loop as streaming
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel, build
+from deepx_graph.runtime.native.threads import TeamPool
 from deepx_graph.types import F32, tensor
 from tests.support.functions import Array, function_of
 
@@ -217,3 +219,29 @@ def test_a_result_over_an_argument_is_what_it_is_elsewhere(dtype: str, shape: tu
             assert found[result] is given[k]
             for one, other in zip(found, wanted, strict=True):
                 np.testing.assert_array_equal(one, other)
+
+
+def test_threads_of_the_process_share_work_where_there_are_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared: list[int] = []
+
+    class Team(TeamPool):
+        @staticmethod
+        def _run(pool: int, threads: int, *others: int) -> None:
+            shared.append(threads)
+            TeamPool._run(pool, threads, *others)
+
+    team = Team()
+    for module in (call_image, machine_kernel, trampoline):
+        monkeypatch.setattr(module, "pool", lambda: team)
+    f = dx.compile(dx.loads("func.func @main(%x: tensor<1000000xf32>, %y: tensor<300x400xf32>, %z: tensor<400x300xf32>)"
+                            " -> (tensor<1000000xf32>, tensor<300x300xf32>) {\n%a = stablehlo.tanh %x : tensor<1000000xf32>\n"
+                            "%b = stablehlo.dot_general %y, %z, contracting_dims = [1] x [0]"
+                            " : (tensor<300x400xf32>, tensor<400x300xf32>) -> tensor<300x300xf32>\n"
+                            "return %a, %b : tensor<1000000xf32>, tensor<300x300xf32> }", "stablehlo"), engine="native", threads=2)
+    rng = np.random.default_rng(0)
+    x, y, z = (rng.standard_normal(shape).astype(np.float32) for shape in ((1000000,), (300, 400), (400, 300)))
+    for _ in range(3):
+        a, b = f(x, y, z)
+        np.testing.assert_allclose(a, np.tanh(x.astype(np.float64)), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(b, y.astype(np.float64) @ z, rtol=1e-4, atol=1e-3)
+    assert set(shared) == {2} and len(shared) >= 6 and not f.python_steps

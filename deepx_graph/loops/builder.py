@@ -52,6 +52,38 @@ LEAST_SHARE = 64
 """Outer axes are taken together until the parallel loop has so many iterations."""
 
 
+class _Known:
+    """What has been made in the blocks that are open, by keys: one table, whatever the depth, and what each block has put there."""
+
+    def __init__(self) -> None:
+        self._found: dict[Any, Any] = {}
+        self._made: list[list[Any]] = []
+
+    def open(self) -> None:
+        """Begins a block."""
+        self._made.append([])
+
+    def close(self) -> None:
+        """Ends the innermost block: what it has made is not known behind it."""
+        for key in self._made.pop():
+            self._found.pop(key, None)
+
+    def shared(self, key: Any, make: Callable[[], Shared]) -> Shared:
+        """What is known by a key, made here if nothing is; outside of blocks what `make` gives."""
+        if not self._made:
+            self.open()
+            try:
+                return make()
+            finally:
+                self.close()
+        found = self._found.get(key, self)
+        if found is self:  # nothing is known by this key
+            here = self._made[-1]
+            found = self._found[key] = make()
+            here.append(key)
+        return found  # type: ignore[no-any-return]
+
+
 class LoopBuilder:
     """The statements so far, and the block that is being written; `emit` raises NotExpressible after `most` of them."""
 
@@ -68,9 +100,7 @@ class LoopBuilder:
         self.undecided: list[Affine] = []
         """The subscripts of which the program asks whether they are negative."""
         self._blocks: list[list[Statement]] = [self.body]
-        self._known: dict[Any, Any] = {}
-        self._made: list[list[Any]] = []
-        """What is known here, and the keys of what became so in each of the open blocks."""
+        self._known = _Known()
         self._tables: dict[tuple[Any, DType], Buffer] = {}
         self._induction = Induction()
         self._count = 0
@@ -93,30 +123,15 @@ class LoopBuilder:
     def block(self, statements: list[Statement]) -> Iterator[None]:
         """Statements go into this block."""
         self._blocks.append(statements)
-        self._made.append([])
+        self._known.open()
         yield
         self._blocks.pop()
-        self._forget()
+        self._known.close()
 
     def shared(self, key: Any, make: Callable[[], Shared]) -> Shared:
         """What `make` gives, made once for this block and those within; at the top level, whose statements may become functions of
         their own, for the element that is read."""
-        if not self._made:
-            self._made.append([])
-            try:
-                return make()
-            finally:
-                self._forget()
-        found = self._known.get(key, self)
-        if found is self:  # nothing that is known is the builder
-            self._made[-1].append(key)
-            found = self._known[key] = make()
-        return found  # type: ignore[no-any-return]
-
-    def _forget(self) -> None:
-        """Ends what is known in the innermost block."""
-        for key in self._made.pop():
-            self._known.pop(key, None)
+        return self._known.shared(key, make)
 
     @contextmanager
     def loop(self, high: Affine | int, low: Affine | int = 0, *, parallel: bool = False) -> Iterator[Affine]:

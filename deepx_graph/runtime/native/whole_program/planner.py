@@ -107,7 +107,7 @@ class _Planner:
         return sharing
 
     def _share_spares(self, sharing: Sharing, handovers: Sequence[Handover]) -> None:
-        """Loops that follow one another change one value by turns with the same other buffer."""
+        """Loops that follow one another double-buffer a value in one and the same spare buffer."""
         spares: dict[tuple[int, Any, int], int] = {}
         for h in handovers:
             target, spare, found = sharing.group(h.value), sharing.group(h.over), self.loops.storages[h.over]

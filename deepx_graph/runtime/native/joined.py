@@ -32,16 +32,16 @@ KEPT_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where an address is told: in a slot of the table, or by the array object that is there; and so many bytes behind it."""
+class TableSlot:
+    """Where an address is told: by the word of that number in the table, or by the array object there; so many bytes behind it."""
 
-    slot: int
+    number: int
     is_object: bool = False
     offset: int = 0
 
     def address(self, t: IRBuilder) -> str:
         """The address, in a function whose table is `%table`."""
-        found = t.word("%table", self.slot, "ptr")
+        found = t.word("%table", self.number, "ptr")
         if self.is_object:
             found = t.word(t.behind(found, DATA), 0, "ptr")
         return t.behind(found, self.offset) if self.offset else found
@@ -58,9 +58,9 @@ class JoinedOperands:
         self.first = number + 1 + (then is not None)
         """The slot of the first constant."""
         objects, arrays = iter(range(len(given))), iter(range(self.first, self.first + len(self.constants)))
-        self.sources = [Place(next(objects), True) if isinstance(o, int) else Place(next(arrays)) for o in operands]
+        self.sources = [TableSlot(next(objects), True) if isinstance(o, int) else TableSlot(next(arrays)) for o in operands]
         """Where the operands of the operation are."""
-        self.result = Place(number, True)
+        self.result = TableSlot(number, True)
         self.then = then
         self._table: list[int] = []
         if then is not None:
@@ -76,16 +76,16 @@ class JoinedOperands:
         return JoinedOperands(operands, parts.params, then)
 
     @property
-    def own(self) -> Place:
+    def own(self) -> TableSlot:
         """Where memory of the call begins."""
-        return Place(self.first + len(self.constants))
+        return TableSlot(self.first + len(self.constants))
 
     def epilogue(self, t: IRBuilder) -> tuple[str, str]:
         """The addresses of the epilogue and of its table, which is made now."""
         table = t.let(f"alloca [{len(self._table)} x i64]")
         for k, slot in enumerate(self._table):
             t.line(f"store i64 {t.word('%table', slot)}, ptr {t.behind(table, 8 * k)}")
-        return t.word("%table", self.result.slot + 1, "ptr"), table
+        return t.word("%table", self.result.number + 1, "ptr"), table
 
     def finish(self, t: IRBuilder, epilogue: tuple[str, str], axes: Sequence[tuple[int, str, str]]) -> None:
         """Runs the epilogue on a part of the result while that is in a cache. Of each axis, from the outermost on and without those

@@ -16,7 +16,7 @@ from deepx_graph.runtime.native.convolution.block_copy import BlockCopy
 from deepx_graph.runtime.native.convolution.plan import FEATURES, IMAGES, ConvolutionPlan, DirectPlan, Lanes, scratch_steps
 from deepx_graph.runtime.native.convolution.tile import TileCode, call_tile
 from deepx_graph.runtime.native.convolution.weights import packing
-from deepx_graph.runtime.native.joined import JoinedOperands, Place
+from deepx_graph.runtime.native.joined import JoinedOperands, TableSlot
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, digit, greatest, least, leave_if, part_of_range
 
 CHUNKS, COUNT_BITS = 64, 16
@@ -27,16 +27,16 @@ P = TypeVar("P", bound=ConvolutionPlan)
 
 
 @dataclass(frozen=True)
-class Operands:
+class ConvolutionOperands:
     """Where a convolution finds what it reads and writes: weights as they are packed, and into what; as they are read, and as they
     were given. And what is done with finished rows."""
 
-    x: Place
-    weights: Place
-    into: Place
-    packed: Place
-    given: Place
-    y: Place
+    x: TableSlot
+    weights: TableSlot
+    into: TableSlot
+    packed: TableSlot
+    given: TableSlot
+    y: TableSlot
     joined: JoinedOperands
 
 
@@ -78,7 +78,7 @@ def work_text(shares: int) -> str:
 class ShareCode(ABC, Generic[P]):
     """Writes the function of a share of one plan."""
 
-    def __init__(self, plan: P, operands: Operands) -> None:
+    def __init__(self, plan: P, operands: ConvolutionOperands) -> None:
         self.plan, self.problem, self.dtype, self.operands = plan, plan.problem, plan.problem.dtype, operands
         self.tiles = TileCode(plan.products)
         self.t = IRBuilder(plan.width)
@@ -96,7 +96,7 @@ class ShareCode(ABC, Generic[P]):
             blocks.insert(0, block)
         group, image = digit(t, rest, plan.groups)
         starts, counts = zip(*(self._windows(k, block) for k, block in enumerate(blocks)), strict=True)
-        x, w, y = (place.address(t) for place in (self.operands.x, self.operands.packed, self.operands.y))
+        x, w, y = (slot.address(t) for slot in (self.operands.x, self.operands.packed, self.operands.y))
         x = t.moved(x, self.dtype, (image, p.x[0]), (group, p.x[1]))
         y = t.moved(y, self.dtype, (image, p.y[0]), (group, p.y[1]), *((s, a.y) for s, a in zip(starts, p.axes, strict=True)))
         self._unless_there(number, lambda: self._fill(x, starts, counts))

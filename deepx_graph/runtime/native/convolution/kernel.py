@@ -25,14 +25,14 @@ from deepx_graph.runtime.memory.pool import room
 from deepx_graph.runtime.native.call_image import rounded
 from deepx_graph.runtime.native.convolution import winograd
 from deepx_graph.runtime.native.convolution.choice import plan
-from deepx_graph.runtime.native.convolution.emit import DirectShareCode, Operands, ShareCode, module_text
+from deepx_graph.runtime.native.convolution.emit import ConvolutionOperands, DirectShareCode, ShareCode, module_text
 from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan
 from deepx_graph.runtime.native.convolution.problem import problems_of
 from deepx_graph.runtime.native.convolution.weights import pack_shares
 from deepx_graph.runtime.native.convolution.winograd import WinogradPlan
 from deepx_graph.runtime.native.convolution.winograd_share import WinogradShareCode
 from deepx_graph.runtime.native.gemm import microkernel
-from deepx_graph.runtime.native.joined import JoinedKernel, JoinedOperands, Place
+from deepx_graph.runtime.native.joined import JoinedKernel, JoinedOperands, TableSlot
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.machine_code import FunctionReference
 from deepx_graph.runtime.native.llvm.target import this_machine
@@ -90,17 +90,17 @@ def kernel_of(function: Function, parts: WithEpilogue, plans: Sequence[Convoluti
     for p, start in zip(plans, starts, strict=True):
         (first, _), (begin, results) = ([dtype.itemsize * n for n in q.problem.begin] for q in (p.products, p))
         packed = replace(joined.own, offset=start)
-        operands = Operands(x, replace(w, offset=first), packed, packed if known is None else replace(w, offset=start),
+        operands = ConvolutionOperands(x, replace(w, offset=first), packed, packed if known is None else replace(w, offset=start),
                             replace(given, offset=begin), replace(joined.result, offset=results), joined)
         at = machine_code.functions(module_text(_share_code(p, operands)), ["work", "pack"], joined)
         pack_threads = min(threads, pack_shares(p.products))
         if known is None:
             called.append((at["pack"], pack_threads))
         else:
-            _pack(at["pack"].address, {w.slot: joined.constants[w.slot - joined.first], packed.slot: known}, pack_threads)
+            _pack(at["pack"].address, {w.number: joined.constants[w.number - joined.first], packed.number: known}, pack_threads)
         called.append((at["work"], min(threads, p.shares)))
     if known is not None:
-        joined.constants[w.slot - joined.first] = known
+        joined.constants[w.number - joined.first] = known
     largest, shares = max(plans, key=lambda p: p.problem.depth), max(p.shares for p in plans)
     result = ArrayType(dtype, parts.node.type.shape)  # type: ignore[attr-defined]
     return JoinedKernel(joined, result, called, own_bytes=[] if known is not None else [packed_bytes],
@@ -108,15 +108,15 @@ def kernel_of(function: Function, parts: WithEpilogue, plans: Sequence[Convoluti
                         lowering=_lowering(largest, len(plans), then))
 
 
-def _transformed(joined: JoinedOperands, given: Place, plan: ConvolutionPlan) -> Place:
+def _transformed(joined: JoinedOperands, given: TableSlot, plan: ConvolutionPlan) -> TableSlot:
     """The weights that a plan reads: others than were given, one more constant, where it wants them transformed."""
     if not isinstance(plan, WinogradPlan):
         return given
-    joined.constants.append(plan.transformed(joined.constants[given.slot - joined.first]))
-    return Place(joined.own.slot - 1)
+    joined.constants.append(plan.transformed(joined.constants[given.number - joined.first]))
+    return TableSlot(joined.own.number - 1)
 
 
-def _share_code(plan: ConvolutionPlan, operands: Operands) -> ShareCode[Any]:
+def _share_code(plan: ConvolutionPlan, operands: ConvolutionOperands) -> ShareCode[Any]:
     if isinstance(plan, WinogradPlan):
         return WinogradShareCode(plan, operands)
     return DirectShareCode(plan.products, operands)

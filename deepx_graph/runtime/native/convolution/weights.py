@@ -5,7 +5,7 @@ from __future__ import annotations
 from deepx_graph.runtime.native.convolution.plan import DirectPlan, Lanes
 from deepx_graph.runtime.native.gemm.panels import Panels
 from deepx_graph.runtime.native.gemm.plan import ONE, GemmAxis, joined
-from deepx_graph.runtime.native.joined import Place
+from deepx_graph.runtime.native.joined import TableSlot
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, digit, each_share, least, part_of_range
 
 PACKED_SHARE = 1 << 15
@@ -26,12 +26,12 @@ def _runs(plan: DirectPlan) -> list[GemmAxis]:
     return joined([GemmAxis(term.size, (term.w, 0, 0)) for term in plan.terms]) or [ONE]
 
 
-def packing(plan: DirectPlan, weights: Place, packed: Place, declarations: dict[str, None]) -> list[str]:
+def packing(plan: DirectPlan, weights: TableSlot, packed: TableSlot, declarations: dict[str, None]) -> list[str]:
     """The function `pack(table, counter, scratch)`, whose shares are parts of the outermost run of a panel, and what it calls; that
     adds to the declarations."""
     p, runs, parts, t = plan.problem, _runs(plan), _parts(plan), IRBuilder(plan.width)
     group_step, step = (0, p.w[0]) if plan.method.lanes is Lanes.GROUPS else p.w[:2]
-    source, target = (place.address(t) for place in (weights, packed))
+    source, target = (slot.address(t) for slot in (weights, packed))
 
     def share(number: str) -> None:
         part, number = digit(t, number, parts)

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from deepx_graph.runtime.native.convolution.block_copy import BlockCopy
-from deepx_graph.runtime.native.convolution.emit import Operands, ShareCode
+from deepx_graph.runtime.native.convolution.emit import ConvolutionOperands, ShareCode
 from deepx_graph.runtime.native.convolution.plan import FEATURES, scratch_steps
 from deepx_graph.runtime.native.convolution.tile import call_tile
 from deepx_graph.runtime.native.convolution.winograd import POINTS, RESULTS, SEEN, TAPS, WinogradPlan
@@ -24,7 +24,7 @@ Square = list[list[VectorValue]]
 class WinogradShareCode(ShareCode[WinogradPlan]):
     """Writes the function of a share of one plan."""
 
-    def __init__(self, plan: WinogradPlan, operands: Operands) -> None:
+    def __init__(self, plan: WinogradPlan, operands: ConvolutionOperands) -> None:
         super().__init__(plan, operands)
         self.copied = scratch_steps(plan.copy)
         _, self.input_step, _ = plan.products.problem.x

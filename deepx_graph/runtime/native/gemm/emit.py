@@ -68,7 +68,7 @@ class _Writer:
     def text(self) -> str:
         """The whole text."""
         t = self.t
-        pointers = tuple(place.address(t) for place in (*self.joined.sources, self.joined.result))
+        pointers = tuple(slot.address(t) for slot in (*self.joined.sources, self.joined.result))
         self.addend = ""
         """How many bytes behind an element of the result that is which the product is added to."""
         if len(pointers) > RESULT + 1:

@@ -135,10 +135,7 @@ class LoopBuilder:
 
     @contextmanager
     def loop(self, high: Affine | int, low: Affine | int = 0, *, parallel: bool = False) -> Iterator[Affine]:
-        """A loop over `low`, ..., `high - 1`; gives the axis. Within another loop one of a single iteration is none."""
-        if len(self._blocks) > 1 and affine(high) - low == Affine((), 1):
-            yield affine(low)
-            return
+        """A loop over `low`, ..., `high - 1`; gives the axis."""
         first, last = affine(low).bounds, affine(high).bounds
         axis = self.var(I64, None if first is None else first[0], None if last is None else last[1] - 1)
         statement = For(axis, affine(low), affine(high), parallel=parallel)

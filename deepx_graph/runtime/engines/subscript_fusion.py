@@ -303,8 +303,8 @@ def _moves(node: Node) -> bool:
 
 
 def _size(node: Node) -> int:
-    """Elements of its largest result."""
-    return max(t.size for t in leaves(node.type) if isinstance(t, TensorType))
+    """Elements of its largest result; 0 where none is a tensor."""
+    return max((t.size for t in leaves(node.type) if isinstance(t, TensorType)), default=0)
 
 
 def _work(node: Node) -> float:

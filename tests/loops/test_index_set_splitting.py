@@ -36,13 +36,13 @@ def test_a_padded_row_is_loops_without_conditions(low: tuple[int, ...], high: tu
 
 
 def test_rows_within_a_padded_matrix_have_no_conditions() -> None:
-    """One question for each row: then nothing is asked within it; its first column is one element, for which there is no loop."""
+    """One question for each row: then its innermost loop asks nothing."""
     b, array = Builder(), np.arange(600, dtype="f4").reshape(20, 30)
     x = b.param(0, tensor(F32, (20, 30)))
     program = check(b, x, padded(b, x, (2, 1), (1, 3)), np.pad(array, ((2, 1), (1, 3)), constant_values=-1), array)
     (question,) = [s for s in program.body[0].body if isinstance(s, Conditional)]  # type: ignore[union-attr]
     loops = [s for s in question.then if isinstance(s, For)]
-    assert [(s.low.constant, s.high.constant) for s in loops] == [(1, 31), (31, 34)]
+    assert [(s.low.constant, s.high.constant) for s in loops] == [(0, 1), (1, 31), (31, 34)]
     assert not any(isinstance(s, Conditional) for s in walk(question.then))
 
 

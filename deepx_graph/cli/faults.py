@@ -128,12 +128,10 @@ def run_reduce(args: Arguments) -> int:
     from deepx_graph.runtime.inputs import input_ports
     from deepx_graph.session.diagnose.predicates import How, predicate
     from deepx_graph.session.diagnose.reduction import reduce_program
-    from deepx_graph.session.inputs import random_inputs, read_npz
+    from deepx_graph.session.inputs import arrays_for, random_inputs
 
     module = read_program(args).module
-    ports = input_ports(module.entry)
-    names = [p.name for p in ports]
-    given = dict(read_npz(args.inputs, places=names)[0]) if args.inputs else random_inputs(ports, args.seed)
+    given = arrays_for(module, args.inputs) if args.inputs else random_inputs(input_ports(module.entry), args.seed)
     holds = predicate(args.criterion, How(args.pass_pipeline, args.engine, args.slower_than))
     if args.check:
         return 0 if holds(module, given) else 1

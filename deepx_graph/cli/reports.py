@@ -371,9 +371,8 @@ def _write_sarif(args: Arguments, verdicts: Sequence[Verdict], diagnostics: Sequ
 
 def _sized(args: Arguments, module: Module) -> Module:
     """The module for inputs of the sizes that are given; itself when none is."""
-    from deepx_graph.runtime.inputs import input_ports
-    from deepx_graph.session.inputs import read_npz, sized
+    from deepx_graph.session.inputs import arrays_for, sized
 
     wishes = named_values(args.input, "such as x=f32[8,128] or x=FILE.npy")
-    arrays = read_npz(args.inputs, places=[p.name for p in input_ports(module.entry)])[0] if args.inputs else {}
+    arrays = arrays_for(module, args.inputs) if args.inputs else {}
     return sized(module, wishes, arrays) if wishes or arrays else module

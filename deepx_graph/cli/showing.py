@@ -127,16 +127,14 @@ def overlaid(args: Arguments) -> Callable[[Module], Session]:
         raise UsageError("--inputs is for --explain-error and --explain-nan")
     if not args.explain_error and not args.explain_nan and not args.plan:
         return Session
-    from deepx_graph.runtime.inputs import input_ports
-    from deepx_graph.session.inputs import read_npz
+    from deepx_graph.session.inputs import arrays_for
     from deepx_graph.session.show.overlays import not_finite, rounded, split
 
     if args.plan:
         return lambda module: split(module, args.plan)
 
     def observed(module: Module) -> Session:
-        names = [p.name for p in input_ports(module.entry)]
-        given = dict(read_npz(args.inputs, places=names)[0]) if args.inputs else {}
+        given = arrays_for(module, args.inputs) if args.inputs else {}
         return (rounded if args.explain_error else not_finite)(module, given)
 
     return observed

@@ -73,6 +73,11 @@ def read_npz(path: str | Path, wanted: Mapping[str, DType | None] | None = None,
     return found, tuple(unread)
 
 
+def arrays_for(module: Module, path: str | Path) -> dict[str, Array]:
+    """All arrays of a `.npz` file; those without names are the inputs of a module in their order. Raises as `read_npz` does."""
+    return read_npz(path, places=[p.name for p in input_ports(module.entry)])[0]
+
+
 def _by_place(members: Sequence[str], places: Sequence[str]) -> dict[str, str]:
     """The names for members of an archive that have none but their number."""
     return {f"arr_{k}.npy": name for k, name in enumerate(places) if f"arr_{k}" not in places and f"{name}.npy" not in members}

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 
 from deepx_graph.loops.builder import LEAST_SHARE
 from deepx_graph.loops.passes.flatten_loops import collapsed
@@ -103,7 +103,7 @@ class _Effects:
     stored: set[Buffer] = field(default_factory=set)
     copies: bool = False
 
-    @property
+    @cached_property
     def cells(self) -> set[Cell]:
         """The cells among all of these."""
         return {x for x in self.made | self.used if isinstance(x, Cell)}

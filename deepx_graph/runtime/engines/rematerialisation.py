@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -331,12 +332,13 @@ def _late(function: Function) -> dict[Node, int]:
     """The values to be made later, and the position of what reads each first; that of results is the end."""
     position = {n: k for k, n in enumerate(function.nodes)}
     end, results = len(position), frozenset(function.results)
+    large = [k for k, n in enumerate(function.nodes) if _is_large(n)]
     found: dict[Node, int] = {}
     for maker in function.nodes:
         items = _items(function, maker)
         reads = {k: [*(position[r] for r in function.users[v]), *([end] if v in results else [])] for k, v in items.items()}
         for k, v in items.items():
-            waits = any(map(_is_large, function.nodes[position[v] + 1 : min(reads[k])])) if v is maker else (
+            waits = bisect_right(large, position[v]) < bisect_left(large, min(reads[k])) if v is maker else (
                 any(max(reads[j]) < min(reads[k]) for j in items if j != k) and _is_made_of_little(maker, k))
             if waits:
                 found[v] = min(reads[k])

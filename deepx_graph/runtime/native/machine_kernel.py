@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any
 
@@ -35,6 +35,12 @@ LONG_NANOSECONDS = 60_000
 
 LONG, SHORT = ctypes.CFUNCTYPE(None, ctypes.c_void_p), ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 """`dispatch(words)`, while other threads of Python may run, or may not, which costs less."""
+
+
+@cache
+def _dispatch(is_long: bool) -> Callable[[int], object]:
+    """`dispatch`, as Python calls it."""
+    return (LONG if is_long else SHORT)(dispatch.address())
 
 
 @cache
@@ -176,7 +182,7 @@ class MachineKernel:
         struct.pack_into(f"{len(arrays) + len(results)}N", memory.words.data, HEAD, *map(id, arrays), *map(id, results))
         if self.team > 1:
             pool().hire(self.team - 1)
-        function = LONG(dispatch.address()) if self.is_long else SHORT(dispatch.address())
+        function = _dispatch(self.is_long)
         memory.words[RESUME // 8] = 0
         function(memory.address)
         while memory.words[RESUME // 8]:

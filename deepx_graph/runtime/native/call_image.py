@@ -94,6 +94,18 @@ class ValueOffset:
 
 
 @dataclass(frozen=True)
+class CellOffset:
+    """So many bytes behind what a cell has when the instructions get here."""
+
+    cell: int
+    offset: int
+
+
+MemoryOffset = int | CellOffset
+"""Where memory begins: so far in that of values, or behind what a cell has."""
+
+
+@dataclass(frozen=True)
 class FunctionAddress:
     """The address of a machine function."""
 
@@ -137,6 +149,13 @@ class ImageWriter:
         """Lets a word be an address in the memory of values."""
         self.point(at, offset)
         self._values.append(at // 8)
+
+    def memory(self, at: int, offset: MemoryOffset) -> None:
+        """Lets a word be the address of a place, where that is behind a cell from now on."""
+        if isinstance(offset, CellOffset):
+            self.code(Opcode.BEHIND, at, offset.cell, offset.offset)
+        else:
+            self.value(at, offset)
 
     def constant(self, at: int, array: Array, offset: int = 0) -> None:
         """Lets a word be an address in an array."""

@@ -20,7 +20,7 @@ from deepx_graph.runtime.array_type import ArrayType
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.engines.epilogue import WithEpilogue
 from deepx_graph.runtime.kernels.program import Array
-from deepx_graph.runtime.native.call_image import ImageWriter
+from deepx_graph.runtime.native.call_image import ImageWriter, MemoryOffset
 from deepx_graph.runtime.native.dispatch import DATA
 from deepx_graph.runtime.native.llvm.builder import IRBuilder
 from deepx_graph.runtime.native.llvm.machine_code import FunctionReference
@@ -125,7 +125,7 @@ class JoinedKernel(MachineKernel):
         self.nanoseconds, self._predicted = predicted.nanoseconds, predicted
         self.constants, self.own_bytes, self.scratch_bytes = tuple(joined.constants), tuple(own_bytes), scratch_bytes
 
-    def write(self, writer: ImageWriter, objects: int, own: Sequence[int], scratch: int) -> None:
+    def write(self, writer: ImageWriter, objects: int, own: Sequence[MemoryOffset], scratch: int) -> None:
         """Puts the epilogue's function behind its objects, and then what all kernels have there."""
         if self._joined.then is not None:
             writer.function(writer.words(1), self._joined.then.function.address)

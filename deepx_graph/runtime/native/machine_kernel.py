@@ -19,7 +19,7 @@ from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import LEAST_BYTES, Allowance, delivered, result_memory
 from deepx_graph.runtime.memory.sharing import packed
 from deepx_graph.runtime.native import dispatch
-from deepx_graph.runtime.native.call_image import CallImage, ImageWriter, rounded
+from deepx_graph.runtime.native.call_image import CallImage, ImageWriter, MemoryOffset, rounded
 from deepx_graph.runtime.native.dispatch import DATA, FAILED, HEAD, RESUME
 from deepx_graph.runtime.native.llvm.machine_code import FunctionReference
 from deepx_graph.runtime.native.threads import pool
@@ -96,13 +96,13 @@ class MachineKernel:
         self.write(writer, HEAD, *self.own)
         return writer.image(self.workspace_bytes, 0)
 
-    def write(self, writer: ImageWriter, objects: int, own: Sequence[int], scratch: int) -> None:
-        """Puts its instructions into an image, whose last words are the slots of its objects; its temporaries, and what its threads
-        have, are at those places among values."""
+    def write(self, writer: ImageWriter, objects: int, own: Sequence[MemoryOffset], scratch: int) -> None:
+        """Puts its instructions into an image, whose last words are the slots of its objects; its temporaries are at
+        those places, and what its threads have is there among values."""
         for array in self.constants:
             writer.constant(writer.words(1), array)
         for start in own:
-            writer.value(writer.words(1), start)
+            writer.memory(writer.words(1), start)
         for function, threads in self.called:
             writer.run(function.address, objects, threads, (scratch, rounded(self.scratch_bytes)))
 

@@ -25,7 +25,7 @@ from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.engines.base import Engine
 from deepx_graph.runtime.engines.numexpr_engine import evaluated
 from deepx_graph.runtime.memory.pool import GRAIN, RESULTS
-from deepx_graph.runtime.native.whole_program.plan import Called, Copied, Swapped, called
+from deepx_graph.runtime.native.whole_program.plan import Called, Copied, Home, Swapped, called
 from deepx_graph.types import I64, leaves, scalar, tensor
 from tests.support.steps import steps
 
@@ -182,7 +182,8 @@ def test_what_a_whole_program_lays_over_each_other_is_read_no_more(first: int, m
             wanted = compile(Module((function,)), engine="numpy")(*args)
             for k, (found, want) in enumerate(zip(_Followed(function, rng, args, met).results, wanted, strict=True)):
                 np.testing.assert_array_equal(found, want, err_msg=f"{make.__name__} {seed}, result {k}")
-    assert all(met[w] > 1 for w in ("given", "over", "lent", "exchanged", "exchanged with a result", "temporaries")), met
+    what = "given", "over", "lent", "exchanged", "exchanged with a result", "temporaries", "temporaries lent"
+    assert all(met[w] > 1 for w in what), met
 
 
 @pytest.mark.skipif(not has_native(), reason="llvmlite is not installed")
@@ -215,14 +216,14 @@ class _Followed:
             return Kernel(node, over, tuple(range(len(node.inputs))), own_bytes=own, own_spans=spans)
 
         self.plan, self.met, self.marks = planned(function, machine_of), met, set[int]()
-        memory, given = np.full(self.plan.nbytes, 85, np.uint8), [a.copy() for a in args]
-        self.workspaces = {id(c): [memory[at : at + n] for at, n in zip(w, c.kernel.own_bytes, strict=False)]
-                           for (_, c), w in zip(called(self.plan.actions), self.plan.workspaces, strict=True)}
+        self.memory, given = np.full(self.plan.nbytes, 85, np.uint8), [a.copy() for a in args]
         self.results, taken = [np.full(6, -1, np.int64) for _ in self.plan.results], set[int]()
         for k, may in enumerate(self.plan.in_place):
             if free := sorted(may - taken):
                 self.results[k] = given[free[0]]
                 taken.add(free[0])
+        self.workspaces = {id(c): [self.room(home, n) for home, n in zip(w, c.kernel.own_bytes, strict=False)]
+                           for (_, c), w in zip(called(self.plan.actions), self.plan.workspaces, strict=True)}
         self.buffers: dict[int, Any] = {}
         for number, s in enumerate(self.plan.storages):
             if s.param is not None or s.array is not None:
@@ -230,8 +231,7 @@ class _Followed:
             elif s.inside is not None:
                 self.buffers[number] = self.buffers[s.inside][s.start : s.start + s.nbytes]
             elif (home := self.plan.homes.get(number)) is not None:
-                room = memory if home.result is None else self.results[home.result].view(np.uint8)
-                self.buffers[number] = room[home.offset : home.offset + s.nbytes]
+                self.buffers[number] = self.room(home, s.nbytes)
         self._count(len(taken))
         at: int | None = 0
         while at is not None:
@@ -242,10 +242,15 @@ class _Followed:
         for k in sorted(set(range(len(self.results))) - self.plan.direct, key=lambda k: k in late):
             self.results[k][:] = self.elements(self.plan.results[k])
 
+    def room(self, home: Home, nbytes: int) -> Any:
+        memory = self.memory if home.result is None else self.results[home.result].view(np.uint8)
+        return memory[home.offset : home.offset + nbytes]
+
     def _count(self, given: int) -> None:
         homes = [h for h in self.plan.homes.values() if h.result is not None]
         self.met["given"] += given
         self.met["lent"] += len(homes) - len({h.result for h in homes})
+        self.met["temporaries lent"] += sum(home.result is not None for w in self.plan.workspaces for home in w)
         self.met["over"] += sum(s.is_owned for s in self.plan.storages) - len(self.plan.homes)
         self.met["exchanged with a result"] += len(self.plan.exchanged)
 
@@ -260,8 +265,8 @@ class _Followed:
             case Called(Kernel() as kernel, objects):
                 shapes = [i.type.shape for i in kernel.node.inputs]
                 inputs = [self.elements(s).reshape(shape) for s, shape in zip(objects, shapes, strict=False)]
-                found = evaluated(kernel.node)(inputs, None)
                 self.work(kernel, self.workspaces[id(action)])
+                found = evaluated(kernel.node)(inputs, None)
                 for s, x in zip(objects[len(inputs) :], found if isinstance(found, tuple) else (found,), strict=True):
                     self.elements(s)[...] = np.asarray(x).reshape(-1)
             case Copied(source, target):

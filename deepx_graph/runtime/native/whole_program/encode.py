@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from deepx_graph.runtime.bytecode import Instruction, Jump, Move, Return, Select, Skip, Test
-from deepx_graph.runtime.native.call_image import CallImage, ImageWriter, Label, rounded
+from deepx_graph.runtime.native.call_image import CallImage, CellOffset, ImageWriter, Label, MemoryOffset, rounded
 from deepx_graph.runtime.native.dispatch import DATA, HEAD, RECORD, Opcode
 from deepx_graph.runtime.native.whole_program.plan import (
     Action,
@@ -85,27 +85,27 @@ class _Encoder:
             elif s.array is not None:
                 self.w.constant(cells[number], s.array)
         for number, home in plan.homes.items():
-            if home.result is not None:
-                self.code(Opcode.BEHIND, cells[number], self.results + 8 * home.result, home.offset)
-                continue
-            self.w.value(cells[number], part.memory + home.offset)
-            if number in plan.exchanged:  # it may hold what was a result's in the call before
+            self.w.memory(cells[number], self._memory(part, home))
+            if home.result is None and number in plan.exchanged:  # it may hold what was a result's in the call before
                 own = self.w.words(1)
                 self.w.value(own, part.memory + home.offset)
                 self.code(Opcode.BEHIND, cells[number], own, 0)
 
+    def _memory(self, part: _Part, home: Home) -> MemoryOffset:
+        return part.memory + home.offset if home.result is None else CellOffset(self.results + 8 * home.result, home.offset)
+
     # --- actions
 
-    def _action(self, part: _Part, action: Action, workspaces: Iterator[tuple[int, ...]]) -> None:
+    def _action(self, part: _Part, action: Action, workspaces: Iterator[tuple[Home, ...]]) -> None:
         cells = part.cells
         match action:
             case Invoked():
                 self._invoke(part, action)
             case Called(kernel, objects):
-                slots, (*own, scratch) = self.w.words(len(objects)), (part.memory + start for start in next(workspaces))
+                slots, (*own, scratch) = self.w.words(len(objects)), next(workspaces)
                 for k, storage in enumerate(objects):
                     self.w.point(slots + 8 * k, cells[storage] - DATA)
-                kernel.write(self.w, slots, own, scratch)
+                kernel.write(self.w, slots, [self._memory(part, home) for home in own], part.memory + scratch.offset)
             case Copied(source, target):
                 self.code(Opcode.COPY, cells[target], cells[source], part.plan.storages[target].nbytes)
             case Swapped(one, other):

@@ -132,7 +132,7 @@ class ProgramPlan:
     first alone of storages that share theirs."""
     exchanged: frozenset[int] = frozenset()
     """Storages that exchange buffers with one that lies in a result."""
-    workspaces: list[tuple[int, ...]] = field(default_factory=list)
+    workspaces: list[tuple[Home, ...]] = field(default_factory=list)
     """Where each kernel that is called, in order, has its temporaries, and last what its threads have."""
     nbytes: int = 0
     """The memory of the plan."""

@@ -1,13 +1,12 @@
 """Where the storages of a plan lie: in results from the start, in one another, and else in the memory of the plan.
 
-What a result lies in is used for other values, too, while the result is not there yet; but not so early that no argument of its
-type could be given away for it, unless that saves memory. Storages that exchange buffers have memory of one size for as long as any
-of them is there.
+What a result lies in is used for other values and temporaries of kernels, too, while the result is not there yet; but not so early
+that no argument of its type could be given away for it, unless that saves memory. Storages that exchange buffers have memory of one
+size for as long as any of them is there.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -28,9 +27,15 @@ def assign(plan: ProgramPlan, sharing: Sharing, *, is_function: bool, is_recursi
 
 class _StorageAssignment:
     def __init__(self, plan: ProgramPlan, sharing: Sharing) -> None:
-        self.plan, self.last = plan, len(plan.actions) - 1
+        self.plan = plan
+        calls = [(at, c.kernel) for at, c in called(plan.actions)]
+        self.unit = 1 + max((last for _, kernel in calls for _, last in kernel.own_spans), default=0)
+        """The parts of a position: spans are of these."""
         self.sizes = {k: s.nbytes for k, s in enumerate(plan.storages) if s.is_owned and sharing.group(k) == k}
-        self.spans = {k: sharing.span(k) for k in range(len(plan.storages))}
+        self.spans = {k: (first * self.unit, (last + 1) * self.unit - 1)
+                      for k in range(len(plan.storages)) for first, last in [sharing.span(k)]}
+        self.temporaries = [list(self._numbered(kernel, at * self.unit)) for at, kernel in calls]
+        """The numbers of each call's temporaries, which follow those of storages, and last of what its threads have."""
         self.families = DisjointSets[int]()
         self.exchanging = {s for a in swapped(plan.actions) for s in (a.one, a.other)}
         self.in_pieces = {s.inside for s in plan.storages}
@@ -41,19 +46,29 @@ class _StorageAssignment:
         for alike in self.params.values():
             alike.sort(key=lambda k: self.spans[k][1])
 
+    def _numbered(self, kernel: MachineKernel, start: int) -> Iterator[int]:
+        """New numbers for a kernel's temporaries, with their sizes and spans."""
+        whole = 0, self.unit - 1
+        spans = *(kernel.own_spans or [whole] * len(kernel.own_bytes)), whole
+        for (first, last), nbytes in zip(spans, (*kernel.own_bytes, kernel.thread_bytes), strict=True):
+            number = len(self.spans)
+            self.sizes[number], self.spans[number] = nbytes, (start + first, start + last)
+            yield number
+
     def assign(self, is_function: bool, is_recursive: bool) -> None:
         self._find_families()
-        best: tuple[int, dict[int, Home], list[tuple[int, ...]], int] | None = None
+        best: tuple[int, dict[int, Home], int] | None = None
         for keeps_gifts in (True, False)[: 1 if is_function else 2]:
             homes = {} if is_function else self._at_home()
             if not is_function:
                 self._use_results(homes, keeps_gifts=keeps_gifts)
-            workspaces, nbytes, record_bytes = self._packed(homes, is_recursive)
+            nbytes, record_bytes = self._packed(homes, is_recursive)
             if best is None or nbytes < best[0]:
-                best = nbytes, homes, workspaces, record_bytes
+                best = nbytes, homes, record_bytes
         assert best is not None
-        self.plan.nbytes, homes, self.plan.workspaces, self.plan.record_bytes = best
+        self.plan.nbytes, homes, self.plan.record_bytes = best
         self.plan.in_place = () if is_function else self._gifts(homes)
+        self.plan.workspaces = [tuple(homes.pop(k) for k in temporaries) for temporaries in self.temporaries]
         self.plan.homes = homes
         borrowed = {self.families.find(k) for k, h in homes.items() if h.result is not None and k in self.exchanging}
         self.plan.exchanged = frozenset(k for k in self.exchanging if self.families.find(k) in borrowed)
@@ -91,8 +106,9 @@ class _StorageAssignment:
             rooms[home.result].take(self.spans[s], self.sizes[s])
             if keeps_gifts:
                 behind[home.result] = next((self.spans[k][1] for k in self._alike(s) if self._may_be_over(s, k)), -1)
-        others = [k for k, n in self.sizes.items() if n >= LEAST_BYTES and self.spans[k][1] < self.last
-                  and k not in homes and k not in self.exchanging]
+        end, of_threads = self.unit * (len(plan.actions) - 1), {numbers[-1] for numbers in self.temporaries}
+        others = [k for k, n in self.sizes.items() if n >= LEAST_BYTES and self.spans[k][1] < end
+                  and k not in homes and k not in self.exchanging and k not in of_threads]
         for k in sorted(others, key=lambda k: (-self.sizes[k], -self.spans[k][0])):
             for number, room in enumerate(rooms):
                 fits = self.spans[k][0] > behind[number] and (behind[number] < 0 or not self._is_wider(k, number))
@@ -119,9 +135,9 @@ class _StorageAssignment:
         return tuple(over)
 
     def _is_wider(self, value: int, result: int) -> bool:
-        """Whether the elements of a value are wider than those of a result, as whose an argument is aligned."""
+        """Whether the elements of a value are, or may be, wider than those of a result, as whose an argument is aligned."""
         storages = self.plan.storages
-        return storages[value].dtype.itemsize > storages[self.plan.results[result]].dtype.itemsize
+        return value >= len(storages) or storages[value].dtype.itemsize > storages[self.plan.results[result]].dtype.itemsize
 
     def _alike(self, result: int) -> Sequence[int]:
         """The arguments of a result's dtype and size, in the order in which they end."""
@@ -133,40 +149,26 @@ class _StorageAssignment:
         if result not in self.sizes:
             return False
         first, last = self.spans[result][0], self.spans[param][1]
-        if last != first or param in self.in_pieces:
+        at = first // self.unit
+        if last // self.unit != at or param in self.in_pieces:
             return last < first
-        return all(_keeps(a, result, param) for a in self.plan.actions[first])
+        return all(_keeps(a, result, param) for a in self.plan.actions[at])
 
     # --- everything else
 
-    def _packed(self, homes: dict[int, Home], is_recursive: bool) -> tuple[list[tuple[int, ...]], int, int]:
-        """Puts all that has no home yet into the memory of the plan, temporaries of kernels one by one: where these are, and the
-        bytes of that memory and of an activation."""
-        free = [k for k in self.sizes if k not in homes]
-        calls = [(at, c.kernel) for at, c in called(self.plan.actions)]
-        unit = 1 + max((last for _, kernel in calls for _, last in kernel.own_spans), default=0)  # the parts of a position
-        spans = [(unit * self.spans[k][0], unit * self.spans[k][1] + unit - 1) for k in free]
-        sizes = [self.sizes[k] for k in free]
-        own = [(unit * at + low, unit * at + high, n) for at, kernel in calls for low, high, n in _temporaries(kernel, unit - 1)]
-        own_spans, own_sizes = [o[:2] for o in own], [o[2] for o in own]
-        record_bytes = 0
+    def _packed(self, homes: dict[int, Home], is_recursive: bool) -> tuple[int, int]:
+        """Puts all that has no home yet into the memory of the plan: the bytes of that memory and of an activation."""
+        free, record_bytes = [k for k in self.sizes if k not in homes], 0
         if is_recursive:
-            offsets, record_bytes = packed(spans, sizes)
-            starts, nbytes = packed(own_spans, own_sizes)
-        else:
-            offsets, nbytes = packed([*spans, *own_spans], [*sizes, *own_sizes])
-            starts = offsets[len(free) :]
-        homes.update((k, Home(offset)) for k, offset in zip(free, offsets, strict=False))
-        left = iter(starts)
-        workspaces = [tuple(itertools.islice(left, len(kernel.own_bytes) + 1)) for _, kernel in calls]
-        return workspaces, nbytes, rounded(record_bytes)
+            values = [k for k in free if k < len(self.plan.storages)]
+            record_bytes, free = self._put(homes, values), free[len(values) :]
+        return self._put(homes, free), rounded(record_bytes)
 
-
-def _temporaries(kernel: MachineKernel, last: int) -> Iterator[tuple[int, int, int]]:
-    """The first and the last part of a kernel's work that has each temporary, and its bytes; at the end those of its threads."""
-    for (low, high), nbytes in zip(kernel.own_spans or ((0, last),) * len(kernel.own_bytes), kernel.own_bytes, strict=True):
-        yield low, high, nbytes
-    yield 0, last, kernel.thread_bytes
+    def _put(self, homes: dict[int, Home], values: Sequence[int]) -> int:
+        """Gives values homes in memory of their own, and its size."""
+        offsets, nbytes = packed([self.spans[k] for k in values], [self.sizes[k] for k in values])
+        homes.update(zip(values, map(Home, offsets), strict=True))
+        return nbytes
 
 
 def _keeps(action: Action, result: int, param: int) -> bool:

@@ -7,6 +7,7 @@ jumps back it notes where it is and returns, and goes on there when it is called
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 
@@ -22,6 +23,22 @@ RESUME, FAILED, LIMIT, LEFT, START, COUNTER, SHARE, POOL, STACK, STACK_START, ST
 none), jumps back in one call, how many are left, the first instruction, and what threads that share work need
 (`threads.WorkerPool`). Of recursive calls the end of the records, the memory for them, how many there are and may be, and where
 the last one begins."""
+
+
+@dataclass(frozen=True)
+class TableSlot:
+    """Where an address is told: by the word of that number in the table, or by the array object there; so many bytes behind it."""
+
+    number: int
+    is_object: bool = False
+    offset: int = 0
+
+    def address(self, t: IRBuilder) -> str:
+        """The address, in a function whose table is `%table`."""
+        found = t.word("%table", self.number, "ptr")
+        if self.is_object:
+            found = t.word(t.behind(found, DATA), 0, "ptr")
+        return t.behind(found, self.offset) if self.offset else found
 
 
 class Opcode(IntEnum):

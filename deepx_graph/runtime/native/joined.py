@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -21,37 +20,21 @@ from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.engines.epilogue import WithEpilogue
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.call_image import ImageWriter, MemoryOffset
-from deepx_graph.runtime.native.dispatch import DATA
+from deepx_graph.runtime.native.dispatch import TableSlot
 from deepx_graph.runtime.native.llvm.builder import IRBuilder
 from deepx_graph.runtime.native.llvm.machine_code import FunctionReference
-from deepx_graph.runtime.native.loop_program.epilogue import EpilogueKernel
+from deepx_graph.runtime.native.loop_program.epilogue import Epilogue
 from deepx_graph.runtime.native.machine_kernel import MachineKernel
 
 KEPT_BYTES = 1 << 20
 """A workspace up to this size is kept from call to call."""
 
 
-@dataclass(frozen=True)
-class TableSlot:
-    """Where an address is told: by the word of that number in the table, or by the array object there; so many bytes behind it."""
-
-    number: int
-    is_object: bool = False
-    offset: int = 0
-
-    def address(self, t: IRBuilder) -> str:
-        """The address, in a function whose table is `%table`."""
-        found = t.word("%table", self.number, "ptr")
-        if self.is_object:
-            found = t.word(t.behind(found, DATA), 0, "ptr")
-        return t.behind(found, self.offset) if self.offset else found
-
-
 class JoinedOperands:
     """The slots and the constants of an operation on arguments and arrays, and of an epilogue, which reads the arguments `others`,
     too, and has no memory of its own."""
 
-    def __init__(self, operands: Sequence[int | Array], others: Sequence[int] = (), then: EpilogueKernel | None = None) -> None:
+    def __init__(self, operands: Sequence[int | Array], others: Sequence[int] = (), then: Epilogue | None = None) -> None:
         given = [o for o in operands if isinstance(o, int)]
         self.params, number = (*given, *others), len(given) + len(others)
         self.constants = [o for o in operands if not isinstance(o, int)]
@@ -69,7 +52,7 @@ class JoinedOperands:
             self.constants += then.constants
 
     @staticmethod
-    def of(function: Function, parts: WithEpilogue, then: EpilogueKernel | None) -> JoinedOperands:
+    def of(function: Function, parts: WithEpilogue, then: Epilogue | None) -> JoinedOperands:
         """Those of a function taken apart."""
         inputs, params = parts.node.inputs, function.params
         operands = [params.index(i) if i.op is PARAM else np.ascontiguousarray(value_of(i).array) for i in inputs]

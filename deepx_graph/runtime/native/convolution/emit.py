@@ -16,7 +16,8 @@ from deepx_graph.runtime.native.convolution.block_copy import BlockCopy
 from deepx_graph.runtime.native.convolution.plan import FEATURES, IMAGES, ConvolutionPlan, DirectPlan, Lanes, scratch_steps
 from deepx_graph.runtime.native.convolution.tile import TileCode, call_tile
 from deepx_graph.runtime.native.convolution.weights import packing
-from deepx_graph.runtime.native.joined import JoinedOperands, TableSlot
+from deepx_graph.runtime.native.dispatch import TableSlot
+from deepx_graph.runtime.native.joined import JoinedOperands
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, digit, greatest, least, leave_if, part_of_range
 
 CHUNKS, COUNT_BITS = 64, 16

@@ -31,13 +31,14 @@ from deepx_graph.runtime.native.convolution.problem import problems_of
 from deepx_graph.runtime.native.convolution.weights import pack_shares
 from deepx_graph.runtime.native.convolution.winograd import WinogradPlan
 from deepx_graph.runtime.native.convolution.winograd_share import WinogradShareCode
+from deepx_graph.runtime.native.dispatch import TableSlot
 from deepx_graph.runtime.native.gemm import microkernel
-from deepx_graph.runtime.native.joined import JoinedKernel, JoinedOperands, TableSlot
+from deepx_graph.runtime.native.joined import JoinedKernel, JoinedOperands
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.machine_code import FunctionReference
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program import epilogue
-from deepx_graph.runtime.native.loop_program.epilogue import EpilogueKernel
+from deepx_graph.runtime.native.loop_program.epilogue import Epilogue
 from deepx_graph.runtime.native.threads import SHARED, run_shared
 
 
@@ -57,7 +58,7 @@ def build(function: Function, threads: int) -> JoinedKernel:
     return kernel_of(function, parts, plans, _epilogue(parts, plans), threads)
 
 
-def _epilogue(parts: WithEpilogue, plans: Sequence[ConvolutionPlan]) -> EpilogueKernel | None:
+def _epilogue(parts: WithEpilogue, plans: Sequence[ConvolutionPlan]) -> Epilogue | None:
     """The kernel of the epilogue, one loop over rows of which none belongs to two shares. Raises Declined."""
     if parts.epilogue is None:
         return None
@@ -78,7 +79,7 @@ def _axes_of(shape: Sequence[int], rows: int) -> int:
     return next(k for k, n in enumerate(accumulate((n for n in shape if n != 1), mul, initial=1)) if n == rows)
 
 
-def kernel_of(function: Function, parts: WithEpilogue, plans: Sequence[ConvolutionPlan], then: EpilogueKernel | None,
+def kernel_of(function: Function, parts: WithEpilogue, plans: Sequence[ConvolutionPlan], then: Epilogue | None,
               threads: int) -> JoinedKernel:
     """Packs weights that are no constants, then takes shares of the results: those of one plan, or of one for each residue class.
     `then` is the kernel of the epilogue."""
@@ -122,7 +123,7 @@ def _share_code(plan: ConvolutionPlan, operands: ConvolutionOperands) -> ShareCo
     return DirectShareCode(plan.products, operands)
 
 
-def _lowering(plan: ConvolutionPlan, classes: int, then: EpilogueKernel | None) -> str:
+def _lowering(plan: ConvolutionPlan, classes: int, then: Epilogue | None) -> str:
     tile, several = plan.method.tile, f"{classes} classes of results, " if classes > 1 else ""
     lanes = f"{several}{plan.method.lanes.value} in the lanes, tiles of {tile.rows} x {tile.vectors} vectors"
     how = "convolution by transforms of squares" if isinstance(plan, WinogradPlan) else "direct convolution"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from deepx_graph.runtime.native.convolution.plan import DirectPlan, Lanes
+from deepx_graph.runtime.native.dispatch import TableSlot
 from deepx_graph.runtime.native.gemm.panels import Panels
 from deepx_graph.runtime.native.gemm.plan import ONE, GemmAxis, joined
-from deepx_graph.runtime.native.joined import TableSlot
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, digit, each_share, least, part_of_range
 
 PACKED_SHARE = 1 << 15

@@ -30,7 +30,7 @@ from deepx_graph.runtime.native.joined import JoinedKernel, JoinedOperands
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import Target, this_machine
 from deepx_graph.runtime.native.loop_program import epilogue
-from deepx_graph.runtime.native.loop_program.epilogue import EpilogueKernel
+from deepx_graph.runtime.native.loop_program.epilogue import Epilogue
 from deepx_graph.types import TensorType
 
 LEAST_WORK = 1 << 18
@@ -96,7 +96,7 @@ def _is_sum(function: Function) -> bool:
         set(last.inputs) == set(function.params)) and all(p.type == last.type for p in function.params)
 
 
-def _with_epilogue(function: Function, parts: WithEpilogue, plan: GemmPlan, found: Sequence[ShareAxis], then: EpilogueKernel,
+def _with_epilogue(function: Function, parts: WithEpilogue, plan: GemmPlan, found: Sequence[ShareAxis], then: Epilogue,
                    threads: int) -> JoinedKernel:
     joined, threads = JoinedOperands.of(function, parts, then), _threads(found, threads)
     product = machine_code.functions(module_text(plan, found, joined), ["product"], joined)["product"]

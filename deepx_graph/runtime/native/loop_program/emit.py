@@ -8,7 +8,7 @@ registers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -35,7 +35,7 @@ from deepx_graph.loops.program import (
     walk,
 )
 from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar
-from deepx_graph.runtime.native.dispatch import DATA
+from deepx_graph.runtime.native.dispatch import TableSlot
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, branch, each_share, memory_type, number, scalar_type
 from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.runtime.native.loop_program.primitives import lower_primitive, np_dtype
@@ -363,22 +363,17 @@ def module_text(program: LoopProgram, shares: Sequence[CodePart], machine: Targe
     objects = len(program.arguments) + len(program.results)
     functions, declarations, metadata = [], dict[str, None](), count(FREE)
     for k, part in enumerate(shares):
+        used: Iterable[Buffer]
         if isinstance(copy := part.body[0], Copy):
-            functions.append(_copy(k, copy, *pointers((copy.target, copy.source), slot, objects)))
+            used = copy.target, copy.source
             declarations["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"] = None
-            continue
-        e = FunctionEmitter(machine, metadata, traffic_of(program, part.body, near))
-        functions.append(e.function(f"part{k}", part.body, shared=part.chunks > 0))
-        declarations |= e.t.declarations
-        loads, arguments = pointers(e.used, slot, objects)
-        functions.append(_worker(k, part, loads, arguments) if part.chunks else _whole(k, loads, arguments))
+        else:
+            e = FunctionEmitter(machine, metadata, traffic_of(program, part.body, near))
+            functions.append(e.function(f"part{k}", part.body, shared=part.chunks > 0))
+            declarations |= e.t.declarations
+            used = e.used
+        functions.append(_caller(k, part, used, slot, objects))
     return "\n".join([*functions, *declarations, *_kept(declarations), ""])
-
-
-def _whole(k: int, loads: Sequence[str], arguments: Sequence[str]) -> str:
-    """What does a part on one thread."""
-    lines = [*loads, f"  call void @part{k}({', '.join(arguments)})", "  ret void"]
-    return "\n".join([f"define void @whole{k}(ptr %table, ptr %scratch) nounwind {{", *lines, "}"])
 
 
 def _kept(declarations: Iterable[str]) -> Iterator[str]:
@@ -388,44 +383,39 @@ def _kept(declarations: Iterable[str]) -> Iterator[str]:
         yield f'@llvm.compiler.used = appending global [{len(vectors)} x ptr] [{", ".join(vectors)}], section "llvm.metadata"'
 
 
-def _copy(k: int, copy: Copy, loads: Sequence[str], arguments: Sequence[str]) -> str:
-    """Bytes from one buffer to another, where that is not the same memory."""
-    target, source = arguments
-    return "\n".join([f"define void @whole{k}(ptr %table, ptr %scratch) nounwind {{", "entry:", *loads,
-                      f"  %same = icmp eq {target}, {source.removeprefix('ptr ')}",
-                      "  br i1 %same, label %done, label %some", "some:",
-                      f"  call void @llvm.memcpy.p0.p0.i64({target}, {source}, i64 {copy.target.nbytes}, i1 false)",
-                      "  br label %done", "done:", "  ret void", "}"])
-
-
 def _named(buffer: Buffer) -> str:
     """The name of a buffer in the text, which no value of `IRBuilder` has: they are letters and a number."""
     return f"%m.{buffer.name}"
 
 
-def pointers(used: Sequence[Buffer] | dict[Buffer, None], slot: dict[Buffer, int], objects: int) -> tuple[list[str], list[str]]:
-    """Instructions that find the buffers by the table, and the arguments of a call with them."""
-    lines, arguments = [], []
-    for b in used:
-        at, name = slot[b], f"%p.{b.name}"
-        lines.append(f"  {name}.slot = getelementptr inbounds i64, ptr %table, i64 {at}")
-        if at < objects:
-            lines += [f"  {name}.object = load ptr, ptr {name}.slot",
-                      f"  {name}.data = getelementptr inbounds i8, ptr {name}.object, i64 {DATA}",
-                      f"  {name} = load ptr, ptr {name}.data"]
-        else:
-            lines.append(f"  {name} = load ptr, ptr {name}.slot")
-        arguments.append(f"ptr {name}")
-    return lines, arguments
+def pointers(t: IRBuilder, used: Iterable[Buffer], slot: Mapping[Buffer, int], objects: int) -> list[str]:
+    """The arguments of a call with buffers, which are found by the table."""
+    return [f"ptr {TableSlot(slot[b], is_object=slot[b] < objects).address(t)}" for b in used]
 
 
-def _worker(k: int, part: CodePart, loads: Sequence[str], arguments: Sequence[str]) -> str:
-    """What each thread runs: it takes the next chunk from a counter until there are none."""
+def _caller(k: int, part: CodePart, used: Iterable[Buffer], slot: Mapping[Buffer, int], objects: int) -> str:
+    """What is called with a table to do a part: on one thread, or on each that takes chunks from a counter until there are none. A
+    copy is done here, unless it is of the same memory."""
+    t, first = IRBuilder(1), part.body[0]
+    arguments = pointers(t, used, slot, objects)
+    if part.chunks:
+        _take_chunks(t, k, part, arguments)
+        return t.function(f"void @work{k}(ptr %table, ptr %counter, ptr %scratch) nounwind")
+    if isinstance(first, Copy):
+        target, source = arguments
+        copied = f"call void @llvm.memcpy.p0.p0.i64({target}, {source}, i64 {first.target.nbytes}, i1 false)"
+        branch(t, t.let(f"icmp ne {target}, {source.removeprefix('ptr ')}"), lambda: t.line(copied))
+    else:
+        t.line(f"call void @part{k}({', '.join(arguments)})")
+    return t.function(f"void @whole{k}(ptr %table, ptr %scratch) nounwind")
+
+
+def _take_chunks(t: IRBuilder, k: int, part: CodePart, arguments: Sequence[str]) -> None:
+    """Does chunks of a part as long as there are any."""
     (loop,) = part.body
     assert isinstance(loop, For)
-    t, chunks, size = IRBuilder(1), part.chunks, loop.high.constant
+    chunks, size = part.chunks, loop.high.constant
     unit = WHOLE_LINES if size >= chunks * WHOLE_LINES * 16 else 1
-    t.lines += loads
 
     def begin(chunk: str) -> str:
         exact = t.let(f"udiv i64 {t.let(f'mul i64 {chunk}, {size}')}, {chunks}")
@@ -437,4 +427,3 @@ def _worker(k: int, part: CodePart, loads: Sequence[str], arguments: Sequence[st
         t.line(f"call void @part{k}({', '.join([*arguments, f'i64 {low}', f'i64 {high}'])})")
 
     each_share(t, chunks, take)
-    return t.function(f"void @work{k}(ptr %table, ptr %counter, ptr %scratch) nounwind")

@@ -22,21 +22,19 @@ from deepx_graph.loops.passes.fuse_loops import fuse_loops
 from deepx_graph.loops.passes.rewrite import Fresh
 from deepx_graph.loops.program import Buffer, For, Load, LoopProgram, Statement, walk
 from deepx_graph.loops.scalar import Affine, NotExpressible, ScalarVar, affine
-from deepx_graph.runtime.array_type import ArrayType
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.native.llvm import machine_code
+from deepx_graph.runtime.native.llvm.builder import IRBuilder
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program.emit import FREE, FunctionEmitter, is_all_vectors, pointers
 from deepx_graph.runtime.native.loop_program.kernel import nanoseconds
-from deepx_graph.runtime.native.loop_program.primitives import array_dtype
-from deepx_graph.runtime.native.machine_kernel import MachineKernel
 from deepx_graph.types import I64
 
 MOST_STATEMENTS = 2000
 """Epilogues of more stay kernels of their own: the time to compile grows with them."""
 
 
-def build(function: Function, apart: int) -> EpilogueKernel:
+def build(function: Function, apart: int) -> Epilogue:
     """The epilogue whose first parameter is the result that it is done on; its first `apart` axes, those of size 1 not counted,
     number the rows. Raises Declined where it is not one loop over rows, in place and without memory of its own."""
     shape = tensor_type(function.results[0].type).shape
@@ -52,24 +50,18 @@ def build(function: Function, apart: int) -> EpilogueKernel:
         raise Declined("the epilogue is not in place")
     if sum(1 for _ in walk(program.body)) > MOST_STATEMENTS:
         raise Declined(f"an epilogue of more than {MOST_STATEMENTS} statements")
-    return EpilogueKernel(program, loop, math.prod(shape[outer:]))
+    return Epilogue(program, loop, math.prod(shape[outer:]))
 
 
-class EpilogueKernel(MachineKernel):
+class Epilogue:
     """A compiled epilogue, for others to call: its table holds the array objects of arguments and result, then constants."""
 
-    lowering = "an epilogue"
-    threads = 1
-
     def __init__(self, program: LoopProgram, loop: For, columns: int) -> None:
-        self.rows, self.columns = loop.high.constant, columns
-        self.constants = tuple(np.ascontiguousarray(b.array) for b in program.constants)
-        objects = len(program.arguments) + 1
+        self.columns = columns
         self.params = tuple(range(len(program.arguments)))
-        (result,) = program.results
-        self.results = (ArrayType(array_dtype(result.dtype), result.shape),)
-        self.in_place = (frozenset({0}),)
+        self.constants = tuple(np.ascontiguousarray(b.array) for b in program.constants)
         self.nanoseconds = nanoseconds([loop])
+        (result,) = program.results
         for s in walk(program.body):
             if isinstance(s, Load) and s.buffer is program.arguments[0]:
                 s.buffer = result
@@ -77,7 +69,7 @@ class EpilogueKernel(MachineKernel):
         self.needs_rows = not ends
         """Whether it cannot keep to some columns."""
         slot = {b: k for k, b in enumerate((*program.arguments, result, *program.constants))}
-        text, plain = _text(loop, ends, slot, objects), is_all_vectors([loop], this_machine())
+        text, plain = _text(loop, ends, slot, len(self.params) + 1), is_all_vectors([loop], this_machine())
         self.function = machine_code.functions(text, ["epilogue"], self, optimise=not plain)["epilogue"]
 
 
@@ -99,7 +91,8 @@ def _text(loop: For, ends: Sequence[ScalarVar], slot: dict[Buffer, int], objects
     emitter.env |= dict(zip(ends, names, strict=True))
     body: list[Statement] = [loop]
     rows = emitter.function("rows", body, shared=True, more=names)
-    loads, arguments = pointers(emitter.used, slot, objects)
-    given = [*arguments, *(f"i64 {x}" for x in ("%low", "%high", *names))]
-    return "\n".join([rows, "define void @epilogue(ptr %table, i64 %low, i64 %high, i64 %left, i64 %right) nounwind {", *loads,
-                      f"  call void @rows({', '.join(given)})", "  ret void", "}", *emitter.t.declarations, ""])
+    t = IRBuilder(1)
+    given = [*pointers(t, emitter.used, slot, objects), *(f"i64 {x}" for x in ("%low", "%high", *names))]
+    t.line(f"call void @rows({', '.join(given)})")
+    whole = t.function("void @epilogue(ptr %table, i64 %low, i64 %high, i64 %left, i64 %right) nounwind")
+    return "\n".join([rows, whole, *emitter.t.declarations, ""])

@@ -61,23 +61,14 @@ class LoopKernel(MachineKernel):
         over = [accesses.written_over(r) for r in program.results]
         self.in_place = tuple(frozenset(accesses.copied_only(r)).union(o) for r, o in zip(program.results, over, strict=True))
         near = {program.arguments[k] for o in over for k in o} | {r for r, o in zip(program.results, over, strict=True) if o}
-        self.shares = [CodePart(tuple(p), self._chunks(p)) for p in parts(program)]
+        timed = [(tuple(p), nanoseconds(p)) for p in parts(program)]
+        self.shares = [CodePart(body, _chunks(body, whole)) for body, whole in timed]
         self.own_bytes, self.own_spans = tuple(b.nbytes for b in program.scratch), _spans(program.scratch, self.shares)
-        self.nanoseconds = sum(nanoseconds(s.body) for s in self.shares)
+        self.nanoseconds = sum(whole for _, whole in timed)
         read = reads_of(list(program.body), dict.fromkeys(program.arguments, 1))
         self.moved_bytes = sum(min(b.nbytes, int(n)) for b, n in read.items()) + sum(r.nbytes for r in program.results)
         """What a call reads and writes: of an operand of which few elements are picked, these alone."""
         self._functions(module_text(program, self.shares, this_machine(), frozenset(near)))
-
-    def _chunks(self, body: Sequence[Statement]) -> int:
-        """In how many shares a part is done; 0 for one that one thread does."""
-        loop = body[0]
-        if not isinstance(loop, For) or not loop.parallel or len(body) > 1:
-            return 0
-        least, whole = cost.chunk_ns(constants()), nanoseconds(body)
-        count = loop.high.constant
-        chunks = min(MOST_CHUNKS, count, int(3 * whole / least))
-        return chunks if whole > 2 * least and chunks > 1 else 0
 
     def _functions(self, ir: str) -> None:
         called = [(f"work{k}", min(self.threads, s.chunks)) if s.chunks else (f"whole{k}", 0) for k, s in enumerate(self.shares)]
@@ -90,6 +81,16 @@ class LoopKernel(MachineKernel):
         threads = self.threads if any(s.chunks for s in self.shares) else 1
         c = constants()
         return ForecastParts(c.native_call_ns, self.nanoseconds / threads, cost.memory_ns(c, self.moved_bytes, threads))
+
+
+def _chunks(body: Sequence[Statement], whole: float) -> int:
+    """In how many shares a part is done that takes one thread so many nanoseconds; 0 for one that one thread does."""
+    loop = body[0]
+    if not isinstance(loop, For) or not loop.parallel or len(body) > 1:
+        return 0
+    least = cost.chunk_ns(constants())
+    chunks = min(MOST_CHUNKS, loop.high.constant, int(3 * whole / least))
+    return chunks if whole > 2 * least and chunks > 1 else 0
 
 
 def _spans(buffers: Sequence[Buffer], shares: Sequence[CodePart]) -> tuple[tuple[int, int], ...]:

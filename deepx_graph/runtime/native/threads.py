@@ -240,12 +240,11 @@ def pool() -> WorkerPool | TeamPool:
     return WorkerPool() if fit else TeamPool()
 
 
-def run_shared(function: Any, table: int, threads: int, scratch: Any = None) -> None:
-    """Runs a `SHARED` machine function in so many threads until all shares are done. `scratch` is an array of the addresses of each
-    thread's own memory, where the function has any."""
-    counter, own = ctypes.c_int64(), (_POINTER * threads)() if scratch is None else scratch
+def run_shared(function: Any, table: int, threads: int) -> None:
+    """Runs a `SHARED` machine function that needs no memory of its own in so many threads until all shares are done."""
+    counter, own = ctypes.c_int64(), (_POINTER * threads)()
     if threads == 1:
-        function(table, ctypes.addressof(counter), own[0])
+        function(table, ctypes.addressof(counter), None)
         return
     pool().hire(threads - 1)
     address = ctypes.cast(function, _POINTER).value

@@ -6,7 +6,8 @@ other members are read by members alone. A scatter is a root: it takes in what i
 of what costs little; a sort is one of what has no operands. That, and views, which compute nothing, are members of every group that
 reads them; a view that is a result is a root. So is a kernel that puts values of its own in memory; what else a group would put
 there is a member where it is there a row at a time, in loops that are fused.
-Groups keep to one scope. Those without such a node stay as passes have made them, unless a member is larger than caches are.
+Groups keep to one scope, but that positions which are put together for gathers in a loop are read where they lie. Those without
+such a node stay as passes have made them, unless a member is larger than caches are.
 """
 
 from __future__ import annotations
@@ -217,11 +218,18 @@ class _Candidates:
             self.above[root] = found
         return node in self.above[root]
 
+    def _puts_positions_together(self, node: Node) -> bool:
+        """Whether a node only puts together what gathers read as positions: each of them is read where it lies, in loops too."""
+        return node.op is concatenate and all(
+            u.op is gather and u.inputs[0] is not node and u.attr("index_vector_dim") == node.attr("dimension")
+            for u in self.function.users[node])
+
     def _may_join(self, node: Node, members: Sequence[Node]) -> bool:
-        """Whether a group has room for a node of its scope, and does not do it more slowly: loops that reduce by a function, or
-        that ask for each element of which operand it is, are no vectors."""
+        """Whether a group has room for a node of its scope, or for positions, and does not do it more slowly: loops that reduce by
+        a function, or that ask for each element of which operand it is, are no vectors."""
         root = members[0]
-        if root.op is sort or self.scopes[node] is not self.scopes[root] or sum(map(_ops, (node, *members))) > MOST_OPS:
+        is_near = self.scopes[node] is self.scopes[root] or self._puts_positions_together(node)
+        if root.op is sort or not is_near or sum(map(_ops, (node, *members))) > MOST_OPS:
             return False
         if node in self.looked_up and (
                 (node.op in (concatenate, pad) and not (_picks_few(root) and root.inputs[0] is node)) or _size(root) > _size(node)):

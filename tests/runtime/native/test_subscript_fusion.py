@@ -425,3 +425,43 @@ def test_what_is_in_no_cache_is_made_where_it_is_read(monkeypatch: pytest.Monkey
     d = x[:, None] - x
     wanted = (d * (m / ((d * d).sum(-1) + 1))[..., None]).sum(1)
     np.testing.assert_allclose(dx.compile(dx.loads(text), engine="native")(x, m)[0], wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("n", [40, 64])
+def test_positions_put_together_before_a_loop_are_read_there_where_they_lie(n: int) -> None:
+    """A loop that gathers at the same places in each iteration: rows and columns are in memory, and not once more as pairs."""
+    square = f"{n}x{n}"
+    gather = f"""<{{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0, 1], start_index_map = [0, 1],
+      index_vector_dim = 2>, slice_sizes = array<i64: 1, 1>}}>
+      : (tensor<{square}xf32>, tensor<{square}x2xi32>) -> tensor<{square}xf32>"""
+    text = function_text(f"%x: tensor<{square}xf32>, %i: tensor<{square}xi32>, %j: tensor<{square}xi32>", f"""
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %times = stablehlo.constant dense<3> : tensor<i32>
+  %last = stablehlo.constant dense<{n - 1}> : tensor<{square}xi32>
+  %row = stablehlo.subtract %last, %i : tensor<{square}xi32>
+  %column = stablehlo.subtract %last, %j : tensor<{square}xi32>
+  %a = stablehlo.reshape %row : (tensor<{square}xi32>) -> tensor<{square}x1xi32>
+  %b = stablehlo.reshape %column : (tensor<{square}xi32>) -> tensor<{square}x1xi32>
+  %at = stablehlo.concatenate %a, %b, dim = 2 : (tensor<{square}x1xi32>, tensor<{square}x1xi32>) -> tensor<{square}x2xi32>
+  %to = stablehlo.concatenate %b, %a, dim = 2 : (tensor<{square}x1xi32>, tensor<{square}x1xi32>) -> tensor<{square}x2xi32>
+  %r:2 = stablehlo.while(%k = %zero, %y = %x) : tensor<i32>, tensor<{square}xf32>
+   cond {{
+    %more = stablehlo.compare LT, %k, %times, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  }} do {{
+    %next = stablehlo.add %k, %one : tensor<i32>
+    %here = "stablehlo.gather"(%y, %at) {gather}
+    %there = "stablehlo.gather"(%y, %to) {gather}
+    %sum = stablehlo.add %here, %there : tensor<{square}xf32>
+    stablehlo.return %next, %sum : tensor<i32>, tensor<{square}xf32>
+  }}
+  return %r#1 : tensor<{square}xf32>""", f"tensor<{square}xf32>")
+    f = dx.compile(dx.loads(text), engine="native", threads=1)
+    rng = np.random.default_rng(0)
+    x, i, j = rng.random((n, n), np.float32), *rng.integers(0, n, (2, n, n), np.int32)
+    want = x
+    for _ in range(3):
+        want = want[n - 1 - i, n - 1 - j] + want[n - 1 - j, n - 1 - i]
+    np.testing.assert_array_equal(f(x, i, j)[0], want)
+    assert f.plan.peak_bytes < (4 + 1) * 4 * n * n, "two of positions, two that change places, and little more"

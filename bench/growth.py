@@ -117,6 +117,8 @@ def main() -> int:
     parser.add_argument("--command", default="opt", choices=("opt", "info"))
     options = parser.parse_args()
     lengths = [int(n) for n in options.lengths.split(",")]
+    if len(set(lengths)) < 2:
+        parser.error("an exponent needs two lengths: --lengths 10000,30000")
     rows, worst = [], 0.0
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "m.hlo"

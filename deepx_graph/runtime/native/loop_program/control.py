@@ -9,7 +9,7 @@ this is for iterations so short that nothing else is worth its call.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -294,8 +294,6 @@ class _ControlLowering:
     def _in_branch(self, step: IfStep, variables: Sequence[CarriedValue], number: int) -> None:
         branch = step.branches[number]
         self.memory.branches.append((step.node, number))
-        elsewhere = {n for other in step.branches[number + 1 :] for n in _computed(other.block)}
-        self.memory.done |= elsewhere
         self._block(branch.block)
         found = [self._tensor(node) for node in branch.values]
         for variable, tensor, node in zip(variables, found, branch.values, strict=True):
@@ -308,7 +306,6 @@ class _ControlLowering:
                     raise NotExpressible("a branch that gives another array, and that one")
                 self._require_carried(variable.type)
                 self._fill(variable.buffer, tensor)
-        self.memory.done -= elsewhere
         self.memory.branches.pop()
 
     # --- loops
@@ -426,22 +423,6 @@ class _ControlLowering:
             return found  # type: ignore[no-any-return]
 
         self.b.repeat(test, lambda: self._iteration(step, variables))
-
-
-def _computed(block: Block) -> Iterator[Node]:
-    """The nodes of the steps of a block."""
-    stack = [block]
-    while stack:
-        for step in stack.pop().steps:
-            match step:
-                case Once(inside):
-                    stack.append(inside)
-                case IfStep():
-                    stack += (branch.block for branch in step.branches)
-                case LoopStep():
-                    stack += (step.header, step.body)
-            if not isinstance(step, Once):
-                yield step.node
 
 
 def _is_control(node: Node) -> bool:

@@ -14,15 +14,14 @@ from functools import partial
 import numpy as np
 
 from deepx_graph.ir import Builder, Function, Node
-from deepx_graph.ir.rebuild import copied, rebuild, with_results
-from deepx_graph.ir.structure import LOOP_END, PARAM, PHI, REGION, index_of
+from deepx_graph.ir.rebuild import rebuild, with_results
+from deepx_graph.ir.structure import LOOP_END, PARAM, PHI, PROJ, REGION, index_of
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import For, LoopProgram, Statement, While, blocks_of, walk
 from deepx_graph.loops.scalar import NotExpressible
 from deepx_graph.loops.weight import UNKNOWN_TRIPS
 from deepx_graph.ops.data.fusion import fused_body, fusion
 from deepx_graph.ops.math.elementwise import add, and_, compare
-from deepx_graph.rewrite.flat_loop import flat_loop, varying_with
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.outline import as_kernel, opened, outlined
 from deepx_graph.runtime.native.loop_program.control import lower_control
@@ -155,12 +154,14 @@ def with_loops(function: Function, made: KernelOfLoop, length: Callable[[Functio
 
 def in_strips(function: Function, made: KernelOfLoop, length: int) -> Function:
     """A function that is one loop as a loop over kernels that do up to `length` iterations each. Raises Declined."""
-    flat = flat_loop(function)
-    if flat is None:
+    ends = [n for n in function.nodes if n.op is LOOP_END]
+    if len(ends) != 1 or not all(r.op is PROJ and r.inputs[0] is ends[0] for r in function.results):
         raise Declined("not one loop")
-    function, end = flat, flat.results[0].inputs[0]
-    begin = end.inputs[0]
-    varying = varying_with(function.nodes, begin)
+    (end,) = ends
+    begin, varying = end.inputs[0], {end.inputs[0]}
+    for node in function.nodes:
+        if not varying.isdisjoint(node.inputs):
+            varying.add(node)
     iteration = [n for n in Function("iteration", (), end.inputs[1:]).nodes if n in varying - {begin} or _is_source(n)]
     read = {i for n in (*iteration, end) for i in n.inputs} - varying
     outside = [n for n in function.nodes if n in read and not _is_source(n)]
@@ -170,7 +171,7 @@ def in_strips(function: Function, made: KernelOfLoop, length: int) -> Function:
         """The variables after up to so many iterations, and how many these were: others may follow where they are all."""
         def whole(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
             phis = {n: v[index_of(n)] for n in iteration if n.op is PHI and n.inputs[0] is begin}
-            new = rebuild(iteration, {**dict(zip(outside, params, strict=False)), **phis}, copied)
+            new = rebuild(iteration, {**dict(zip(outside, params, strict=False)), **phis})
             test, *nexts = (new[i] for i in end.inputs[1:])
             is_within = b(compare, v[-1], b.like(length, v[-1]), direction="LT")
             return b(and_, test, is_within), [*nexts, b(add, v[-1], b.like(1, v[-1]))]

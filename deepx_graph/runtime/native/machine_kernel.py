@@ -97,8 +97,8 @@ class MachineKernel:
         return writer.image(self.workspace_bytes, 0)
 
     def write(self, writer: ImageWriter, objects: int, own: Sequence[MemoryOffset], scratch: int) -> None:
-        """Puts its instructions into an image, whose last words are the slots of its objects; its temporaries are at
-        those places, and what its threads have is there among values."""
+        """Puts its instructions into an image, whose last words are the slots of its objects; its temporaries are
+        there, and what its threads have so far in the memory of values."""
         for array in self.constants:
             writer.constant(writer.words(1), array)
         for start in own:

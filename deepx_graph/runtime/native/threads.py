@@ -242,10 +242,10 @@ def pool() -> WorkerPool | TeamPool:
 
 def run_shared(function: Any, table: int, threads: int) -> None:
     """Runs a `SHARED` machine function that needs no memory of its own in so many threads until all shares are done."""
-    counter, own = ctypes.c_int64(), (_POINTER * threads)()
+    counter = ctypes.c_int64()
     if threads == 1:
         function(table, ctypes.addressof(counter), None)
         return
     pool().hire(threads - 1)
-    address = ctypes.cast(function, _POINTER).value
+    address, own = ctypes.cast(function, _POINTER).value, (_POINTER * threads)()
     SHARE(pool().share_address)(pool().address, threads, address, table, ctypes.addressof(counter), ctypes.addressof(own))

@@ -133,7 +133,7 @@ class ProgramPlan:
     exchanged: frozenset[int] = frozenset()
     """Storages that exchange buffers with one that lies in a result."""
     workspaces: list[tuple[Home, ...]] = field(default_factory=list)
-    """Where each kernel that is called, in order, has its temporaries, and last what its threads have."""
+    """Where each kernel that is called, in order, has its temporaries, and last what its threads have: never in a result."""
     nbytes: int = 0
     """The memory of the plan."""
     record_bytes: int = 0

@@ -97,8 +97,8 @@ class _StorageAssignment:
         return homes
 
     def _use_results(self, homes: dict[int, Home], *, keeps_gifts: bool) -> None:
-        """Puts other values into results while these are not there, the largest first; where it `keeps_gifts` not so early that no
-        argument could be given away for a result."""
+        """Puts other values and temporaries into results while these are not there, the largest first; where it `keeps_gifts` not
+        so early that no argument could be given away for a result. What threads have is told by an offset in the plan's memory."""
         plan = self.plan
         rooms, behind = [Room(plan.storages[s].nbytes) for s in plan.results], [-1] * len(plan.results)
         for s, home in homes.items():

@@ -81,6 +81,8 @@ def _calibrate_network(args: Arguments) -> int:
         emit_report("network", found.to_json())
     else:
         emit(str(found.cluster), None)
+    if found.note:
+        say(f"note: {found.note}")
     say("the shipped figures are in use" if found.path is None else
         f"{'from' if args.show else 'stored in'} {printable(str(found.path))}")
     return 0

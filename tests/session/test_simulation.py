@@ -128,6 +128,16 @@ def test_measurements_are_kept_beside_the_constants(run: Run, tmp_path: Path, mo
 
 
 @pytest.mark.usefixtures("measured")
+def test_a_measurement_of_a_busy_machine_says_so(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter of its speed was taken from a process that computed alone; then less than a thirtieth is."""
+    monkeypatch.setenv("DEEPX_GRAPH_COSTS", str(tmp_path / "costs"))
+    assert "the machine was busy: 75%" in run("calibrate", "--network").err
+    assert "the machine was busy: 75%" in run("calibrate", "--network", "--show").err
+    monkeypatch.setitem(PARTS_LEFT, "alone_flops", 0.97)
+    assert "was busy" not in run("calibrate", "--network").err
+
+
+@pytest.mark.usefixtures("measured")
 def test_a_network_in_the_file_of_the_constants_leaves_them(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One FILE names both, stored in either order, and DEEPX_GRAPH_COSTS=FILE finds both."""
     constants = replace(SHIPPED, product_gflops=12345.0)

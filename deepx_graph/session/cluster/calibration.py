@@ -57,6 +57,9 @@ SERIES_ROUNDS = 11
 
 PAUSE_SECONDS = 1e-3
 
+QUIET = 0.93
+"""The part of the speed of its core that is usually left to a process that computes alone on a quiet machine, at least."""
+
 STEP = "step"
 """The field of a device that is what calling a program costs."""
 
@@ -70,6 +73,14 @@ class NetworkCalibration:
 
     cluster: DeviceCluster
     path: Path | None
+
+    @property
+    def note(self) -> str:
+        """What is to be known of the figures: that other work was done while they were measured, else nothing."""
+        left = self.cluster.device.alone_flops
+        busy = (f"the machine was busy: {left:.0%} of its speed was left to a process that computed alone; predictions by these "
+                "figures are about a machine as busy, so measure again on a quiet one")
+        return busy if left < QUIET else ""
 
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""

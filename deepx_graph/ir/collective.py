@@ -79,6 +79,20 @@ class Exchange:
     combine: Callable[..., Sequence[Sequence[Any]]]
     network: Callable[..., list[Any] | None] | None = None
     """`network(network, values, *attrs)`: this member's results for its operands by a `GroupNetwork`; None where that cannot."""
+    scratch: Callable[..., int] | None = None
+    """`scratch(size, sizes, *attrs)`: the most bytes that `network` takes in a group of so many beside operands, of so many bytes
+    each, and results."""
+
+    def most_scratch(self, size: int, operands: Sequence[int], results: int, attrs: Sequence[Any], *, combines: bool) -> int:
+        """The most bytes that a member of a group of so many takes beside its operands and results, of so many bytes.
+
+        Where the network does not combine what is asked for, it has the operands of all members, and of the results a copy.
+        """
+        if size < 2:
+            return 0
+        if self.scratch is None or not combines:
+            return size * sum(operands) + results
+        return self.scratch(size, operands, *attrs)
 
     def alone(self, values: Sequence[Any], attrs: Sequence[Any]) -> Sequence[Any]:
         """The results on a grid of one device."""

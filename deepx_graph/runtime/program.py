@@ -186,9 +186,15 @@ def plan_functions(module: Module, writes: Callable[[Node], bool] = always, over
     return plans
 
 
-def engine_plans(module: Module, engine: Engine) -> dict[str, BufferAssignment]:
-    """The plans of those functions by what the kernels of an engine need. Raises InferError where a size is not known."""
-    return plan_functions(module, engine.writes, engine.overwrites, engine.scratch)
+def engine_plans(module: Module, engine: Engine, meeting: Callable[[Node], int] | None = None) -> dict[str, BufferAssignment]:
+    """The plans of those functions by what the kernels of an engine need, and what a collective takes beside its results where
+    `meeting` says that. Raises InferError where a size is not known."""
+    def scratch(node: Node, loose: frozenset[int]) -> int:
+        if node.op.exchange is not None:
+            return meeting(node) if meeting is not None else 0
+        return engine.scratch(node, loose)
+
+    return plan_functions(module, engine.writes, engine.overwrites, scratch)
 
 
 def call_order(module: Module) -> tuple[list[str], set[str]]:

@@ -210,6 +210,26 @@ def _all_to_all_by(network: GroupNetwork, values: Sequence[Array], groups: Group
     return [_put_together(network, network.all_to_all(_split_up(network, v, split)), concat) for v in values]
 
 
+def _nothing_beside(size: int, operands: Sequence[int], *attrs: Any) -> int:
+    return 0
+
+
+def _gathered_scratch(size: int, operands: Sequence[int], groups: Groups, channel: int, flat: bool, dim: int, *_: Any) -> int:
+    """What comes lies as the result along the first dimension alone."""
+    return size * max(operands, default=0) if dim else 0
+
+
+def _scattered_scratch(size: int, operands: Sequence[int], groups: Groups, channel: int, flat: bool, dim: int, *_: Any) -> int:
+    """What comes of all operands, and parts in order to be sent, or a partial sum."""
+    most = max(operands, default=0)
+    return sum(operands) + (most if dim else most // size if size > 2 else 0)
+
+
+def _swapped_scratch(size: int, operands: Sequence[int], groups: Groups, channel: int, split: int, concat: int, *_: Any) -> int:
+    """Parts in order to be sent, and then what comes, where the result lies in another one."""
+    return max(operands, default=0) if split or concat else 0
+
+
 # --- types --------------------------------------------------------------------------------------------------------
 
 
@@ -291,20 +311,21 @@ def _collective(name: str, summary: str, attrs: tuple[Attr, ...], infer: Callabl
 
 all_reduce: Op = _collective(
     "all_reduce", "Each operand combined over the devices of a group.", (_GROUPS, _CHANNEL, _GLOBAL, _BODY), _all_reduce_type,
-    Exchange(_reducing, _all_reduce, _all_reduce_by), "replica_groups = [], SUM")  # fmt: skip
+    Exchange(_reducing, _all_reduce, _all_reduce_by, _nothing_beside), "replica_groups = [], SUM")  # fmt: skip
 all_gather: Op = _collective(
     "all_gather", "The operands of the devices of a group, one after the other along a dimension.",
     (_GROUPS, _CHANNEL, _GLOBAL, Attr("all_gather_dim", "int"), _SIZE), _all_gather_type,
-    Exchange(_reducing, _all_gather, _all_gather_by), "replica_groups = [], all_gather_dim = 0, shard_count = 1")  # fmt: skip
+    Exchange(_reducing, _all_gather, _all_gather_by, _gathered_scratch),
+    "replica_groups = [], all_gather_dim = 0, shard_count = 1")  # fmt: skip
 reduce_scatter: Op = _collective(
     "reduce_scatter", "Each operand combined over a group; every device gets its part of it.",
     (_GROUPS, _CHANNEL, _GLOBAL, Attr("scatter_dimension", "int"), _SIZE, _BODY), _reduce_scatter_type,
-    Exchange(_reducing, _reduce_scatter, _reduce_scatter_by),
+    Exchange(_reducing, _reduce_scatter, _reduce_scatter_by, _scattered_scratch),
     "replica_groups = [], scatter_dimension = 0, shard_count = 1, SUM")  # fmt: skip
 all_to_all: Op = _collective(
     "all_to_all", "Part k of each device's operand goes to device k of its group; with split_dimension -1, operand k goes there.",
     (_GROUPS, _CHANNEL, Attr("split_dimension", "int", -1), Attr("concat_dimension", "int", -1), Attr("split_count", "int")),
-    _all_to_all_type, Exchange(_moving_all, _all_to_all, _all_to_all_by),
+    _all_to_all_type, Exchange(_moving_all, _all_to_all, _all_to_all_by, _swapped_scratch),
     "replica_groups = [], split_dimension = 0, concat_dimension = 0, split_count = 1")  # fmt: skip
 collective_permute: Op = _collective(
     "collective_permute", "Sent from source to target; zeros where nothing arrives.",

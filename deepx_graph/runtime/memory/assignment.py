@@ -106,8 +106,9 @@ Scratch = Callable[[Node, frozenset[int]], int]
 
 
 def of_eval(node: Node, loose: frozenset[int]) -> int:
-    """The scratch of a node whose kernel is its eval, which says it for operands that lie in any order."""
-    return scratch_of(node)
+    """The scratch of a node whose kernel is its eval, which says it for operands that lie in any order. What a collective has
+    beside its results is a matter of how devices meet."""
+    return 0 if node.op.exchange is not None else scratch_of(node)
 
 
 def always(node: Node) -> bool:
@@ -167,7 +168,7 @@ def _scratches(code: Code, flow: AliasAnalysis, scratch: Scratch) -> Iterator[tu
             lies = makes_memory(node) and not node.op.view and not is_call(node)
         if lies:
             ordered.add(run.target)
-        if node.op.eval is not None and node.op.exchange is None:
+        if node.op.eval is not None:
             bytes_ = scratch(node, frozenset(k for k, s in enumerate(run.sources) if s not in ordered))
             if bytes_:
                 yield at, bytes_

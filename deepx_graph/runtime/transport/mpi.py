@@ -25,11 +25,12 @@ import numpy as np
 
 from deepx_graph import ops
 from deepx_graph.errors import DeepxGraphError, Diagnostic, RunError, UsageError
-from deepx_graph.ir import Function
+from deepx_graph.ir import Function, Node
 from deepx_graph.ir.collective import Devices, Grid, GroupNetwork
 from deepx_graph.literal import Array
 from deepx_graph.runtime.memory.pool import RESULTS
 from deepx_graph.runtime.transport.base import PATIENCE, Meeting, ProcessTransport, apart, late
+from deepx_graph.types import TensorType, leaves, nbytes
 
 T = TypeVar("T")
 
@@ -392,15 +393,41 @@ def _bytes(array: Array) -> Array:
     return array.reshape(-1).view(np.uint8)
 
 
+_OF_NUMBERS = {ops.add: "SUM", ops.multiply: "PROD"}
+_OF_INTEGERS = {**_OF_NUMBERS, ops.maximum: "MAX", ops.minimum: "MIN"}
+
+
+def native_reduction(op: Any, dtype: np.dtype[Any]) -> str | None:
+    """MPI's reduction that is an op on such elements, by name; None where none is the same to the bit, up to the order of sums."""
+    if dtype.kind in "iu" and dtype.isbuiltin == 1:
+        return _OF_INTEGERS.get(op)
+    return _OF_NUMBERS.get(op) if dtype in (np.float32, np.float64) else None
+
+
 def _native() -> Callable[[Any, np.dtype[Any]], Any]:
-    """Which of MPI's own reductions is an op on such elements; None where none is the same to the bit, up to the order of sums."""
+    """MPI's own reduction for an op on such elements; None where there is none."""
     MPI = _mpi()  # noqa: N806
-    of_numbers = {ops.add: MPI.SUM, ops.multiply: MPI.PROD}
-    of_integers = {**of_numbers, ops.maximum: MPI.MAX, ops.minimum: MPI.MIN}
 
     def found(op: Any, dtype: np.dtype[Any]) -> Any:
-        if dtype.kind in "iu" and dtype.isbuiltin == 1:
-            return of_integers.get(op)
-        return of_numbers.get(op) if dtype in (np.float32, np.float64) else None
+        name = native_reduction(op, dtype)
+        return None if name is None else getattr(MPI, name)
 
     return found
+
+
+def scratch_of_meeting(node: Node, grid: Grid) -> int:
+    """The most bytes that a process takes for a collective beside its operands and results, those of MPI itself left out."""
+    exchange = node.op.exchange
+    assert exchange is not None
+    tensors = [t for i in node.inputs for t in leaves(i.type) if isinstance(t, TensorType)]
+    return exchange.most_scratch(len(exchange.group(grid, 0, *node.attrs)), [t.nbytes for t in tensors], nbytes(node.type),
+                                 node.attrs, combines=node.op not in _ALL_REDUCES or _is_native(node, tensors))
+
+
+_ALL_REDUCES = (ops.all_reduce, ops.spmd_all_reduce)
+
+
+def _is_native(node: Node, tensors: Sequence[TensorType]) -> bool:
+    """Whether MPI has the reduction of an all-reduce."""
+    reducer = node.attr("computation").reducer
+    return all(t.dtype.np is not None and native_reduction(reducer, t.dtype.np) is not None for t in tensors)

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from deepx_graph.ir import Function, Module, Node
+from deepx_graph.ir.collective import Grid
 from deepx_graph.passes.autodiff.grad import grad
 from deepx_graph.passes.chosen_plan import FARTHEST, fused_steps
 from deepx_graph.planning.automatic import automatic_plan
@@ -22,6 +23,7 @@ from deepx_graph.planning.stages import PipelineStage
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.engines.base import canonicalized
 from deepx_graph.runtime.program import engine_plans
+from deepx_graph.runtime.transport.mpi import scratch_of_meeting
 from deepx_graph.sharding.mesh import Mesh, TensorSharding, local_shape, split
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.pieces import Partitioned
@@ -194,7 +196,9 @@ def _cost(local: Partitioned, cluster: DeviceCluster) -> StageCost:
     fused, step = fused_steps(local, cluster)
     engine = engines.get("numpy")
     module = canonicalized(fused, engine, apart=True)
-    return StageCost(step.seconds, engine_plans(module, engine)[module.entry_name].peak_bytes)
+    grid = Grid(1, local.mesh.count)
+    plans = engine_plans(module, engine, lambda n: scratch_of_meeting(n, grid))
+    return StageCost(step.seconds, plans[module.entry_name].peak_bytes)
 
 
 def _is_float(value: Node) -> bool:

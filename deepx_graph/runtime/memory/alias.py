@@ -7,8 +7,10 @@ whether it may belong to somebody else, and how many generations of it the varia
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from deepx_graph.ir import Node
 from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, PARAM, PARTIAL, PROJ, TUPLE, index_of, value_of
@@ -17,7 +19,7 @@ from deepx_graph.ops.data.fusion import fused_body
 from deepx_graph.ops.tensor.layout import keeps_order
 from deepx_graph.ops.tensor.parallel import run_parallel
 from deepx_graph.runtime.bytecode import Code, Move, Pack, Return, Run
-from deepx_graph.types import StateType, TensorType, leaves
+from deepx_graph.types import StateType, TensorType, TupleType, leaves
 
 _PASSED_ON = frozenset({TUPLE, PROJ, PARTIAL, construct, field, ref_create, ref_read, ref_write})
 _HOLDERS = _PASSED_ON | {CALL, CALL_VALUE}
@@ -120,13 +122,15 @@ def _edges(code: Code) -> Iterator[tuple[int, int]]:
                     yield s, instruction.target
 
 
-def _owns_item(source: Node, k: int) -> bool:
-    """Whether item k of a kernel's results is an array that only this item holds."""
+def _owned_items(source: Node) -> Sequence[bool]:
+    """Which items of a kernel's results are arrays that only this item holds."""
     body = fused_body(source)
     if body is None:
-        return source.op.eval is not None and source.op not in _HOLDERS and not source.op.view and not is_call(source)
+        makes_arrays = source.op.eval is not None and source.op not in _HOLDERS and not source.op.view and not is_call(source)
+        return [makes_arrays] * (len(source.type.items) if isinstance(source.type, TupleType) else 1)
     made = [_viewed(r) for r in body.results]
-    return made.count(made[k]) == 1 and made[k].op is not PARAM and made[k].op is not CONSTANT and not made[k].op.view
+    held_by = Counter(made)
+    return [held_by[m] == 1 and m.op is not PARAM and m.op is not CONSTANT and not m.op.view for m in made]
 
 
 def _viewed(node: Node) -> Node:
@@ -139,11 +143,12 @@ def _viewed(node: Node) -> Node:
 def _borrowed(code: Code, edges: Sequence[tuple[int, int]]) -> tuple[bool, ...]:
     borrowed = [s.node.op is PARAM or s.node.op is CONSTANT for s in code.slots]
     taken: set[tuple[int, int]] = set()
+    owned = cache(_owned_items)
     for instruction in code.instructions:
         if isinstance(instruction, Run):
             node = instruction.node
             borrowed[instruction.target] = node.op.view or node.op in _HOLDERS
-            if node.op is PROJ and _owns_item(node.inputs[0], index_of(node)):
+            if node.op is PROJ and owned(node.inputs[0])[index_of(node)]:
                 item = (instruction.sources[0], index_of(node))
                 borrowed[instruction.target] = item in taken  # a second projection of one item shares the first one's memory
                 taken.add(item)

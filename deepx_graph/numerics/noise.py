@@ -1,4 +1,6 @@
-"""How much of a difference rounding may make, found by experiment: every float result is moved at random by its last place or not.
+"""How much of a difference rounding may make, found by experiment: every float result is moved at random by its last place or not,
+and a sum of n terms, which may be added in any order, by sqrt(n) last places of the sum of their absolute values (what rounding n
+partial sums makes with high probability: Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019).
 
 The spread of each output element is what its conditioning makes of that (stochastic arithmetic, as in Parker, Monte Carlo
 Arithmetic, 1997). That follows each element through the program, so that no relative tolerance is needed; where rounding decides a
@@ -12,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.ir import Module, Node
+from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.scalar_expr import rounds
 from deepx_graph.literal import Array
 from deepx_graph.numerics.observed import ObservedEngine, RunObserver
+from deepx_graph.ops.math.elementwise import add
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.inputs import flatten
 from deepx_graph.types import TensorType, leaves
@@ -35,7 +38,48 @@ class Nudge(RunObserver):
 
     def computed(self, node: Node, operands: Sequence[Any], result: Any) -> Any:
         """The result, moved."""
+        if is_sum(node):
+            assert node.op.eval is not None
+            sizes, terms = (node.op.eval([of(x) for x in operands], *node.attrs) for of in (_sizes, _ones))
+            return reordered(result, sizes, terms, self.rng)
         return result if is_exact(node) and not self.ties else moved(result, self.rng)
+
+
+def is_sum(node: Node) -> bool:
+    """Whether each element of the result is a sum of elements of operands, or of products of them."""
+    if node.op.place is not None or not isinstance(node.type, TensorType):
+        return False
+    if bodies := [a for a in node.attrs if isinstance(a, Function)]:
+        return all(body.reducer is add for body in bodies)
+    sharding = node.op.sharding
+    return sharding is not None and sharding.combiner is not None and sharding.combiner(node) is add
+
+
+def _sizes(x: Any) -> Any:
+    """What makes the sum of absolute values of the terms, in place of an operand of a sum."""
+    return np.abs(x).astype(x.dtype) if x.dtype.kind in "cfV" else x
+
+
+def _ones(x: Any) -> Any:
+    """What makes the number of terms."""
+    return np.ones_like(x) if x.dtype.kind in "cfV" else x
+
+
+def reordered(value: Any, size: Any, terms: Any, rng: np.random.Generator) -> Any:
+    """Floats that are sums, each moved up or down, or as it was; any other array as it is. `size` has the sums of the absolute
+    values of their terms, `terms` how many these are."""
+    if value.dtype.kind == "c":
+        parts = [reordered(part, size.real, terms.real, rng) for part in (value.real, value.imag)]
+        return np.asarray(parts[0] + 1j * parts[1]).astype(value.dtype)
+    if value.dtype.kind not in "fV" or value.dtype.itemsize < 2:
+        return value
+    towards = rng.integers(-1, 2, np.shape(value))
+    with np.errstate(all="ignore"):
+        place = np.nextafter(size, np.asarray(np.inf, value.dtype)).astype(np.float64) - size.astype(np.float64)
+        step = place * np.sqrt(terms.astype(np.float64)) * towards
+        other = np.where(np.isnan(value), -value, (value.astype(np.float64) + step).astype(value.dtype))
+    keep = (towards == 0) | (size == 0) | ~(np.isfinite(step) | np.isnan(value))
+    return np.asarray(np.where(keep, value, other))
 
 
 def is_exact(node: Node) -> bool:

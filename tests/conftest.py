@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,6 +28,14 @@ def vector_bits(request: pytest.FixtureRequest) -> Iterator[int | None]:
     """The width of vectors that a test of machine code runs with; None for the widest."""
     with vectors(request.param):
         yield request.param
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What the library writes among temporary files, such as reproducers of errors, goes where pytest cleans up."""
+    before, tempfile.tempdir = tempfile.tempdir, str(tmp_path_factory.mktemp("t", numbered=False))
+    yield
+    tempfile.tempdir = before
 
 
 @pytest.fixture(autouse=True)

@@ -58,9 +58,10 @@ def read_npz(path: str | Path, wanted: Mapping[str, DType | None] | None = None,
     with _open(path) as stream:
         try:
             with zipfile.ZipFile(stream) as archive:
-                named = _by_place(archive.namelist(), places)
+                named = _by_place([name.removesuffix(".npy") for name in archive.namelist()], places)
                 for member in archive.infolist():
-                    name = named.get(member.filename) or member.filename.removesuffix(".npy")
+                    name = member.filename.removesuffix(".npy")
+                    name = named.get(name, name)
                     if wanted is not None and name not in wanted:
                         unread.append(name)
                         continue
@@ -78,9 +79,15 @@ def arrays_for(module: Module, path: str | Path) -> dict[str, Array]:
     return read_npz(path, places=[p.name for p in input_ports(module.entry)])[0]
 
 
-def _by_place(members: Sequence[str], places: Sequence[str]) -> dict[str, str]:
-    """The names for members of an archive that have none but their number."""
-    return {f"arr_{k}.npy": name for k, name in enumerate(places) if f"arr_{k}" not in places and f"{name}.npy" not in members}
+def placed(arrays: Mapping[str, Array], places: Sequence[str]) -> dict[str, Array]:
+    """The arrays of an archive, those that have no name but their number under that of their place."""
+    named = _by_place(arrays, places)
+    return {named.get(name, name): array for name, array in arrays.items()}
+
+
+def _by_place(given: Collection[str], places: Sequence[str]) -> dict[str, str]:
+    """The names for arrays of an archive that have none but their number."""
+    return {f"arr_{k}": name for k, name in enumerate(places) if f"arr_{k}" not in places and name not in given}
 
 
 def write_npz(path: str | Path, arrays: Mapping[str, Array]) -> None:

@@ -16,10 +16,11 @@ import deepx_graph as dx
 from deepx_graph.passes.scalar.cse import Cse
 from deepx_graph.runtime.compile import Compiled
 from deepx_graph.session import programs
+from deepx_graph.session.diagnose import reproducer
 from deepx_graph.session.diagnose.children import in_child
 from deepx_graph.session.diagnose.crash import fault_of, signature_of
 from deepx_graph.session.diagnose.predicates import How, predicate
-from deepx_graph.session.diagnose.reproducer import Reproducer, recorded, replay
+from deepx_graph.session.diagnose.reproducer import Reproducer, leave, recorded, replay
 
 PROGRAM = "HloModule m\nENTRY e {\n x = f32[4] parameter(0)\n ROOT y = f32[4] add(x, x)\n}\n"
 
@@ -145,6 +146,22 @@ def test_gradients_compiling_and_calls_leave_files_too(monkeypatch: pytest.Monke
     Path(path).unlink()
     assert len(kept.files) == 1 + (planted == "call")
     assert replay(kept).outcome == "exit code 0", "in a process without the fault"
+
+
+def test_a_loop_of_failures_leaves_few_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(reproducer, "_left", {})
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    notes: list[str] = []
+    for k in range(reproducer.MAX_LEFT + 2):
+        kind = type(f"Failure{k}", (Exception,), {})
+        for _ in range(2):
+            error = kind("lost")
+            leave(error, dx.loads(PROGRAM), lambda path: ["info", path])
+            notes += error.__notes__
+    assert len(list(tmp_path.iterdir())) == reproducer.MAX_LEFT
+    assert notes[0].endswith(" repeats it") and notes[1].endswith(" repeats the first error of this kind")
+    assert notes[0].split()[2] == notes[1].split()[2]
+    assert notes[-1] == f"no file that repeats it is written: this process has left {reproducer.MAX_LEFT}"
 
 
 def test_what_a_child_does_is_said_and_bounded() -> None:

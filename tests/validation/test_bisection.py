@@ -304,6 +304,16 @@ def test_the_command_reads_folders_and_files_and_writes_the_least_program(run: R
     assert program.code == 0 and "no pass changed a result" in program.out
 
 
+def test_arrays_without_names_are_inputs_in_order(run: Run, tmp_path: Path) -> None:
+    text = "HloModule m\nENTRY e {\n x = f32[2] parameter(0)\n y = f32[] parameter(1)\n ROOT r = f32[2] add(x, x)\n}\n"
+    (tmp_path / "p.hlo").write_text(text)
+    x, y = np.ones(2, np.float32), np.float32(1)
+    for arrays, named in (((x, y), {}), ((x, y, y), {}), ((x,), {"y": y})):
+        np.savez(tmp_path / "in.npz", *arrays, **named)
+        done = run("bisect", str(tmp_path / "p.hlo"), "-p", "default", "--inputs", str(tmp_path / "in.npz"))
+        assert done.code == 0 and "1 set of inputs" in done.out, done.err
+
+
 def test_numbered_files_are_stages_too(run: Run, tmp_path: Path) -> None:
     (tmp_path / "0000_input.hlo").write_text(SLICES)
     (tmp_path / "0010_merge.hlo").write_text(MERGED)

@@ -22,6 +22,7 @@ from deepx_graph.runtime.inputs import input_ports
 from deepx_graph.session import programs
 from deepx_graph.session.diagnose.xla import XlaCase, lowered, matches, run_cases
 from deepx_graph.session.dumps import DumpedModule, dumped_modules
+from deepx_graph.session.inputs import placed
 from deepx_graph.text import ReadOptions
 from deepx_graph.validation.culprit import Departure, departure
 from deepx_graph.validation.discrepancy import Discrepancy
@@ -49,8 +50,9 @@ class Inputs:
         if self.given is None:
             drawn = samples(ports, self.count if ports else 1, self.seed)
             return drawn if self.kept is None else [drawn[k] for k in self.kept]
-        if all(p.name in self.given for p in ports):
-            return [{p.name: self.given[p.name] for p in ports}]
+        given = placed(self.given, [p.name for p in ports])
+        if all(p.name in given for p in ports):
+            return [{p.name: given[p.name] for p in ports}]
         if len(self.given) == len(ports):
             return [dict(zip((p.name for p in ports), self.given.values(), strict=True))]
         missing = next(p.name for p in ports if p.name not in self.given)

@@ -36,6 +36,12 @@ SCHEMA = "deepx-graph/reproducer/1"
 MAX_FILE_BYTES = 1 << 26
 """Bytes of a file that is taken along, and of a reproducer that is read."""
 
+MAX_LEFT = 8
+"""Reproducers that one process leaves on its own."""
+
+_left: dict[str, str] = {}
+"""The reproducers that this process has left, by the signature of the error."""
+
 _PLACE = re.compile(r"\{(\d+)\}")
 _OUTSIDE = re.compile(r"(^|=|^-\w)/|(^|/|=)\.\.(/|$)")
 _RUNS_CODE = re.compile(r"--plugin\b.*|--on\b.*|.*\.py(:\w*)?")
@@ -152,16 +158,24 @@ def inputs_of(path: str) -> str:
 
 
 def leave(error: Exception, module: Module, command: Command, inputs: Mapping[str, Any] | None = None) -> None:
-    """Writes the file that replays an internal error, once, and says so in a note of the error; does nothing for any other. What
-    has no text, and inputs that no file can hold, leave none."""
+    """Writes the file that replays an internal error, and says so in a note of the error; does nothing for any other. Errors of one
+    signature have one file, and a process leaves `MAX_LEFT`. What has no text, and inputs that no file can hold, leave none."""
     if not is_fault(error) or is_interrupt(error) or any("deepx-graph replay " in n for n in getattr(error, "__notes__", ())):
+        return
+    signature = signature_of(error)
+    if os.path.exists(earlier := _left.get(signature, "")):
+        error.add_note(f"deepx-graph replay {earlier} repeats the first error of this kind")
+        return
+    if len(_left) >= MAX_LEFT:
+        error.add_note(f"no file that repeats it is written: this process has left {MAX_LEFT}")
         return
     with contextlib.suppress(DeepxGraphError, TypeError, ValueError), tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "program.sea")
         write_file(path, encoded(module, "sea"))
         if inputs is not None:
             write_npz(inputs_of(path), {name: np.asarray(array) for name, array in inputs.items()})
-        error.add_note(f"deepx-graph replay {recorded(command(path), error).keep()} repeats it")
+        _left[signature] = recorded(command(path), error).keep()
+        error.add_note(f"deepx-graph replay {_left[signature]} repeats it")
 
 
 def _with_files(argument: str, files: list[KeptFile]) -> str:

@@ -10,6 +10,7 @@ import pytest
 from deepx_graph.ir import Node, Op
 from deepx_graph.ir.evaluation import staged
 from deepx_graph.ops import OPS, convert
+from deepx_graph.ops.tensor import index_staged
 from deepx_graph.runtime.engines.numexpr_engine import NumexprEngine
 from deepx_graph.types import BOOL, F32, F64, I8, I32, I64, U8, U32, DType, is_static, type_of_array
 from tests.support.laws import LAWFUL, one_op, same, samples, special_values
@@ -101,3 +102,16 @@ def test_scalars_are_converted_as_arrays_are(source: DType, target: DType) -> No
     assert function is not None
     for value in values:
         assert all(map(same, computed(function, [np.asarray(value)]), evaluated(node, [value]))), value
+
+
+@pytest.mark.parametrize("op", [OPS["gather"], OPS["scatter"]], ids=lambda op: op.name)
+def test_many_slices_are_found_as_few_are(op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start indices inside and outside of the array, of one axis and of several."""
+    monkeypatch.setattr(index_staged, "COLUMNS", 1)
+    for seed in range(3):
+        for arrays, attrs in samples(op, seed):
+            for shift in (0, 2, -3):
+                moved = [arrays[0], (arrays[1] + np.asarray(shift).astype(arrays[1].dtype)).astype(arrays[1].dtype), *arrays[2:]]
+                node = node_of(op, moved, attrs)
+                if (function := staged(node)) is not None:
+                    assert all(map(near, computed(function, moved), evaluated(node, moved))), (node, attrs)

@@ -26,6 +26,9 @@ FEW = 4
 PIECE = 1 << 16
 """Positions that are worked out at a time."""
 
+COLUMNS = 512
+"""From so many slices on the start indices of each axis are worked out on their own: numpy is slow along axes of two or three."""
+
 
 def gather_staged(types: Sequence[Type], result: Type, offset: Axes, collapsed: Axes, batching: Axes, indices_batching: Axes,
                   index_map: Axes, vector_dim: int, sizes: Axes) -> Callable[..., Any] | None:
@@ -50,7 +53,7 @@ def gather_staged(types: Sequence[Type], result: Type, offset: Axes, collapsed: 
         def take(x: Array, at: Any) -> Array:
             table, starts, made = x.reshape(-1, width), vectors(at), np.empty((count, width), x.dtype)
             for k in range(0, count, PIECE):
-                number = np.minimum(np.maximum(starts[k : k + PIECE].astype(np.int64), 0), limits) @ factors
+                number = _clamped(starts[k : k + PIECE], limits, factors)
                 number = number if first is None else number + first[k : k + PIECE]
                 table.take(number, 0, made[k : k + PIECE], "clip")
             return made.reshape(whole).transpose(order)
@@ -166,11 +169,35 @@ class _RowTarget(NamedTuple):
 
     def _inside(self, starts: Array, given: Array, part: slice) -> tuple[Array, Array]:
         """The rows of some updates, and the updates, without those outside."""
-        starts = starts.astype(np.int64)
-        inside = ((starts >= 0) & (starts <= self.lasts)).all(-1)
-        rows = starts @ self.factors
+        rows, inside = _checked(starts, self.lasts, self.factors)
         rows = rows if self.first is None else rows + self.first[part]
         return (rows, given) if inside.all() else (rows[inside], given[inside])
+
+
+def _clamped(starts: Array, lasts: Array, factors: Array) -> Array:
+    """The rows that begin at start indices, which are moved inside of an array first."""
+    if len(starts) < COLUMNS:
+        return np.asarray(np.minimum(np.maximum(starts.astype(np.int64), 0), lasts) @ factors)
+    rows = np.zeros(len(starts), np.int64)
+    for column, last, factor in zip(starts.T, lasts, factors, strict=True):
+        at = column.astype(np.int64)
+        np.maximum(at, 0, out=at)
+        np.minimum(at, last, out=at)
+        rows += np.multiply(at, factor, out=at)
+    return rows
+
+
+def _checked(starts: Array, lasts: Array, factors: Array) -> tuple[Array, Array]:
+    """The rows that begin at start indices, and which of these are inside of an array."""
+    if len(starts) < COLUMNS:
+        starts = starts.astype(np.int64)
+        return starts @ factors, np.asarray(((starts >= 0) & (starts <= lasts)).all(-1))
+    rows, inside = np.zeros(len(starts), np.int64), np.ones(len(starts), np.bool_)
+    for column, last, factor in zip(starts.T, lasts, factors, strict=True):
+        at = column.astype(np.int64)
+        inside &= (at >= 0) & (at <= last)
+        rows += np.multiply(at, factor, out=at)
+    return rows, inside
 
 
 def _batch_rows(shape: Axes, sizes: Axes, batching: Axes, indices_batching: Axes, indices: Axes, vector_dim: int) -> Array | None:

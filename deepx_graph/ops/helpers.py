@@ -81,11 +81,16 @@ def ufunc(function: Ufunc) -> Callable[..., Array]:
     return lambda xs: like(function(*xs), xs[0].dtype)
 
 
+def vectorised(x: Array) -> Array:
+    """Floats that numpy itself does not have as f32, for functions that are called for each of their elements otherwise."""
+    return x if x.dtype.kind in "fc" else x.astype(np.float32)
+
+
 def transcendental(function: Ufunc) -> Callable[..., Array]:
     """As `ufunc`; complex numbers of single precision are computed in double, as numpy's own formulas lose several places."""
 
     def eval(xs: Sequence[Array]) -> Array:
-        wide = [x.astype(np.complex128) if x.dtype == np.complex64 else x for x in xs]
+        wide = [x.astype(np.complex128) if x.dtype == np.complex64 else vectorised(x) for x in xs]
         return like(function(*wide), xs[0].dtype)
 
     return eval
@@ -93,7 +98,7 @@ def transcendental(function: Ufunc) -> Callable[..., Array]:
 
 def split(real: Ufunc, whole: Ufunc) -> Callable[..., Array]:
     """As `ufunc`, with a function of its own for complex numbers."""
-    return lambda xs: like((whole if xs[0].dtype.kind == "c" else real)(*xs), xs[0].dtype)
+    return lambda xs: like((whole if xs[0].dtype.kind == "c" else real)(*map(vectorised, xs)), xs[0].dtype)
 
 
 def widened(function: Ufunc, whole: Ufunc | None = None) -> Callable[..., Array]:

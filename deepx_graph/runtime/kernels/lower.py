@@ -51,6 +51,8 @@ class _Lowering:
         self.at: int | None = None
         """The axis along which the values are cut that are being made."""
         self._scalars: dict[tuple[np.dtype[Any], bytes], int] = {}
+        self._wide: dict[int, int] = {}
+        """The registers of f32 that have the values of those of narrow floats."""
         for node in function.params:
             self.registers.append(Register(dtype_of(node), shape_of(node), cut.get(node)))
             self.of[node] = len(self.registers) - 1
@@ -87,7 +89,7 @@ class _Lowering:
                 register = self._full(register, shape)
             taken.add(register)
             results.append(register)
-        return KernelProgram(tuple(self.registers), self.params, self.constants, tuple(self.steps), tuple(results),
+        return KernelProgram(tuple(self.registers), self.params, self.constants, _needed(self.steps, results), tuple(results),
                              tuple(map(shape_of, self.function.results)))
 
     # --- registers and steps
@@ -183,6 +185,8 @@ class _Lowering:
         before = len(self.registers), len(self.steps)
         if tree is not None:
             try:
+                if isinstance(tree, Apply) and (narrow := self._narrow(tree, sources, dtype)) is not None:
+                    return narrow
                 register = self._expression(tree, sources, dtype, {})
                 if self.registers[register].dtype == dtype:
                     return register
@@ -192,10 +196,42 @@ class _Lowering:
         assert op.eval is not None
         return self._step(dtype, self._joint(sources), sources, primitives.lower_eval(op.eval, attrs))
 
+    def _narrow(self, tree: Apply, sources: Sequence[int], dtype: np.dtype[Any]) -> int | None:
+        """The register of one primitive of narrow floats, computed in f32 and rounded; None for anything else."""
+        dtypes = {self.registers[s].dtype for s in sources} - {BOOL}
+        (narrow,) = dtypes if len(dtypes) == 1 else (BOOL,)
+        is_rounded = tree.primitive in primitives.ROUNDED.get(narrow, ())
+        if narrow not in primitives.ROUNDED or not (is_rounded or tree.primitive in primitives.UNROUNDED) or not all(
+                isinstance(a, Variable) for a in tree.args):
+            return None
+        operands = [self._widened(sources[a.index]) for a in tree.args if isinstance(a, Variable)]
+        made = self._primitive(tree.primitive, operands, primitives.F32)
+        if dtype != narrow:
+            return made
+        shape = self.registers[made].shape
+        if is_rounded:
+            made = self._step(primitives.F32, shape, (made,), primitives.lower_round(narrow), in_place=True)
+        register = self._step(narrow, shape, (made,), primitives.lower_convert(narrow))
+        self._wide[register] = made
+        return register
+
+    def _widened(self, register: int) -> int:
+        """A narrow float as f32; any other register as it is."""
+        held = self.registers[register]
+        if held.dtype not in primitives.ROUNDED:
+            return register
+        if register not in self._wide:
+            if register in self.constants:
+                self._wide[register] = self._held(self.constants[register].astype(primitives.F32))
+            else:
+                self._wide[register] = self._step(primitives.F32, held.shape, (register,), primitives.lower_convert(primitives.F32))
+        return self._wide[register]
+
     def _undo(self, registers: int, steps: int) -> None:
         del self.registers[registers:], self.steps[steps:]
         self.constants = {r: a for r, a in self.constants.items() if r < registers}
         self._scalars = {k: r for k, r in self._scalars.items() if r < registers}
+        self._wide = {k: r for k, r in self._wide.items() if r < registers}
 
     def _expression(self, tree: Expr, operands: Sequence[int], dtype: np.dtype[Any], known: dict[Expr, int]) -> int:
         """The register of an expression; `known` are the parts that have one."""
@@ -233,6 +269,16 @@ EXACT_PARTIALS = frozenset("?biuf")
 def wider(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype in which partial results of `dtype` are combined: double for single precision."""
     return np.dtype(np.float64) if dtype == np.float32 else dtype
+
+
+def _needed(steps: Sequence[Step], results: Sequence[int]) -> tuple[Step, ...]:
+    """The steps without those whose value nobody reads."""
+    read, kept = set(results), []
+    for step in reversed(steps):
+        if step.target in read:
+            read.update(step.sources)
+            kept.append(step)
+    return tuple(reversed(kept))
 
 
 def _total(monoid: Any, dtype: np.dtype[Any], parts: Array) -> Array:

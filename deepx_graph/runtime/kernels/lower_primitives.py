@@ -16,6 +16,7 @@ from operator import methodcaller
 from typing import Any
 
 import numpy as np
+from ml_dtypes import bfloat16
 
 from deepx_graph.ir import Op
 from deepx_graph.ir.evaluation import in_blocks
@@ -58,6 +59,17 @@ _LOWERINGS: dict[str, tuple[Callable[..., Any], frozenset[DTypeLike]]] = {
 
 PREDICATES = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
+F32 = np.dtype(np.float32)
+HALF = np.dtype(np.float16)
+UNROUNDED = PREDICATES | {"neg", "abs", "floor", "ceil", "max", "min", "where"}
+"""What computes of f32 that are values of a narrow float one of them."""
+_BASIC = frozenset(("add", "sub", "mul", "div", "sqrt"))
+"""Of f32 and rounded to a narrow float they are the narrow operation, as f32 has twice its digits and two more (Figueroa 1995)."""
+ROUNDED: dict[DTypeLike, frozenset[str]] = {
+    HALF: _BASIC, np.dtype(bfloat16): _BASIC | {"exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh"},
+}  # fmt: skip
+"""What of narrow floats is computed in f32 and rounded, to the bits of the op's eval."""
+
 
 def lower_primitive(primitive: str, dtypes: Sequence[DTypeLike]) -> StepFunction:
     """Arithmetic or a comparison of operands of these dtypes. Raises Declined where numpy has no exact one."""
@@ -80,6 +92,51 @@ def _full(shape: Shape, dtype: DTypeLike, x: Any) -> Array:
 def lower_copy(shape: Shape, dtype: DTypeLike) -> StepFunction:
     """Elements repeated to fill a shape."""
     return StepFunction(_copy, partial(_full, shape, dtype))
+
+
+def lower_convert(target: DTypeLike) -> StepFunction:
+    """A narrow float as f32, or f32 that has been rounded as a narrow float."""
+    return StepFunction(_copy, methodcaller("astype", target))
+
+
+def lower_round(narrow: DTypeLike) -> StepFunction:
+    """Elements of f32 rounded to the values that a narrow float has."""
+    return StepFunction(_round_to_half, _rounded_to_half) if narrow == HALF else StepFunction(
+        lambda x, out: _copy(x.astype(narrow), out), lambda x: x.astype(narrow).astype(F32))
+
+
+_EXPONENT, _SIGN = np.int32(0x7F800000), np.int32(-0x80000000)
+_LEAST, _MOST = np.int32(0x38800000), np.int32(0x70000000)
+"""The exponent of the least normal half, and one far above the greatest: powers of two as bits of f32."""
+_UP = np.int32((13 << 23) | 0x400000)
+"""Makes of a power of two one and a half times 2^13 of it."""
+_RANGE = np.float32(2.0**112)
+"""By this what is too large for a half becomes infinite."""
+
+
+def _round_to_half(x: Array, out: Array) -> None:
+    """Adding 1.5 * 2^(e + 13) to a number of exponent e, and taking it away, leaves 10 binary digits after the first, halves to
+    even; below the normal halves e stays that of the least of them. Bits put the sign of a zero back."""
+    if out.ndim == 0:  # numpy makes scalars of it, which hold no results
+        _copy(x.astype(HALF), out)
+        return
+    bits = np.bitwise_and(x.view(np.int32), _EXPONENT)
+    np.maximum(bits, _LEAST, out=bits)
+    np.minimum(bits, _MOST, out=bits)
+    np.add(bits, _UP, out=bits)
+    shift = bits.view(F32)
+    sign = np.bitwise_and(x.view(np.int32), _SIGN)
+    np.add(x, shift, out=out)
+    np.subtract(out, shift, out=out)
+    np.multiply(out, _RANGE, out=out)
+    np.multiply(out, 1 / _RANGE, out=out)
+    np.bitwise_or(out.view(np.int32), sign, out=out.view(np.int32))
+
+
+def _rounded_to_half(x: Any) -> Any:
+    out = np.empty_like(x)
+    _round_to_half(x, out)
+    return out[()]
 
 
 def _is_nonzero(x: Array, out: Array | None = None) -> Any:

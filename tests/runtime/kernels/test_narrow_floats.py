@@ -7,7 +7,7 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph import ops
-from deepx_graph.ir import Node
+from deepx_graph.ir import Node, Op
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.types import BF16, F16, F32, I32, DType
 
@@ -52,3 +52,25 @@ def test_the_gradient_of_the_larger_goes_to_one_of_both(dtype: DType, op: str, e
     is_x = x > third if op == "maximum" else x < third
     np.testing.assert_array_equal(np.asarray(to_x)[x != third], np.where(is_x, ct, 0)[x != third])
     np.testing.assert_array_equal(np.asarray(to_y != 0)[x != third], ~is_x[x != third])
+
+
+EVERY = np.arange(1 << 16, dtype=np.uint16)
+UNARY = [ops.sqrt, ops.negate, ops.abs_, ops.floor, ops.ceil, ops.exponential, ops.exponential_minus_one, ops.log, ops.log_plus_one,
+         ops.sine, ops.cosine, ops.tan, ops.tanh]  # fmt: skip
+BINARY = [ops.add, ops.subtract, ops.multiply, ops.divide, ops.maximum, ops.minimum]
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
+@pytest.mark.parametrize("op", [*UNARY, *BINARY], ids=lambda op: op.name)
+def test_kernels_of_narrow_floats_give_the_bits_of_the_reference(dtype: DType, op: Op) -> None:
+    """Of all 65 536 values, with another in each place: results that are too large, subnormal or halfway, zeros and NaN."""
+    b, type = dx.Builder(), f"{dtype}[{EVERY.size}]"
+    assert dtype.np is not None
+    given = [EVERY.view(dtype.np), np.random.default_rng(1).permutation(EVERY).view(dtype.np)][: 1 + (op in BINARY)]
+    names = ["x", "y"][: len(given)]
+    module = dx.Module((b.function("main", [(n, type) for n in names], lambda *xs: [b(ops.negate, b(op, *xs))]),))
+    (expected,) = dx.compile(module, engine="numpy", optimize=False)(*given)
+    (got,) = dx.compile(module, engine="numexpr")(*given)
+    is_nan = np.isnan(expected.astype(np.float32))
+    np.testing.assert_array_equal(np.isnan(got.astype(np.float32)), is_nan)
+    np.testing.assert_array_equal(got.view(np.uint16)[~is_nan], expected.view(np.uint16)[~is_nan])

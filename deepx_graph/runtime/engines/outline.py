@@ -16,7 +16,7 @@ from deepx_graph.analysis.liveness import Live, liveness
 from deepx_graph.analysis.scopes import Placement, Scope
 from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.ir import Builder, Function, Node, fresh_loop
-from deepx_graph.ir.rebuild import Step, inlined, new_item, rebuilt, replaced, with_inputs
+from deepx_graph.ir.rebuild import Step, copied, inlined, new_item, rebuilt, replaced, with_inputs
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, TUPLE, index_of, is_loop_variable
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.runtime.engines.base import Declined
@@ -75,7 +75,9 @@ def outlined(function: Function, accepts: Accepts) -> Function:
 
 
 def opened(function: Function, inside: Callable[[Node], Function | None], step: Step = with_inputs) -> Function:
-    """The function with nodes as the operations of the functions that `inside` gives for them; `step` makes all other nodes."""
+    """The function with nodes as the operations of the functions that `inside` gives for them; `step` makes all other nodes.
+
+    Two nodes may be of one function: the loops of each are loops of their own."""
 
     def each(node: Node, inputs: tuple[Node, ...]) -> Node:
         if node.op is PARAM:
@@ -83,7 +85,7 @@ def opened(function: Function, inside: Callable[[Node], Function | None], step: 
         item, body = new_item(node, inputs), inside(node)
         if item is not None or body is None:
             return item or step(node, inputs)
-        results = inlined(body, inputs, step)
+        results = inlined(body, inputs, lambda n, xs: copied(n, xs) if n.op is LOOP_BEGIN else step(n, xs))
         return results[0] if len(results) == 1 else Builder().pack(*results)
 
     return rebuilt(function, each)

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
 from deepx_graph.ir import Builder, Function, Module, Node
+from deepx_graph.ir.structure import LOOP_END
 from deepx_graph.loops.interpret import interpret
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import For, Load, LoopProgram, Store, While, walk
@@ -33,7 +34,9 @@ from deepx_graph.ops import (
     subtract,
 )
 from deepx_graph.ops.contract.reduce import reduction
+from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.runtime.compile import compile
+from deepx_graph.runtime.engines.outline import opened
 from deepx_graph.runtime.native.loop_program import loop_kernels
 from deepx_graph.runtime.native.loop_program.control import MOST_CARRIED, lower_control
 from deepx_graph.types import I32, type_of_array
@@ -284,6 +287,21 @@ def test_a_loop_of_unknown_length_is_done_in_strips(start: int, strip: int, monk
     for _ in range(2):
         assert [int(r) for r in f(*arrays)] == [int(r) for r in wanted]
     assert made, "the loop is cut"
+
+
+def test_a_loop_that_is_opened_twice_is_two_loops() -> None:
+    """Equal loops are of one function, whose nodes could stay as they are where no parameter says with what they begin."""
+    b = Builder()
+    n = b.param(0, type_of_array(np.int32(0)))
+    body = b.function("doubled", [("n", n.type)], lambda k: b.loop((b.constant(np.int32(1)),), lambda v: (
+        b(compare, v[0], k, direction="LT"), [b(add, v[0], v[0])])))
+    first = b(fusion, n, body=body)
+    function = Function("main", (n,), (first, b(fusion, n, body=body), b(add, first, n)))
+    found = opened(function, lambda node: node.attr("body") if node.op is fusion else None)
+    ends = [node for node in found.nodes if node.op is LOOP_END]
+    assert len({end.inputs[0] for end in ends}) == len(ends) == 2
+    doubled, again, _ = compile(Module((found,), "main"), engine="native")(np.int32(9))
+    assert doubled == again == 16
 
 
 @pytest.mark.parametrize("size", [8, 13, 24, 31, 64, 79])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
-from deepx_graph.runtime.engines import numexpr_engine as updates
+from deepx_graph.runtime.engines import kernel_engine as updates
 from deepx_graph.runtime.memory.pool import LEAST_BYTES
 
 ROWS = """HloModule rows

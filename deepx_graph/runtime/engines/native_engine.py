@@ -23,7 +23,7 @@ from deepx_graph.runtime.array_type import form_of
 from deepx_graph.runtime.engines.base import Declined, EntryFn, KernelFn
 from deepx_graph.runtime.engines.epilogue import with_fused_epilogue
 from deepx_graph.runtime.engines.gemm import in_order, widened
-from deepx_graph.runtime.engines.numexpr_engine import CompiledKernel, KernelBuilder, KernelEngine, alone
+from deepx_graph.runtime.engines.kernel_engine import CompiledKernel, KernelBuilder, KernelEngine, alone
 from deepx_graph.runtime.engines.outline import as_kernel, is_program, is_too_large, outlined
 from deepx_graph.runtime.engines.rematerialisation import with_late_results, with_rematerialised
 from deepx_graph.runtime.engines.subscript_fusion import with_composed_subscripts

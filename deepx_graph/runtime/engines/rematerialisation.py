@@ -34,7 +34,7 @@ from deepx_graph.ops.tensor.index import dynamic_slice, scatter
 from deepx_graph.ops.tensor.layout import reshape
 from deepx_graph.ops.tensor.shape import iota
 from deepx_graph.ops.tensor.sort import sort
-from deepx_graph.runtime.engines.numexpr_engine import alone
+from deepx_graph.runtime.engines.kernel_engine import alone
 from deepx_graph.types import TensorType, TupleType, is_static, nbytes
 
 MOST_WORK = 2.0 * CHEAP

@@ -23,7 +23,7 @@ from deepx_graph.runtime import bytecode
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.engines.base import Engine
-from deepx_graph.runtime.engines.numexpr_engine import evaluated
+from deepx_graph.runtime.engines.kernel_engine import evaluated
 from deepx_graph.runtime.memory.pool import GRAIN, RESULTS
 from deepx_graph.runtime.native.whole_program.plan import Called, Copied, Home, Swapped, called
 from deepx_graph.types import I64, leaves, scalar, tensor

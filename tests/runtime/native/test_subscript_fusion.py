@@ -14,8 +14,8 @@ from deepx_graph.types import I32, TensorType, tensor
 
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
+from deepx_graph.runtime.engines.kernel_engine import KernelEngine
 from deepx_graph.runtime.engines.native_engine import NativeEngine
-from deepx_graph.runtime.engines.numexpr_engine import KernelEngine
 
 
 def nodes_run(text: str) -> list[str]:

@@ -26,7 +26,7 @@ from deepx_graph.loops.program import Buffer, Copy, For, LoopProgram
 from deepx_graph.loops.scalar import Affine, NotExpressible, Scalar
 from deepx_graph.loops.tensor import LazyTensor, in_memory
 from deepx_graph.ops.data.fusion import fused_body
-from deepx_graph.runtime.engines.numexpr_engine import alone
+from deepx_graph.runtime.engines.kernel_engine import alone
 from deepx_graph.runtime.engines.outline import opened
 from deepx_graph.runtime.native.loop_program.variables import (
     SMALL,

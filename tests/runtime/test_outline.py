@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,8 +14,10 @@ from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ir.structure import LOOP_END
 from deepx_graph.ops import add, compare, divide, dynamic_slice, multiply, reshape, sine
 from deepx_graph.ops.data.fusion import fused_body
-from deepx_graph.runtime.engines.outline import outlined
+from deepx_graph.runtime.engines.outline import opened, outlined
 from deepx_graph.types import type_of_array
+from deepx_graph.verify import verify
+from tests.support.generate import random_inputs, random_module
 
 X = np.linspace(-1, 2, 7).astype("f4")
 Variables = tuple[Node, ...]
@@ -85,3 +89,27 @@ def test_outlined_loops_compute_what_they_did(engine: str, is_bounded: bool) -> 
     for _ in range(3):
         want = (want + np.sin(X).sum() * number) / 2
     np.testing.assert_allclose(dx.compile(module, engine=engine, optimize=False)(X)[0], want, rtol=1e-5)
+
+
+def is_innermost(body: Function) -> bool:
+    return sum(n.op is LOOP_END for n in body.nodes) == 1
+
+
+@pytest.mark.parametrize("accepts", [lambda body: True, is_innermost], ids=["outermost", "innermost"])
+@pytest.mark.parametrize("first", range(0, 200, 20))
+def test_outlined_and_opened_random_programs_are_well_formed_and_compute_what_they_did(
+        first: int, accepts: Callable[[Function], bool]) -> None:
+    tried = 0
+    for seed in range(first, first + 20):
+        rng = random.Random(seed)
+        module = random_module(rng)
+        inputs, entry = random_inputs(rng, module), module.entry
+        function = outlined(entry, accepts)
+        tried += function is not entry
+        want = dx.compile(module, engine="numpy", optimize=False)(*inputs)
+        for changed in (function, opened(function, fused_body)) if function is not entry else ():
+            other = replace(module, functions=tuple(changed if f is entry else f for f in module.functions))
+            verify(other)
+            for x, y in zip(want, dx.compile(other, engine="numpy", optimize=False)(*inputs), strict=True):
+                assert np.asarray(x).tobytes() == np.asarray(y).tobytes(), f"seed {seed}"
+    assert tried

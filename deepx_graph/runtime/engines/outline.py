@@ -227,9 +227,9 @@ class _Loops:
 
 
 def _is_seen_from_outside(node: Node) -> bool:
-    """Whether the node only looks at its first operand, and that is no constant. A result of a loop outside is one: that loop may
-    become a kernel, too. What has no operand, such as `iota`, is made where it is read."""
-    return node.op is PROJ or (node.op.view and any(i.op is not CONSTANT for i in node.inputs[:1]))
+    """Whether the node only looks at its first operand, and that is no constant. A result of a loop or of a branch outside is one:
+    that loop may become a kernel, too. What has no operand, such as `iota`, is made where it is read."""
+    return node.op is PROJ or node.op is PHI or (node.op.view and any(i.op is not CONSTANT for i in node.inputs[:1]))
 
 
 def _without(function: Function, loops: dict[Node, OutlinedLoop]) -> Function:

@@ -116,12 +116,12 @@ def dilated(size: int, by: int) -> int:
 def prime_factors(n: int) -> list[int]:
     """The prime factors of a size, in ascending order."""
     found, p = [], 2
-    while n > 1:
+    while p * p <= n:
         while n % p == 0:
             found.append(p)
             n //= p
         p += 1
-    return found
+    return [*found, n] if n > 1 else found
 
 
 FUNCTIONS: dict[str, tuple[int, Callable[..., int]]] = {"window": (6, windows_along), "div": (2, lambda a, b: a // b)}

@@ -30,7 +30,7 @@ def numbers(dtype: str, shape: tuple[int, ...]) -> Any:
 @pytest.mark.parametrize(("kind", "dtype"), [("FFT", "c8"), ("IFFT", "c16")])
 @pytest.mark.parametrize(("shape", "axes"), [
     ((1,), 1), ((2,), 1), ((13,), 1), ((30,), 1), ((49,), 1), ((128,), 1),
-    ((17,), 1), ((3, 38), 1), ((19, 6), 2),
+    ((17,), 1), ((3, 38), 1), ((19, 6), 2), ((131,), 1), ((2, 17 * 19), 1), ((29, 37), 2), ((3, 211, 5), 2), ((1021,), 1),
     ((3, 12), 1), ((5, 7), 2), ((2, 3, 4, 5), 3), ((4, 21), 2), ((0, 4), 1), ((1, 1), 2)])
 def test_complex_transforms(shape: tuple[int, ...], axes: int, kind: str, dtype: str) -> None:
     agrees(fft, [numbers(dtype, shape)], {"fft_type": kind, "fft_length": shape[-axes:]}, interpreted=math.prod(shape) < 50)
@@ -38,7 +38,8 @@ def test_complex_transforms(shape: tuple[int, ...], axes: int, kind: str, dtype:
 
 @pytest.mark.parametrize(("shape", "axes", "dtype"), [
     ((2,), 1, "8"), ((4,), 1, "4"), ((48,), 1, "4"), ((5, 6), 2, "8"), ((2, 3, 4, 10), 3, "4"), ((20, 2), 2, "4"),
-    ((1,), 1, "4"), ((9,), 1, "8"), ((2, 15), 1, "4"), ((6, 19), 2, "4"), ((2, 51), 1, "8")])
+    ((1,), 1, "4"), ((9,), 1, "8"), ((2, 15), 1, "4"), ((6, 19), 2, "4"), ((2, 51), 1, "8"),
+    ((262,), 1, "4"), ((3, 323), 1, "8"), ((4, 137), 2, "4")])
 def test_real_transforms(shape: tuple[int, ...], axes: int, dtype: str) -> None:
     """Backwards also of numbers that no real ones have: the imaginary parts of the first and the last are not read."""
     attrs, few = {"fft_length": shape[-axes:]}, math.prod(shape) < 50
@@ -47,15 +48,14 @@ def test_real_transforms(shape: tuple[int, ...], axes: int, dtype: str) -> None:
     agrees(fft, [half], {"fft_type": "IRFFT", **attrs}, interpreted=few)
 
 
-@pytest.mark.parametrize(("kind", "n"), [("FFT", 131), ("FFT", 17 * 19), ("FFT", 1 << 18), ("RFFT", 2 * 131)])
-def test_other_lengths_are_left_to_the_library(kind: str, n: int) -> None:
+@pytest.mark.parametrize("n", [0, 131_073, 1 << 18])
+def test_other_lengths_are_left_to_the_library(n: int) -> None:
     b = Builder()
-    x = np.zeros(n, "f4" if kind == "RFFT" else "c8")
     with pytest.raises(NotExpressible, match="points"):
-        lower(alone(b(fft, *constants(b, [x]), fft_type=kind, fft_length=(n,))))
+        lower(alone(b(fft, *constants(b, [np.zeros(n, "c8")]), fft_type="FFT", fft_length=(n,))))
 
 
-@pytest.mark.parametrize(("shape", "axes"), [((48,), 1), ((3, 40), 1), ((2, 36, 5), 2), ((36, 20), 2), ((1, 1), 2)])
+@pytest.mark.parametrize(("shape", "axes"), [((48,), 1), ((3, 40), 1), ((2, 36, 5), 2), ((36, 20), 2), ((1, 1), 2), ((2, 34), 1)])
 @pytest.mark.parametrize("most", [0, 16 * 4 * 40])
 def test_what_steps_exchange_may_lie_in_memory_of_all_transforms(monkeypatch: pytest.MonkeyPatch, most: int, shape: tuple[int, ...],
                                                                  axes: int) -> None:
@@ -67,7 +67,7 @@ def test_what_steps_exchange_may_lie_in_memory_of_all_transforms(monkeypatch: py
     agrees(fft, [half], {"fft_type": "IRFFT", "fft_length": lengths}, interpreted=True)
 
 
-@pytest.mark.parametrize("shape", [(1 << 17,), (4, 1 << 15), (1 << 14, 32), (5000, 6), (3, 1 << 13, 20)])
+@pytest.mark.parametrize("shape", [(1 << 17,), (4, 1 << 15), (1 << 14, 32), (5000, 6), (3, 1 << 13, 20), (4, 16_639), (131_071,)])
 @pytest.mark.parametrize(("kind", "dtype"), [("FFT", "c8"), ("IFFT", "c16"), ("RFFT", "f4")])
 def test_long_transforms_need_little_of_the_stack(shape: tuple[int, ...], kind: str, dtype: str) -> None:
     """Threads have a few megabytes of it; a real transform keeps its half, beside what its steps exchange."""
@@ -78,18 +78,19 @@ def test_long_transforms_need_little_of_the_stack(shape: tuple[int, ...], kind: 
     assert sum(buffer.nbytes for buffer in used) <= 2 * axes * fft_loops.MOST_LOCAL
 
 
-@pytest.mark.parametrize("shape", [(1 << 15,), (1 << 14, 8)])
+@pytest.mark.parametrize("shape", [(1 << 15,), (1 << 14, 8), (16_639,), (131_071,)])
 def test_long_transforms_are_those_of_the_library(shape: tuple[int, ...]) -> None:
     agrees(fft, [numbers("c8", shape)], {"fft_type": "FFT", "fft_length": shape}, interpreted=False)
 
 
-def test_an_axis_is_as_accurate_as_the_library() -> None:
+@pytest.mark.parametrize("n", [320, 127, 509, 16_639])
+def test_an_axis_is_as_accurate_as_the_library(n: int) -> None:
     """Twice the error of the library's in single precision, against double precision."""
     from deepx_graph.runtime.native.loop_program.kernel import build
 
-    x = numbers("c8", (16, 320))
+    x = numbers("c8", (16, n))
     b = Builder()
-    (found,) = build(alone(b(fft, *constants(b, [x]), fft_type="FFT", fft_length=(320,))), 1)([x])
+    (found,) = build(alone(b(fft, *constants(b, [x]), fft_type="FFT", fft_length=(n,))), 1)([x])
     exact = np.fft.fft(x.astype("c16"))
     from scipy import fft as library
 

@@ -1,7 +1,8 @@
 """Fourier transforms as loop programs: an axis after the other by Stockham's algorithm, which sorts itself (Van Loan,
 "Computational Frameworks for the Fast Fourier Transform", 1992, 1.7), with butterflies of up to 13 points in each step.
 
-One larger prime is the last step, by loops. Neighbouring columns are transformed side by side; what the steps exchange is in local
+Lengths with larger primes are convolutions of a length that has none (Bluestein, "A linear filtering approach to the computation of
+discrete Fourier transform", 1970). Neighbouring columns are transformed side by side; what the steps exchange is in local
 memory, or, where that is large, in memory of all transforms, which are then done one after the other. Real transforms of even
 length are complex ones of half the length (Press et al., "Numerical Recipes", 12.3), of odd length complex ones.
 """
@@ -12,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,6 @@ from deepx_graph.literal import Array
 from deepx_graph.loops import Affine, LazyTensor, LoopBuilder
 from deepx_graph.loops.builder import part_of
 from deepx_graph.loops.complex import Complex, whole
-from deepx_graph.loops.program import Cell
 from deepx_graph.loops.scalar import NotExpressible
 from deepx_graph.loops.tensor import in_memory
 from deepx_graph.types import DType, prime_factors
@@ -29,11 +30,11 @@ from deepx_graph.types import DType, prime_factors
 LARGEST_PRIME = 13
 """Prime factors up to this have butterflies."""
 
-LARGEST_SUM = 127
-"""A single prime factor up to this is done by sums; lengths with others are left to the library."""
+SMALL_PRIMES = 2, 3, 5, 7
+"""Those of a length that may be chosen: longer butterflies take longer than the points that they save."""
 
 LONGEST = 1 << 17
-"""So are longer axes: their steps do not stay in a cache."""
+"""Longer axes are left to the library: their steps do not stay in a cache."""
 
 MOST_LOCAL = 1 << 20
 """The bytes on the stack by which the steps of a transform exchange its points."""
@@ -71,8 +72,7 @@ def fft_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequen
 
 def _check(kind: str, lengths: Sequence[int]) -> None:
     for n in lengths:
-        large = [p for p in prime_factors(n) if p > LARGEST_PRIME] if n else []
-        if n == 0 or n > LONGEST or len(large) > 1 or max(large, default=0) > LARGEST_SUM:
+        if not 0 < n <= LONGEST:
             raise NotExpressible(f"Fourier transforms of {n} points")
 
 
@@ -181,9 +181,14 @@ class _Points:
     width: int = 1
 
     @property
+    def steps_length(self) -> int:
+        """The points of the steps: of a convolution more than there are."""
+        return _convolved_length(self.n) if _is_convolved(self.n) else self.n
+
+    @property
     def is_large(self) -> bool:
         """Whether what the steps of a transform exchange is too much for the stack."""
-        return 2 * self.n * self.width * self.dtype.itemsize > MOST_LOCAL
+        return 2 * self.steps_length * self.width * self.dtype.itemsize > MOST_LOCAL
 
     @contextmanager
     def each(self, b: LoopBuilder, outer: Sequence[int]) -> Iterator[tuple[Affine, ...]]:
@@ -212,6 +217,9 @@ class _Points:
 def _transform(b: LoopBuilder, points: _Points, sign: int, read: Source, write: Target) -> None:
     """The transform of each column. Each step makes of `rest` numbers butterflies of `radix`, for every one of the `done` points
     that earlier steps made of each; two pieces of memory lie between steps in turns."""
+    if _is_convolved(points.n):
+        _convolved(b, points, sign, read, write)
+        return
     n, part = points.n, part_of(points.dtype)
     radices = _radices(n)
     between = [points.memory(b) for _ in radices[1:3]]
@@ -219,9 +227,6 @@ def _transform(b: LoopBuilder, points: _Points, sign: int, read: Source, write: 
     for step, radix in enumerate(radices, 1):
         rest //= radix
         again, target = between[step % len(between)] if step < len(radices) else (read, write)
-        if radix > LARGEST_PRIME:
-            _sums(b, points, radix, sign, read if step > 1 else _kept(b, points, read), target)
-            continue
         root = _loaded(b, _Roots(rest * radix, radix, sign, rest), part) if rest > 1 else None
         with b.loops((rest, done, points.width), parallel=True) as (p, q, lane):
             found = _butterfly(b, [whole(read((p + rest * k) * done + q, lane)) for k in range(radix)], sign)
@@ -231,43 +236,42 @@ def _transform(b: LoopBuilder, points: _Points, sign: int, read: Source, write: 
         read, done = again, done * radix
 
 
-def _sums(b: LoopBuilder, points: _Points, radix: int, sign: int, read: Source, write: Target) -> None:
-    """The last step: butterflies of as many points as a prime number, in loops; as in `_prime`, j and radix - j at once."""
-    done, half, part = points.n // radix, radix // 2, part_of(points.dtype)
-    table = b.table(_Angles(radix, sign), part, part)
-    with b.loops((done, points.width), parallel=True) as (q, lane):
-        total = _cells(b, whole(read(q, lane)))
-        with b.loop(radix, 1) as k:
-            _add(b, total, whole(read(k * done + q, lane)))
-        write(q, lane, Complex(*map(b.get, total)))
-    with b.loops((half, done, points.width), parallel=True) as (j, q, lane):
-        even, odd = _cells(b, whole(read(q, lane))), _cells(b, Complex(b.const(0, part), b.const(0, part)))
-        with b.loop(half) as k:
-            x, y = (whole(read(at * done + q, lane)) for at in (k + 1, radix - 1 - k))
-            cosine, sine = (b.load(table, (k, Affine((), which), j)) for which in (0, 1))
-            _add(b, even, _times(b, b.apply("add", x, y), cosine))
-            _add(b, odd, _times(b, b.apply("sub", x, y), sine))
-        near, across = Complex(*map(b.get, even)), Complex(*map(b.get, odd))
-        rotated = Complex(b.apply("neg", across.imag), across.real)
-        write((j + 1) * done + q, lane, b.apply("add", near, rotated))
-        write((radix - 1 - j) * done + q, lane, b.apply("sub", near, rotated))
+def _is_convolved(n: int) -> bool:
+    return prime_factors(n)[-1:] > [LARGEST_PRIME]
 
 
-def _kept(b: LoopBuilder, points: _Points, read: Source) -> Source:
-    """The points in memory of their own, so that they may be written over."""
-    fetch, put = points.memory(b)
-    with b.loops((points.n, points.width), parallel=True) as (k, lane):
-        put(k, lane, whole(read(k, lane)))
-    return fetch
+@cache
+def _convolved_length(n: int) -> int:
+    """A length for the convolution of n points with 2 n - 1 others: that whose steps do least."""
+    least, smooth = 2 * n - 1, [1]
+    for p in SMALL_PRIMES:
+        for m in smooth:  # which grows
+            if m * p < 2 * least:
+                smooth.append(m * p)
+    return min((m for m in smooth if m >= least), key=lambda m: m * len(_radices(m)))
 
 
-def _cells(b: LoopBuilder, start: Complex) -> list[Cell]:
-    return [b.cell(x.dtype, x) for x in (start.real, start.imag)]
+def _convolved(b: LoopBuilder, points: _Points, sign: int, read: Source, write: Target) -> None:
+    """As j k is (j^2 + k^2 - (k - j)^2) / 2, the transform is a convolution with a chirp, between products with its conjugate. The
+    convolution is by the same transform twice: the conjugate of that of conjugates is the inverse."""
+    n, part, width = points.n, part_of(points.dtype), points.width
+    long = _Points(points.dtype, points.steps_length, width)
+    table, (fetch, put) = b.table(_Chirps(n, long.n, sign), part, part), long.memory(b)
 
+    def times(value: Any, chirp: Affine, k: Affine) -> Complex:
+        return b.apply("mul", value, Complex(*(b.load(table, (chirp, Affine((), p), k)) for p in (0, 1))))  # type: ignore[no-any-return]
 
-def _add(b: LoopBuilder, cells: Sequence[Cell], x: Complex) -> None:
-    for cell, each in zip(cells, (x.real, x.imag), strict=True):
-        b.combine(cell, "add", each)
+    def conjugate(x: Complex) -> Complex:
+        return Complex(x.real, b.apply("neg", x.imag))
+
+    with b.loops((n, width), parallel=True) as (k, lane):
+        put(k, lane, times(whole(read(k, lane)), Affine((), 2), k))
+    with b.loops((long.n - n, width), parallel=True) as (k, lane):
+        put(k + n, lane, Complex(b.const(0, part), b.const(0, part)))
+    with b.loop(2) as turn:
+        _transform(b, long, -1, fetch, lambda k, lane, value: put(k, lane, conjugate(times(value, turn, k))))
+    with b.loops((n, width), parallel=True) as (k, lane):
+        write(k, lane, fetch(k, lane))
 
 
 def _times(b: LoopBuilder, x: Complex, factor: Any) -> Complex:
@@ -300,16 +304,22 @@ class _Roots:
 
 
 @dataclass(frozen=True)
-class _Angles:
-    """Of the powers k j of the n-th root of unity, for k and j from 1 to half of n: the cosines and the sines of each k."""
+class _Chirps:
+    """By what n points are multiplied: once they are transformed, in `length` points, by the transform of a chirp; then by the
+    conjugate of another chirp; and at first by that chirp."""
 
     n: int
+    length: int
     sign: int
 
     def __call__(self, dtype: DType) -> Array:
-        steps = np.arange(1, self.n // 2 + 1)
-        angles = 2 * np.pi / self.n * (np.outer(steps, steps) % self.n)
-        return np.stack([np.cos(angles), self.sign * np.sin(angles)], axis=1).astype(dtype.np)
+        squares = np.arange(self.n) ** 2 % (2 * self.n)
+        chirp, table = np.exp(self.sign * 1j * np.pi / self.n * squares), np.zeros((3, self.length), "c16")
+        table[0, : self.n] = np.conj(chirp) / self.length
+        table[0, 1 - self.n :] = table[0, self.n - 1 : 0 : -1]
+        table[0] = np.fft.fft(table[0])
+        table[1, : self.n], table[2, : self.n] = np.conj(chirp), chirp
+        return np.stack([table.real, table.imag], axis=1).astype(dtype.np)
 
 
 def _loaded(b: LoopBuilder, roots: _Roots, dtype: DType) -> Callable[[int, Affine], Complex]:

@@ -29,7 +29,15 @@ from deepx_graph.loops.builder import memory
 from deepx_graph.loops.index_sets import filled
 from deepx_graph.loops.interpret import interpret
 from deepx_graph.loops.lower import lower
-from deepx_graph.loops.passes import flatten_loops, forward_stores, split_folds, split_guards, tile_transposes, vectorise_across
+from deepx_graph.loops.passes import (
+    flatten_loops,
+    forward_stores,
+    pack_columns,
+    split_folds,
+    split_guards,
+    tile_transposes,
+    vectorise_across,
+)
 from deepx_graph.loops.passes.fuse_loops import fuse_loops
 from deepx_graph.loops.passes.pipeline import PASSES, optimised
 from deepx_graph.loops.program import Combine, Conditional, For, Let, Load, Statement, Store, walk
@@ -65,7 +73,8 @@ SMALL: tuple[tuple[Any, str, int], ...] = (
     (split_guards, "LEAST_LENGTH", 1), (split_folds, "STRIP", 4), (split_folds, "LONG_ROW", 3), (index_sets, "LEAST_ELEMENTS", 1),
     (flatten_loops, "LONG_ROW", 3), (flatten_loops, "MOST_REPEATED", 16), (tile_transposes, "LINE", 16),
     (tile_transposes, "TILE", 2),
-    (tile_transposes, "LEAST_LENGTH", 3), (tile_transposes, "LEAST_SIZE", 1), (in_place, "LEAST_BYTES", 1))  # fmt: skip
+    (tile_transposes, "LEAST_LENGTH", 3), (tile_transposes, "LEAST_SIZE", 1), (pack_columns, "LINE", 16),
+    (pack_columns, "LEAST_LENGTH", 2), (pack_columns, "LEAST_SIZE", 1), (in_place, "LEAST_BYTES", 1))  # fmt: skip
 """The sizes of the passes, such that small programs are around them."""
 
 
@@ -110,6 +119,8 @@ class Generator:
             self.pick((self.elements, self.elements, self.running, self.stored, self.stored, self.total, self.rows))(shape)
         if self.seed % 8 == 5:
             self.exchanged((self.pick(SIZES), self.pick(SIZES)))
+        if self.seed % 8 == 2:
+            self.stepped(self.pick(SIZES), self.pick(SIZES), self.pick((1, 1, 3)))
         buffers = [[x.buffer for x in xs if x.buffer is not None] for xs in (self.arguments, self.results)]
         return LoopProgram(tuple(buffers[0]), tuple(buffers[1]), (), tuple(self.b.scratch), self.b.body)
 
@@ -181,6 +192,21 @@ class Generator:
         with self.b.nest(shape[::-1] if rows else shape) as (i, j):
             there, here = ((j, i), (i, j)) if rows else ((i, j), (j, i))
             self.b.put(out, here, self.b.apply("sub", held.at(self.b, there), self.number(3)))
+
+    def stepped(self, steps: int, rows: int, planes: int) -> None:
+        """What a loop makes of the columns of matrices, forwards or backwards, each of the one before."""
+        held, out = self.result((rows, planes, steps)), self.result((steps, planes, rows))
+        state = in_memory(self.b.buffer(self.dtype, (planes, rows)), self.dtype)
+        with self.b.nest(held.shape) as at:
+            self.b.put(held, at, self.value(list(at), 1))
+        with self.b.nest(state.shape) as at:
+            self.b.put(state, at, self.number(2))
+        backwards = self.rng.random() < 0.5
+        with self.b.nest(()), self.b.loop(steps) as t, self.b.loops((planes, rows), parallel=True) as (p, i):
+            column = held.at(self.b, (i, p, steps - 1 - t if backwards else t))
+            new = self.b.apply("sub", column, state.at(self.b, (p, i)))
+            self.b.put(state, (p, i), new)
+            self.b.put(out, (t, p, i), new)
 
     def total(self, shape: tuple[int, ...], held: LazyTensor | None = None) -> None:
         """A fold of everything."""
@@ -525,6 +551,21 @@ def test_transposes_go_tile_by_tile(shape: tuple[int, int]) -> None:
         lengths.append(whole.high.constant)
         whole = whole.body[0]
     assert lengths == [3, 2, 4, 4]
+
+
+@pytest.mark.parametrize(("steps", "rows"), [(7, 9), (8, 1)])
+def test_columns_that_a_loop_reads_one_after_the_other_are_copied_before_it(steps: int, rows: int) -> None:
+    """Not those of which there are few: their lines stay in a cache."""
+    x = in_memory(memory("a0", F64, (rows, steps), "argument"), F64)
+    out = in_memory(memory("r0", F64, (steps, rows), "result"), F64)
+    b = LoopBuilder()
+    with b.nest(()), b.loop(steps) as t, b.loops((rows,), parallel=True) as (i,):
+        b.put(out, (t, i), x.at(b, (i, steps - 1 - t)))
+    program = pack_columns.pack_columns(LoopProgram((x.buffer,), (out.buffer,), (), (), b.body))
+    (loop,) = (s for s in walk(program.body) if isinstance(s, For) and not s.parallel)
+    assert {s.buffer is x.buffer for s in walk(loop.body) if isinstance(s, Load)} == {rows == 1}
+    given = np.arange(float(rows * steps)).reshape(rows, steps)
+    np.testing.assert_array_equal(interpret(program, [given])[0], given.T[::-1])
 
 
 def filled_before(program: LoopProgram) -> LoopProgram:

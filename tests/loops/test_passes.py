@@ -435,6 +435,27 @@ def test_what_is_made_of_totals_stays_behind_them(shape: tuple[int, ...]) -> Non
             np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_rows_of_values_that_branches_choose_are_done_as_they_lie(depth: int) -> None:
+    """A cell that each iteration assigns before it reads it, in a branch of a branch too, makes none wait for the one before."""
+    b = LoopBuilder()
+    x, y = memory("a0", F64, (10, 50), "argument"), memory("r0", F64, (10, 50), "result")
+
+    def chosen(i: Affine, j: Affine, k: int) -> Any:
+        if not k:
+            return b.load(x, [i, j])
+        there = b.within(b.apply("mul", i, i), 7 * k, 90)
+        return b.choose(there, lambda: chosen(i, j, k - 1), lambda: ScalarConst(np.float64(k), F64))
+
+    with b.nest((10,)) as (i,), b.loop(50) as j:
+        b.store(y, [i, j], chosen(i, j, depth))
+    program = LoopProgram((x,), (y,), (), (), b.body)
+    given = [np.arange(500.0).reshape(10, 50)]
+    want = interpret(program, given)[0]
+    assert [s.high.constant for s in walk(vectorise_across.vectorise_across(program).body) if isinstance(s, For)] == [10, 50]
+    np.testing.assert_array_equal(interpret(program, given)[0], want)
+
+
 def test_rows_are_summed_as_they_lie() -> None:
     b = LoopBuilder()
     x, y = memory("a0", F64, (10, 50), "argument"), memory("r0", F64, (10,), "result")

@@ -167,22 +167,25 @@ def _is_chain(s: Statement) -> bool:
     """Whether each iteration of an innermost loop waits for the one before."""
     if not isinstance(s, For) or s.parallel or _has_loop(s):
         return False
-    inner = list(walk(s.body))
-    carried = {each.cell for each in inner if isinstance(each, Get)} & {each.cell for each in inner if isinstance(each, Set)}
-    return not carried <= _set_first(s.body)
+    return not _exposed(s.body, set()).isdisjoint(each.cell for each in walk(s.body) if isinstance(each, Set))
 
 
-def _set_first(body: Sequence[Statement]) -> set[Cell]:
-    """Cells that an iteration assigns before it reads them."""
+def _exposed(body: Sequence[Statement], assigned: set[Cell]) -> set[Cell]:
+    """The cells that an iteration may read before it assigns them: upward-exposed uses. Adds to `assigned` what it assigns for
+    sure."""
     found: set[Cell] = set()
-    read: set[Cell] = set()
     for s in body:
-        if isinstance(s, Set) and s.cell not in read:
-            found.add(s.cell)
+        if isinstance(s, Get):
+            found |= {s.cell} - assigned
+        elif isinstance(s, Set):
+            assigned.add(s.cell)
         elif isinstance(s, Conditional):
-            both = {e.cell for e in s.then if isinstance(e, Set)} & {e.cell for e in s.otherwise if isinstance(e, Set)}
-            found |= both - read
-        read |= {x for x in reads(s) if isinstance(x, Cell)}
+            then, otherwise = set(assigned), set(assigned)
+            found |= _exposed(s.then, then) | _exposed(s.otherwise, otherwise)
+            assigned |= then & otherwise
+        else:
+            for block in blocks_of(s):
+                found |= _exposed(block, set(assigned))
     return found
 
 

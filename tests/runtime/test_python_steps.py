@@ -42,9 +42,9 @@ OPEN = LOOP.replace("n = s32[] constant(ITERATIONS)", "y = f32[4] get-tuple-elem
 SPECTRUM = """
 HloModule m
 ENTRY e {
-  x = f32[131] parameter(0)
-  y = f32[131] negate(x)
-  f = c64[66] fft(y), fft_type=RFFT, fft_length={131}
+  x = f32[131073] parameter(0)
+  y = f32[131073] negate(x)
+  f = c64[66] fft(y), fft_type=RFFT, fft_length={131073}
   ROOT r = f32[66] real(f)
 }
 """
@@ -107,7 +107,7 @@ def test_a_step_says_why_it_is_no_machine_code() -> None:
     f = dx.compile(dx.loads(SPECTRUM), engine="native", optimize=False)
     kinds = {s.kind: s for s in f.python_steps}
     assert {"negate by eval", "fft by eval"} <= set(kinds)
-    assert kinds["fft by eval"].reason == "Fourier transforms of 131 points"
+    assert kinds["fft by eval"].reason == "Fourier transforms of 131073 points"
     assert "fft" in kinds["negate by eval"].reason, "it keeps the program from being one kernel"
     assert [n.op.name for n in f.lowered.entry.nodes if n is kinds["fft by eval"].node] == ["fft"]
 

@@ -24,6 +24,7 @@ from deepx_graph.runtime.cost import counts as cost_counts
 from deepx_graph.runtime.cost.model import Forecast, ForecastParts
 from deepx_graph.runtime.engines.base import CONSUMES_FIRST, Declined, Engine, KernelFn
 from deepx_graph.runtime.engines.gemm import GemmNodeKernel, canonicalized
+from deepx_graph.runtime.engines.outline import is_program
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.memory.assignment import of_eval
 from deepx_graph.runtime.memory.pool import KEPT_BYTES, RESULTS, Allowance
@@ -126,7 +127,7 @@ class KernelEngine(Engine):
         raise Declined(reason)
 
     def _compiled(self, node: Node) -> CompiledKernel | None:
-        return self._built.get(node.attr("body") if node.op is fusion else kind_of(node))
+        return self._built.get(key_of(node.attr("body")) if node.op is fusion else kind_of(node))
 
     def _own(self, node: Node) -> KernelFn | None:
         rule = _RULES.get(node.op, KernelEngine._elementwise if node.op.elementwise else None)
@@ -134,7 +135,7 @@ class KernelEngine(Engine):
 
     def _fusion(self, node: Node) -> KernelFn | None:
         body: Function = node.attr("body")
-        return self._kernel(node, body, lambda: body)
+        return self._kernel(node, key_of(body), lambda: body)
 
     def _elementwise(self, node: Node) -> KernelFn | None:
         if not is_tensor(node) or math.prod(_shape(node)) <= costs.VM_ELEMENTS:
@@ -169,6 +170,11 @@ class KernelEngine(Engine):
     def _update(self, node: Node) -> KernelFn | None:
         """A part of an array written anew, in place where nobody sees it."""
         return updated(_shape(node), _shape(node.inputs[1])) if is_tensor(node) else None
+
+
+def key_of(body: Function) -> Any:
+    """What the kernel of a function is remembered by: one that holds a whole program is built otherwise than others like it."""
+    return (body, is_program(body))
 
 
 Rule = Callable[[KernelEngine, Node], "KernelFn | None"]

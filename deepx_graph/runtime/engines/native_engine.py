@@ -23,7 +23,7 @@ from deepx_graph.runtime.array_type import form_of
 from deepx_graph.runtime.engines.base import Declined, EntryFn, KernelFn
 from deepx_graph.runtime.engines.epilogue import with_fused_epilogue
 from deepx_graph.runtime.engines.gemm import in_order, widened
-from deepx_graph.runtime.engines.kernel_engine import CompiledKernel, KernelBuilder, KernelEngine, alone
+from deepx_graph.runtime.engines.kernel_engine import CompiledKernel, KernelBuilder, KernelEngine, alone, key_of
 from deepx_graph.runtime.engines.outline import as_kernel, is_program, is_too_large, outlined
 from deepx_graph.runtime.engines.rematerialisation import with_late_results, with_rematerialised
 from deepx_graph.runtime.engines.subscript_fusion import with_composed_subscripts
@@ -85,7 +85,17 @@ class NativeEngine(KernelEngine):
         return gemm.build_with_epilogue(function, self.threads)
 
     def _loop_program(self, function: Function) -> LoopKernel:
-        return _plain_loops(function, self.threads)
+        kernel = _plain_loops(function, self.threads)
+        apart = [self._direct(n) for n in function.nodes if n.op is convolution]
+        if any(own is not None and own.nanoseconds < DIRECT_GAIN * kernel.nanoseconds for own in apart):
+            raise Declined("a convolution that is faster apart")
+        return kernel
+
+    def _direct(self, node: Node) -> MachineKernel | None:
+        """The direct kernel of a convolution alone."""
+        from deepx_graph.runtime.native.convolution import kernel as direct
+        found = self.tried(direct.build, alone(node))
+        return found if isinstance(found, MachineKernel) else None
 
     def product(self, node: Node) -> CompiledKernel:
         from deepx_graph.runtime.native.gemm import kernel as gemm
@@ -136,7 +146,7 @@ class NativeEngine(KernelEngine):
         function = with_loop_kernels(self.with_epilogues(function), self.tried, self.threads, _has_large_products)
 
         def kernel_of(body: Function) -> LoopKernel | None:
-            found = self._remembered(body, lambda: self._loop_program(body))
+            found = self._remembered(key_of(body), lambda: self._loop_program(body))
             return found if isinstance(found, LoopKernel) else None
 
         function = with_rematerialised(with_composed_subscripts(function, kernel_of), self._accepts)
@@ -167,7 +177,7 @@ class NativeEngine(KernelEngine):
                 kernel = build(body, self.threads)
         except Declined:
             return None
-        return self._remembered(body, lambda: kernel)
+        return self._remembered(key_of(body), lambda: kernel)
 
     def _remembered(self, key: Any, build: Callable[[], CompiledKernel]) -> CompiledKernel | None:
         """As for every engine, with code for vectors of the engine's width."""
@@ -185,19 +195,19 @@ class NativeEngine(KernelEngine):
 
     def _accepts(self, body: Function) -> bool:
         """Whether there is a kernel for a loop, or for a convolution or a product and its epilogue; makes it."""
-        return self._remembered(body, lambda: self.build(body)) is not None
+        return self._remembered(key_of(body), lambda: self.build(body)) is not None
 
     def _required(self, body: Function) -> None:
         """Makes the kernel of a function. Raises Declined where there is none."""
         if not self._accepts(body):
-            raise Declined(self._declined[body])
+            raise Declined(self._declined[key_of(body)])
 
     def lowering(self, node: Node) -> str:
         """How the node's kernel runs; of one that is computed by its eval, also why, where that is not a matter of its size."""
         found = super().lowering(node)
         if found != "eval":
             return found
-        reason = self._declined.get(node.attr("body") if node.op is fusion else kind_of(node))
+        reason = self._declined.get(key_of(node.attr("body")) if node.op is fusion else kind_of(node))
         if not reason and not (node.op.elementwise or node.op.element or node.op.loops):
             reason = "no element and no loops are declared"
         return f"{found}: {reason}" if reason else found
@@ -244,6 +254,8 @@ _MOST_EXACT_WORK = 1 << 30
 """Multiplications that loop programs do: of floats others are better, by dtype; BLAS is also of very large products of integers."""
 LEAST_READS = 3
 """Complex operands whose elements are read less often are best read where they lie: as reals they would be copied."""
+DIRECT_GAIN = 0.5
+"""A convolution is apart from what its loops are fused with where its own kernel takes at most that part of their time."""
 MOST_TERMS = 4
 """Of a product of so few terms each element is best done where it is read, in the loops of what follows."""
 

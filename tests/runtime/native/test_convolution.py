@@ -14,7 +14,8 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
-from deepx_graph.ir import Builder, Function, Node
+import deepx_graph as dx
+from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ops import add, broadcast_in_dim, convert, fusion, logistic, maximum, multiply
 from deepx_graph.ops.contract.convolution import conv_attrs, convolution
 from deepx_graph.ops.interpret import evaluate
@@ -394,6 +395,24 @@ def test_the_engine_runs_convolutions_with_it() -> None:
     other = laws.one_op(convolution, [numbers(0, (2, 3), "f4"), numbers(0, (4, 3), "f4")], conv_attrs(0)).results[0]
     assert engine.kernel(other)([numbers(0, (2, 3), "f4"), numbers(0, (4, 3), "f4")], None).shape == (2, 4)
     assert engine.lowering(other) == "machine code of loops: a product"
+
+
+def test_what_follows_is_not_fused_with_loops_of_a_convolution_that_are_slower_than_its_kernel() -> None:
+    """Rows of a convolution of dilated inputs are interleaved, so that nothing follows in its kernel; loops ask at each element."""
+    from deepx_graph.runtime.engines.native_engine import NativeEngine
+
+    x, w = numbers(0, (2, 8, 4, 4), "f4"), numbers(1, (8, 4, 3, 3), "f4")
+    attrs = conv_attrs(2, lhs_dilation=(2, 2), padding_low=(2, 2), padding_high=(1, 1), kernel_input_feature_dimension=0,
+                       kernel_output_feature_dimension=1)
+    node = laws.one_op(convolution, [x, w], attrs).results[0]
+    b = Builder()
+    params = tuple(b.param(k, n.type) for k, n in enumerate(node.inputs))
+    function = Function("f", params, (b(maximum, b(convolution, *params, **attrs), b.constant(np.float32(0))),))
+    assert any(n.op is convolution for n in NativeEngine(2).arranged(function).nodes)
+    program = dx.compile(Module((function,), "f"), engine="native", threads=2)
+    assert not program.python_steps
+    want = dx.compile(Module((function,), "f"), engine="numpy")(x, w)[0]
+    np.testing.assert_allclose(program(x, w)[0], want, rtol=1e-4, atol=1e-5)
 
 
 # --- what follows -------------------------------------------------------------------------------------------------------

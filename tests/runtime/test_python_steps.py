@@ -44,7 +44,7 @@ HloModule m
 ENTRY e {
   x = f32[131073] parameter(0)
   y = f32[131073] negate(x)
-  f = c64[66] fft(y), fft_type=RFFT, fft_length={131073}
+  f = c64[65537] fft(y), fft_type=RFFT, fft_length={131073}
   ROOT r = f32[66] real(f)
 }
 """

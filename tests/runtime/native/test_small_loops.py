@@ -57,7 +57,7 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPat
         yield
 
 
-def _declined(function: Function, threads: int, *, bounded: bool = False) -> LoopKernel:
+def _declined(function: Function, threads: int, **limits: Any) -> LoopKernel:
     raise Declined
 
 

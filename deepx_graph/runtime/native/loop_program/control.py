@@ -9,7 +9,7 @@ this is for iterations so short that nothing else is worth its call.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,7 +47,7 @@ MOST_ELEMENTS, MOST_CARRIED = 1024, 600
 
 def lower_control(function: Function) -> LoopProgram:
     """The loop program of a function with loops. Raises NotExpressible where operations have no loops, for large values."""
-    return _lowering(opened(function, _small_fusion), LoopBuilder(MOST_STATEMENTS)).program()
+    return _lowering(opened(function, small_fusion), LoopBuilder(MOST_STATEMENTS)).program()
 
 
 def write_control(b: LoopBuilder, function: Function, operands: Sequence[LazyTensor]) -> list[LazyTensor]:
@@ -60,7 +60,7 @@ def _lowering(function: Function, b: LoopBuilder) -> _ControlLowering:
     return _ControlLowering(function, steps, ChangingMemory(function, frozenset(steps.order)), b)
 
 
-def _small_fusion(node: Node) -> Function | None:
+def small_fusion(node: Node) -> Function | None:
     """The body of a fusion of small results."""
     body = fused_body(node)
     return body if body is not None and all(tensor_type(r.type).size <= SMALL for r in body.results) else None
@@ -294,6 +294,8 @@ class _ControlLowering:
     def _in_branch(self, step: IfStep, variables: Sequence[CarriedValue], number: int) -> None:
         branch = step.branches[number]
         self.memory.branches.append((step.node, number))
+        elsewhere = {n for other in step.branches[number + 1 :] for n in _computed(other.block)}
+        self.memory.done |= elsewhere
         self._block(branch.block)
         found = [self._tensor(node) for node in branch.values]
         for variable, tensor, node in zip(variables, found, branch.values, strict=True):
@@ -306,6 +308,7 @@ class _ControlLowering:
                     raise NotExpressible("a branch that gives another array, and that one")
                 self._require_carried(variable.type)
                 self._fill(variable.buffer, tensor)
+        self.memory.done -= elsewhere
         self.memory.branches.pop()
 
     # --- loops
@@ -423,6 +426,22 @@ class _ControlLowering:
             return found  # type: ignore[no-any-return]
 
         self.b.repeat(test, lambda: self._iteration(step, variables))
+
+
+def _computed(block: Block) -> Iterator[Node]:
+    """The nodes of the steps of a block."""
+    stack = [block]
+    while stack:
+        for step in stack.pop().steps:
+            match step:
+                case Once(inside):
+                    stack.append(inside)
+                case IfStep():
+                    stack += (branch.block for branch in step.branches)
+                case LoopStep():
+                    stack += (step.header, step.body)
+            if not isinstance(step, Once):
+                yield step.node
 
 
 def _is_control(node: Node) -> bool:

@@ -14,17 +14,18 @@ from functools import partial
 import numpy as np
 
 from deepx_graph.ir import Builder, Function, Node
-from deepx_graph.ir.rebuild import rebuild, with_results
-from deepx_graph.ir.structure import LOOP_END, PARAM, PHI, PROJ, REGION, index_of
+from deepx_graph.ir.rebuild import copied, rebuild, with_results
+from deepx_graph.ir.structure import LOOP_END, PARAM, PHI, REGION, index_of
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import For, LoopProgram, Statement, While, blocks_of, walk
 from deepx_graph.loops.scalar import NotExpressible
 from deepx_graph.loops.weight import UNKNOWN_TRIPS
 from deepx_graph.ops.data.fusion import fused_body, fusion
 from deepx_graph.ops.math.elementwise import add, and_, compare
+from deepx_graph.rewrite.flat_loop import flat_loop, varying_with
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.outline import as_kernel, opened, outlined
-from deepx_graph.runtime.native.loop_program.control import lower_control
+from deepx_graph.runtime.native.loop_program.control import lower_control, small_fusion
 from deepx_graph.runtime.native.loop_program.groups import lower_masked
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel, nanoseconds
 from deepx_graph.runtime.native.loop_program.masked_loop import MaskedLoop, recognise
@@ -41,9 +42,12 @@ ITERATION_NANOSECONDS = 20_000
 STRIP = 20_000
 """So many of these are done before others have the floor, where nobody knows how many there are."""
 
-KernelOfLoop = Callable[[Function, int | None], object]
-"""Gives the kernel of a function of one loop, which does so many iterations at most; None where there is none. Without a number the
-loop is known not to run long."""
+STAGE_NANOSECONDS = 100
+"""About what an iteration may take of a loop that is one in the place of several: what it saves is a few calls of kernels."""
+
+KernelOfLoop = Callable[[Function, int | None, float], object]
+"""Gives the kernel of a function of one loop, which does so many iterations at most, of up to so many nanoseconds each; None where
+there is none. Without a number of iterations the loop is known not to run long."""
 
 Build = Callable[[Function, int], LoopKernel]
 Tried = Callable[[Build, Function], object]
@@ -54,11 +58,11 @@ def with_loop_kernels(function: Function, tried: Tried, threads: int, declines: 
     """The function as one kernel, or with loops as kernels; none of functions that `declines` would have otherwise."""
     if not any(n.op is LOOP_END or n.op is REGION for n in function.nodes):
         return function
-    function = with_loops(function, lambda body, bound: tried(partial(build_masked, bound=bound), body),
+    function = with_loops(function, lambda body, bound, _: tried(partial(build_masked, bound=bound), body),
                           lambda body: masked_strip(body, threads))
 
-    def short(body: Function, bound: int | None = None) -> object:
-        return None if declines(body) else tried(partial(build_short, bounded=bound is not None), body)
+    def short(body: Function, bound: int | None = None, longest: float = ITERATION_NANOSECONDS) -> object:
+        return None if declines(body) else tried(partial(build_short, bounded=bound is not None, longest=longest), body)
 
     def required(body: Function) -> None:
         if short(body) is None:
@@ -96,14 +100,14 @@ def build_masked(function: Function, threads: int, bound: int | None = None) -> 
     return kernel
 
 
-def build_short(function: Function, threads: int, *, bounded: bool = False) -> LoopKernel:
+def build_short(function: Function, threads: int, *, bounded: bool = False, longest: float = ITERATION_NANOSECONDS) -> LoopKernel:
     """The kernel of a function with loops of short iterations; `bounded` says that it has one, of few. Raises Declined."""
     try:
         program = lower_control(function)
     except NotExpressible as e:
         raise Declined(str(e)) from None
-    if (longest := max((nanoseconds(i, vectors=False) for i in _iterations(program)), default=0.0)) > ITERATION_NANOSECONDS:
-        raise Declined(f"iterations of about {longest / 1000:.0f} microseconds")
+    if (time := max((nanoseconds(i, vectors=False) for i in _iterations(program)), default=0.0)) > longest:
+        raise Declined(f"iterations of about {time / 1000:.3g} microseconds")
     loops = [s for s in walk(program.body) if isinstance(s, While)]
     if len(loops) > bounded or (not bounded and nanoseconds(program.body, vectors=False) > CALL_NANOSECONDS):
         raise Declined("a loop that may run long")
@@ -141,7 +145,7 @@ def with_loops(function: Function, made: KernelOfLoop, length: Callable[[Functio
     strips: dict[Function, Function] = {}
 
     def accepts(body: Function) -> bool:
-        if made(body, None) is not None:
+        if made(body, None, ITERATION_NANOSECONDS) is not None:
             return True
         try:
             strips[body] = in_strips(body, made, length(body))
@@ -154,14 +158,14 @@ def with_loops(function: Function, made: KernelOfLoop, length: Callable[[Functio
 
 def in_strips(function: Function, made: KernelOfLoop, length: int) -> Function:
     """A function that is one loop as a loop over kernels that do up to `length` iterations each. Raises Declined."""
-    ends = [n for n in function.nodes if n.op is LOOP_END]
-    if len(ends) != 1 or not all(r.op is PROJ and r.inputs[0] is ends[0] for r in function.results):
+    function = opened(function, small_fusion)
+    flat = flat_loop(function)
+    if flat is None:
         raise Declined("not one loop")
-    (end,) = ends
-    begin, varying = end.inputs[0], {end.inputs[0]}
-    for node in function.nodes:
-        if not varying.isdisjoint(node.inputs):
-            varying.add(node)
+    longest = ITERATION_NANOSECONDS if flat is function else STAGE_NANOSECONDS
+    function, end = flat, flat.results[0].inputs[0]
+    begin = end.inputs[0]
+    varying = varying_with(function.nodes, begin)
     iteration = [n for n in Function("iteration", (), end.inputs[1:]).nodes if n in varying - {begin} or _is_source(n)]
     read = {i for n in (*iteration, end) for i in n.inputs} - varying
     outside = [n for n in function.nodes if n in read and not _is_source(n)]
@@ -171,7 +175,7 @@ def in_strips(function: Function, made: KernelOfLoop, length: int) -> Function:
         """The variables after up to so many iterations, and how many these were: others may follow where they are all."""
         def whole(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
             phis = {n: v[index_of(n)] for n in iteration if n.op is PHI and n.inputs[0] is begin}
-            new = rebuild(iteration, {**dict(zip(outside, params, strict=False)), **phis})
+            new = rebuild(iteration, {**dict(zip(outside, params, strict=False)), **phis}, copied)
             test, *nexts = (new[i] for i in end.inputs[1:])
             is_within = b(compare, v[-1], b.like(length, v[-1]), direction="LT")
             return b(and_, test, is_within), [*nexts, b(add, v[-1], b.like(1, v[-1]))]
@@ -179,7 +183,7 @@ def in_strips(function: Function, made: KernelOfLoop, length: int) -> Function:
         return b.loop((*params[len(outside) :], b.constant(np.int32(0))), whole)
 
     strip = b.function("strip", [(f"x{k}", n.type) for k, n in enumerate((*outside, *begin.inputs))], some)
-    if made(strip, length) is None:
+    if made(strip, length, longest) is None:
         raise Declined("iterations that are not short")
 
     def all_strips(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:

@@ -102,7 +102,9 @@ class ChangingMemory:
     def ending(self, user: Node, operand: Node, found: Value, loop: Node | None) -> Buffer | None:
         """The memory of an operand of which nobody needs the elements any more, but the user."""
         buffer = found.buffer if isinstance(found, LazyTensor) else None
-        if buffer is None or buffer not in self.homes or self.homes[buffer] is not loop or user.inputs.count(operand) > 1:
+        if buffer is None or buffer not in self.homes or self.homes[buffer] is not loop:
+            return None
+        if (self._in_branch(user) or user.inputs).count(operand) > 1:
             return None
         if found.shape != tensor_type(operand.type).shape:
             return None
@@ -115,7 +117,11 @@ class ChangingMemory:
         for u in self.function.users.get(node, ()):
             if u in self.done or u not in self.live or (u is user and node is operand):
                 continue
-            branch = next((k for r, k in self.branches if r is u), None)
-            if branch is None or node in branches_of(u)[branch]:
+            values = self._in_branch(u)
+            if values is None or node in values:
                 return False
         return True
+
+    def _in_branch(self, region: Node) -> tuple[Node, ...] | None:
+        """The values of the branch that is being written of a region; None of what is none of these."""
+        return next((branches_of(r)[k] for r, k in self.branches if r is region), None)

@@ -224,3 +224,77 @@ def nested_branches(x, w):
         return (h, n + 1), {"norm": jnp.vdot(h, h), "largest": h.argmax()}
 
     return lax.scan(step, (jnp.zeros(x.shape[1]), 0), jnp.tile(x, (5, 1)))
+
+
+@program(small=case(integers(0, 20, 20, 2), n=20), medium=case(integers(0, 2000, 3000, 2), n=2000))
+def union_find(edges, n):
+    """Which edges join two trees of a forest (Kruskal)."""
+    def root(parents, a):
+        return lax.while_loop(lambda a: parents[a] != a, lambda a: parents[a], a)
+
+    def join(parents, edge):
+        a, b = root(parents, edge[0]), root(parents, edge[1])
+        return parents.at[jnp.maximum(a, b)].set(jnp.minimum(a, b)), a != b
+
+    return lax.scan(join, jnp.arange(n), edges)
+
+
+@program(small=case(uniform(0, 1, 30)), medium=case(uniform(0, 1, 3000)))
+def heap_pushes(x):
+    """The least of all numbers so far, by a binary heap."""
+    def push(heap, inputs):
+        at, value = inputs
+
+        def is_below(state):
+            heap, j = state
+            return (j > 0) & (heap[(j - 1) // 2] > heap[j])
+
+        def up(state):
+            heap, j = state
+            parent = (j - 1) // 2
+            above, here = heap[parent], heap[j]
+            return heap.at[parent].set(here).at[j].set(above), parent
+
+        heap, _ = lax.while_loop(is_below, up, (heap.at[at].set(value), at))
+        return heap, heap[0]
+
+    return lax.scan(push, jnp.full(x.size, jnp.inf, jnp.float32), (jnp.arange(x.size), x))
+
+
+@program(small=case(normal(16)), medium=case(normal(1000)))
+def insertion_sorted(x):
+    def insert(found, k):
+        value = x[k]
+        state = lax.while_loop(lambda s: (s[1] > 0) & (s[0][jnp.maximum(s[1] - 1, 0)] > value),
+                               lambda s: (s[0].at[s[1]].set(s[0][s[1] - 1]), s[1] - 1), (found, k))
+        return state[0].at[state[1]].set(value), state[1]
+
+    return lax.scan(insert, jnp.zeros_like(x), jnp.arange(x.size))
+
+
+@program(small=case(integers(0, 30, 40)), medium=case(integers(0, 3000, 20_000)))
+def least_recently_used(keys):
+    """How often a cache of 16 places has what is asked for."""
+    def step(state, key):
+        slots, ages, time = state
+        hits = slots == key
+        found = hits.any()
+        at = jnp.where(found, jnp.argmax(hits), jnp.argmin(ages))
+        return (slots.at[at].set(key), ages.at[at].set(time), time + 1), found
+
+    return lax.scan(step, (jnp.full(16, -1), jnp.zeros(16, jnp.int32), jnp.int32(1)), keys)[1].sum()
+
+
+@program(small=case(uniform(0, 1, 6, 6)), medium=case(uniform(0, 1, 100, 100)))
+def seam_carving(energy):
+    """The cheapest path from the top of an image to its bottom."""
+    def row(costs, energies):
+        padded = jnp.pad(costs, 1, constant_values=jnp.inf)
+        three = jnp.stack([padded[:-2], costs, padded[2:]])
+        return jnp.min(three, 0) + energies, jnp.argmin(three, 0) - 1
+
+    def back(column, moves):
+        return jnp.clip(column + moves[column], 0, moves.size - 1), column
+
+    costs, moves = lax.scan(row, energy[0], energy[1:])
+    return costs, lax.scan(back, jnp.argmin(costs), moves[::-1])[1]

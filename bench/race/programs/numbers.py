@@ -216,3 +216,8 @@ def quantised_by_groups(x):
     scale = jnp.abs(groups).max(-1, keepdims=True) / 127
     q = jnp.clip(jnp.round(groups / scale), -127, 127).astype(jnp.int8)
     return q, scale, (q * scale).reshape(x.shape)
+
+
+@program(small=case(uniform(0.1, 5, 20)), medium=case(uniform(0.1, 5, 20_000)))
+def bessel_and_digamma(x):
+    return jax.scipy.special.i0e(x), jax.scipy.special.i1e(x), jax.scipy.special.digamma(x)

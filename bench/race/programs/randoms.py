@@ -91,3 +91,18 @@ def particle_filter(k, seen, n):
         return (x[kept], k), w @ x
 
     return lax.scan(step, (jnp.linspace(-1, 1, n), k), seen)[1]
+
+
+@program(small=case(key(), normal(4)), medium=case(key(), normal(16)))
+def metropolis(k, x):
+    """A Markov chain by Metropolis' rule, and which of its proposals are accepted."""
+    def energy(x):
+        return 0.5 * (x * x).sum() + 0.1 * (x**4).sum()
+
+    def step(x, k):
+        a, b = jax.random.split(k)
+        proposed = x + 0.3 * jax.random.normal(a, x.shape)
+        accepted = jnp.log(jax.random.uniform(b)) < energy(x) - energy(proposed)
+        return jnp.where(accepted, proposed, x), accepted
+
+    return lax.scan(step, x, jax.random.split(k, 300))

@@ -209,3 +209,13 @@ def open_addressing(keys, size):
         return table.at[at].set(key), at
 
     return lax.scan(insert, jnp.zeros(size, jnp.int32), keys)
+
+
+@program(small=case(uniform(0.5, 2, 20)), medium=case(uniform(0.5, 2, 5000)))
+def newton_within_scan(x):
+    """Square roots, each from where the one before it ended."""
+    def step(y, a):
+        root = lax.while_loop(lambda s: jnp.abs(s * s - a) > 1e-5 * a, lambda s: 0.5 * (s + a / s), y)
+        return root, root
+
+    return lax.scan(step, jnp.float32(1), x)

@@ -73,3 +73,16 @@ def convolved_by_fft(x, taps):
     """At lengths that are what they are: 79 points, and 16639."""
     n = x.shape[-1] + taps.shape[-1] - 1
     return jnp.fft.irfft(jnp.fft.rfft(x, n) * jnp.fft.rfft(taps, n), n)
+
+
+@program(small=case(normal(4, 31)), medium=case(normal(16, 4099)))
+def prime_spectrum(x):
+    return jnp.abs(jnp.fft.rfft(x))
+
+
+@program(small=case(normal(12), normal(12)), medium=case(normal(1009), normal(1009)))
+def phase_correlation(a, b):
+    """By how much a signal is shifted against another."""
+    cross = jnp.fft.fft(a) * jnp.conj(jnp.fft.fft(b))
+    found = jnp.fft.ifft(cross / (jnp.abs(cross) + 1e-9)).real
+    return found, jnp.argmax(found)

@@ -32,10 +32,13 @@ def vector_bits(request: pytest.FixtureRequest) -> Iterator[int | None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What the library writes among temporary files, such as reproducers of errors, goes where pytest cleans up."""
-    before, tempfile.tempdir = tempfile.tempdir, str(tmp_path_factory.mktemp("t", numbered=False))
-    yield
-    tempfile.tempdir = before
+    """What the library writes among temporary files, such as reproducers of errors, goes where pytest cleans up; so does what
+    processes write that a test starts."""
+    folder = str(tmp_path_factory.mktemp("t", numbered=False))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", folder)
+        patch.setenv("TMPDIR", folder)
+        yield
 
 
 @pytest.fixture(autouse=True)

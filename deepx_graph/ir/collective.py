@@ -82,15 +82,19 @@ class Exchange:
     scratch: Callable[..., int] | None = None
     """`scratch(size, sizes, *attrs)`: the most bytes that `network` takes in a group of so many beside operands, of so many bytes
     each, and results."""
+    reduction: Callable[..., Function] | None = None
+    """`reduction(*attrs)`: what `network` has the network combine elements by; None where it asks it to move them alone."""
 
-    def most_scratch(self, size: int, operands: Sequence[int], results: int, attrs: Sequence[Any], *, combines: bool) -> int:
-        """The most bytes that a member of a group of so many takes beside its operands and results, of so many bytes.
+    def most_scratch(self, size: int, operands: Sequence[int], results: int, attrs: Sequence[Any], *,
+                     knows: Callable[[Function], bool]) -> int:
+        """The most bytes that a member of a group of so many takes beside its operands and results, of so many bytes. The network
+        `knows` how to combine elements by some functions.
 
-        Where the network does not combine what is asked for, it has the operands of all members, and of the results a copy.
+        Where it does not know how, a member has the operands of all members, and of the results a copy.
         """
         if size < 2:
             return 0
-        if self.scratch is None or not combines:
+        if self.scratch is None or (self.reduction is not None and not knows(self.reduction(*attrs))):
             return size * sum(operands) + results
         return self.scratch(size, operands, *attrs)
 

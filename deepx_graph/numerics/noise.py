@@ -9,7 +9,7 @@ comparison the spread is as large as what hangs on it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,8 +69,7 @@ def reordered(value: Any, size: Any, terms: Any, rng: np.random.Generator) -> An
     """Floats that are sums, each moved up or down, or as it was; any other array as it is. `size` has the sums of the absolute
     values of their terms, `terms` how many these are."""
     if value.dtype.kind == "c":
-        parts = [reordered(part, size.real, terms.real, rng) for part in (value.real, value.imag)]
-        return np.asarray(parts[0] + 1j * parts[1]).astype(value.dtype)
+        return _of_parts(value, lambda part: reordered(part, size.real, terms.real, rng))
     if value.dtype.kind not in "fV" or value.dtype.itemsize < 2:
         return value
     towards = rng.integers(-1, 2, np.shape(value))
@@ -80,6 +79,11 @@ def reordered(value: Any, size: Any, terms: Any, rng: np.random.Generator) -> An
         other = np.where(np.isnan(value), -value, (value.astype(np.float64) + step).astype(value.dtype))
     keep = (towards == 0) | (size == 0) | ~(np.isfinite(step) | np.isnan(value))
     return np.asarray(np.where(keep, value, other))
+
+
+def _of_parts(value: Any, of_part: Callable[[Any], Any]) -> Any:
+    """A complex array, of what is made of its real and of its imaginary part."""
+    return np.asarray(of_part(value.real) + 1j * of_part(value.imag)).astype(value.dtype)
 
 
 def is_exact(node: Node) -> bool:
@@ -104,7 +108,7 @@ def nudged(value: Any, rng: np.random.Generator) -> Any:
     """A float array with each element one unit in the last place up or down, or as it was; any other as it is. The sign of a NaN,
     which no document says, is either."""
     if value.dtype.kind == "c":
-        return np.asarray(nudged(value.real, rng) + 1j * nudged(value.imag, rng)).astype(value.dtype)
+        return _of_parts(value, lambda part: nudged(part, rng))
     if value.dtype.kind not in "fV" or value.dtype.itemsize < 2:
         return value
     towards = rng.integers(-1, 2, np.shape(value))

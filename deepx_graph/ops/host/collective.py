@@ -311,7 +311,8 @@ def _collective(name: str, summary: str, attrs: tuple[Attr, ...], infer: Callabl
 
 all_reduce: Op = _collective(
     "all_reduce", "Each operand combined over the devices of a group.", (_GROUPS, _CHANNEL, _GLOBAL, _BODY), _all_reduce_type,
-    Exchange(_reducing, _all_reduce, _all_reduce_by, _nothing_beside), "replica_groups = [], SUM")  # fmt: skip
+    Exchange(_reducing, _all_reduce, _all_reduce_by, _nothing_beside, reduction=lambda *attrs: attrs[-1]),
+    "replica_groups = [], SUM")  # fmt: skip
 all_gather: Op = _collective(
     "all_gather", "The operands of the devices of a group, one after the other along a dimension.",
     (_GROUPS, _CHANNEL, _GLOBAL, Attr("all_gather_dim", "int"), _SIZE), _all_gather_type,

@@ -25,10 +25,13 @@ import numpy as np
 
 from deepx_graph import ops
 from deepx_graph.errors import DeepxGraphError, Diagnostic, RunError, UsageError
-from deepx_graph.ir import Function, Node
+from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.collective import Devices, Grid, GroupNetwork
 from deepx_graph.literal import Array
+from deepx_graph.runtime.engines.base import Engine
+from deepx_graph.runtime.memory.assignment import BufferAssignment
 from deepx_graph.runtime.memory.pool import RESULTS
+from deepx_graph.runtime.program import engine_plans
 from deepx_graph.runtime.transport.base import PATIENCE, Meeting, ProcessTransport, apart, late
 from deepx_graph.types import TensorType, leaves, nbytes
 
@@ -420,14 +423,16 @@ def scratch_of_meeting(node: Node, grid: Grid) -> int:
     exchange = node.op.exchange
     assert exchange is not None
     tensors = [t for i in node.inputs for t in leaves(i.type) if isinstance(t, TensorType)]
+
+    def is_native(body: Function) -> bool:
+        return all(t.dtype.np is not None and native_reduction(body.reducer, t.dtype.np) is not None for t in tensors)
+
     return exchange.most_scratch(len(exchange.group(grid, 0, *node.attrs)), [t.nbytes for t in tensors], nbytes(node.type),
-                                 node.attrs, combines=node.op not in _ALL_REDUCES or _is_native(node, tensors))
+                                 node.attrs, knows=is_native)
 
 
-_ALL_REDUCES = (ops.all_reduce, ops.spmd_all_reduce)
-
-
-def _is_native(node: Node, tensors: Sequence[TensorType]) -> bool:
-    """Whether MPI has the reduction of an all-reduce."""
-    reducer = node.attr("computation").reducer
-    return all(t.dtype.np is not None and native_reduction(reducer, t.dtype.np) is not None for t in tensors)
+def plan_of_device(module: Module, engine: Engine, devices: int) -> BufferAssignment:
+    """The memory plan of the program of one of so many devices, with what it takes to meet the others. Raises InferError where a
+    size is not known."""
+    grid = Grid(1, devices)
+    return engine_plans(module, engine, lambda node: scratch_of_meeting(node, grid))[module.entry_name]

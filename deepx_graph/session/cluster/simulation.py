@@ -18,7 +18,6 @@ from deepx_graph.blas import available_cores
 from deepx_graph.errors import counted, sized
 from deepx_graph.files import read_text
 from deepx_graph.ir import Module, Node
-from deepx_graph.ir.collective import Grid
 from deepx_graph.planning.cluster import PRESETS, DeviceCluster, preset, read_cluster
 from deepx_graph.planning.events import COMPUTE, SimTask, SimulatedStep, run_events
 from deepx_graph.planning.links import ALL_REDUCE, PERMUTE
@@ -29,9 +28,7 @@ from deepx_graph.runtime.cost.file import constants as constants_in_use
 from deepx_graph.runtime.cost.file import using
 from deepx_graph.runtime.cost.model import Constants, crowded
 from deepx_graph.runtime.engines.base import Engine, canonicalized
-from deepx_graph.runtime.memory.assignment import BufferAssignment
-from deepx_graph.runtime.program import engine_plans
-from deepx_graph.runtime.transport.mpi import scratch_of_meeting
+from deepx_graph.runtime.transport.mpi import plan_of_device
 from deepx_graph.session.cluster.calibration import network_here
 from deepx_graph.session.cluster.launch import threads_of
 from deepx_graph.session.cluster.pipeline_plan import PipelinePlan
@@ -138,9 +135,7 @@ def simulate(module: Module, plan: Plan, where: str = HERE, *, engine: str = "au
     if where == HERE and plan.mesh.count > 1 and cluster.device.step:
         tasks.append(SimTask("call", ((0, COMPUTE),), cluster.device.step, (len(tasks) - 1,) if tasks else ()))
     step = run_events(tasks)
-    grid = Grid(1, plan.mesh.count)
-    assignment: BufferAssignment = engine_plans(fused, chosen, lambda n: scratch_of_meeting(n, grid))[fused.entry_name]
-    peak = assignment.peak_bytes + sum(nbytes(p.type) for p in fused.entry.params)
+    peak = plan_of_device(fused, chosen, plan.mesh.count).peak_bytes + sum(nbytes(p.type) for p in fused.entry.params)
     return SimulationReport(str(plan.mesh), plan.mesh.count, where, step, collectives, peak, int(cluster.device.memory), is_known)
 
 

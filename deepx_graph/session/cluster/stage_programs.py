@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Any
 
 from deepx_graph.ir import Function, Module, Node
-from deepx_graph.ir.collective import Grid
 from deepx_graph.passes.autodiff.grad import grad
 from deepx_graph.passes.chosen_plan import FARTHEST, fused_steps
 from deepx_graph.planning.automatic import automatic_plan
@@ -22,8 +21,7 @@ from deepx_graph.planning.cluster import DeviceCluster
 from deepx_graph.planning.stages import PipelineStage
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.engines.base import canonicalized
-from deepx_graph.runtime.program import engine_plans
-from deepx_graph.runtime.transport.mpi import scratch_of_meeting
+from deepx_graph.runtime.transport.mpi import plan_of_device
 from deepx_graph.sharding.mesh import Mesh, TensorSharding, local_shape, split
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.pieces import Partitioned
@@ -196,9 +194,7 @@ def _cost(local: Partitioned, cluster: DeviceCluster) -> StageCost:
     fused, step = fused_steps(local, cluster)
     engine = engines.get("numpy")
     module = canonicalized(fused, engine, apart=True)
-    grid = Grid(1, local.mesh.count)
-    plans = engine_plans(module, engine, lambda n: scratch_of_meeting(n, grid))
-    return StageCost(step.seconds, plans[module.entry_name].peak_bytes)
+    return StageCost(step.seconds, plan_of_device(module, engine, local.mesh.count).peak_bytes)
 
 
 def _is_float(value: Node) -> bool:

@@ -177,12 +177,13 @@ class LoopBuilder:
             flat = rest
         return (flat, *reversed(found)) if shape else ()
 
-    def when(self, condition: Scalar, then: Callable[[], None], otherwise: Callable[[], None] = lambda: None) -> None:
-        """One of two blocks; the one alone where it is known which."""
+    def when(self, condition: Scalar, then: Callable[[], None], otherwise: Callable[[], None] = lambda: None, *,
+             usual: bool = False) -> None:
+        """One of two blocks; the one alone where it is known which. As a rule it is the first one, where that is `usual`."""
         if isinstance(condition, ScalarConst):
             (then if condition.value else otherwise)()
             return
-        statement = Conditional(condition, [], [])
+        statement = Conditional(condition, [], [], usual)
         self.emit(statement)
         for block, write in ((statement.then, then), (statement.otherwise, otherwise)):
             with self.block(block):

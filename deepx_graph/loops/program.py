@@ -152,6 +152,8 @@ class Conditional:
     condition: Scalar
     then: list[Statement]
     otherwise: list[Statement]
+    usual: bool = False
+    """Whether the first one is what is asked for as a rule: the other one is left out where costs are counted."""
 
 
 Statement = Let | Load | Store | Copy | Get | Set | Combine | For | While | Conditional

@@ -60,8 +60,8 @@ from deepx_graph.ops import (
     transpose,
 )
 from deepx_graph.ops.contract.reduce import reduction
-from deepx_graph.ops.tensor.shape import concatenate
-from deepx_graph.types import BOOL, F32, F64, I32, I64, DType, TensorType, type_of_array
+from deepx_graph.ops.tensor.shape import concatenate, pad
+from deepx_graph.types import BOOL, F32, F64, I32, I64, DType, TensorType, tensor, type_of_array
 from tests.support.laws import alone, constants, samples
 
 SIZES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13)
@@ -560,6 +560,18 @@ def test_tiles_of_transposes_are_apart(shape: tuple[int, ...], permutation: tupl
     program = optimised(lower(alone(b(transpose, *constants(b, [x]), permutation=permutation))))
     np.testing.assert_array_equal(interpret(program, [x])[0], x.transpose(permutation))
     assert sum(times for s, times in weighted(program.body) if isinstance(s, Store)) == x.size
+
+
+@pytest.mark.parametrize("shape", [(60, 40), (256, 256), (33, 512), (2000, 64)])
+def test_rows_of_a_stencil_are_counted_where_its_guards_are_at_the_ends(shape: tuple[int, int]) -> None:
+    """Loops end where others begin, at the least or the largest of some numbers: about as many elements are stored as there are."""
+    b = Builder()
+    x = b.param(0, tensor(F32, shape))
+    beside = [b(pad, x, b.constant(0.0, F32), edge_padding_low=(d, e), edge_padding_high=(-d, -e), interior_padding=(0, 0))
+              for d, e in ((1, 0), (-1, 0), (0, 1), (0, -1))]
+    program = optimised(lower(Function("f", (x,), (reduce(lambda y, z: b(add, y, z), beside),))))
+    stored = sum(times for s, times in weighted(program.body) if isinstance(s, Store))
+    assert math.prod(shape) <= stored <= 1.5 * math.prod(shape)
 
 
 @pytest.mark.parametrize("shape", [(8, 12), (9, 14)])

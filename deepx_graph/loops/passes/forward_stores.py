@@ -136,8 +136,8 @@ class _Forwarding(Copier):
             case While(test, condition, body):
                 tested = block(test)
                 yield While(tested, self.scalar(condition), block(body))
-            case Conditional(condition, then, otherwise):
-                yield Conditional(self.scalar(condition), block(then), block(otherwise))
+            case Conditional(condition, then, otherwise, usual):
+                yield Conditional(self.scalar(condition), block(then), block(otherwise), usual)
 
 
 def _key(x: Scalar) -> Any:

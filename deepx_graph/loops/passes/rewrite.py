@@ -129,12 +129,12 @@ class Copier:
             case While(test, condition, body):
                 tested = self.block(test)
                 yield While(tested, self.scalar(condition), self.block(body))
-            case Conditional(condition, then, otherwise):
+            case Conditional(condition, then, otherwise, usual):
                 decision = self.scalar(condition)
                 if isinstance(decision, ScalarConst):
                     yield from self.block(then if decision.value else otherwise)
                 else:
-                    yield Conditional(decision, self.block(then), self.block(otherwise))
+                    yield Conditional(decision, self.block(then), self.block(otherwise), usual)
 
 
 def copied(body: Sequence[Statement], fresh: Fresh, scalars: Mapping[ScalarVar, Scalar]) -> list[Statement]:

@@ -129,7 +129,7 @@ def _rows(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[L
                 _put_element(b, node, xs, outs, (*outer, first + k))
 
         neutral = _neutral(b, node.attr("body"), starts) if padded else TRUE
-        b.when(neutral, lambda: _pool(b, node, xs, outs, starts, (outer, first, width)), slow)
+        b.when(neutral, lambda: _pool(b, node, xs, outs, starts, (outer, first, width)), slow, usual=True)
 
 
 def _pool(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor], starts: Sequence[Any],
@@ -220,7 +220,7 @@ def _scan(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[L
             with b.loop(n) as step, b.loop(width) as k:
                 _put_element(b, node, xs, outs, index(step, k))
 
-        b.when(_neutral(b, body, starts), quick, slow)
+        b.when(_neutral(b, body, starts), quick, slow, usual=True)
 
 
 def _backwards(row: RowFold, width: int) -> RowFold:

@@ -18,7 +18,8 @@ import numpy as np
 from deepx_graph.blas import available_cores, limited
 from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ir.scalar_expr import price
-from deepx_graph.ops import add, dot_general, exponential, multiply, negate, reverse
+from deepx_graph.ops import add, broadcast_in_dim, dot_general, exponential, multiply, negate, reduce, reverse, subtract
+from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.cost.file import using
 from deepx_graph.runtime.cost.model import LEAST, SHIPPED, Constants, packing_ns
@@ -31,6 +32,9 @@ from deepx_graph.types import F32, tensor
 SMALL, FITTING, STREAMED = 16, 4096, 16384
 """Elements that cost nothing beside their call, elements whose arrays fit a core's own cache, and so many that the call does not
 count beside them."""
+
+SHORT, LONG = 32, 2048
+"""Elements of rows over which starting a loop counts, and of rows over which it does not."""
 
 ROUNDS, BATCH_SECONDS = 60, 0.002
 
@@ -171,11 +175,32 @@ def _native() -> dict[str, float]:
         kernel = build(_chain(_arithmetic(count), 2, size), threads)
         return _call(kernel, 2, size)
 
+    def by_rows(rows: int, columns: int) -> float:
+        kernel, x = build(row_deviations(rows, columns), 1), np.full((rows, columns), 0.5, np.float32)
+        out = [np.empty(rows, np.float32)]
+        return nanoseconds(lambda: kernel([x], out))
+
     few, some = 4, 20  # operations that a core does beside those of the next elements: of longer chains it measures the latency
     call, short, long = timed(few, SMALL), timed(few, STREAMED), timed(some, STREAMED)
     op = (long - short) / (some - few) / STREAMED
+    started = (by_rows(STREAMED // SHORT, SHORT) - by_rows(STREAMED // LONG, LONG)) / (2 * (STREAMED // SHORT - STREAMED // LONG))
     return {"native_call_ns": call, "native_op_ns": op, "native_element_ns": (short - call) / STREAMED - few * op,
-            "native_share_ns": _shared(timed)}
+            "native_loop_ns": started, "native_share_ns": _shared(timed)}
+
+
+def row_deviations(rows: int, columns: int) -> Function:
+    """For each row the sum of squares of what its elements are beside their sum: two loops over it."""
+
+    def body(x: Node) -> Sequence[Node]:
+        b = Builder()
+
+        def total(y: Node) -> Node:
+            return b(reduce, y, b.constant(0.0, F32), dimensions=(1,), body=monoid_body(add, F32))
+
+        apart = b(subtract, x, b(broadcast_in_dim, total(x), shape=(rows, columns), broadcast_dimensions=(0,)))
+        return [total(b(multiply, apart, apart))]
+
+    return Builder().function("deviations", [("x", tensor(F32, (rows, columns)))], body)
 
 
 def _shared(timed: Callable[..., float]) -> float:

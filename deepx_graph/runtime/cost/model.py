@@ -41,6 +41,8 @@ class Constants:
     """What an element of a loop nest costs beside arithmetic: loads, stores and the loop."""
     native_op_ns: float = 0.0155
     """An addition of one element with an operand in cache; other primitives by their price (`ir.scalar_expr.price`)."""
+    native_loop_ns: float = 2.3
+    """Starting a loop of vectors: what is left over under a mask, and what its lanes have made put together."""
 
     blocks_call_ns: float = 2_800
     """One call of a kernel of numpy's loops, before its first block."""
@@ -174,9 +176,10 @@ def product_rate(c: Constants, threads: int) -> float:
     return min(c.product_gflops * threads, max(c.product_gflops, c.product_all_gflops))
 
 
-def nest_ns(c: Constants, elements: float, work: float, nbytes: float = 0.0) -> float:
-    """One thread of machine code through so many elements of 4 bytes, each with arithmetic of that price, and so many bytes."""
-    return max(elements * (c.native_element_ns + c.native_op_ns * work), memory_ns(c, nbytes, 1))
+def nest_ns(c: Constants, elements: float, work: float, nbytes: float = 0.0, starts: float = 0.0) -> float:
+    """One thread of machine code through so many elements of 4 bytes, each with arithmetic of that price, and so many bytes;
+    loops of vectors are started so often."""
+    return max(elements * (c.native_element_ns + c.native_op_ns * work) + starts * c.native_loop_ns, memory_ns(c, nbytes, 1))
 
 
 def chunk_ns(c: Constants) -> float:

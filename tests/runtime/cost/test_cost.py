@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import deepx_graph as dx
 from deepx_graph.analysis.work import flops
 from deepx_graph.errors import UsageError
 from deepx_graph.ir import Builder, Function, Node
@@ -28,9 +29,9 @@ from deepx_graph.types import C64, F32, F64, DType, tensor
 
 MADE_UP = Constants(
     cache_bytes=1000, cache_gbs=10, memory_gbs=4, memory_all_gbs=6, native_call_ns=100, native_share_ns=50, native_element_ns=2,
-    native_op_ns=1, blocks_call_ns=300, block_ns=20, blocks_share_ns=500, ufunc_call_ns=30, ufunc_element_ns=3, ufunc_op_ns=0.5,
-    vm_call_ns=70, vm_input_ns=5, vm_step_ns=2, vm_element_ns=4, product_call_ns=40, product_gflops=8,
-    product_all_gflops=12, eval_call_ns=60, eval_gbs=2,
+    native_op_ns=1, native_loop_ns=25, blocks_call_ns=300, block_ns=20, blocks_share_ns=500, ufunc_call_ns=30,
+    ufunc_element_ns=3, ufunc_op_ns=0.5, vm_call_ns=70, vm_input_ns=5, vm_step_ns=2, vm_element_ns=4, product_call_ns=40,
+    product_gflops=8, product_all_gflops=12, eval_call_ns=60, eval_gbs=2,
 )  # fmt: skip
 
 
@@ -48,6 +49,40 @@ def test_loops_and_machine_programs_by_hand() -> None:
     assert whole.nanoseconds == 300 + 800
     cut = cost.blocks(MADE_UP, 8000, 4, 100, 2)
     assert cut.nanoseconds == 300 + 4 * 20 / 2 + 500 + 4000
+
+
+def test_nests_of_loops_by_hand() -> None:
+    assert cost.nest_ns(MADE_UP, 10, 4) == 10 * (2 + 4)
+    assert cost.nest_ns(MADE_UP, 10, 4, starts=3) == 10 * (2 + 4) + 3 * 25
+    assert cost.nest_ns(MADE_UP, 10, 4, 2400) == 2400 / 4, "bytes are moved meanwhile"
+
+
+@pytest.mark.skipif(not has_native(), reason="no llvmlite")
+def test_loops_over_short_rows_are_started_often() -> None:
+    """As many elements in rows of a twentieth: what is predicted beyond is what it takes to start the loops, two for each row."""
+    from deepx_graph.runtime.cost.calibrate import row_deviations
+    from deepx_graph.runtime.native.loop_program.kernel import build as build_native
+
+    def predicted(constants: Constants, rows: int) -> float:
+        with cost_file.using(constants):
+            return build_native(row_deviations(rows, (1 << 17) // rows), 1).nanoseconds
+
+    free = replace(SHIPPED, native_loop_ns=1e-6)
+    for rows in (64, 1024):
+        more = predicted(replace(SHIPPED, native_loop_ns=7.0), rows) - predicted(free, rows)
+        assert more == pytest.approx(2 * 7 * rows, rel=1e-3)
+
+
+@pytest.mark.skipif(not has_native(), reason="no llvmlite")
+def test_running_sums_are_predicted_to_grow_with_their_length() -> None:
+    """They could begin with another number than nothing, and then each is a sum of its own; that seldom is so."""
+    from deepx_graph.runtime.native.loop_program.kernel import build as build_native
+
+    def predicted(size: int) -> float:
+        traced = dx.optimize(dx.trace(dx.xp.cumulative_sum, f"f32[{size}]"), "inline,clean")
+        return build_native(traced.entry, 1).nanoseconds
+
+    assert predicted(64_000) < 5 * predicted(16_000)
 
 
 def test_matmuls_and_evals_by_hand() -> None:

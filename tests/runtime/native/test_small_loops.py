@@ -271,6 +271,29 @@ def test_a_loop_of_unknown_length_is_one_call_of_python() -> None:
         np.testing.assert_array_equal(f(np.ones(4, np.float32), np.float32(limit))[0], want)
 
 
+def test_a_prediction_counts_each_loop_by_its_own_iterations() -> None:
+    """Of loops one after the other it is the sum, whatever their order."""
+    a = normal(40, 40, seed=5)
+
+    def predicted(*counts: int) -> float:
+        def make(b: Builder, x: Node) -> Sequence[Node]:
+            for count in counts:
+                _, x = counted(b, count, (x,), lambda k, v: [b(sine, matmul(b, b.constant(a), v))])
+            return [x]
+
+        b = Builder()
+        p = b.param(0, type_of_array(a))
+        f = compile(Module((Function("main", (p,), make(b, p)),), "main"), engine="native", threads=1, profile=True)
+        f(a)
+        assert f.profile is not None
+        (row,) = f.profile.rows()
+        assert row.predicted is not None
+        return row.predicted
+
+    alone = predicted(30) + predicted(70)
+    assert predicted(30, 70) == pytest.approx(alone, rel=0.1) and predicted(70, 30) == pytest.approx(alone, rel=0.1)
+
+
 def test_calls_from_several_threads_do_not_share_memory() -> None:
     """Also calls that are long enough for others to run meanwhile."""
     x = normal(3, dtype="f8")

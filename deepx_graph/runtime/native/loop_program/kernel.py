@@ -108,20 +108,23 @@ def nanoseconds(body: Sequence[Statement], *, vectors: bool = True) -> float:
     """About how long one thread works on statements; all of them are taken for scalar code where there are no `vectors` yet.
 
     In a loop of vectors a core loads and stores while it computes: the larger of both counts (the ports of superscalar cores,
-    Fog, Instruction tables).
+    Fog, Instruction tables). Over short rows it is started often, which takes as long as dozens of elements.
     """
     statements = list(body)
     loops = [s for s in walk(statements) if vectors and isinstance(s, For) and plan(s, this_machine()) is not None]
     loop_of = {id(s): k for k, loop in enumerate(loops) for s in loop.body}
-    scalar, computed, moved = 0.0, [0.0] * len(loops), [0.0] * len(loops)
+    vector_loops = set(map(id, loops))
+    scalar, starts, computed, moved = 0.0, 0.0, [0.0] * len(loops), [0.0] * len(loops)
     for s, times in weighted(statements):
-        if (k := loop_of.get(id(s))) is None:
+        if id(s) in vector_loops:
+            starts += times
+        elif (k := loop_of.get(id(s))) is None:
             scalar += times * SCALAR * price_of(s)
         elif isinstance(s, (Load, Store)):
             moved[k] += times * price_of(s)
         else:
             computed[k] += times * _vector_price(s)
-    return cost.nest_ns(constants(), 1, scalar + sum(map(max, computed, moved)))
+    return cost.nest_ns(constants(), 1, scalar + sum(map(max, computed, moved)), starts=starts)
 
 
 def _vector_price(s: Statement) -> float:

@@ -27,7 +27,7 @@ from deepx_graph.runtime.native.dispatch import DEPTH, STACK_END, STACK_START
 from deepx_graph.runtime.native.machine_kernel import CallMemory, MachineKernel
 from deepx_graph.runtime.native.whole_program.calls import TAG, CalledFunctions, CallLimits, planned_with_calls
 from deepx_graph.runtime.native.whole_program.encode import encoded
-from deepx_graph.runtime.native.whole_program.plan import Invoked, MachineOf, ProgramPlan, called
+from deepx_graph.runtime.native.whole_program.plan import Called, Invoked, MachineOf, ProgramPlan, called
 from deepx_graph.runtime.native.whole_program.planner import MOST_BYTES, MOST_PROGRAM_BYTES
 
 CALL_NANOSECONDS = 20_000_000
@@ -69,8 +69,10 @@ class WholeProgramKernel(MachineKernel):
         self.in_place = plan.in_place
         iteration_ns = STEP_NANOSECONDS * sum(len(part.actions) for part in plan.parts) + sum(k.nanoseconds for k in kernels)
         trips = [trip_count(n) for n in body.nodes if n.op is LOOP_END]
-        known = math.prod(n for n in trips if n is not None)
-        self.nanoseconds = iteration_ns * max(1, known)
+        known = math.prod(max(1, n) for n in trips if n is not None)
+        own_ns = [STEP_NANOSECONDS + sum(a.kernel.nanoseconds for a in some if isinstance(a, Called)) for some in plan.actions]
+        together = sum(ns * times for ns, times in zip(own_ns, _times(plan), strict=True))
+        self.nanoseconds = together + max(0.0, iteration_ns - sum(own_ns)) * known  # functions as often as all loops iterate
         self.is_one_call = not plan.functions and None not in trips and self.nanoseconds <= CALL_NANOSECONDS
         self._plan, self._limits, self._stack_bytes = plan, limits, min(STACK_BYTES, limits.max_bytes)
         self._jumps = 1 << 60 if self.is_one_call else max(1, int(CALL_NANOSECONDS / iteration_ns))
@@ -136,3 +138,13 @@ class WholeProgramKernel(MachineKernel):
         more = self.new_memory()
         self.run(more, args, results)
         self.give_back(more)
+
+
+def _times(plan: ProgramPlan) -> list[int]:
+    """How often each position of the code runs, as far as the loops around it tell; what they leave open counts once."""
+    times = [1] * len(plan.actions)
+    for end, span in plan.code.loops.items():
+        trips = trip_count(end)
+        if trips is not None and trips > 1:
+            times[span.start : span.end] = [t * trips for t in times[span.start : span.end]]
+    return times

@@ -1,12 +1,13 @@
 """A convolution or a matrix product and its epilogue: the elementwise steps, and reductions of rows, that read its result.
 
 `with_fused_epilogue` joins the two as a fusion, where an engine has a kernel for it; `split_epilogue` takes such a function apart,
-so that the epilogue becomes a kernel of its own that is run on each part of the result while that is in a cache.
+so that the epilogue becomes a kernel of its own that is run on each part of the result while that is in a cache. Operands of a
+matrix product that are conversions without rounding come along: the product converts what it packs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from deepx_graph.analysis.kinds import kind_of
@@ -14,8 +15,10 @@ from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.ir.rebuild import inlined, rebuild, replaced, with_inputs
 from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.ops.contract.convolution import convolution
+from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.runtime.engines.base import Declined
+from deepx_graph.runtime.engines.gemm import exact_source
 
 
 @dataclass(frozen=True)
@@ -27,25 +30,42 @@ class WithEpilogue:
     epilogue: Function | None
     params: tuple[int, ...]
 
+    @property
+    def operands(self) -> tuple[Node, ...]:
+        """What the operation reads: its operands, or what a product's are conversions of."""
+        return _operands(self.node)
+
+    @property
+    def converted(self) -> tuple[bool, ...]:
+        """Which of its operands are conversions."""
+        return tuple(a is not b for a, b in zip(self.operands, self.node.inputs, strict=True))
+
+
+def _operands(node: Node) -> tuple[Node, ...]:
+    return tuple(map(exact_source, node.inputs)) if node.op is dot_general else node.inputs
+
 
 def split_epilogue(function: Function, op: Op) -> WithEpilogue:
     """A function taken apart. Raises Declined where it is not one such operation and its epilogue."""
     nodes = [n for n in function.nodes if n.op is op]
-    if len(nodes) != 1 or any(i.op not in (PARAM, CONSTANT) for i in nodes[0].inputs) or len(function.results) != 1:
+    if len(nodes) != 1 or any(i.op not in (PARAM, CONSTANT) for i in _operands(nodes[0])) or len(function.results) != 1:
         raise Declined
     node, result = nodes[0], function.results[0]
     if node is result:
         return WithEpilogue(node, None, ())
     b = Builder()
-    used = [k for k, p in enumerate(function.params) if any(u is not node for u in function.users[p])]
+    before = Function("operands", (), (node,)).nodes
+    used = [k for k, p in enumerate(function.params) if any(u not in before for u in function.users[p])]
     first, *others = (b.param(k, n.type) for k, n in enumerate((node, *(function.params[k] for k in used))))
     new = {node: first} | {function.params[k]: other for k, other in zip(used, others, strict=True)}
     rebuild(function.nodes, new)
     return WithEpilogue(node, Function("epilogue", (first, *others), (new[result],)), tuple(used))
 
 
-def with_fused_epilogue(function: Function, accepts: Callable[[Function], bool], op: Op) -> Function:
-    """The function with each such operation, and the one node that reads it, as a fusion; where its body is accepted.
+def with_fused_epilogue(function: Function, accepts: Callable[[Function], bool], op: Op,
+                        converts: Callable[[Node], Sequence[bool]] = lambda _: ()) -> Function:
+    """The function with each such operation, and the one node that reads it, as a fusion; where its body is accepted. Conversions
+    of the operands that a product `converts` belong to it.
 
     Constants go into the body, so that weights that never change are packed once. Linear in the nodes of the function.
     """
@@ -54,13 +74,14 @@ def with_fused_epilogue(function: Function, accepts: Callable[[Function], bool],
     results = frozenset(function.results)
     for node in function.nodes:
         if node.op is op:
-            for last in _ends(function, node, results):
+            for inside in _ends(function, node, results, tuple(_conversions(node, converts(node)))):
+                last = inside[-1]
                 if last in found:
                     continue
-                outside = tuple(dict.fromkeys(i for n in (node, last) for i in n.inputs if i is not node and i.op is not CONSTANT))
-                key = _form(node, last, outside)
+                outside = tuple(dict.fromkeys(i for n in inside for i in n.inputs if i not in inside and i.op is not CONSTANT))
+                key = _form(inside, outside)
                 if key not in bodies:
-                    body = _body(node, last, outside)
+                    body = _body(inside, outside)
                     bodies[key] = body if accepts(body) else None
                 if (accepted := bodies[key]) is not None:
                     found[last] = accepted, outside
@@ -76,32 +97,43 @@ def with_fused_epilogue(function: Function, accepts: Callable[[Function], bool],
     return replaced(function, rebuild(function.nodes, new, step)) if found else function
 
 
-def _ends(function: Function, node: Node, results: Container[Node]) -> list[Node]:
-    """What an operation may be joined up to: the only node that reads it; a convolution itself, where its weights are constant."""
-    ends = [node] if node.op is convolution and node.inputs[1].op is CONSTANT else []
+def _ends(function: Function, node: Node, results: Container[Node], converted: tuple[Node, ...]) -> list[tuple[Node, ...]]:
+    """What may be joined, best first: with conversions of its operands an operation up to the only node that reads it, or itself;
+    the same without these; a convolution itself, where its weights are constant."""
     readers = function.users[node]
+    ends = [(*converted, node)] if converted else []
+    if node.op is convolution and node.inputs[1].op is CONSTANT:
+        ends.append((node,))
     if node not in results and len(set(readers)) == 1:
         reader = readers[0]
         if (reader.op is fusion or reader.op.elementwise) and reader.type == node.type:
-            ends.insert(0, reader)
+            ends = [(*ends[0], reader), *ends, (node, reader)] if converted else [(node, reader), *ends]
     return ends
 
 
-def _form(node: Node, last: Node, outside: Sequence[Node]) -> Hashable:
-    """A value equal for operations up to `last` that have the same function of what comes from `outside`."""
-    position: dict[Node, int] = {i: k for k, i in enumerate((node, *outside))}
-    return kind_of(node), kind_of(last), tuple([position.get(i, i) for n in (node, last) for i in n.inputs])
+def _conversions(node: Node, chosen: Sequence[bool]) -> Iterator[Node]:
+    """The nodes between the chosen operands of a product and what these are conversions of, in order."""
+    found = dict[Node, None]()
+    for operand, is_chosen in zip(node.inputs, chosen, strict=False):
+        while is_chosen and operand is not exact_source(operand):
+            found[operand] = None
+            (operand,) = operand.inputs
+    return reversed(found)
 
 
-def _body(node: Node, last: Node, outside: Sequence[Node]) -> Function:
-    """The function of an operation up to `last`, whose parameters stand for what comes from `outside`."""
+def _form(inside: Sequence[Node], outside: Sequence[Node]) -> Hashable:
+    """A value equal for nodes that have the same function of what comes from `outside`."""
+    position: dict[Node, int] = {i: k for k, i in enumerate((*inside, *outside))}
+    return tuple(map(kind_of, inside)), tuple([position.get(i, i) for n in inside for i in n.inputs])
+
+
+def _body(inside: Sequence[Node], outside: Sequence[Node]) -> Function:
+    """The function of some nodes up to the last one, whose parameters stand for what comes from `outside`."""
     b = Builder()
     new = {i: b.param(k, i.type) for k, i in enumerate(outside)}
-    new |= {i: i for n in (node, last) for i in n.inputs if i.op is CONSTANT}
+    new |= {i: i for n in inside for i in n.inputs if i.op is CONSTANT}
     params = tuple(new[i] for i in outside)
-    new[node] = with_inputs(node, tuple(new[i] for i in node.inputs))
-    if last is node:
-        return Function("fusion", params, (new[node],))
-    inputs = tuple(new[i] for i in last.inputs)
-    (result,) = inlined(last.attr("body"), inputs) if last.op is fusion else (with_inputs(last, inputs),)
-    return Function("fusion", params, (result,))
+    for node in inside:
+        inputs = tuple(new[i] for i in node.inputs)
+        (new[node],) = inlined(node.attr("body"), inputs) if node.op is fusion else (with_inputs(node, inputs),)
+    return Function("fusion", params, (new[inside[-1]],))

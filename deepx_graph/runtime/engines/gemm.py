@@ -34,7 +34,7 @@ from deepx_graph.ops import (
     transpose,
 )
 from deepx_graph.ops.contract.linear import is_copied, transposed
-from deepx_graph.ops.data.fusion import fused_body
+from deepx_graph.ops.data.fusion import fused_body, fusion
 from deepx_graph.ops.helpers import wider
 from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.cost.model import ForecastParts
@@ -288,11 +288,34 @@ def widened(function: Function, pays: Callable[[Node], bool]) -> Function:
         if wide is None:
             return with_inputs(node, inputs)
         assert isinstance(node.type, TensorType)
-        operands = tuple(b(convert, _unconverted(i) if node.type.dtype.is_integer else i, dtype=wide) for i in inputs)
+        operands = tuple(b(convert, exact_source(i), dtype=wide) for i in inputs)
         product = Node(node.op, operands, node.attrs, node.type.with_dtype(wide), node.origin)
         return b(convert, product, dtype=node.type.dtype)
 
     return rebuilt(function, step)
+
+
+def with_narrow_operands(function: Function, pays: Callable[[Node], bool]) -> Function:
+    """The function with kernels that end in a conversion without rounding without that, where products alone read them and it pays
+    for each that they are conversions; itself where there are none."""
+    found: dict[Node, Node] = {}
+    for node in function.nodes:
+        body = fused_body(node)
+        if body is None or len(body.results) != 1 or node in function.results or exact_source(body.results[0]) is body.results[0]:
+            continue
+        narrow = exact_source(body.results[0])
+        made = Node(fusion, node.inputs, (body.with_(results=(narrow,)),), narrow.type, node.origin)
+        new = Node(convert, (made,), (as_tensor(node.type).dtype,), node.type, node.origin)
+        if all(u.op is dot_general and pays(with_inputs(u, tuple(new if i is node else i for i in u.inputs)))
+               for u in function.users[node]):
+            found[node] = made
+
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+        if node not in found:
+            return with_inputs(node, inputs)
+        return Node(convert, (with_inputs(found[node], inputs),), (as_tensor(node.type).dtype,), node.type, node.origin)
+
+    return rebuilt(function, step) if found else function
 
 
 def _has_real_form(node: Node) -> bool:
@@ -350,19 +373,30 @@ def _range(dtype: DType) -> range:
     return range(1 << dtype.bits) if dtype.kind == "uint" else range(-1 << dtype.bits - 1, 1 << dtype.bits - 1)
 
 
-def _unconverted(node: Node) -> Node:
-    """Of integers converted to wider ones those before."""
-    type, before = node.type, node.inputs[0].type if node.op is convert else None
-    if isinstance(type, TensorType) and isinstance(before, TensorType) and before.dtype.is_integer:
-        wide, narrow = _range(type.dtype), _range(before.dtype)
-        return node.inputs[0] if narrow[0] in wide and narrow[-1] in wide else node
+def exact_source(node: Node) -> Node:
+    """What a node is a conversion of that rounds nothing and wraps nothing around; itself where it is none."""
+    while node.op is convert and _holds(as_tensor(node.type).dtype, as_tensor(node.inputs[0].type).dtype):
+        node = node.inputs[0]
     return node
+
+
+_DIGITS = {BF16: 8, F16: 11, F32: 24, F64: 53}
+"""The binary digits of floats."""
+
+
+def _holds(wide: DType, narrow: DType) -> bool:
+    """Whether a type has every value of another one."""
+    if wide.is_integer and narrow.is_integer:
+        return _range(narrow)[0] in _range(wide) and _range(narrow)[-1] in _range(wide)
+    if narrow.is_integer:
+        return narrow.bits - (narrow.kind == "int") <= _DIGITS.get(wide, 0)
+    return wide in (F32, F64) and narrow in _DIGITS and _DIGITS[narrow] < _DIGITS[wide]
 
 
 def _largest(node: Node) -> int:
     """The largest magnitude that an integer of such a type has, also of the type that it was converted from, in a fusion too."""
     body = fused_body(node)
-    type = _unconverted(body.results[0] if body is not None and len(body.results) == 1 else node).type
+    type = exact_source(body.results[0] if body is not None and len(body.results) == 1 else node).type
     assert isinstance(type, TensorType)
     return max(-_range(type.dtype)[0], _range(type.dtype)[-1])
 

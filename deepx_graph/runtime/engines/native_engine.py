@@ -22,7 +22,7 @@ from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.runtime.array_type import form_of
 from deepx_graph.runtime.engines.base import Declined, EntryFn, KernelFn
 from deepx_graph.runtime.engines.epilogue import with_fused_epilogue
-from deepx_graph.runtime.engines.gemm import in_order, widened
+from deepx_graph.runtime.engines.gemm import in_order, widened, with_narrow_operands
 from deepx_graph.runtime.engines.kernel_engine import CompiledKernel, KernelBuilder, KernelEngine, alone, key_of
 from deepx_graph.runtime.engines.outline import as_kernel, is_program, is_too_large, outlined
 from deepx_graph.runtime.engines.rematerialisation import with_late_results, with_rematerialised
@@ -164,11 +164,19 @@ class NativeEngine(KernelEngine):
     def with_epilogues(self, function: Function) -> Function:
         """The function with the epilogue of a convolution or a product done where that is in a cache."""
         from deepx_graph.runtime.native.gemm import kernel as gemm
+
+        def converts(node: Node) -> tuple[bool, ...]:
+            """Which operands a product converts while it packs them."""
+            with vectors(self.vector_bits):
+                plan = gemm.converted_plan(node) if node.op is dot_general else None
+            return () if plan is None else tuple(source is not None for source in plan.sources)
+
         with vectors(self.vector_bits):
-            function = super().canonicalize(in_order(widened(function, _is_widened), gemm.transposed_before))
-        for op in (convolution, dot_general):
-            function = with_fused_epilogue(function, self._accepts, op)
-        return function
+            function = with_narrow_operands(function, lambda n: any(converts(n)) or _is_widened(n))
+            function = widened(function, lambda n: _is_widened(n) and not (_is_of_integers(n) and any(converts(n))))
+            function = super().canonicalize(in_order(function, gemm.transposed_before))
+        function = with_fused_epilogue(function, self._accepts, convolution)
+        return with_fused_epilogue(function, self._accepts, dot_general, converts)
 
     def tried(self, build: Callable[[Function, int], CompiledKernel], body: Function) -> CompiledKernel | None:
         """The kernel that a builder has for a function; where it has none, another may be asked."""
@@ -280,10 +288,13 @@ def _work(node: Node) -> int:
 
 def _is_widened(node: Node) -> bool:
     """Whether the node is a product or a convolution of narrow floats or of integers that pays for conversions."""
-    type = node.type
-    if isinstance(type, TensorType) and type.dtype.is_integer:
+    if _is_of_integers(node):
         return _work(node) > _MOST_WORK[node.op, "float"]
     return _is_better_elsewhere(node) or node.op is convolution
+
+
+def _is_of_integers(node: Node) -> bool:
+    return isinstance(node.type, TensorType) and node.type.dtype.is_integer
 
 
 def _has_large_products(function: Function) -> bool:

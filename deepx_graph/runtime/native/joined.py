@@ -54,7 +54,7 @@ class JoinedOperands:
     @staticmethod
     def of(function: Function, parts: WithEpilogue, then: Epilogue | None) -> JoinedOperands:
         """Those of a function taken apart."""
-        inputs, params = parts.node.inputs, function.params
+        inputs, params = parts.operands, function.params
         operands = [params.index(i) if i.op is PARAM else np.ascontiguousarray(value_of(i).array) for i in inputs]
         return JoinedOperands(operands, parts.params, then)
 

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
+from deepx_graph.runtime.native.gemm.elements import PanelElements
 from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand, accumulate, block_lanes, transposed_strip
 from deepx_graph.runtime.native.llvm.builder import F4, F8, IRBuilder
 from deepx_graph.runtime.native.llvm.machine_code import linker
@@ -70,7 +71,7 @@ def test_sums_over_nested_loops(dtype: np.dtype[Any]) -> None:
 def test_rows_and_lanes_are_exchanged(dtype: np.dtype[Any]) -> None:
     t, n = IRBuilder(lanes(dtype)), lanes(dtype)
     block = block_lanes(n, dtype)
-    for k, x in enumerate(transposed_strip(t, [t.address("%a", str(r * block), dtype) for r in range(n)], dtype)):
+    for k, x in enumerate(transposed_strip(t, [t.address("%a", str(r * block), dtype) for r in range(n)], PanelElements(dtype))):
         t.store(x, t.address("%b", str(k * n), dtype), None)
     a, b = numbers(n, block).astype(dtype), np.empty((block, n), dtype)
     run(f"turned{dtype.itemsize}", t, a, b)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from deepx_graph.runtime.native.convolution.plan import DirectPlan, Lanes
 from deepx_graph.runtime.native.dispatch import TableSlot
+from deepx_graph.runtime.native.gemm.elements import PanelElements
 from deepx_graph.runtime.native.gemm.panels import Panels
 from deepx_graph.runtime.native.gemm.plan import ONE, GemmAxis, joined
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, digit, each_share, least, part_of_range
@@ -42,9 +43,9 @@ def packing(plan: DirectPlan, weights: TableSlot, packed: TableSlot, declaration
         into = t.moved(target, p.dtype, (number, plan.panel_size), (low, plan.panel_size // runs[0].size))
         features = least(t, t.let(f"sub i64 {plan.features}, {first}"), str(plan.panel))
         counts = "".join(f", i64 {n}" for n in (count, *(run.size for run in runs[1:])))
-        t.line(f"call void @panel(ptr {into}, ptr {given}, i64 {features}, i64 0{counts})")
+        t.line(f"call void @panel(ptr {into}, ptr {given}, i64 {features}, i64 0, i64 0{counts})")
 
     each_share(t, pack_shares(plan), share)
-    panels = Panels(p.dtype, plan.panel, step, tuple(run.steps[0] for run in runs))
+    panels = Panels(PanelElements(p.dtype), plan.panel, step, tuple(run.steps[0] for run in runs))
     return [t.function("void @pack(ptr %table, ptr %counter, ptr %scratch) nounwind"),
             panels.function("panel", plan.width, declarations)]

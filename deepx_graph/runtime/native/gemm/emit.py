@@ -2,22 +2,27 @@
 
 `product(table, scratch)`, or `product(table, counter, scratch)` where there are shares: these are taken from the counter, by
 several threads at once perhaps. What the product is added to comes before the result, which may lie over it. Panels of the operand
-that lies along the lanes are on the stack, those of the other one in scratch memory.
+that lies along the lanes are on the stack, those of the other one in scratch memory; rows of that which are converted are on the
+stack, too, as many as a few tiles have.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from deepx_graph.runtime.native.gemm.elements import PanelElements
 from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand, Tiles, accumulate, block_lanes
 from deepx_graph.runtime.native.gemm.panels import Panels
 from deepx_graph.runtime.native.gemm.plan import LEFT, RESULT, RIGHT, GemmAxis, GemmPlan
 from deepx_graph.runtime.native.gemm.shares import STRIP, ShareAxis
 from deepx_graph.runtime.native.joined import JoinedOperands
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, digit, each_share, least, scalar_type
+
+LEAST_GROUP = 16
+"""Rows that are converted at a time, at least, where neighbours are of different rows."""
 
 
 def module_text(plan: GemmPlan, cuts: Sequence[ShareAxis], joined: JoinedOperands) -> str:
@@ -43,6 +48,10 @@ class _Block:
     lanes: str
     terms: str
     added: str = ""
+    alone: str = "0"
+    """1 where the last of these terms is no pair."""
+    packed: frozenset[int] = frozenset()
+    """The operands whose addresses are those of panels."""
 
 
 _Body = Callable[[_Block], None]
@@ -55,13 +64,23 @@ class _Writer:
         self.plan, self.cuts, self.joined, self.dtype, self.lanes = plan, cuts, joined, plan.dtype, plan.lanes
         self.height, self.width = plan.tile.rows, plan.tile.vectors * plan.lanes
         self.t, self.packers = IRBuilder(plan.lanes), list[str]()
+        self.elements = tuple(PanelElements(plan.dtype, source) for source in (*plan.sources, None))
         self.packed = {plan.vector: self.width} if plan.by_panels else {}
         if plan.spread_panels:
             self.packed[plan.spread] = self.height
         # a row of terms more in each panel: they do not fall on the same lines of the cache
         self.rows, self.lane = plan.rows, plan.lane
-        if plan.spread in self.packed:
+        if plan.spread_panels:
             self.rows = _along(plan.rows, plan.spread, plan.depth + 1)
+        self.by_rows = plan.converts_rows and plan.terms[-1].steps[plan.spread] == (2 if plan.apart[plan.spread] == 1 else 1)
+        """Whether rows that are converted lie on the stack as in memory, each by itself, and not as a panel."""
+        self.group = self.height if self.by_rows else -(-LEAST_GROUP // self.height) * self.height
+        """How many of them there are."""
+        self.run = -(-plan.at_once // plan.lanes) * plan.lanes + plan.lanes
+        """Of such a row, the elements of its terms along the last axis, and some between."""
+        if plan.converts_rows:
+            self.packed[plan.spread] = 1 if self.by_rows else self.group
+            self.rows = _along(plan.rows, plan.spread, plan.depth // plan.at_once * self.run if self.by_rows else 1)
         if plan.vector in self.packed:
             self.lane = _along(plan.lane, plan.vector, plan.depth + 1)
 
@@ -79,6 +98,9 @@ class _Writer:
         if self.plan.by_panels:
             strip = min(STRIP, -(-self.plan.lane.size // self.width)) * self.width * (self.plan.depth + 1)
             t.line(f"%strip = alloca [{strip} x {scalar_type(self.dtype)}], align 64")
+        if self.plan.converts_rows:
+            each = self.rows.steps[self.plan.spread] if self.by_rows else self.plan.depth
+            t.line(f"%rows = alloca [{self.group * each} x {scalar_type(self.dtype)}], align 64")
         self.epilogue = None if self.joined.then is None else self.joined.epilogue(t)
         params = "ptr %table, ptr %scratch"
         if self.cuts or self.epilogue:
@@ -105,7 +127,8 @@ class _Writer:
             return parts[id(axis)][1] if id(axis) in parts else str(axis.size)
 
         plan = self.plan
-        block = _Block(pointers, size(plan.rows), size(plan.lane), str(plan.terms[-1].size if plan.terms else 1))
+        block = _Block(pointers, size(plan.rows), size(plan.lane), str(plan.terms[-1].size if plan.terms else 1),
+                       alone=str(int(plan.alone)))
         self._outer([(a, size(a)) for a in plan.outer], block, self._nest())
         if self.epilogue:
             axes = sorted((a for a in plan.result_axes if a.size > 1), key=lambda a: -a.steps[RESULT])
@@ -120,7 +143,8 @@ class _Writer:
             loops: list[Callable[..., None]] = [self._blocks_of_rows]
         elif plan.by_panels:
             packs = [self._packed_rows] if plan.spread_panels else []
-            loops = [self._blocks_of_terms, *packs, self._strips, self._blocks_of_lanes, self._blocks_of_rows]
+            groups = [self._converted_rows] if plan.converts_rows else []
+            loops = [self._blocks_of_terms, *packs, self._strips, *groups, self._blocks_of_lanes, self._blocks_of_rows]
         elif plan.is_far:
             loops = [self._blocks_of_rows, self._blocks_of_terms, self._blocks_of_lanes]
         else:
@@ -146,51 +170,79 @@ class _Writer:
 
         def some(k: str) -> None:
             count = str(few) if axis.size % few == 0 else least(t, t.let(f"sub i64 {axis.size}, {k}"), str(few))
-            then(replace(block, pointers=self._moved(block.pointers, axis, k), terms=count, added=t.let(f"icmp ne i64 {k}, 0")))
+            at = replace(block, pointers=self._moved(block.pointers, axis, k), terms=count, added=t.let(f"icmp ne i64 {k}, 0"))
+            if self.plan.alone:
+                is_last = t.let(f"icmp eq i64 {t.let(f'add i64 {k}, {count}')}, {axis.size}")
+                at = replace(at, alone=t.let(f"zext i1 {is_last} to i64"))
+            then(at)
 
         self._loop(block.terms, few, some)
 
     def _blocks_of_rows(self, block: _Block, then: _Body) -> None:
         self._blocks(block.rows, self.height, self.rows, lambda k, size: then(
-            replace(block, pointers=self._moved(block.pointers, self.rows, k), rows=str(size))))
+            replace(block, pointers=self._moved(block.pointers, self.rows, k, block.packed), rows=str(size))))
 
     def _blocks_of_lanes(self, block: _Block, then: _Body) -> None:
         self._blocks(block.lanes, self.width, self.lane, lambda k, size: then(
-            replace(block, pointers=self._moved(block.pointers, self.lane, k), lanes=str(size))))
+            replace(block, pointers=self._moved(block.pointers, self.lane, k, block.packed), lanes=str(size))))
 
     def _strips(self, block: _Block, then: _Body) -> None:
         """Some panels of the operand along the lanes: packed."""
-        t, axis, each = self.t, self.plan.lane, STRIP * self.width
+        self._some(block, block.lanes, STRIP * self.width, self.plan.lane, lambda at, few: self._pack(
+            self.plan.vector, self.width, "%strip", replace(at, lanes=few), few, then))
 
-        def strip(k: str) -> None:
-            is_static = block.lanes.isdigit() and int(block.lanes) % each == 0
-            few = str(each) if is_static else least(t, t.let(f"sub i64 {block.lanes}, {k}"), str(each))
-            at = replace(block, pointers=self._moved(block.pointers, axis, k), lanes=few)
-            self._pack(self.plan.vector, "%strip", at, few, then)
+    def _some(self, block: _Block, size: str, each: int, axis: GemmAxis, body: Callable[[_Block, str], None]) -> None:
+        """The body for up to so many elements of an axis at a time, of which there are `size`."""
+        t = self.t
 
-        if block.lanes.isdigit() and int(block.lanes) <= each:
-            self._pack(self.plan.vector, "%strip", block, block.lanes, then)
+        def some(k: str) -> None:
+            is_static = size.isdigit() and int(size) % each == 0
+            few = str(each) if is_static else least(t, t.let(f"sub i64 {size}, {k}"), str(each))
+            body(replace(block, pointers=self._moved(block.pointers, axis, k, block.packed)), few)
+
+        if size.isdigit() and int(size) <= each:
+            body(block, size)
         else:
-            self._loop(block.lanes, each, strip)
+            self._loop(size, each, some)
 
     def _packed_rows(self, block: _Block, then: _Body) -> None:
         """All rows of the other operand, packed."""
-        self._pack(self.plan.spread, "%scratch", block, block.rows, then)
+        self._pack(self.plan.spread, self.height, "%scratch", block, block.rows, then)
 
-    def _pack(self, side: int, into: str, block: _Block, length: str, then: _Body) -> None:
-        """So many elements along the axis of an operand in panels, which are read instead."""
-        plan, width = self.plan, self.packed[side]
+    def _converted_rows(self, block: _Block, then: _Body) -> None:
+        """Some rows of it, converted: the terms of each side by side, or as a panel."""
+        plan, side = self.plan, self.plan.spread
+        *outer, last = plan.terms
+        panels = Panels(self.elements[side], self.run, last.steps[side], (plan.rows.steps[side], *(a.steps[side] for a in outer)),
+                        apart=plan.apart[side], alone=plan.alone, exchanged=True)
+
+        def converted(at: _Block, few: str) -> None:
+            at = replace(at, rows=few)
+            if self.by_rows:
+                self._packed_by(panels, side, "%rows", at, [at.terms, "0", at.alone, few, *self._counts(at)[:-1]], then)
+            else:
+                self._pack(side, self.group, "%rows", at, few, then)
+
+        self._some(block, block.rows, self.group, plan.rows, converted)
+
+    def _pack(self, side: int, width: int, into: str, block: _Block, length: str, then: _Body) -> None:
+        """So many elements along the axis of an operand in panels of a width, which are read instead."""
+        plan = self.plan
         axis, last = plan.lane if side == plan.vector else plan.rows, plan.terms[-1].size
         rests = {last % plan.at_once, plan.at_once if last > plan.at_once else last}
-        panels = Panels(self.dtype, width, axis.steps[side], tuple(a.steps[side] for a in plan.terms),
-                        any(n % block_lanes(self.lanes, self.dtype) for n in rests))
+        panels = Panels(self.elements[side], width, axis.steps[side], tuple(a.steps[side] for a in plan.terms),
+                        plan.alone or any(n % block_lanes(self.lanes, self.dtype) for n in rests), plan.apart[side], plan.alone)
+        self._packed_by(panels, side, into, block, [length, str(width * (plan.depth + 1)), block.alone, *self._counts(block)], then)
+
+    def _packed_by(self, panels: Panels, side: int, into: str, block: _Block, given: Sequence[str], then: _Body) -> None:
+        """What is packed there by a function, which is called."""
         name = f"panels{side}"
         if not any(f"@{name}(" in text for text in self.packers):
             self.packers.append(panels.function(name, self.lanes, self.t.declarations))
-        counts = "".join(f", i64 {n}" for n in self._counts(block))
-        given = f"ptr {into}, ptr {block.pointers[side]}, i64 {length}, i64 {width * (plan.depth + 1)}{counts}"
-        self.t.line(f"call void @{name}({given})")
-        then(replace(block, pointers=tuple(into if k == side else p for k, p in enumerate(block.pointers))))
+        numbers = "".join(f", i64 {n}" for n in given)
+        self.t.line(f"call void @{name}(ptr {into}, ptr {block.pointers[side]}{numbers})")
+        pointers = tuple(into if k == side else p for k, p in enumerate(block.pointers))
+        then(replace(block, pointers=pointers, packed=block.packed | {side}))
 
     def _counts(self, block: _Block) -> list[str]:
         """How many terms there are along each axis."""
@@ -223,7 +275,7 @@ class _Writer:
         t, plan, height, lanes = self.t, self.plan, int(block.rows), int(block.lanes)
         rest = lanes % self.lanes
         tile = Tile(height, -(-lanes // self.lanes), 0 if plan.by_panels else rest)
-        step = 1 if plan.spread in self.packed else plan.rows.steps[plan.spread]
+        step = 1 if plan.spread_panels else self.rows.steps[plan.spread]
         spread = TileOperand(tuple(r * step for r in range(height)), 0, spread=True)
         vector = TileOperand((0,) * height, self.lanes, spread=False)
         sums = self._summed(block, tile, (spread, vector), (plan.spread, plan.vector), self._counts(block), [])
@@ -236,7 +288,8 @@ class _Writer:
             for x, at, n, width in found:
                 with t.narrowed(width):
                     if distance:
-                        t.store_first(t.binary("fadd", t.load_first(t.behind(at, distance), self.dtype, n), x), at, n)
+                        before = t.load_first(t.behind(at, distance), self.dtype, n)
+                        t.store_first(t.binary("add" if plan.pairs else "fadd", before, x), at, n)
                     else:
                         t.store_first(x, at, n)
 
@@ -280,14 +333,15 @@ class _Writer:
         found, step = list[int](), self.packed[side]
         for axis in reversed(self.plan.terms):
             found.insert(0, step)
-            step *= axis.size
+            step *= self.run if self.by_rows and side == self.plan.spread and axis is self.plan.terms[-1] else axis.size
         return found
 
     # --- addresses
 
-    def _moved(self, pointers: tuple[str, ...], axis: GemmAxis, index: str) -> tuple[str, ...]:
-        """The addresses so many elements of an axis on."""
-        return tuple(self.t.moved(p, self.dtype, (index, step)) for p, step in zip(pointers, axis.steps, strict=True))
+    def _moved(self, pointers: tuple[str, ...], axis: GemmAxis, index: str, packed: Container[int] = ()) -> tuple[str, ...]:
+        """The addresses so many elements of an axis on, of panels for the operands that are packed."""
+        return tuple(self.t.moved(p, self.dtype if side in packed else self.elements[side].source, (index, step))
+                     for side, (p, step) in enumerate(zip(pointers, axis.steps, strict=True)))
 
 
 def _along(axis: GemmAxis, side: int, step: int) -> GemmAxis:

@@ -2,7 +2,8 @@
 
 An epilogue (elementwise steps, and reductions of whole rows) is done on each share of the result while that is in a cache: it is a
 loop over rows that reads and writes the result in place, and takes a range of columns, too, where no row is reduced. Where it adds
-an operand alone, the product is added to that, which may lie in the result.
+an operand alone, the product is added to that, which may lie in the result. Operands that are conversions without rounding are read
+as they were before.
 """
 
 from __future__ import annotations
@@ -22,19 +23,22 @@ from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
-from deepx_graph.runtime.engines.gemm import batched_gemm_of
+from deepx_graph.runtime.engines.gemm import batched_gemm_of, exact_source
 from deepx_graph.runtime.native.gemm.emit import module_text, scratch_bytes
-from deepx_graph.runtime.native.gemm.plan import LEFT, RESULT, RIGHT, GemmPlan, plan_of
-from deepx_graph.runtime.native.gemm.shares import ShareAxis, cuts, cuts_of_rows
+from deepx_graph.runtime.native.gemm.plan import LEFT, RESULT, RIGHT, GemmPlan, converting_plan, plan_of
+from deepx_graph.runtime.native.gemm.shares import STRIP, ShareAxis, cuts, cuts_of_rows
 from deepx_graph.runtime.native.joined import JoinedKernel, JoinedOperands
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import Target, this_machine
 from deepx_graph.runtime.native.loop_program import epilogue
 from deepx_graph.runtime.native.loop_program.epilogue import Epilogue
-from deepx_graph.types import TensorType
+from deepx_graph.types import TensorType, as_tensor
 
 LEAST_WORK = 1 << 18
 """Multiplications of a product worth a kernel of its own with its epilogue, or operands that are transposed before."""
+
+MOST_STRIPS = 2
+"""Strips of the operand along the lanes for each of which rows of the other one are converted."""
 
 LEAST_SIDE = 4
 """Products with fewer rows, columns or terms are bound by memory."""
@@ -74,14 +78,16 @@ def _threads(found: Sequence[ShareAxis], threads: int) -> int:
 def build_with_epilogue(function: Function, threads: int) -> JoinedKernel:
     """The kernel of a function of one product and its epilogue. Raises Declined."""
     parts = split_epilogue(function, dot_general)
-    if parts.epilogue is None or parts.epilogue.results[0].type != parts.node.type:
+    if not any(parts.converted) if parts.epilogue is None else parts.epilogue.results[0].type != parts.node.type:
         raise Declined("no epilogue in place")
-    plan = plan_of(parts.node)
-    if plan is None or plan.work < LEAST_WORK or (_is_thin(parts.node) and not plan.is_small):
+    plan = _plan_of_parts(parts)
+    if plan is None:
         raise Declined("no product in machine code")
-    if _is_sum(parts.epilogue) and all(i.op is PARAM for i in parts.node.inputs):
-        params = (*(function.params.index(i) for i in parts.node.inputs), *parts.params)
+    if (parts.epilogue is None or _is_sum(parts.epilogue)) and all(i.op is PARAM for i in parts.operands):
+        params = (*(function.params.index(i) for i in parts.operands), *parts.params)
         return kernel_of(plan, form_of(parts.node.type).shape, this_machine(), threads, params)
+    if parts.epilogue is None:
+        return _with_epilogue(function, parts, plan, cuts(plan), None, threads)
     then = epilogue.build(parts.epilogue, _rows_apart(parts.node))
     found = cuts_of_rows(plan, then.columns, whole_rows=then.needs_rows)
     if found is None:
@@ -96,15 +102,39 @@ def _is_sum(function: Function) -> bool:
         set(last.inputs) == set(function.params)) and all(p.type == last.type for p in function.params)
 
 
-def _with_epilogue(function: Function, parts: WithEpilogue, plan: GemmPlan, found: Sequence[ShareAxis], then: Epilogue,
+def _plan_of_parts(parts: WithEpilogue) -> GemmPlan | None:
+    """The plan of a product that is worth a kernel with what is around it."""
+    if any(parts.converted):
+        plan = converted_plan(parts.node)
+        return plan if plan is not None and tuple(s is not None for s in plan.sources) == parts.converted else None
+    plan = plan_of(parts.node)
+    is_worth = plan is not None and plan.work >= LEAST_WORK and (plan.is_small or not _is_thin(parts.node))
+    return plan if is_worth else None
+
+
+def converted_plan(node: Node) -> GemmPlan | None:
+    """The plan of a product that converts operands while it packs them, from what they are conversions of; None where there is
+    none, or it would not pay. Floats that would be converted again for many strips are not."""
+    types = [t for t in (node.type, *(exact_source(i).type for i in node.inputs)) if isinstance(t, TensorType) and t.is_static]
+    if len(types) != 3 or types[0].dtype.np is None:
+        return None
+    dtype, operands = types[0].dtype.np, types[1:]
+    plan = converting_plan(dtype, operands, node.attrs)
+    if plan is None or plan.pairs or plan.lane.size <= MOST_STRIPS * STRIP * plan.tile.vectors * plan.lanes:
+        return plan
+    operands[plan.spread] = as_tensor(node.inputs[plan.spread].type)
+    return converting_plan(dtype, operands, node.attrs)
+
+
+def _with_epilogue(function: Function, parts: WithEpilogue, plan: GemmPlan, found: Sequence[ShareAxis], then: Epilogue | None,
                    threads: int) -> JoinedKernel:
     joined, threads = JoinedOperands.of(function, parts, then), _threads(found, threads)
     product = machine_code.functions(module_text(plan, found, joined), ["product"], joined)["product"]
     alone = parts_alone(parts.node, threads)
     made = JoinedKernel(joined, form_of(parts.node.type), [(product, threads)], scratch_bytes=scratch_bytes(plan, found),
-                        predicted=replace(alone, arithmetic=alone.arithmetic + then.nanoseconds / threads),
-                        lowering="machine code, with epilogue")
-    if parts.node.inputs[LEFT].op is PARAM:
+                        predicted=replace(alone, arithmetic=alone.arithmetic + (then.nanoseconds / threads if then else 0.0)),
+                        lowering="machine code, with epilogue" if then else "machine code")
+    if parts.operands[LEFT].op is PARAM:
         made.in_place = (_over(plan, joined.params),)
     return made
 

@@ -1,5 +1,7 @@
 """Micro-kernels: sums of products of two operands for a small tile of results, all of which stay in vector registers.
 
+Sums of floats are of products of elements; those of integers are of pairs of terms: an element has two integers of 16 bits.
+
 A tile has rows of vectors. Each operand has an element, or a vector of neighbouring elements, for every position in the tile; it is
 read at a pointer that moves on by a constant step with each iteration of each loop. That is enough for matrix products over packed
 panels and for convolutions of any layout. Nothing is masked: all that the loops reach must be readable memory.
@@ -20,6 +22,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from deepx_graph.runtime.native.gemm.elements import PanelElements
 from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue, concatenated, scalar_type
 
 BLOCK_BYTES = 16
@@ -154,20 +157,37 @@ class _Accumulation:
         order = {address: k for k, address in enumerate(dict.fromkeys(outer.at(r, v) for r, v in positions))}
         for r, v in sorted(positions, key=lambda position: order[outer.at(*position)]):
             with t.narrowed(self.widths[v]):
-                product = t.binary("fmul contract", read(0, r, v), read(1, r, v))
-                made[r][v] = t.binary("fadd contract", product, sums[r][v])
+                if self.dtype.kind == "f":
+                    product = t.binary("fmul contract", read(0, r, v), read(1, r, v))
+                    made[r][v] = t.binary("fadd contract", product, sums[r][v])
+                else:
+                    made[r][v] = t.binary("add", products_of_pairs(t, read(0, r, v), read(1, r, v)), sums[r][v])
         return made
 
 
-def transposed_strip(t: IRBuilder, columns: Sequence[str], dtype: DType) -> list[VectorValue]:
+PAIRED = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
+"""The instructions of x86-64 that add the products of two pairs of integers of 16 bits, by the pairs in a vector."""
+
+
+def products_of_pairs(t: IRBuilder, x: VectorValue, y: VectorValue) -> VectorValue:
+    """The sum of two products in each lane, whose two halves are integers."""
+    halves, kind, symbol = f"<{2 * t.lanes} x i16>", t.vector(x.dtype), f"llvm.x86.{PAIRED[t.lanes]}"
+    t.declare(f"declare {kind} @{symbol}({halves}, {halves}) nounwind willreturn memory(none)")
+    given = ", ".join(f"{halves} {t.let(f'bitcast {kind} {v.text} to {halves}')}" for v in (x, y))
+    return t.value(f"call {kind} @{symbol}({given})", x.dtype)
+
+
+def transposed_strip(t: IRBuilder, columns: Sequence[str], elements: PanelElements) -> list[VectorValue]:
     """The vectors of a strip that is a block high, from the addresses of its columns, of which there are as many as lanes.
 
     A square would be as fast, and takes LLVM three times as long: it tries to make one of shuffles that depend on one another.
     """
+    dtype = elements.dtype
     block = block_lanes(t.lanes, dtype)
-    type, kind = t.vector(dtype), f"<{block} x {scalar_type(dtype)}>"
-    read = [t.let(f"load {kind}, ptr {column}, align {dtype.itemsize}") for column in columns]
-    found, distance = [concatenated(t, read[k::block], block, dtype) for k in range(block)], 1
+    type, each = t.vector(dtype), block * elements.each
+    kind = f"<{each} x {scalar_type(elements.source)}>"
+    read = [t.let(f"load {kind}, ptr {column}, align {elements.source.itemsize}") for column in columns]
+    found, distance = [elements.made(t, concatenated(t, read[k::block], each, elements.source)) for k in range(block)], 1
     while distance < block:
         orders = [_interleaved(t.lanes, block, distance, half) for half in (0, 1)]
         for k in range(block):

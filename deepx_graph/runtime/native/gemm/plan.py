@@ -3,7 +3,8 @@
 Registers lie across the result where an operand lies along it. Where none does, or that operand is large, panels of it are copied
 for all rows that read it; else they lie along the terms, or each takes one element. The other operand is read where it lies, an
 element for all lanes, or from panels, where its lines would meet in the cache. Every element of the result is summed by itself, so
-what is not finite stays where it belongs.
+what is not finite stays where it belongs. Operands of other types than the sums' are converted while they are packed. Integers of
+at most 16 bits are packed in pairs of terms: a term of the loops is two then.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 from deepx_graph.ir import Node
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.cost.model import LANE_BYTES, memory_ns
-from deepx_graph.runtime.native.gemm.microkernel import Tile, registers
+from deepx_graph.runtime.native.gemm.microkernel import PAIRED, Tile, registers
 from deepx_graph.runtime.native.llvm.builder import F4, F8, DType
 from deepx_graph.runtime.native.llvm.target import this_machine
-from deepx_graph.types import TensorType
+from deepx_graph.runtime.native.loop_program.primitives import has_vectors
+from deepx_graph.types import DType as ElementType
+from deepx_graph.types import TensorType, dtype_of
 
 PAGE, FAR_BYTES, FEW_TERMS = 4096, 1 << 20, 8
 """Of terms that lie at least that far apart, in operands larger than this, so many are added to whole rows of the result at a time:
@@ -53,6 +57,12 @@ LEAST_READERS, SHARED_READERS, LARGE_BYTES, PANEL_TERMS = 8, 64, 1 << 18, 512
 """A panel is copied for at least so many rows (the second number where threads share the rows), of an operand that does not lie
 along the result, or is larger than this; it has at most so many terms, which a cache holds."""
 
+LEAST_CONVERTED = 1 << 17
+"""Multiplications, or pairs of them, of a product whose operands are converted while they are packed, at least."""
+
+WORD, BYTE = 4, 8
+"""Bytes of a pair, and of its sums; bits of a byte."""
+
 LEAST_READ, LEAST_LANES_READ = 32, 256
 """Bytes of a line of the cache that a tile should take of the other operand, where rows lie along memory: half of it. Of fewer, and
 of rows whose lines meet in the cache, panels are copied, too, for at least so many lanes."""
@@ -65,6 +75,9 @@ class GemmAxis:
     size: int
     steps: tuple[int, int, int]
 
+
+Sources = tuple[ElementType | None, ElementType | None]
+"""The types of operands that are converted while they are packed."""
 
 LEFT, RIGHT, RESULT = range(3)
 ONE = GemmAxis(1, (0, 0, 0))
@@ -86,6 +99,11 @@ class GemmPlan:
     """Whether panels of that operand are copied."""
     spread_panels: bool = False
     """Whether they are of the other operand."""
+    sources: Sources = (None, None)
+    alone: bool = False
+    """Whether the last term of a row is one of an odd number of integers, and not a pair."""
+    apart: tuple[int, int] = (0, 0)
+    """How far from one another the two terms of a pair are."""
 
     @property
     def spread(self) -> int:
@@ -104,7 +122,18 @@ class GemmPlan:
         most = registers(machine.register_bytes, machine.triple)
         if self.along:
             return _tile(self.rows.size, 1, min(most, MOST_STREAMS + 2))
+        most -= self.pairs  # their products are in a register before they are added
         return _tile(self.rows.size, -(-self.lane.size // self.lanes), most)
+
+    @property
+    def pairs(self) -> bool:
+        """Whether terms are pairs of integers."""
+        return self.dtype.kind != "f"
+
+    @property
+    def converts_rows(self) -> bool:
+        """Whether the operand of which an element is read for all lanes is packed, some rows at a time, as it is converted."""
+        return self.sources[self.spread] is not None
 
     @property
     def result_axes(self) -> tuple[GemmAxis, ...]:
@@ -139,7 +168,7 @@ class GemmPlan:
     def is_over_left(self) -> bool:
         """Whether the result may lie over the left operand: a tile reads whole rows of that, no other reads them, and it stores the
         same ones afterwards."""
-        if self.along or self.vector == LEFT or self.lane.size > self.tile.vectors * self.lanes:
+        if self.along or self.vector == LEFT or self.lane.size > self.tile.vectors * self.lanes or any(self.sources):
             return False
         same = all(a.steps[LEFT] == a.steps[RESULT] for a in (*self.outer, self.rows))
         ends = [(a.size, a.steps[LEFT]) for a in self.terms] == [(self.lane.size, self.lane.steps[RESULT])]
@@ -188,9 +217,32 @@ def plan_of(node: Node) -> GemmPlan | None:
     return None if plan.work == 0 or (plan.along and plan.lane.size > MOST_ALONG) else plan
 
 
+def converting_plan(dtype: DType, types: Sequence[TensorType], attrs: Sequence[Any]) -> GemmPlan | None:
+    """The loops of a product in a type, of operands of other ones that are converted while they are packed; None where that does
+    not pay, or no sums of that type are known."""
+    left, right = (None if t.dtype.np == dtype else t.dtype for t in types)
+    sources = left, right
+    if dtype.kind == "f":
+        fits = dtype in (F4, F8) and any(sources) and all(s is None or _is_read(s, dtype) for s in sources)
+    else:
+        fits = dtype.itemsize == WORD and this_machine().triple.startswith("x86_64") and all(
+            t.dtype.is_integer and t.dtype.bits - (t.dtype.kind == "int") < 2 * BYTE for t in types)
+    if not fits:
+        return None
+    plan = planned(dtype, types[0].shape, types[1].shape, *attrs, sources=sources)
+    is_packed = plan.by_panels and plan.work >= LEAST_CONVERTED
+    return plan if is_packed and (dtype.kind == "f" or plan.lanes in PAIRED) else None
+
+
+def _is_read(source: ElementType, dtype: DType) -> bool:
+    """Whether vectors of a type are converted to such floats."""
+    return source.itemsize < dtype.itemsize and has_vectors("cast", [source], dtype_of(dtype), this_machine())
+
+
 def planned(dtype: DType, left: Sequence[int], right: Sequence[int], left_batch: Sequence[int], right_batch: Sequence[int],
-            left_terms: Sequence[int], right_terms: Sequence[int]) -> GemmPlan:
-    """The loops of a product of operands of those shapes."""
+            left_terms: Sequence[int], right_terms: Sequence[int], *,
+            sources: Sources = (None, None)) -> GemmPlan:
+    """The loops of a product of operands of those shapes, which are converted from those types."""
     x, y = _steps(left), _steps(right)
     rows = [k for k in range(len(left)) if k not in (*left_batch, *left_terms)]
     columns = [k for k in range(len(right)) if k not in (*right_batch, *right_terms)]
@@ -199,7 +251,12 @@ def planned(dtype: DType, left: Sequence[int], right: Sequence[int], left_batch:
     down = joined([GemmAxis(left[i], (x[i], 0, z[k])) for k, i in enumerate(rows, len(left_batch))])
     across = joined([GemmAxis(right[j], (0, y[j], z[k])) for k, j in enumerate(columns, len(left_batch) + len(rows))])
     terms = joined([GemmAxis(left[i], (x[i], y[j], 0)) for i, j in zip(left_terms, right_terms, strict=True)])
-    return _arranged(dtype, batch, [down, across], terms)
+    if dtype.kind == "f" or not terms:
+        return _arranged(dtype, batch, [down, across], terms, sources)
+    *outer, last = terms
+    pairs = GemmAxis(-(-last.size // 2), (2 * last.steps[LEFT], 2 * last.steps[RIGHT], 0))
+    plan = _arranged(dtype, batch, [down, across], [*outer, pairs], sources)
+    return replace(plan, alone=bool(last.size % 2), apart=(last.steps[LEFT], last.steps[RIGHT]))
 
 
 def _steps(shape: Sequence[int]) -> list[int]:
@@ -220,7 +277,7 @@ def joined(axes: Sequence[GemmAxis]) -> list[GemmAxis]:
 
 
 def _arranged(dtype: DType, batch: Sequence[GemmAxis], free: Sequence[Sequence[GemmAxis]],
-              terms: Sequence[GemmAxis]) -> GemmPlan:
+              terms: Sequence[GemmAxis], sources: Sources) -> GemmPlan:
     lanes = this_machine().register_bytes // dtype.itemsize
     along_result = [(a, side) for side in (LEFT, RIGHT) for a in free[side] if a.steps[RESULT] == 1]
     found = [(a, side) for a, side in along_result if a.steps[side] == 1]
@@ -231,7 +288,7 @@ def _arranged(dtype: DType, batch: Sequence[GemmAxis], free: Sequence[Sequence[G
         bytes_ = dtype.itemsize * math.prod(a.size for a in (wide, *terms))
         is_crowded = readers >= 2 * SHARED_READERS and any(  # fewer rows could not be shared
             share_sets(a.size, a.steps[side] * dtype.itemsize) for a in terms)
-        is_copied = not found or bytes_ > LARGE_BYTES or is_crowded
+        is_copied = not found or bytes_ > LARGE_BYTES or is_crowded or any(sources)
         if wide.size >= lanes // 2 and readers >= LEAST_READERS and is_copied and _has_panels(terms):
             lane, vector, by_panels = wide, side, True
     dense = next((t for t in terms if t.steps[LEFT] == 1 == t.steps[RIGHT]), None)
@@ -242,8 +299,8 @@ def _arranged(dtype: DType, batch: Sequence[GemmAxis], free: Sequence[Sequence[G
     other = [a for side in (LEFT, RIGHT) for a in free[side] if a is not lane and (along or side != vector)]
     rows = max(other, key=lambda a: (min(a.size, ENOUGH_ROWS), -max(a.steps[:RESULT])), default=ONE)
     outer = [a for a in (*batch, *free[LEFT], *free[RIGHT]) if a is not lane and a is not rows]
-    plan = GemmPlan(dtype, tuple(outer), rows, lane, tuple(terms), along, vector, by_panels and not along)
-    return replace(plan, spread_panels=_meets(plan))
+    plan = GemmPlan(dtype, tuple(outer), rows, lane, tuple(terms), along, vector, by_panels and not along, sources=sources)
+    return replace(plan, spread_panels=not plan.converts_rows and _meets(plan))
 
 
 def _meets(plan: GemmPlan) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.ir.scalar_expr import price as kernel_price
-from deepx_graph.types import BOOL, DType
+from deepx_graph.types import BOOL, F32, F64, DType
 
 COMPLEX = {"log": "log", "sqrt": "sqrt", "sin": "sin", "cos": "cos", "tan": "tan", "tanh": "tanh", "sinh": "sinh", "cosh": "cosh",
            "asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh",
@@ -128,7 +128,7 @@ def function_of(primitive: str, dtype: DType, *, of_bools: bool) -> Callable[...
     if primitive == "bitcast":
         return lambda x: np.asarray(x).view(numpy)[()]
     function = (_LOGICAL if primitive in _LOGICAL and of_bools else _TABLE)[primitive]
-    if primitive in _KEEPING:
+    if primitive in _KEEPING or (isinstance(function, np.ufunc) and dtype in (F32, F64)):
         return function
 
     def run(*args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Loop programs of single operations: interpreted, and as machine code, beside `eval`."""
+"""Loop programs of single operations: interpreted, as functions of Python, and as machine code, beside `eval`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import numpy as np
 from deepx_graph.ir import Builder, Op
 from deepx_graph.loops.interpret import interpret, reals
 from deepx_graph.loops.lower import lower
+from deepx_graph.loops.program import LoopProgram
+from deepx_graph.runtime.kernels.scalar_code import elements, written
 from tests.support.laws import alone, constants
 
 
 def agrees(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], *, interpreted: bool = True) -> None:
-    """Asserts that the interpreted loop program and its machine code give what `eval` gives, up to rounding."""
+    """Asserts that the interpreted loop program and its machine code give what `eval` gives, up to rounding, and that it gives the
+    same in Python."""
     from deepx_graph.runtime.native.loop_program.kernel import build
 
     given = [np.asarray(a) for a in arrays]
@@ -26,7 +29,24 @@ def agrees(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], *, interpreted:
     expected = [reals(w) for w in (found if isinstance(found, tuple) else (found,))]
     if interpreted:
         _equal(interpret(lower(function), given), expected)
+        same_in_python(lower(function), given)
     _equal([reals(np.asarray(r)) for r in build(function, 2)(given)], expected)
+
+
+def same_in_python(program: LoopProgram, arrays: Sequence[Any]) -> None:
+    """Asserts that the function of Python of a program gives the bits that the interpreter gives, whichever NaN it is."""
+    wanted, function = interpret(program, arrays), written(program)
+    with np.errstate(all="ignore"):
+        found = function(*[elements(reals(x), a.dtype) for x, a in zip(arrays, program.arguments, strict=True)])
+    for values, want, result in zip(found, wanted, program.results, strict=True):
+        got, flat = np.zeros(result.size, result.dtype.np), want.reshape(-1)
+        got[...] = values
+        assert got.dtype == flat.dtype
+        if result.dtype.is_float:
+            real = flat == flat
+            np.testing.assert_array_equal(np.signbit(got[real]), np.signbit(flat[real]))
+            got, flat = got.astype(np.float64), flat.astype(np.float64)
+        np.testing.assert_array_equal(got, flat)
 
 
 def _equal(found: Sequence[Any], expected: Sequence[Any]) -> None:

@@ -17,7 +17,8 @@ from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.gemm import small_product, widened
 from deepx_graph.runtime.engines.kernel_engine import KernelBuilder, KernelEngine, alone, is_tensor
-from deepx_graph.runtime.kernels import costs
+from deepx_graph.runtime.engines.outline import outlined
+from deepx_graph.runtime.kernels import costs, scalar_loops
 from deepx_graph.runtime.kernels.execute import build
 from deepx_graph.runtime.kernels.staged import reduction_function, staged_function
 from deepx_graph.types import TensorType, Type, is_static, leaves
@@ -31,11 +32,15 @@ class NumexprEngine(KernelEngine):
 
     @property
     def builders(self) -> Sequence[KernelBuilder]:
-        return (lambda function: build(function, self.threads),)
+        return scalar_loops.build, lambda function: build(function, self.threads)
 
     def canonicalize(self, function: Function, *, apart: bool = False) -> Function:
-        """Matrix products of narrow floats as those of f32, which BLAS knows."""
-        return widened(super().canonicalize(function), _is_float_product)
+        """Matrix products of narrow floats as those of f32, which BLAS knows, and loops over scalars as kernels."""
+        return outlined(widened(super().canonicalize(function), _is_float_product), self._is_scalar_loop)
+
+    def _is_scalar_loop(self, body: Function) -> bool:
+        """Whether there is a kernel for a loop; makes it."""
+        return self._remembered(body, lambda: scalar_loops.build(body)) is not None
 
     def staged(self, node: Node) -> Callable[..., Any] | None:
         """The node's kernel as a function of its operands alone; None for one of large tensors, or of an op that stages nothing."""

@@ -40,6 +40,7 @@ from deepx_graph.runtime.engines.outline import opened
 from deepx_graph.runtime.native.loop_program import loop_kernels
 from deepx_graph.runtime.native.loop_program.control import MOST_CARRIED, lower_control
 from deepx_graph.types import I32, type_of_array
+from tests.support.loop_programs import same_in_python
 
 Array = np.ndarray[Any, Any]
 Make = Callable[..., Sequence[Node]]
@@ -56,6 +57,7 @@ def check(make: Make, *arrays: Array, rtol: float = 0.0) -> LoopProgram:
             y = np.asarray(y)
             x = x.reshape(-1).view(y.dtype).reshape(y.shape)
             np.testing.assert_allclose(x, y, rtol=rtol, atol=rtol)
+        same_in_python(program, arrays)
     return lower_control(function)
 
 

@@ -1,0 +1,270 @@
+"""A loop program as a function of Python over scalars.
+
+Floats are numpy's scalars, which round as arrays do, integers are Python's, wrapped to their width where they may leave it, and
+memory is lists of them. What has no operator here is computed as the interpreter of loop programs does (`primitives.function_of`),
+so that all results have the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.literal import Array
+from deepx_graph.loops import primitives
+from deepx_graph.loops.program import (
+    Buffer,
+    Cell,
+    Combine,
+    Conditional,
+    Copy,
+    For,
+    Get,
+    Let,
+    Load,
+    LoopProgram,
+    Set,
+    Statement,
+    Store,
+    While,
+    position_in,
+    variables,
+    walk,
+)
+from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar, affine
+from deepx_graph.runtime.engines.base import Declined
+from deepx_graph.runtime.kernels import costs
+from deepx_graph.runtime.python_code import PythonFunction
+from deepx_graph.types import BOOL, F32, F64, I64, DType
+
+PYTHON = frozenset("?bhilqBHILQ")
+"""The dtypes whose elements are integers or bools of Python."""
+
+
+def written(program: LoopProgram) -> Callable[..., Any]:
+    """The function: of lists of the elements of the arguments, which it may change, the lists of those of the results. Raises
+    Declined for more than Python compiles in no time."""
+    statements = list(walk(program.body))
+    buffers = [*program.arguments, *program.results]
+    for s in statements:
+        buffers += (s.buffer,) if isinstance(s, (Load, Store)) else (s.target, s.source) if isinstance(s, Copy) else ()
+    if len(statements) > costs.MOST_STATEMENTS:
+        raise Declined("too many statements")
+    try:
+        return _Writer(program, buffers).function()
+    except SyntaxError:  # Python compiles only so many blocks in one another
+        raise Declined("loops too deep for Python") from None
+
+
+def elements(array: Array, dtype: DType) -> list[Any]:
+    """The elements of an array as scalars."""
+    flat = array.reshape(-1)
+    return flat.tolist() if _is_python(dtype) else list(flat)
+
+
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    """Of a dtype that numpy has."""
+    assert dtype.np is not None
+    return dtype.np
+
+
+def has_operator(primitive: str, first: Scalar | Cell, dtype: DType) -> bool:
+    """Whether a primitive is an expression of Python, and no call."""
+    return (_cast(first, dtype) if primitive == "cast" else _form(primitive, first.dtype)) is not None
+
+
+class _Writer:
+    """Writes the function of a program that touches those buffers."""
+
+    def __init__(self, program: LoopProgram, buffers: Iterable[Buffer]) -> None:
+        self.program, self.memory = program, {b: f"m{k}" for k, b in enumerate(dict.fromkeys(buffers))}
+        self.out = PythonFunction([self.memory[a] for a in program.arguments])
+
+    def function(self) -> Callable[..., Any]:
+        """All of it."""
+        for buffer, name in self.memory.items():
+            if buffer.array is not None:
+                self.out.add(f"{name} = {self.out.bind(elements(buffer.array, buffer.dtype))}")
+            elif buffer not in self.program.arguments:
+                self.out.add(f"{name} = [0] * {buffer.size}")
+        self._block(self.program.body)
+        self.out.give([self.memory[r] for r in self.program.results])
+        return self.out.finished()
+
+    def _block(self, body: Sequence[Statement]) -> None:
+        for s in body:
+            self._statement(s)
+
+    def _within(self, header: str, body: Sequence[Statement]) -> None:
+        with self.out.block(header):
+            self._block(body)
+
+    def _statement(self, s: Statement) -> None:
+        match s:
+            case Let(target, primitive, args):
+                self._let(_name(target), primitive, args, target.dtype)
+            case Combine(cell, primitive, value):
+                self._let(_name(cell), primitive, (cell, value), cell.dtype)
+            case Load(target, buffer, index):
+                self.out.add(f"{_name(target)} = {self._at(buffer, index)}")
+            case Store(buffer, index, value):
+                self.out.add(f"{self._at(buffer, index)} = {self._scalar(value)}")
+            case Copy(target, source):
+                self.out.add(f"{self.memory[target]}[:] = {self.memory[source]}")
+            case Get(target, cell):
+                self.out.add(f"{_name(target)} = {_name(cell)}")
+            case Set(cell, value):
+                self.out.add(f"{_name(cell)} = {self._scalar(value)}")
+            case Conditional(condition, then, otherwise):
+                self._within(f"if {self._scalar(condition)}", then)
+                if otherwise:
+                    self._within("else", otherwise)
+            case For():
+                self._for(s)
+            case While(test, condition, body):
+                with self.out.block("while True"):
+                    self._block(test)
+                    self.out.add(f"if not {self._scalar(condition)}: break")
+                    self._block(body)
+
+    def _for(self, s: For) -> None:
+        """A loop; one of copies is an assignment of slices, and one of one iteration is that."""
+        low, high = self._scalar(s.low), self._scalar(s.high)
+        match s.body:
+            case _ if _only(s.axis) is not None:
+                self._block(s.body)
+            case [Load(x, source, index), Store(target, at, y)] if (
+                    x is y and source is not target and _stride(s, source, index) == _stride(s, target, at) == 1):
+                self.out.add(f"{self._slice(s, target, at)} = {self._slice(s, source, index)}")
+            case [Store(target, at, x)] if _stride(s, target, at) == 1 and s.axis not in variables((x,)):
+                self.out.add(f"{self._slice(s, target, at)} = [{self._scalar(x)}] * ({high} - {low})")
+            case _:
+                self._within(f"for {_name(s.axis)} in range({low}, {high})", s.body)
+
+    def _slice(self, s: For, buffer: Buffer, index: Sequence[Affine]) -> str:
+        """What a loop touches, element after element."""
+        rest = position_in(buffer, index) - Affine(((s.axis, 1),))
+        return f"{self.memory[buffer]}[{self._scalar(rest + s.low)}:{self._scalar(rest + s.high)}]"
+
+    def _at(self, buffer: Buffer, index: Sequence[Affine]) -> str:
+        return f"{self.memory[buffer]}[{self._scalar(position_in(buffer, index))}]"
+
+    def _scalar(self, x: Scalar | Cell) -> str:
+        """A scalar as an operand."""
+        if isinstance(x, ScalarConst):
+            if _is_python(x.dtype):
+                return f"({x.value!s})" if x.dtype is BOOL else f"({int(x.value)})"
+            return self.out.bind(numpy_dtype(x.dtype).type(x.value))
+        if isinstance(x, Affine):
+            known = x.constant + sum([at * f for v, f in x.terms if (at := _only(v)) is not None])
+            terms = [f"{_name(v)} * {f}" if f != 1 else _name(v) for v, f in x.terms if _only(v) is None]
+            return "(" + " + ".join([*terms, *([str(known)] if known or not terms else [])]) + ")"
+        return _name(x)
+
+    def _let(self, target: str, primitive: str, args: Sequence[Scalar | Cell], dtype: DType) -> None:
+        """Writes `target = primitive(args)`."""
+        texts, first = list(map(self._scalar, args)), args[0].dtype
+        general = _general(primitive, tuple(a.dtype for a in args), dtype)
+        form = _cast(args[0], dtype) if primitive == "cast" else _form(primitive, first)
+        if form is None:
+            self.out.call(target, general, *texts)
+            return
+        words = {"general": self.out.bind(general), "kind": self.out.bind(numpy_dtype(dtype).type)}
+        self.out.add(f"{target} = " + form.format(*texts, **words, bits=dtype.bits, mask=(1 << dtype.bits) - 1))
+        if dtype.is_integer and _is_python(dtype) and primitive in WRAPPED and not (primitive == "cast" and _fits(args[0], dtype)):
+            low, high = _range(dtype)
+            self.out.add(f"if {target} > {high} or {target} < {low}: {target} = (({target} - {low}) & {high - low}) + {low}"
+                         if low else f"{target} &= {high}")
+
+
+ANY = {"copy": "{0}", "where": "{1} if {0} else {2}", "eq": "{0} == {1}", "ne": "{0} != {1}", "lt": "{0} < {1}", "le": "{0} <= {1}",
+       "gt": "{0} > {1}", "ge": "{0} >= {1}"}  # fmt: skip
+NUMBERS = {"add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}", "neg": "-{0}", "abs": "abs({0})"}
+FLOATS = {"div": "{0} / {1}", "max": "{0} if {0} > {1} else {1} if {1} > {0} else {general}({0}, {1})",
+          "min": "{0} if {0} < {1} else {1} if {1} < {0} else {general}({0}, {1})"}  # fmt: skip
+INTEGERS = {"max": "{0} if {0} > {1} else {1}", "min": "{0} if {0} < {1} else {1}", "and": "{0} & {1}", "or": "{0} | {1}",
+            "xor": "{0} ^ {1}", "not": "~{0}", "floor_mod": "{0} % {1} if {1} else 0", "sign": "({0} > 0) - ({0} < 0)",
+            "shl": "{0} << {1} if 0 <= {1} < {bits} else 0", "lshr": "({0} & {mask}) >> {1} if 0 <= {1} < {bits} else 0",
+            "quotient": "0 if not {1} else {0} // {1} if ({0} < 0) == ({1} < 0) else -(-{0} // {1})",
+            "modulo": "0 if not {1} else {0} % abs({1}) if {0} >= 0 else -(-{0} % abs({1}))"}  # fmt: skip
+BOOLS = {"add": "{0} | {1}", "max": "{0} | {1}", "or": "{0} | {1}", "mul": "{0} & {1}", "min": "{0} & {1}", "and": "{0} & {1}",
+         "xor": "{0} ^ {1}", "not": "not {0}"}  # fmt: skip
+"""The expressions of primitives, by the dtype of the first operand."""
+
+WRAPPED = frozenset(("add", "sub", "mul", "neg", "abs", "not", "shl", "lshr", "quotient", "cast"))
+"""What may leave the range of its dtype."""
+
+
+def _form(primitive: str, first: DType) -> str | None:
+    """The expression of a primitive; None where only numpy has it."""
+    if primitive in ANY:
+        return ANY[primitive]
+    if first is BOOL:
+        return BOOLS.get(primitive)
+    own = FLOATS if first in (F32, F64) else INTEGERS if _is_python(first) else {}
+    return own.get(primitive) or (NUMBERS.get(primitive) if own else None)
+
+
+def _cast(x: Scalar | Cell, dtype: DType) -> str | None:
+    """The expression of a conversion; integers are wrapped after it."""
+    if not (_is_python(x.dtype) or x.dtype in (F32, F64)):
+        return None
+    if dtype is BOOL:
+        return "{0} != 0"
+    if dtype in (F32, F64):
+        return "{kind}({0})" if x.dtype.bits <= 32 or not x.dtype.is_integer else None
+    if not _is_python(dtype):
+        return None
+    if _is_python(x.dtype):
+        return "1 if {0} else 0" if x.dtype is BOOL else "{0}"
+    low, high = _range(dtype)
+    return f"int({{0}}) if {low - 1}.0 < {{0}} < {high + 1}.0 else {{general}}({{0}})" if dtype.bits <= 32 else None
+
+
+def _fits(x: Scalar | Cell, dtype: DType) -> bool:
+    """Whether a scalar is in the range of an integer dtype for sure."""
+    if not x.dtype.is_integer:
+        return True
+    ends = affine(x).bounds if isinstance(x, Affine) or (isinstance(x, ScalarVar) and x.dtype is I64) else None
+    (least, most), (low, high) = ends or _range(x.dtype), _range(dtype)
+    return low <= least and most <= high
+
+
+def _only(x: ScalarVar) -> int | None:
+    """The one value that a variable has, where that is known."""
+    return x.low if x.low == x.high else None
+
+
+def _stride(s: For, buffer: Buffer, index: Sequence[Affine]) -> int:
+    return position_in(buffer, index).stride(s.axis)
+
+
+def _range(dtype: DType) -> tuple[int, int]:
+    ends = np.iinfo(numpy_dtype(dtype))
+    return int(ends.min), int(ends.max)
+
+
+def _is_python(dtype: DType) -> bool:
+    return numpy_dtype(dtype).char in PYTHON
+
+
+@cache
+def _general(primitive: str, dtypes: tuple[DType, ...], dtype: DType) -> Callable[..., Any]:
+    """What computes any primitive of such scalars, by numpy."""
+    function = primitives.function_of(primitive, dtype, of_bools=dtypes[0] is BOOL)
+    if not any(map(_is_python, (*dtypes, dtype))):
+        return function
+    kinds = [numpy_dtype(d).type for d in dtypes]
+
+    def run(*args: Any) -> Any:
+        found = function(*[kind(x) for kind, x in zip(kinds, args, strict=True)])
+        return found.item() if _is_python(dtype) else found
+
+    return run
+
+
+def _name(x: ScalarVar | Cell) -> str:
+    return f"c{x.number}" if isinstance(x, Cell) else f"v{x.number}"

@@ -1,0 +1,124 @@
+"""The kernel of loops whose iterations do next to nothing: there a call of numpy costs more than all that it computes.
+
+The loop program of such a function (`lower_control`) becomes one function of Python over scalars (`scalar_code.py`), where that is
+faster by what both are known to cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from deepx_graph.analysis.liveness import has_control
+from deepx_graph.analysis.work import node_times
+from deepx_graph.ir import Function, Node
+from deepx_graph.ir.structure import STRUCTURAL
+from deepx_graph.literal import Array
+from deepx_graph.loops.passes.pipeline import optimised
+from deepx_graph.loops.program import Get, Let, Load, LoopProgram, Set, Statement, Store, While, blocks_of
+from deepx_graph.loops.scalar import NotExpressible
+from deepx_graph.loops.weight import trips
+from deepx_graph.ops.data.fusion import fused_body
+from deepx_graph.runtime.cost.file import constants
+from deepx_graph.runtime.cost.model import ForecastParts
+from deepx_graph.runtime.engines.base import Declined
+from deepx_graph.runtime.kernels import costs
+from deepx_graph.runtime.kernels.scalar_code import elements, has_operator, numpy_dtype, written
+from deepx_graph.runtime.memory.pool import Allowance, delivered, result_memory
+from deepx_graph.runtime.native.loop_program.control import lower_control
+from deepx_graph.types import TensorType, as_tensor, leaves
+
+
+def build(function: Function) -> ScalarLoops:
+    """The kernel of a function with loops that runs faster so than a call of numpy after the other. Raises Declined."""
+    if not has_control(function) or any(as_tensor(n.type).dtype.kind == "complex" for n in (*function.params, *function.results)):
+        raise Declined
+    calls = numpy_nanoseconds(function)
+    if calls < _least_nanoseconds(function):
+        raise Declined("loops over arrays")
+    try:
+        program = optimised(lower_control(function))
+    except NotExpressible as e:
+        raise Declined(str(e)) from None
+    if calls < python_nanoseconds(program):
+        raise Declined("loops over arrays")
+    return ScalarLoops(program)
+
+
+class ScalarLoops:
+    """A loop program of real numbers made callable. Raises Declined for one of more than Python compiles."""
+
+    lowering = "loops of Python over scalars"
+
+    def __init__(self, program: LoopProgram) -> None:
+        self.program = program
+        self._function = written(program)
+        self._results = [(numpy_dtype(r.dtype), r.shape) for r in program.results]
+        kinds = [(a.dtype, a.shape) for a in program.arguments]
+        self.in_place = tuple(frozenset(k for k, kind in enumerate(kinds) if kind == (r.dtype, r.shape)) for r in program.results)
+
+    def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
+        """The results for the arguments; in the arrays of `out`, where one is given."""
+        arrays = [result_memory(shape, dtype, args, None if out is None else out[k], self.in_place[k])
+                  for k, (dtype, shape) in enumerate(self._results)]
+        given = [elements(np.asarray(x), a.dtype) for x, a in zip(args, self.program.arguments, strict=True)]
+        with np.errstate(all="ignore"):
+            found = self._function(*given)
+        for array, values in zip(arrays, found, strict=True):
+            array.reshape(-1)[...] = values
+        return delivered(arrays, out)
+
+    def keep(self, allowance: Allowance) -> None:
+        """It keeps nothing."""
+
+    def scratch(self, loose: Mapping[int, int]) -> int:
+        """The most bytes that a call has beside arguments and results: of every element an object, and where that is."""
+        p = self.program
+        return costs.OBJECT_BYTES * sum(b.size for b in (*p.arguments, *p.results, *p.scratch)) + sum(loose.values())
+
+    def predicted(self) -> ForecastParts:
+        """How long a call takes by the cost model."""
+        return ForecastParts(constants().eval_call_ns, python_nanoseconds(self.program))
+
+
+# --- what a call takes
+
+
+def numpy_nanoseconds(function: Function) -> float:
+    """About how long numpy takes for a function at least: the call of every operation."""
+    return sum(times * (costs.SCALAR_CALL_NS if is_scalar else costs.CALL_NS) for _, is_scalar, times in _operations(function))
+
+
+def _least_nanoseconds(function: Function) -> float:
+    """What Python takes at least: a statement for every element that is computed."""
+    return sum(times * costs.STATEMENT_NS * _size(n.type) for n, _, times in _operations(function) if n.op.elementwise)
+
+
+def _operations(function: Function) -> Iterator[tuple[Node, bool, int]]:
+    """The operations that a function computes, also within fusions; whether they are of scalars, and how often each runs."""
+    for node, times in node_times(function).items():
+        body = fused_body(node)
+        for n in (node,) if body is None else body.nodes:
+            if n.inputs and n.op not in STRUCTURAL:
+                yield n, n.op.elementwise and all(as_tensor(x.type).dims == () for x in (n, *n.inputs)), times.count
+
+
+def _size(type: Any) -> int:
+    return sum(t.size for t in leaves(type) if isinstance(t, TensorType))
+
+
+def python_nanoseconds(program: LoopProgram) -> float:
+    """About how long Python takes for a program, of loops of unknown length one iteration, as everywhere where work is counted."""
+    moved = (*program.arguments, *program.results)
+    return costs.OBJECT_NS * sum(b.size for b in moved) + _nanoseconds(program.body)
+
+
+def _nanoseconds(body: Sequence[Statement]) -> float:
+    total = 0.0
+    for s in body:
+        is_call = isinstance(s, Let) and not has_operator(s.primitive, s.args[0], s.target.dtype)
+        own = costs.FUNCTION_NS if is_call else costs.MOVE_NS if isinstance(s, (Load, Store, Get, Set)) else costs.STATEMENT_NS
+        total += own + (1.0 if isinstance(s, While) else trips(s)) * sum(map(_nanoseconds, blocks_of(s)))
+    return total

@@ -497,6 +497,11 @@ def convert_array(x: Array, dtype: DType) -> Array:
         return np.asarray(x != 0)
     if x.dtype.kind == "c" and dtype.kind != "complex":
         x = x.real
+    if dtype.is_integer and not is_int(x) and x.dtype.kind != "b" and dtype.bits <= 32:  # whose ends are doubles
+        wide = np.array(x, np.float64)
+        wide[np.isnan(wide)] = 0
+        np.clip(wide, lowest(dtype), highest(dtype), out=wide)
+        return wide.astype(np.int32 if dtype.bits < 8 else dtype.np).astype(dtype.np, copy=False)
     if dtype.is_integer and not is_int(x) and x.dtype.kind != "b":
         wide = x.astype(np.float64)
         info_low, info_high = lowest(dtype), highest(dtype)

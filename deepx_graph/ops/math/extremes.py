@@ -36,6 +36,8 @@ class Extreme:
         if alone is not None and self.ufunc is np.maximum and _bits(alone) == 0:
             found = self.ufunc(x, y, out=out, dtype=dtype)
             return np.add(found, alone, out=found if isinstance(found, np.ndarray) else None)  # -0.0 + 0.0 is 0.0
+        if alone is None and not ((x == 0).any() and (y == 0).any()):
+            return self.ufunc(x, y, out=out, dtype=dtype)
         other = self.ufunc(y, x, dtype=dtype)
         found = self.ufunc(x, y, out=out, dtype=dtype)
         if not isinstance(found, np.ndarray):

@@ -192,12 +192,12 @@ def _checked(starts: Array, lasts: Array, factors: Array) -> tuple[Array, Array]
     if len(starts) < COLUMNS:
         starts = starts.astype(np.int64)
         return starts @ factors, np.asarray(((starts >= 0) & (starts <= lasts)).all(-1))
-    rows, inside = np.zeros(len(starts), np.int64), np.ones(len(starts), np.bool_)
+    rows, inside = np.zeros((), np.int64), np.ones((), np.bool_)
     for column, last, factor in zip(starts.T, lasts, factors, strict=True):
         at = column.astype(np.int64)
-        inside &= (at >= 0) & (at <= last)
-        rows += np.multiply(at, factor, out=at)
-    return rows, inside
+        inside = np.bitwise_and(at >= 0, at <= last) & inside
+        rows = rows + (at if factor == 1 else np.multiply(at, factor, out=at))
+    return np.broadcast_to(rows, len(starts)), np.broadcast_to(inside, len(starts))
 
 
 def _batch_rows(shape: Axes, sizes: Axes, batching: Axes, indices_batching: Axes, indices: Axes, vector_dim: int) -> Array | None:

@@ -16,7 +16,23 @@ from deepx_graph.ir import Builder, Module
 from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.engines import has_native
-from deepx_graph.types import BF16, F8E4M3FN, F32, F64, I2, I4, I64, U2, U4, DType, dtype_named, scalar, tensor, type_of_array
+from deepx_graph.types import (
+    BF16,
+    DTYPES,
+    F8E4M3FN,
+    F32,
+    F64,
+    I2,
+    I4,
+    I64,
+    U2,
+    U4,
+    DType,
+    dtype_named,
+    scalar,
+    tensor,
+    type_of_array,
+)
 
 # --- running results and order -------------------------------------------------------------------------------------
 
@@ -283,3 +299,19 @@ def test_sums_of_negative_zeros_keep_their_sign(engine: str, dtype: str, size: i
     (found,) = dx.compile(dx.loads(text), engine=engine, optimize=False)(-np.zeros(size, element), -np.zeros((), element))
     parts = (found.real, found.imag) if dtype == "c64" else (found,)
     assert all(p == 0 and np.signbit(p) for p in parts)
+
+
+@pytest.mark.parametrize("engine", ["numpy", "numexpr", *(["native"] if has_native() else [])])
+@pytest.mark.parametrize("result", [d for d in DTYPES if d.is_integer], ids=str)
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d.is_float and d.bits > 8], ids=str)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_floats_become_the_nearest_integers_towards_zero(dtype: DType, result: DType, engine: str) -> None:
+    """As integers of Python tell, at both ends of every type and beyond them; NaN becomes 0."""
+    low, high = (-(1 << (result.bits - 1)), (1 << (result.bits - 1)) - 1) if result.kind == "int" else (0, (1 << result.bits) - 1)
+    near = [n * (1 + e) for n in (low, high, low - 1, high + 1) for e in (-2.0**-7, 0, 2.0**-7)]
+    x = np.array([0, -0.0, 0.9, -0.9, 1.5, -1.5, 1e30, -1e30, np.inf, -np.inf, np.nan, *near], np.float64).astype(dtype.np)
+    exact = [0 if v != v else high if v >= high else low if v <= low else int(v) for v in x.astype(float).tolist()]
+    b = Builder()
+    module = Module((b.function("main", [("x", type_of_array(x))], lambda y: [b(ops.convert, y, dtype=result)]),))
+    found = dx.compile(module, engine=engine, optimize=False)(x)[0]
+    assert found.dtype == result.np and found.astype(object).tolist() == exact

@@ -18,7 +18,7 @@ from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.engines.gemm import exact_source
+from deepx_graph.runtime.engines.exact_values import exact_source
 
 
 @dataclass(frozen=True)

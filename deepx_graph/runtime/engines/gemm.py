@@ -39,6 +39,7 @@ from deepx_graph.ops.helpers import wider
 from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.engines.base import Declined
+from deepx_graph.runtime.engines.exact_values import exact_source, integer_range, narrowest, range_of_type
 from deepx_graph.runtime.memory.pool import RESULTS, Allowance
 from deepx_graph.types import BF16, F16, F32, F64, DType, TensorType, as_tensor, is_static
 
@@ -296,26 +297,34 @@ def widened(function: Function, pays: Callable[[Node], bool]) -> Function:
 
 
 def with_narrow_operands(function: Function, pays: Callable[[Node], bool]) -> Function:
-    """The function with kernels that end in a conversion without rounding without that, where products alone read them and it pays
-    for each that they are conversions; itself where there are none."""
-    found: dict[Node, Node] = {}
-    for node in function.nodes:
-        body = fused_body(node)
-        if body is None or len(body.results) != 1 or node in function.results or exact_source(body.results[0]) is body.results[0]:
-            continue
-        narrow = exact_source(body.results[0])
-        made = Node(fusion, node.inputs, (body.with_(results=(narrow,)),), narrow.type, node.origin)
-        new = Node(convert, (made,), (as_tensor(node.type).dtype,), node.type, node.origin)
-        if all(u.op is dot_general and pays(with_inputs(u, tuple(new if i is node else i for i in u.inputs)))
-               for u in function.users[node]):
-            found[node] = made
+    """The function with kernels whose result a narrower type holds, as it is converted or as its integers are few, in that type,
+    where products alone read them and it pays for each that they are conversions; itself where there are none."""
+    found = {n: made for n in function.nodes if n not in function.results and (made := _narrowed(n)) is not None and all(
+        u.op is dot_general and pays(with_inputs(u, tuple(made if i is n else i for i in u.inputs))) for u in function.users[n])}
 
     def step(node: Node, inputs: tuple[Node, ...]) -> Node:
         if node not in found:
             return with_inputs(node, inputs)
-        return Node(convert, (with_inputs(found[node], inputs),), (as_tensor(node.type).dtype,), node.type, node.origin)
+        wide = found[node]
+        return with_inputs(wide, (with_inputs(wide.inputs[0], inputs),))
 
     return rebuilt(function, step) if found else function
+
+
+def _narrowed(node: Node) -> Node | None:
+    """A fusion as a conversion of one with a narrower result; None where there is none."""
+    body = fused_body(node)
+    if body is None or len(body.results) != 1:
+        return None
+    result, dtype = body.results[0], as_tensor(node.type).dtype
+    narrow = exact_source(result)
+    if narrow is result:
+        least = narrowest(node)
+        if least is None:
+            return None
+        narrow = Node(convert, (result,), (least,), as_tensor(node.type).with_dtype(least))
+    made = Node(fusion, node.inputs, (body.with_(results=(narrow,)),), narrow.type, node.origin)
+    return Node(convert, (made,), (dtype,), node.type, node.origin)
 
 
 def _has_real_form(node: Node) -> bool:
@@ -362,43 +371,10 @@ def _wide(node: Node) -> DType | None:
         return None
     assert node.op.flops is not None
     terms = node.op.flops([i.type for i in node.inputs], node.type, *node.attrs) // (2 * node.type.size) + 1
-    largest = terms * math.prod(_largest(i) for i in node.inputs)
-    if largest not in _range(node.type.dtype):
+    largest = terms * math.prod(max(-r[0], r[-1]) for r in map(integer_range, node.inputs))
+    if largest not in range_of_type(node.type.dtype):
         return None  # it may wrap around
     return next((dtype for dtype, digits in ((F32, 24), (F64, 53)) if largest <= 1 << digits), None)
-
-
-def _range(dtype: DType) -> range:
-    """The values of an integer type."""
-    return range(1 << dtype.bits) if dtype.kind == "uint" else range(-1 << dtype.bits - 1, 1 << dtype.bits - 1)
-
-
-def exact_source(node: Node) -> Node:
-    """What a node is a conversion of that rounds nothing and wraps nothing around; itself where it is none."""
-    while node.op is convert and _holds(as_tensor(node.type).dtype, as_tensor(node.inputs[0].type).dtype):
-        node = node.inputs[0]
-    return node
-
-
-_DIGITS = {BF16: 8, F16: 11, F32: 24, F64: 53}
-"""The binary digits of floats."""
-
-
-def _holds(wide: DType, narrow: DType) -> bool:
-    """Whether a type has every value of another one."""
-    if wide.is_integer and narrow.is_integer:
-        return _range(narrow)[0] in _range(wide) and _range(narrow)[-1] in _range(wide)
-    if narrow.is_integer:
-        return narrow.bits - (narrow.kind == "int") <= _DIGITS.get(wide, 0)
-    return wide in (F32, F64) and narrow in _DIGITS and _DIGITS[narrow] < _DIGITS[wide]
-
-
-def _largest(node: Node) -> int:
-    """The largest magnitude that an integer of such a type has, also of the type that it was converted from, in a fusion too."""
-    body = fused_body(node)
-    type = exact_source(body.results[0] if body is not None and len(body.results) == 1 else node).type
-    assert isinstance(type, TensorType)
-    return max(-_range(type.dtype)[0], _range(type.dtype)[-1])
 
 
 def _is_transposable(function: Function, node: Node) -> bool:

@@ -98,3 +98,32 @@ def test_a_narrow_operand_is_seen_in_a_fusion() -> None:
     arrays = rng.integers(-300, 300, (9, 500)).astype(np.int32), rng.integers(-128, 128, (500, 7)).astype(np.int8)
     found, wanted = (dx.compile(module, engine=engine)(*arrays)[0] for engine in ("native", "numpy"))
     np.testing.assert_array_equal(found, wanted)
+
+
+ZERO_POINT = """func.func @main(%x: tensor<{rows}x500x{type}>, %y: tensor<500x{columns}xi8>) -> tensor<{rows}x{columns}xi32> {{
+  %w = stablehlo.convert %x : (tensor<{rows}x500x{type}>) -> tensor<{rows}x500xi32>
+  %z = stablehlo.constant dense<{zero}> : tensor<{rows}x500xi32>
+  %k = stablehlo.constant dense<{factor}> : tensor<{rows}x500xi32>
+  %m = stablehlo.multiply %w, %k : tensor<{rows}x500xi32>
+  %s = stablehlo.subtract %m, %z : tensor<{rows}x500xi32>
+  %c = stablehlo.convert %y : (tensor<500x{columns}xi8>) -> tensor<500x{columns}xi32>
+  %0 = stablehlo.dot_general %s, %c, contracting_dims = [1] x [0]
+    : (tensor<{rows}x500xi32>, tensor<500x{columns}xi32>) -> tensor<{rows}x{columns}xi32>
+  return %0 : tensor<{rows}x{columns}xi32>
+}}"""
+
+
+@pytest.mark.parametrize(("type", "zero", "factor"), [
+    ("i8", 128, 1), ("ui8", 128, 1), ("ui8", -5, -1), ("i8", 0, 255), ("i8", 0, 257), ("i8", 200, 300), ("ui8", 0, 1 << 24),
+])  # fmt: skip
+@pytest.mark.parametrize(("rows", "columns"), [(9, 7), (40, 48)])
+def test_integers_less_a_zero_point_are_those_of_a_narrower_type_only_if_all_are(
+        type: str, zero: int, factor: int, rows: int, columns: int) -> None:
+    """Sums at the ends of the ranges, of what fits in 16 bits, just does not, and wraps around in 32."""
+    module = dx.optimize(dx.loads(ZERO_POINT.format(type=type, zero=zero, factor=factor, rows=rows, columns=columns)))
+    rng, ends = np.random.default_rng(0), np.iinfo(np.int8 if type == "i8" else np.uint8)
+    x = rng.choice([ends.min, ends.max], (rows, 500)).astype(ends.dtype)
+    y = rng.choice([-128, 127], (500, columns)).astype(np.int8)
+    (found,) = dx.compile(module, engine="native")(x, y)
+    wide = x.astype(np.int64) * factor - zero
+    np.testing.assert_array_equal(found, (wide.astype(np.int32).astype(np.int64) @ y.astype(np.int64)).astype(np.int32))

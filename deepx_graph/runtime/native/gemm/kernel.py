@@ -23,7 +23,8 @@ from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
-from deepx_graph.runtime.engines.gemm import batched_gemm_of, exact_source
+from deepx_graph.runtime.engines.exact_values import exact_source
+from deepx_graph.runtime.engines.gemm import batched_gemm_of
 from deepx_graph.runtime.native.gemm.emit import module_text, scratch_bytes
 from deepx_graph.runtime.native.gemm.plan import LEFT, RESULT, RIGHT, GemmPlan, converting_plan, plan_of
 from deepx_graph.runtime.native.gemm.shares import STRIP, ShareAxis, cuts, cuts_of_rows

@@ -1,7 +1,7 @@
 """Packing: panels of an operand, in the order in which tiles read them.
 
 A panel has `width` neighbours along one axis of an operand: a row of them for each term. Nothing outside the operand is read but by
-fetching lines ahead; what a row lacks is arbitrary, and ends in sums that are not stored. PanelElements that become pairs are terms of
+fetching lines ahead; what a row lacks is arbitrary, and ends in sums that are not stored. Elements that become pairs are terms of
 one neighbour, the last of which may have no second one; or neighbours, where the roles of terms and neighbours are exchanged.
 """
 

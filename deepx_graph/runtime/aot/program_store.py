@@ -123,6 +123,7 @@ class StoredProgram:
         self.outputs = tuple(map(port_read, about["outputs"]))
         self._over: Donatable = tuple(map(tuple, about["over"]))
         self._memory = EntryMemory(kernel)
+        self._memory_giving = self._memory if kernel.giving is None else EntryMemory(kernel.giving)
         self._entries: dict[frozenset[int], EntryFn | None] = {}
 
     def takes(self, arrays: Sequence[Any]) -> bool:
@@ -134,7 +135,8 @@ class StoredProgram:
         if donated not in self._entries:
             over = chosen(self._over, donated) or (None,) * len(self.outputs)
             with vectors(self._vector_bits):
-                self._entries[donated] = entry(self._memory, self._forms, self._operands, over)
+                memory = self._memory if over == (None,) * len(over) else self._memory_giving
+                self._entries[donated] = entry(memory, self._forms, self._operands, over)
         return self._entries[donated]
 
     def __call__(self, arrays: Sequence[Array], donated: frozenset[int] = NONE) -> tuple[Array, ...]:

@@ -132,7 +132,8 @@ class _Writer:
             "nanoseconds": float(kernel.nanoseconds), "is_one_call": kernel.is_one_call, "words": self._array(image.words),
             "inner": self._array(image.inner), "nbytes": image.nbytes, "team": image.team,
             "constants": [[c.at, self._array(c.array), c.offset] for c in image.constants],
-            "functions": [[at, *self._function(address)] for at, address in image.functions]}  # fmt: skip
+            "functions": [[at, *self._function(address)] for at, address in image.functions],
+            "giving": None if kernel.giving is None else self.kernel(kernel.giving)}  # fmt: skip
 
     def _array(self, array: Array) -> int:
         data = bits(array).tobytes()
@@ -157,6 +158,10 @@ class StoredKernel(MachineKernel):
         """Makes it what was said, in terms of the numbers of arrays and codes."""
         self.params, self.lowering = tuple(said["params"]), said["lowering"]
         self.results, self.in_place = tuple(map(form_read, said["results"])), tuple(map(frozenset, said["in_place"]))
+        if said["giving"] is not None:
+            giving = StoredKernel()
+            giving.fill(said["giving"], arrays, codes)
+            self.giving = giving
         self.nanoseconds, self.is_one_call = said["nanoseconds"], said["is_one_call"]
         words, inner = (arrays[said[name]].view(np.int64) for name in ("words", "inner"))
         self.image = CallImage(words, inner, tuple(ConstantWord(at, arrays[k], n) for at, k, n in said["constants"]),

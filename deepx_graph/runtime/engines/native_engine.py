@@ -227,11 +227,19 @@ class NativeEngine(KernelEngine):
             return found
         return self._kernel(node, kind_of(node), lambda: alone(node))
 
+    def overwrites(self, node: Node) -> tuple[frozenset[int], ...]:
+        """As for every engine; a kernel may be another one where it writes over operands."""
+        kernel = self._compiled(node)
+        giving = kernel.giving if isinstance(kernel, MachineKernel) else None
+        return super().overwrites(node) if giving is None else giving.in_place
+
     # --- entries
 
     def entry(self, node: Node, params: Sequence[Node], over: Sequence[int | None]) -> EntryFn | None:
         """The machine function that runs the node's kernel; None where Python or numpy is not as it expects them."""
         code, operands = self.entered(node), [params.index(i) for i in node.inputs]
+        if code is not None and any(given is not None for given in over):
+            code = code.giving or code
         if code is None or not all(may.issuperset(k for k, p in enumerate(operands) if p == given)
                                    for given, may in zip(over, code.in_place, strict=False)):
             return None

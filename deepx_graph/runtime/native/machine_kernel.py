@@ -56,6 +56,8 @@ class MachineKernel:
 
     results: tuple[ArrayType, ...]
     in_place: tuple[frozenset[int], ...]
+    giving: MachineKernel | None = None
+    """The kernel as it is where results lie over arguments; None where it is the same."""
     """For each result, the arguments of its type over which it may be written."""
     lowering: str
     """How it runs, in a few words."""
@@ -150,6 +152,8 @@ class MachineKernel:
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
         """The results for the arguments; in the arrays of `out`, where one is given."""
+        if self.giving is not None and any(np.may_share_memory(o, np.asarray(a)) for o in out or () if o is not None for a in args):
+            return self.giving(args, out)
         given = out or (None,) * len(self.results)
         results = [result_memory(r.shape, r.dtype, args, o, may)
                    for r, o, may in zip(self.results, given, self.in_place, strict=True)]

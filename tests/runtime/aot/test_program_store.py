@@ -139,6 +139,31 @@ def test_donated_inputs_are_written_over_as_before() -> None:
         f(p, m, g, donate=["z"])
 
 
+def test_so_are_those_over_which_a_result_lies_only_where_it_holds_nothing_before() -> None:
+    """As two plans are kept: with values in the result while that is not there, and without."""
+    text = """func.func @main(%w: tensor<256x256xf32>, %g: tensor<64x256xf32>) -> tensor<256x256xf32> {
+      %p = stablehlo.dot_general %g, %w, contracting_dims = [1] x [0]
+        : (tensor<64x256xf32>, tensor<256x256xf32>) -> tensor<64x256xf32>
+      %q = stablehlo.dot_general %p, %w, contracting_dims = [1] x [0]
+        : (tensor<64x256xf32>, tensor<256x256xf32>) -> tensor<64x256xf32>
+      %s = stablehlo.slice %q [0:1, 0:256] : (tensor<64x256xf32>) -> tensor<1x256xf32>
+      %t = stablehlo.reshape %s : (tensor<1x256xf32>) -> tensor<256xf32>
+      %u = stablehlo.broadcast_in_dim %t, dims = [1] : (tensor<256xf32>) -> tensor<256x256xf32>
+      %r = stablehlo.subtract %w, %u : tensor<256x256xf32>
+      return %r : tensor<256x256xf32>
+    }"""
+    _compiled(dx.loads(text))
+    f = _compiled(dx.loads(text))
+    assert _is_kept(f)
+    w, g = (np.random.default_rng(0).normal(size=(n, 256)).astype(np.float32) / 16 for n in (256, 64))
+    for is_given in (True, True, False, True, False):
+        wanted, given = w - (g @ w @ w)[0], np.array(w)
+        (found,) = f(given, g, donate=["w"] if is_given else [])
+        assert (found is given) == is_given
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+        w = np.array(found)
+
+
 def test_arguments_are_bound_and_refused_as_ever() -> None:
     wanted = _compiled(dx.loads(TEXT))(*_inputs())
     f, (x, w) = _compiled(dx.loads(TEXT)), _inputs()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -67,6 +68,8 @@ class WholeProgramKernel(MachineKernel):
         self.params = tuple(range(len(body.params)))
         self.results = tuple(form_of(r.type) for r in body.results)
         self.in_place = plan.in_place
+        if plan.giving is not None:
+            self.giving = WholeProgramKernel(body, replace(plan.giving, functions=plan.functions), limits)
         iteration_ns = STEP_NANOSECONDS * sum(len(part.actions) for part in plan.parts) + sum(k.nanoseconds for k in kernels)
         trips = [trip_count(n) for n in body.nodes if n.op is LOOP_END]
         known = math.prod(max(1, n) for n in trips if n is not None)

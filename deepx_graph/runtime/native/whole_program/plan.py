@@ -140,6 +140,8 @@ class ProgramPlan:
     """That of an activation, in the plan of a recursive function."""
     in_place: tuple[frozenset[int], ...] = ()
     """For each result, the arguments of its type that nobody reads once it is written to, but who may write over them."""
+    giving: ProgramPlan | None = None
+    """The plan where arguments are given away, if it lies otherwise then. It has none of the functions."""
     functions: list[CalledFunction] = field(default_factory=list)
     """Those that are called, in it or in one another: their own have none."""
 

@@ -1,18 +1,20 @@
 """Where the storages of a plan lie: in results from the start, in one another, and else in the memory of the plan.
 
-What a result lies in is used for other values and temporaries of kernels, too, while the result is not there yet; but not so early
-that no argument of its type could be given away for it, unless that saves memory. Storages that exchange buffers have memory of one
-size for as long as any of them is there.
+What a result lies in is used for other values and temporaries of kernels, too, while the result is not there yet. Where arguments
+are given away, not so early that none of its type could be given for it, if less memory is taken then. Storages that exchange
+buffers have memory of one size for as long as any of them is there.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from deepx_graph.analysis.disjoint_sets import DisjointSets
 from deepx_graph.loops.in_place import LEAST_BYTES
+from deepx_graph.runtime.memory.in_place import chosen
 from deepx_graph.runtime.memory.sharing import Room, Sharing, packed
 from deepx_graph.runtime.native.call_image import rounded
 from deepx_graph.runtime.native.machine_kernel import MachineKernel
@@ -57,21 +59,33 @@ class _StorageAssignment:
 
     def assign(self, is_function: bool, is_recursive: bool) -> None:
         self._find_families()
-        best: tuple[int, dict[int, Home], int] | None = None
-        for keeps_gifts in (True, False)[: 1 if is_function else 2]:
-            homes = {} if is_function else self._at_home()
-            if not is_function:
-                self._use_results(homes, keeps_gifts=keeps_gifts)
-            nbytes, record_bytes = self._packed(homes, is_recursive)
-            if best is None or nbytes < best[0]:
-                best = nbytes, homes, record_bytes
-        assert best is not None
-        self.plan.nbytes, homes, self.plan.record_bytes = best
-        self.plan.in_place = () if is_function else self._gifts(homes)
-        self.plan.workspaces = [tuple(homes.pop(k) for k in temporaries) for temporaries in self.temporaries]
-        self.plan.homes = homes
+        if is_function:
+            homes: dict[int, Home] = {}
+            self.plan.nbytes, self.plan.record_bytes = self._packed(homes, is_recursive)
+            self._settle(self.plan, homes)
+            return
+        giving, plan = (self._placed(keeps_gifts=keeps, is_recursive=is_recursive) for keeps in (True, False))
+        given, others = self._given_bytes(giving), self._given_bytes(plan)
+        least = giving if giving.nbytes <= plan.nbytes else plan
+        for name in ("nbytes", "record_bytes", "homes", "workspaces", "exchanged", "in_place"):
+            setattr(self.plan, name, getattr(least, name))
+        if least is plan and giving.nbytes - given < plan.nbytes - others:
+            self.plan.giving = giving
+
+    def _placed(self, *, keeps_gifts: bool, is_recursive: bool) -> ProgramPlan:
+        """The plan with homes for all that is not a function's."""
+        homes = self._at_home()
+        self._use_results(homes, keeps_gifts=keeps_gifts)
+        nbytes, record_bytes = self._packed(homes, is_recursive)
+        found = replace(self.plan, nbytes=nbytes, record_bytes=record_bytes, in_place=self._gifts(homes))
+        self._settle(found, homes)
+        return found
+
+    def _settle(self, plan: ProgramPlan, homes: dict[int, Home]) -> None:
+        plan.workspaces = [tuple(homes.pop(k) for k in temporaries) for temporaries in self.temporaries]
+        plan.homes = homes
         borrowed = {self.families.find(k) for k, h in homes.items() if h.result is not None and k in self.exchanging}
-        self.plan.exchanged = frozenset(k for k in self.exchanging if self.families.find(k) in borrowed)
+        plan.exchanged = frozenset(k for k in self.exchanging if self.families.find(k) in borrowed)
 
     def _find_families(self) -> None:
         for a in swapped(self.plan.actions):
@@ -133,6 +147,11 @@ class _StorageAssignment:
             over.append(frozenset[int]() if s is None else frozenset(
                 storages[k].param or 0 for k in self._alike(s) if self.spans[k][1] < first and self._may_be_over(s, k)))
         return tuple(over)
+
+    def _given_bytes(self, plan: ProgramPlan) -> int:
+        """The bytes of the results that lie over arguments where all of these are given away."""
+        over = chosen(tuple(tuple(sorted(params)) for params in plan.in_place), frozenset[int]().union(*plan.in_place))
+        return sum(plan.storages[s].nbytes for s, param in zip(plan.results, over, strict=True) if param is not None)
 
     def _is_wider(self, value: int, result: int) -> bool:
         """Whether the elements of a value are, or may be, wider than those of a result, as whose an argument is aligned."""

@@ -31,7 +31,8 @@ def test_panels_of_converted_operands_hold_every_term_and_column(
         bits: int | None, types: tuple[DType, DType, DType], layout: str, rows: int, columns: int, terms: tuple[int, ...],
         monkeypatch: pytest.MonkeyPatch) -> None:
     """Small whole numbers, whose sums are exact: integers up to the ends of their ranges, whose sums wrap around."""
-    monkeypatch.setattr(plans, "LEAST_CONVERTED", 0)
+    for name, value in {"LEAST_CONVERTED": 0, "LEAST_PAIRS": 0, "LARGE_BYTES": -1}.items():
+        monkeypatch.setattr(plans, name, value)
     rng, count = np.random.default_rng(0), len(terms)
     assert types[2].np is not None
     operands, axes = list[Any](), list[tuple[int, ...]]()

@@ -15,6 +15,9 @@ from deepx_graph.runtime.native.gemm.elements import PanelElements
 from deepx_graph.runtime.native.gemm.microkernel import block_lanes, transposed_strip
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, below, branch, least, memory_type
 
+FEW = 4
+"""What is left of a row is converted so many elements at a time."""
+
 AHEAD = 4
 """How many rows are fetched before they are copied."""
 
@@ -153,16 +156,22 @@ class _Packer:
             type, to = memory_type(self.dtype), t.address(target, k, self.dtype)
             t.line(f"store {type} {self.elements.one(t, at, other)}, ptr {to}, align {self.dtype.itemsize}")
 
-        if self.panels.exchanged and self.panels.alone and not self.is_alone:
-            last = least(t, some, str(lanes))
+        count = whole = least(t, some, str(lanes))
+        has_alone = self.panels.exchanged and self.panels.alone
+        if has_alone:
             is_last = t.let(f"select i1 {t.let(f'icmp sle i64 {some}, {lanes}')}, i64 %alone, i64 0")
-            whole = t.let(f"sub i64 {last}, {is_last}")
-            t.rows("0", whole, lane)
+            whole = t.let(f"sub i64 {count}, {is_last}")
+        done = "0"
+        if self.lies_along and lanes > FEW:
+            done = t.let(f"and i64 {whole}, {-FEW}")
+            with t.narrowed(FEW):
+                t.rows("0", done, lambda k: t.store_first(
+                    self._read(self._at(source, k, self.panels.step), FEW), t.address(target, k, self.dtype), FEW), FEW)
+        t.rows(done, whole, lane)
+        if has_alone:
             self.is_alone = True
-            branch(t, t.let(f"icmp ne i64 {is_last}, 0"), lambda: lane(whole))
+            t.rows(whole, count, lane)
             self.is_alone = False
-        else:
-            t.rows("0", least(t, some, str(lanes)), lane)
 
     def _transposed(self, source: str, target: str, lanes: int, some: str) -> None:
         """A vector for each of many terms, whose elements are neighbours: strips of a block of terms are transposed."""

@@ -57,8 +57,8 @@ LEAST_READERS, SHARED_READERS, LARGE_BYTES, PANEL_TERMS = 8, 64, 1 << 18, 512
 """A panel is copied for at least so many rows (the second number where threads share the rows), of an operand that does not lie
 along the result, or is larger than this; it has at most so many terms, which a cache holds."""
 
-LEAST_CONVERTED = 1 << 17
-"""Multiplications, or pairs of them, of a product whose operands are converted while they are packed, at least."""
+LEAST_CONVERTED, LEAST_PAIRS = 1 << 17, 1 << 13
+"""Multiplications of floats, or of pairs, of a product whose operands are converted while they are packed, at least."""
 
 WORD, BYTE = 4, 8
 """Bytes of a pair, and of its sums; bits of a byte."""
@@ -219,7 +219,7 @@ def plan_of(node: Node) -> GemmPlan | None:
 
 def converting_plan(dtype: DType, types: Sequence[TensorType], attrs: Sequence[Any]) -> GemmPlan | None:
     """The loops of a product in a type, of operands of other ones that are converted while they are packed; None where that does
-    not pay, or no sums of that type are known."""
+    not pay, as floats that nobody packs are best converted before, or no sums of that type are known."""
     left, right = (None if t.dtype.np == dtype else t.dtype for t in types)
     sources = left, right
     if dtype.kind == "f":
@@ -230,8 +230,8 @@ def converting_plan(dtype: DType, types: Sequence[TensorType], attrs: Sequence[A
     if not fits:
         return None
     plan = planned(dtype, types[0].shape, types[1].shape, *attrs, sources=sources)
-    is_packed = plan.by_panels and plan.work >= LEAST_CONVERTED
-    return plan if is_packed and (dtype.kind == "f" or plan.lanes in PAIRED) else None
+    pays = plan.work >= LEAST_PAIRS and plan.lanes in PAIRED if plan.pairs else plan.work >= LEAST_CONVERTED
+    return plan if plan.by_panels and pays else None
 
 
 def _is_read(source: ElementType, dtype: DType) -> bool:
@@ -288,7 +288,7 @@ def _arranged(dtype: DType, batch: Sequence[GemmAxis], free: Sequence[Sequence[G
         bytes_ = dtype.itemsize * math.prod(a.size for a in (wide, *terms))
         is_crowded = readers >= 2 * SHARED_READERS and any(  # fewer rows could not be shared
             share_sets(a.size, a.steps[side] * dtype.itemsize) for a in terms)
-        is_copied = not found or bytes_ > LARGE_BYTES or is_crowded or any(sources)
+        is_copied = not found or bytes_ > LARGE_BYTES or is_crowded or dtype.kind != "f"
         if wide.size >= lanes // 2 and readers >= LEAST_READERS and is_copied and _has_panels(terms):
             lane, vector, by_panels = wide, side, True
     dense = next((t for t in terms if t.steps[LEFT] == 1 == t.steps[RIGHT]), None)

@@ -5,15 +5,21 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import deepx_graph as dx
-from deepx_graph.ops import convolution, dot_general
+from deepx_graph.ir import Builder, Function, Node
+from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.literal import Literal
+from deepx_graph.ops import add, convert, convolution, dot_general, tanh
 from deepx_graph.runtime.engines.gemm import widened
-from deepx_graph.types import F32, F64, DType, TensorType
+from deepx_graph.types import F32, F64, DType, TensorType, type_of_array
 
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
+
+from deepx_graph.runtime.native.llvm.target import this_machine
 
 BITS: dict[str, Any] = {"si8": np.int8, "ui8": np.uint8, "si16": np.int16, "ui16": np.uint16, "si32": np.int32}
 MLIR = {"si8": "i8", "ui8": "ui8", "si16": "i16", "ui16": "ui16", "si32": "i32", "ui32": "ui32", "si64": "i64"}
@@ -127,3 +133,33 @@ def test_integers_less_a_zero_point_are_those_of_a_narrower_type_only_if_all_are
     (found,) = dx.compile(module, engine="native")(x, y)
     wide = x.astype(np.int64) * factor - zero
     np.testing.assert_array_equal(found, (wide.astype(np.int32).astype(np.int64) @ y.astype(np.int64)).astype(np.int32))
+
+
+@pytest.mark.parametrize("is_constant", [False, True])
+@pytest.mark.parametrize("then", ["", "tanh", "add"])
+@pytest.mark.parametrize(("left", "right"), [("f32", "i8"), ("bf16", "bf16"), ("i8", "f16"), ("f32", "bf16")])
+def test_large_products_have_no_converted_copies(left: str, right: str, then: str, is_constant: bool) -> None:
+    """With what follows them, and weights that never change: nothing but the result is in memory."""
+    rng, of = np.random.default_rng(0), {"f32": np.float32, "i8": np.int8, "bf16": ml_dtypes.bfloat16, "f16": np.float16}
+    x, w = (rng.integers(-9, 10, shape).astype(of[t]) for shape, t in (((48, 400), left), ((400, 512), right)))
+    c = rng.normal(size=(48, 512)).astype(np.float32)
+    b = Builder()
+    params = tuple(b.param(k, type_of_array(v)) for k, v in enumerate((x, c) if is_constant else (x, c, w)))
+    weights = Node(CONSTANT, (), (Literal(w),), type_of_array(w)) if is_constant else params[2]
+    operands = [v if t == "f32" else b(convert, v, dtype=F32) for v, t in ((params[0], left), (weights, right))]
+    found = b(dot_general, *operands, lhs_contracting_dimensions=(1,), rhs_contracting_dimensions=(0,))
+    found = b(tanh, found) if then == "tanh" else b(add, found, params[1]) if then else found
+    module = dx.Module((Function("main", params, (found,)),))
+    f = dx.compile(module, engine="native", threads=1, optimize=False)
+    whole = x.astype(np.float32) @ w.astype(np.float32)
+    wanted = np.tanh(whole) if then == "tanh" else whole + c if then else whole
+    np.testing.assert_allclose(f(*((x, c) if is_constant else (x, c, w)))[0], wanted, rtol=1e-5, atol=1e-5)
+    if "f16" not in (left, right) or this_machine().register_bytes > 16:
+        assert f.plan.peak_bytes < wanted.nbytes + w.size
+
+
+def test_a_product_of_bytes_takes_no_memory_but_its_result() -> None:
+    module = product("si8", "si8", "si32", 300, 64, 96)
+    f = dx.compile(module, engine="native", threads=1)
+    if this_machine().triple.startswith("x86_64"):
+        assert f.plan.peak_bytes == 64 * 96 * 4

@@ -9,8 +9,10 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
+from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.runtime.native import vectors
 from deepx_graph.runtime.native.gemm import plan as plans
+from deepx_graph.runtime.native.gemm import shares
 from deepx_graph.runtime.native.gemm.kernel import kernel_of
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.types import BF16, F16, F32, F64, I8, I16, I32, U8, U32, DType, TensorType
@@ -52,8 +54,32 @@ def test_panels_of_converted_operands_hold_every_term_and_column(
         if plan is None:
             assert types[2].is_integer and not this_machine().triple.startswith("x86_64")
             return
-        kernel = kernel_of.__wrapped__(plan, expected.shape, this_machine(), 1)
-        assert np.array_equal(kernel(operands)[0], expected)
+        for parts in (1, 1e9):
+            monkeypatch.setattr(shares, "SHARES_OF_CHUNK", parts)
+            kernel = kernel_of.__wrapped__(plan, expected.shape, this_machine(), 2)
+            assert np.array_equal(kernel(operands)[0], expected)
+
+
+@pytest.mark.parametrize("types", [(I8, I8, I32), (I8, BF16, F32)], ids=lambda types: "-".join(map(str, types)))
+@pytest.mark.parametrize(("left", "right", "batch", "sums"), [
+    ((3, 40, 51), (3, 51, 65), ((0,), (0,)), ((2,), (1,))),
+    ((40, 3, 51), (3, 65, 51), ((1,), (0,)), ((2,), (2,))),
+    ((51, 40, 3), (65, 3, 51), ((2,), (1,)), ((0,), (2,))),
+], ids=str)
+def test_batches_of_converted_operands(types: tuple[DType, DType, DType], left: Any, right: Any, batch: Any, sums: Any,
+                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"LEAST_CONVERTED": 0, "LEAST_PAIRS": 0, "LARGE_BYTES": -1}.items():
+        monkeypatch.setattr(plans, name, value)
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(-9, 10, shape).astype(type.np) for shape, type in zip((left, right), types, strict=False))
+    plan = plans.converting_plan(types[2].np, [TensorType(t, o.shape) for t, o in zip(types, (x, y), strict=False)],
+                                 (*batch, *sums))
+    expected = dot_general.eval([x.astype("i4"), y.astype("i4")], *batch, *sums)  # type: ignore[misc]
+    if plan is None:
+        assert not this_machine().triple.startswith("x86_64")
+        return
+    kernel = kernel_of.__wrapped__(plan, expected.shape, this_machine(), 2)
+    assert np.array_equal(kernel([x, y])[0], expected)
 
 
 @pytest.mark.parametrize("bits", [128, None], ids=str)

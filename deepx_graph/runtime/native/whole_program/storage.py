@@ -64,12 +64,13 @@ class _StorageAssignment:
             self.plan.nbytes, self.plan.record_bytes = self._packed(homes, is_recursive)
             self._settle(self.plan, homes)
             return
-        giving, plan = (self._placed(keeps_gifts=keeps, is_recursive=is_recursive) for keeps in (True, False))
-        given, others = self._given_bytes(giving), self._given_bytes(plan)
-        least = giving if giving.nbytes <= plan.nbytes else plan
+        least = giving = self._placed(keeps_gifts=True, is_recursive=is_recursive)
+        if any(giving.in_place):
+            plan = self._placed(keeps_gifts=False, is_recursive=is_recursive)
+            least = giving if giving.nbytes <= plan.nbytes else plan
         for name in ("nbytes", "record_bytes", "homes", "workspaces", "exchanged", "in_place"):
             setattr(self.plan, name, getattr(least, name))
-        if least is plan and giving.nbytes - given < plan.nbytes - others:
+        if giving.nbytes - self._given_bytes(giving) < least.nbytes - self._given_bytes(least):
             self.plan.giving = giving
 
     def _placed(self, *, keeps_gifts: bool, is_recursive: bool) -> ProgramPlan:

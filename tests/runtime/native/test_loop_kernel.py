@@ -32,6 +32,7 @@ from deepx_graph.ops import (
     reverse,
     select,
     sine,
+    transpose,
 )
 from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.types import F32, F64, I8, I32, I64, DType, scalar, tensor
@@ -184,6 +185,18 @@ def test_code_is_generated_for_what_is_called_alone(rows: int) -> None:
     text = module_text(kernel.program, kernel.shares, this_machine())
     exported = [line for line in text.splitlines() if line.startswith("define void @")]
     assert len(exported) == len(kernel.called)
+
+
+def test_code_does_not_grow_with_loops_around_vectors() -> None:
+    """However many rows and planes there are, LLVM writes the loops around its vectors once."""
+    def code_bytes(rows: int) -> int:
+        b = Builder()
+        x = b.param(0, tensor(F32, (rows, 16, rows, 16)))
+        kernel = build(Function("f", (x,), (b(transpose, x, permutation=(0, 2, 3, 1)),)), 1)
+        text = emit.module_text(kernel.program, kernel.shares, this_machine())
+        return len(this_machine().compile(text, optimise=True))
+
+    assert code_bytes(100) < 1.5 * code_bytes(2)
 
 
 @pytest.mark.parametrize("offset", [0, 1, 16])

@@ -58,6 +58,9 @@ LONGEST_UNROLLED = 150
 STEPS = 4
 """Steps of a longer loop that are done without a jump between them."""
 
+MOST_UNROLLED = 300
+"""Statements that a loop around vectors may become where LLVM finds it short: more take it longer than they gain."""
+
 WHOLE_LINES = 64
 """Shares of a long loop begin at multiples of so many iterations: vectors then lie on cache lines as results do."""
 
@@ -278,6 +281,8 @@ class FunctionEmitter:
             hints.append("unroll.full\"")
         elif _is_long(s):
             hints.append(f"unroll.count\", i32 {STEPS}")
+        elif _length(s) >= LEAST_VECTOR and _unrolled(s) > MOST_UNROLLED and _is_around_wide(s, self.machine):
+            hints.append("unroll.disable\"")
         if group:
             hints.append(f"parallel_accesses\", {group}")
         if not hints:
@@ -309,16 +314,39 @@ def _is_around_vectors(loop: For) -> bool:
 
 def _is_vectors(loop: For) -> bool:
     """Whether iterations are independent, and enough for vectors: LLVM is not to unroll the loop before it makes vectors of it."""
-    trips = (loop.high - loop.low).bounds
     is_free = loop.parallel or any(isinstance(each, Combine) for each in loop.body)
-    return is_free and trips is not None and trips[1] >= LEAST_VECTOR and not any(blocks_of(each) for each in loop.body)
+    return is_free and _length(loop) >= LEAST_VECTOR and not any(blocks_of(each) for each in loop.body)
 
 
 def is_all_vectors(body: Sequence[Statement], machine: Target) -> bool:
     """Whether all innermost loops of statements are written as vectors, so that nothing is left to LLVM's passes."""
-    loops = [s for s in walk(list(body)) if isinstance(s, (For, While))]
-    inner = [s for s in loops if not any(isinstance(x, (For, While)) for block in blocks_of(s) for x in walk(block))]
-    return all(isinstance(s, For) and not _is_row(s) and plan(s, machine) is not None for s in inner)
+    return all(isinstance(s, For) and not _is_row(s) and plan(s, machine) is not None for s in _innermost(body))
+
+
+def _innermost(body: Sequence[Statement]) -> Iterator[For | While]:
+    """The loops within statements that have no loops within."""
+    loops = (s for s in walk(body) if isinstance(s, (For, While)))
+    return (s for s in loops if not any(isinstance(x, (For, While)) for block in blocks_of(s) for x in walk(block)))
+
+
+def _is_around_wide(loop: For, machine: Target) -> bool:
+    """Whether there are loops within, and LLVM makes vectors of all the innermost: then the loop around them is a short one to it,
+    which it is not."""
+    inner = list(_innermost(loop.body))
+    return bool(inner) and all(
+        isinstance(s, For) and _length(s) >= LEAST_VECTOR and (_is_row(s) or plan(s, machine) is None) for s in inner)
+
+
+def _length(loop: For) -> int:
+    """How many iterations a loop has at most; 0 where nobody knows."""
+    trips = (loop.high - loop.low).bounds
+    return 0 if trips is None else trips[1]
+
+
+def _unrolled(s: Statement) -> int:
+    """How many statements there are when all loops are unrolled."""
+    inside = sum(_unrolled(each) for block in blocks_of(s) for each in block) or 1
+    return inside * (max(1, _length(s)) if isinstance(s, For) else 1)
 
 
 def _is_long(loop: For) -> bool:

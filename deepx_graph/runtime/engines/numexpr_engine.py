@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from deepx_graph.analysis.liveness import has_control
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.evaluation import staged
 from deepx_graph.ops.contract.linear import dot_general
@@ -16,9 +17,9 @@ from deepx_graph.ops.contract.reduce import reduce
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.gemm import small_product, widened
-from deepx_graph.runtime.engines.kernel_engine import KernelBuilder, KernelEngine, alone, is_tensor
+from deepx_graph.runtime.engines.kernel_engine import CompiledKernel, KernelBuilder, KernelEngine, alone, is_tensor
 from deepx_graph.runtime.engines.outline import outlined
-from deepx_graph.runtime.kernels import costs, scalar_loops
+from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import build
 from deepx_graph.runtime.kernels.staged import reduction_function, staged_function
 from deepx_graph.types import TensorType, Type, is_static, leaves
@@ -32,7 +33,7 @@ class NumexprEngine(KernelEngine):
 
     @property
     def builders(self) -> Sequence[KernelBuilder]:
-        return scalar_loops.build, lambda function: build(function, self.threads)
+        return _scalar_loops, lambda function: build(function, self.threads)
 
     def canonicalize(self, function: Function, *, apart: bool = False) -> Function:
         """Matrix products of narrow floats as those of f32, which BLAS knows, and loops over scalars as kernels."""
@@ -40,7 +41,7 @@ class NumexprEngine(KernelEngine):
 
     def _is_scalar_loop(self, body: Function) -> bool:
         """Whether there is a kernel for a loop; makes it."""
-        return self._remembered(body, lambda: scalar_loops.build(body)) is not None
+        return self._remembered(body, lambda: _scalar_loops(body)) is not None
 
     def staged(self, node: Node) -> Callable[..., Any] | None:
         """The node's kernel as a function of its operands alone; None for one of large tensors, or of an op that stages nothing."""
@@ -49,6 +50,14 @@ class NumexprEngine(KernelEngine):
             return rule(node)
         except Declined:
             return None
+
+
+def _scalar_loops(function: Function) -> CompiledKernel:
+    """The kernel of a function with loops over scalars. Raises Declined. Starting without any should cost little."""
+    if not has_control(function):
+        raise Declined
+    from deepx_graph.runtime.kernels import scalar_loops
+    return scalar_loops.build(function)
 
 
 def _small_elementwise(node: Node) -> Callable[..., Any] | None:

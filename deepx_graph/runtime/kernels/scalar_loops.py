@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph.analysis.liveness import has_control
 from deepx_graph.analysis.work import node_times
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import STRUCTURAL
@@ -28,13 +27,14 @@ from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.scalar_code import elements, has_operator, numpy_dtype, written
 from deepx_graph.runtime.memory.pool import Allowance, delivered, result_memory
 from deepx_graph.runtime.native.loop_program.control import lower_control
-from deepx_graph.types import TensorType, as_tensor, leaves
+from deepx_graph.types import TensorType, leaves
 
 
 def build(function: Function) -> ScalarLoops:
     """The kernel of a function with loops that runs faster so than a call of numpy after the other. Raises Declined."""
-    if not has_control(function) or any(as_tensor(n.type).dtype.kind == "complex" for n in (*function.params, *function.results)):
-        raise Declined
+    types = [n.type for n in (*function.params, *function.results)]
+    if not all(isinstance(t, TensorType) and t.dtype.kind != "complex" for t in types):
+        raise Declined("states or complex numbers")
     calls = numpy_nanoseconds(function)
     if calls < _least_nanoseconds(function):
         raise Declined("loops over arrays")
@@ -102,7 +102,8 @@ def _operations(function: Function) -> Iterator[tuple[Node, bool, int]]:
         body = fused_body(node)
         for n in (node,) if body is None else body.nodes:
             if n.inputs and n.op not in STRUCTURAL:
-                yield n, n.op.elementwise and all(as_tensor(x.type).dims == () for x in (n, *n.inputs)), times.count
+                types = (x.type for x in (n, *n.inputs))
+                yield n, n.op.elementwise and all(isinstance(t, TensorType) and t.dims == () for t in types), times.count
 
 
 def _size(type: Any) -> int:

@@ -27,8 +27,9 @@ below 2 048 it never starts threads of its own, so no global setting of numexpr 
 VM_INPUTS, VM_STEPS = 31, 100
 """Bounds of one machine program: numexpr fails at 64 operands; its compiler recurses, and goes twice over what is read twice."""
 
-CALL_NS, SCALAR_CALL_NS = 350.0, 90.0
-"""What a call of numpy takes with what is around it, for arrays and for scalars, where loops may also be Python's."""
+SCALAR_CALL_NS, CALL_NS, OPERATION_NS = 90.0, 350.0, 900.0
+"""What numpy takes, where loops may also be Python's, for a ufunc of scalars or of small arrays with what is around it, and for
+another operation."""
 
 STATEMENT_NS, MOVE_NS, FUNCTION_NS, OBJECT_NS = 40.0, 15.0, 500.0, 60.0
 """What a statement over scalars takes in Python, one that only moves them, a function of numpy of one, and an element that becomes

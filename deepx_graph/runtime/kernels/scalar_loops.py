@@ -88,22 +88,28 @@ class ScalarLoops:
 
 def numpy_nanoseconds(function: Function) -> float:
     """About how long numpy takes for a function at least: the call of every operation."""
-    return sum(times * (costs.SCALAR_CALL_NS if is_scalar else costs.CALL_NS) for _, is_scalar, times in _operations(function))
+    return sum(times * _call_nanoseconds(node) for node, times in _operations(function))
+
+
+def _call_nanoseconds(node: Node) -> float:
+    if not (node.op.elementwise or node.op.view):
+        return costs.OPERATION_NS
+    is_scalar = all(isinstance(n.type, TensorType) and n.type.dims == () for n in (node, *node.inputs))
+    return costs.SCALAR_CALL_NS if is_scalar else costs.CALL_NS
 
 
 def _least_nanoseconds(function: Function) -> float:
     """What Python takes at least: a statement for every element that is computed."""
-    return sum(times * costs.STATEMENT_NS * _size(n.type) for n, _, times in _operations(function) if n.op.elementwise)
+    return sum(times * costs.STATEMENT_NS * _size(n.type) for n, times in _operations(function) if n.op.elementwise)
 
 
-def _operations(function: Function) -> Iterator[tuple[Node, bool, int]]:
-    """The operations that a function computes, also within fusions; whether they are of scalars, and how often each runs."""
+def _operations(function: Function) -> Iterator[tuple[Node, int]]:
+    """The operations that a function computes, also within fusions, and how often each runs."""
     for node, times in node_times(function).items():
         body = fused_body(node)
         for n in (node,) if body is None else body.nodes:
             if n.inputs and n.op not in STRUCTURAL:
-                types = (x.type for x in (n, *n.inputs))
-                yield n, n.op.elementwise and all(isinstance(t, TensorType) and t.dims == () for t in types), times.count
+                yield n, times.count
 
 
 def _size(type: Any) -> int:

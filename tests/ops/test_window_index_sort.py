@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from deepx_graph.ops import (
     select_and_scatter,
     sort,
     subtract,
+    top_k,
 )
 from deepx_graph.ops.contract.convolution import conv_attrs
 from deepx_graph.ops.contract.linalg import triangular_solve
@@ -274,3 +276,25 @@ def test_integers_and_bools_sort_both_ways() -> None:
             body = b.function("c", [("a", t), ("b", t)], lambda a, c, d=direction, b=b: [b(compare, a, c, direction=d)])
             got = sort.eval([np.array(values).astype(dtype.np)], 0, True, body)
             assert got.tolist() == sorted(values, reverse=direction == "GT")
+
+
+@pytest.mark.parametrize("k", [1, 2, 9, 12, 40, 100])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1", "?"])
+def test_the_greatest_come_in_the_order_of_their_positions(dtype: str, k: int) -> None:
+    """Few different numbers, NaN and zeros of both signs among them: sorted by Python."""
+    rng = np.random.default_rng(k)
+    numbers = [0.0, -0.0, 1.5, np.inf, -np.inf, np.nan, -np.nan, 7.0] if dtype[0] == "f" else [0, 1, 0 if dtype == "?" else 200]
+    x = rng.choice(np.array(numbers).astype(dtype), (3, 2, 100))
+    values, indices = top_k.eval([x], k)
+
+    def place(v: float) -> tuple[float, float]:
+        """In the total order, in which NaN is beyond the infinities."""
+        sign = float(np.copysign(1, v))
+        return (sign * np.inf, sign) if v != v else (v, sign if v == 0 else 0)
+
+    def order(row: np.ndarray[Any, Any]) -> list[int]:
+        return sorted(range(len(row)), key=lambda n: tuple(-x for x in place(float(row[n]))))[:k]
+
+    want = np.array([[order(row) for row in rows] for rows in x])
+    np.testing.assert_array_equal(indices, want)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, want, -1))

@@ -128,6 +128,22 @@ def ordered(keys: Array, descending: bool = False, total: bool = False) -> Array
     return np.argsort(~bits if descending else bits, axis=-1, kind="stable")
 
 
+def first(keys: Array, count: int) -> Array:
+    """The first so many of these positions; where they are few, of those alone that are among them (quickselect, Hoare 1961)."""
+    size = keys.shape[-1]
+    if count == 0 or count * FEW > size:
+        return np.argsort(keys, axis=-1, kind="stable")[..., :count]
+    last = np.partition(keys, count - 1, axis=-1)[..., count - 1 : count]
+    chosen, level = keys < last, keys == last
+    chosen |= level & (level.cumsum(-1) <= count - chosen.sum(-1, keepdims=True))
+    found = np.nonzero(chosen)[-1].reshape(*keys.shape[:-1], count)
+    return np.take_along_axis(found, np.argsort(np.take_along_axis(keys, found, -1), axis=-1, kind="stable"), -1)
+
+
+FEW = 8
+"""Of so many elements one is looked for without putting all in order."""
+
+
 def order_by(keys: Sequence[Key], xs: Sequence[Array]) -> Array:
     """The positions along the last axis by several keys, the most important first."""
     order: Array | None = None
@@ -353,7 +369,7 @@ def _top_k_type(types: Sequence[Type], k: int) -> Type:
 
 
 def _top_k(xs: Sequence[Array], k: int) -> tuple[Array, Array]:
-    order = ordered(xs[0], descending=True, total=True)[..., :k]
+    order = first(~_unsigned(xs[0], total=True), k)
     return np.take_along_axis(xs[0], order, axis=-1), order.astype(np.int32)
 
 

@@ -1,6 +1,7 @@
 """How a loop counts: integer variables that go up or down by a constant, and the number of iterations where the text fixes it.
 
-Exact integer arithmetic; a loop that ends only by wrapping around its dtype counts as not known. Nothing is evaluated.
+Exact integer arithmetic; a loop that ends only by wrapping around its dtype counts as not known. Nothing is evaluated. What a
+kernel computes is seen as what stands in its body.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from typing import NamedTuple
 
 from deepx_graph.ir import Node
 from deepx_graph.ir.peephole import primitive_of, splat_of
-from deepx_graph.ir.structure import PHI, index_of
+from deepx_graph.ir.structure import CONSTANT, PHI, PROJ, index_of
+from deepx_graph.ops.data.fusion import fused_body
 from deepx_graph.ops.helpers import highest, lowest
 from deepx_graph.types import DType, TensorType, as_tensor
 
@@ -37,6 +39,18 @@ def counters(end: Node) -> dict[int, Counter]:
     return found
 
 
+def _opened(node: Node) -> tuple[str, tuple[Node, ...]]:
+    """The primitive that makes a value, and what of, outside of the kernel that does; empty where it is of no such form."""
+    source, k = (node.inputs[0], index_of(node)) if node.op is PROJ else (node, 0)
+    body = fused_body(source)
+    if body is None:
+        return primitive_of(node.op, node.attrs), node.inputs
+    result, given = body.results[k], dict(zip(body.params, source.inputs, strict=True))
+    inputs = tuple([given.get(i, i) for i in result.inputs])
+    is_outside = all(i.op is CONSTANT or i in given for i in result.inputs)
+    return (primitive_of(result.op, result.attrs), inputs) if is_outside else ("", ())
+
+
 def _integer(node: Node) -> int | None:
     """The value of a rank-0 integer constant."""
     type, value = node.type, splat_of(node)
@@ -47,10 +61,10 @@ def _integer(node: Node) -> int | None:
 
 def _step(begin: Node, k: int, after: Node) -> int | None:
     """By how much variable `k` grows in an iteration when `after` is its next value."""
-    primitive = primitive_of(after.op, after.attrs)
+    primitive, inputs = _opened(after)
     if primitive not in ("add", "sub"):
         return None
-    x, y = after.inputs
+    x, y = inputs
     if primitive == "add" and not is_variable(x, begin, k):
         x, y = y, x
     step = _integer(y)
@@ -71,10 +85,10 @@ def trip_count(end: Node) -> int | None:
     known = splat_of(begin.inputs[index_of(condition)] if carried else condition)  # the first test; a carried one is made before
     if known is not None and not known:
         return 0
-    comparison = primitive_of(condition.op, condition.attrs)
+    comparison, inputs = _opened(condition)
     if comparison not in _MIRROR:
         return None
-    left, right = condition.inputs
+    left, right = inputs
     if _integer(left) is not None:
         left, right, comparison = right, left, _MIRROR[comparison]
     limit = _integer(right)

@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 
 from deepx_graph.ir import Builder, Function, Node, Op
+from deepx_graph.loops.lower import lower
+from deepx_graph.loops.passes.pipeline import optimised
+from deepx_graph.loops.program import Conditional, walk
+from deepx_graph.loops.weight import price_of, weighted
 from deepx_graph.ops import add, compare, maximum, multiply, reduce_window, select, select_and_scatter, subtract
 from deepx_graph.ops.contract.reduce import monoid_body
-from deepx_graph.types import C64, F32, F64, I32, DType, dtype_of, scalar
+from deepx_graph.types import C64, F32, F64, I32, DType, dtype_of, scalar, tensor
 from tests.support.loop_programs import agrees
 
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
@@ -73,15 +77,31 @@ def test_pooling_of_every_kind_of_number(dtype: str) -> None:
 
 @pytest.mark.parametrize("shape", [(37,), (5, 40), (40, 5), (3, 7, 300), (2, 18, 9)])
 @pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("empty", [0, 2])
 @pytest.mark.parametrize(("kind", "init"), [("add", 0.0), ("add", 0.25), ("maximum", -np.inf), ("odds", 0.0), ("odds", 0.1)])
-def test_running_results(kind: str, init: float, backwards: bool, shape: tuple[int, ...]) -> None:
+def test_running_results(kind: str, init: float, empty: int, backwards: bool, shape: tuple[int, ...]) -> None:
+    """Also behind windows that hold nothing, as where sums begin with a zero."""
     body = {"add": monoid_body(add, F64), "maximum": monoid_body(maximum, F64), "odds": odds(F64)}[kind]
     x = np.random.default_rng(2).uniform(0, 0.1, shape)
     for axis, size in enumerate(shape):
         reach = tuple(size - 1 if k == axis else 0 for k in range(len(shape)))
         sizes = tuple(r + 1 for r in reach)
-        padding = {"padding_high": reach} if backwards else {"padding_low": reach}
+        padded = tuple(r + empty if k == axis else 0 for k, r in enumerate(reach))
+        padding = {"padding_high": padded} if backwards else {"padding_low": padded}
         agrees(reduce_window, [x, np.float64(init)], window(sizes, body, **padding), interpreted=x.size < 300)
+
+
+def test_running_results_behind_nothing_are_scans() -> None:
+    """Twice the elements take twice the work, or a little more."""
+    def work(size: int) -> float:
+        b = Builder()
+        node = b(reduce_window, b.param(0, tensor(F32, (3, size))), b.constant(np.float32(0)),
+                 **window((1, size + 1), monoid_body(add, F32), padding_low=(0, size + 1)))
+        program = optimised(lower(Function("main", node.inputs[:1], (node,))))
+        scans = [s for s in walk(program.body) if isinstance(s, Conditional)][:1]
+        return sum(times * price_of(s) for s, times in weighted([*(scans[0].then if scans else program.body)]))
+
+    assert work(2000) < 3 * work(1000)
 
 
 def test_running_results_keep_the_order_of_a_reducer() -> None:

@@ -45,10 +45,10 @@ def test_a_scan_is_the_result_so_far(op: Any, size: int) -> None:
     np.testing.assert_allclose(op.monoid.scan(x, 1), known(x, axis=1), rtol=1e-12)
 
 
-def cumulative(x: Any, axis: int, backwards: bool, body: Any, init: Any) -> Any:
+def cumulative(x: Any, axis: int, backwards: bool, body: Any, init: Any, empty: int = 0) -> Any:
     size, ones, zeros = x.shape[axis], (1,) * x.ndim, [0] * x.ndim
     reach = [0] * x.ndim
-    reach[axis] = size - 1
+    reach[axis] = size - 1 + empty
     windows = [1] * x.ndim
     windows[axis] = size
     low, high = (zeros, reach) if backwards else (reach, zeros)
@@ -62,6 +62,9 @@ def test_cumulative_windows_either_way(axis: int, backwards: bool) -> None:
     want = np.flip(np.cumsum(np.flip(x, axis), axis), axis) if backwards else np.cumsum(x, axis)
     body = monoid_body(ops.add, dtype_named("i64"))
     np.testing.assert_array_equal(cumulative(x, axis, backwards, body, 0), want)
+    nothing = np.zeros((2, 40) if axis == 0 else (5, 2), x.dtype)
+    behind = np.concatenate([want, nothing] if backwards else [nothing, want], axis)
+    np.testing.assert_array_equal(cumulative(x, axis, backwards, body, 0, 2), behind)
     places = np.indices(x.shape)[axis]
     padding = places if backwards else x.shape[axis] - 1 - places
     np.testing.assert_array_equal(cumulative(x, axis, backwards, body, 100), want + 100 * (padding + 1))

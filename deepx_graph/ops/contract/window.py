@@ -88,7 +88,7 @@ def _reduce_window(xs: Sequence[Array], sizes: Axes, strides: Axes, base: Axes, 
     if op is not None and xs[1] == op.identity_for(dtype_of(xs[0].dtype)):
         axis = running_axis(xs[0].shape, sizes, (strides, base, dilations), low, high)
         if axis is not None:
-            return _running(op, xs[0], xs[1], axis, backwards=high[axis] > 0)
+            return _running(op, xs[0], xs[1], axis, max(low[axis], high[axis]) - sizes[axis] + 1, backwards=high[axis] > 0)
     padded = [spread_and_pad(x, init, low, high, base) for x, init in zip(xs[:half], xs[half:], strict=True)]
     views = [windows_of(p, sizes, strides, dilations) for p in padded]
     counts = views[0].shape[: xs[0].ndim]
@@ -125,22 +125,25 @@ def _few_windows(op: Op, view: Array, init: Array) -> Array:
 def running_axis(shape: Axes, sizes: Axes, factors: Sequence[Axes], low: Axes, high: Axes) -> int | None:
     """The axis along which every window reaches from one end of the operand to its own position; None where they do not.
 
-    Padding holds the initial value, so only where that is the identity are such windows running results.
+    Padding holds the initial value, so only where that is the identity are such windows running results. What is padded more than
+    that, as the zero in front of sums up to each element, makes windows of padding alone at that end.
     """
     moving = [k for k, size in enumerate(sizes) if size != 1]
     if len(moving) != 1 or any(f != 1 for values in factors for f in values) or 0 in shape:
         return None
     (axis,) = moving
-    padding = (low[axis], high[axis])
+    least, most = sorted((low[axis], high[axis]))
     still = all(low[k] == high[k] == 0 for k in range(len(shape)) if k != axis)
     reach = sizes[axis] - 1
-    return axis if still and reach >= shape[axis] - 1 and padding in ((reach, 0), (0, reach)) else None
+    return axis if still and reach >= shape[axis] - 1 and least == 0 and most >= reach else None
 
 
-def _running(op: Op, x: Array, init: Array, axis: int, backwards: bool) -> Array:
-    """A cumulative sum, product, ...: one scan."""
+def _running(op: Op, x: Array, init: Array, axis: int, empty: int, *, backwards: bool) -> Array:
+    """A cumulative sum, product, ...: one scan, behind so many windows of padding."""
     assert op.monoid is not None and op.eval is not None
     found = op.monoid.scan(np.flip(x, axis) if backwards else x, axis)
+    if empty:
+        found = np.concatenate([np.full((*x.shape[:axis], empty, *x.shape[axis + 1 :]), init, found.dtype), found], axis)
     return np.asarray(op.eval([np.flip(found, axis) if backwards else found, init]), dtype=x.dtype)
 
 

@@ -193,9 +193,10 @@ def _put_element(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Seq
 
 
 def _scan(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[LazyTensor], axis: int, *, backwards: bool) -> None:
-    """Running results along an axis: those of neighbours along the last axis, or of some rows, side by side."""
+    """Running results along an axis: those of neighbours along the last axis, or of some rows, side by side; windows that hold
+    nothing come first."""
     shape, half, body = outs[0].shape, len(outs), node.attr("body")
-    rank, n = len(shape), shape[axis]
+    rank, n, empty = len(shape), xs[0].shape[axis], shape[axis] - xs[0].shape[axis]
     lane = rank - 1 if axis < rank - 1 else rank - 2
     lanes = (shape[lane], ROW if lane > axis else FEW_ROWS) if rank > 1 else (1, 1)
     others = [k for k in range(rank) if k not in (axis, lane)]
@@ -211,13 +212,16 @@ def _scan(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequence[L
             row = _backwards(row, min(*lanes)) if backwards else row
             with b.loop(width) as k:
                 row.put(k, starts)
+            if empty:
+                with b.loop(empty) as step, b.loop(width) as k:
+                    row.store(k, outs, index(n + step if backwards else step, k))
             with b.loop(n) as step, b.loop(width) as k:
-                at = index(n - 1 - step if backwards else step, k)
-                row.add(k, [x.at(b, at) for x in xs[:half]])
-                row.store(k, outs, at)
+                at = n - 1 - step if backwards else step
+                row.add(k, [x.at(b, index(at, k)) for x in xs[:half]])
+                row.store(k, outs, index(at if backwards else at + empty, k))
 
         def slow() -> None:
-            with b.loop(n) as step, b.loop(width) as k:
+            with b.loop(n + empty) as step, b.loop(width) as k:
                 _put_element(b, node, xs, outs, index(step, k))
 
         b.when(_neutral(b, body, starts), quick, slow, usual=True)

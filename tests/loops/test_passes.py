@@ -52,6 +52,7 @@ from deepx_graph.ops import (
     divide,
     exponential,
     floor_mod,
+    log,
     maximum,
     minimum,
     multiply,
@@ -479,6 +480,25 @@ def test_functions_of_short_folds_are_loops_of_their_own(columns: int) -> None:
     np.testing.assert_allclose(interpret(after, arrays)[0], interpret(before, arrays)[0], rtol=1e-14)
     innermost = [s for s in walk(after.body) if isinstance(s, For) and not any(isinstance(each, For) for each in walk(s.body))]
     assert [any(isinstance(s, Let) and s.primitive == "exp" for s in walk(loop.body)) for loop in innermost] == [False, True]
+
+
+@pytest.mark.parametrize("columns", [8, 10, 12])
+def test_functions_of_two_short_folds_are_loops_of_their_own(columns: int) -> None:
+    """Logarithms of sums of exponentials, of which the second fold reads what the first one found, as kernels of several have it."""
+    rng = np.random.default_rng(columns)
+    arrays = [rng.normal(size=(n, columns)) for n in (60, columns)]
+    b = Builder()
+    rows = [b.param(k, type_of_array(a)) for k, a in enumerate(arrays)]
+    shape = (60, columns, columns)
+    terms = b(add, *(b(broadcast_in_dim, x, shape=shape, broadcast_dimensions=(axis, 2)) for axis, x in enumerate(rows)))
+    most = reduction(b, maximum, terms, (2,))
+    scaled = b(exponential, b(subtract, terms, b(broadcast_in_dim, most, shape=shape, broadcast_dimensions=(0, 1))))
+    found = b(add, b(log, reduction(b, add, scaled, (2,))), most)
+    before, after = (lower(Function("logsumexp", tuple(rows), (found,))) for _ in range(2))
+    after = optimised(after)
+    np.testing.assert_allclose(interpret(after, arrays)[0], interpret(before, arrays)[0], rtol=1e-14)
+    innermost = [s for s in walk(after.body) if isinstance(s, For) and not any(isinstance(each, For) for each in walk(s.body))]
+    assert sum(isinstance(s, Let) and s.primitive == "log" for loop in innermost for s in walk(loop.body)) == 1
 
 
 def test_a_nest_is_flattened_where_an_axis_is_in_subscripts_and_not_in_the_position() -> None:

@@ -16,8 +16,8 @@ from deepx_graph.loops.passes.vectorise_across import vectorise_across
 from deepx_graph.loops.program import LoopProgram
 
 PASSES: tuple[Callable[[LoopProgram], LoopProgram], ...] = (
-    propagate_copies, without_dead_stores, fuse_loops, split_guards, vectorise_across, split_folds, fuse_loops, pack_columns,
-    forward_stores, flatten_loops, tile_transposes, temporaries_in_results)
+    propagate_copies, without_dead_stores, fuse_loops, split_guards, forward_stores, vectorise_across, split_folds, fuse_loops,
+    pack_columns, forward_stores, flatten_loops, tile_transposes, temporaries_in_results)
 """All passes, in order."""
 
 

@@ -112,7 +112,7 @@ def _best(loop: For) -> tuple[float, _Choice]:
     if contiguous or any(_is_chain(each) for each in walk(loop.body)):
         choice = _Choice(loop, CONTIGUOUS_TILE if contiguous else APART_TILE)
     else:
-        choice, cost = _Choice(loop, CONTIGUOUS_TILE, keeps_folds=True), _distributed_cost(loop)
+        choice, (present, cost) = _Choice(loop, CONTIGUOUS_TILE, keeps_folds=True), _distributed_cost(loop)
     return (present - cost if cost <= GAIN * present else 0.0), choice
 
 
@@ -142,22 +142,22 @@ def _has_loop(s: Statement) -> bool:
 # --- what it costs
 
 
-def _folded_cost(body: list[Statement]) -> float:
-    """The cost of statements as they are, where folds alone become vectors."""
+def _folded_cost(body: list[Statement], long: int = LONG_FOLD) -> float:
+    """The cost of statements as they are, where folds alone become vectors, those of at least so many steps."""
     total = 0.0
     for s, times in weighted(body):
         total += times * price_of(s)
         if isinstance(s, For) and not s.parallel and not _has_loop(s):
-            total += times * trips(s) * _more_along(s)
+            total += times * trips(s) * _more_along(s, long)
     return total
 
 
-def _more_along(loop: For) -> float:
+def _more_along(loop: For, long: int) -> float:
     """What an iteration of an innermost loop costs more than its statements one by one; less than nothing for one of vectors."""
     inner = list(walk(loop.body))
     if _is_chain(loop):
         return LATENCY
-    if trips(loop) < LONG_FOLD or any(isinstance(s, (Conditional, While)) for s in inner):
+    if trips(loop) < long or any(isinstance(s, (Conditional, While)) for s in inner):
         return 0.0
     apart = _accesses_apart(loop.body, loop.axis)
     return sum(price_of(s) for s in inner if id(s) not in apart) * (1 / LANES - 1)
@@ -215,12 +215,14 @@ def _tiled_cost(body: list[Statement], axis: ScalarVar) -> tuple[float, bool]:
     return total, not apart
 
 
-def _distributed_cost(loop: For) -> float:
-    """The cost for each iteration where what comes after the last fold is a loop of its own, if that can be vectors."""
+def _distributed_cost(loop: For) -> tuple[float, float]:
+    """The cost for each iteration, and where what comes after the last fold is a loop of its own, if that can be vectors. Folds of
+    as many elements as a vector has are vectors either way, by masks."""
     folds, rest = _parted(loop.body)
     cost, contiguous = _tiled_cost(rest, loop.axis)
     kept = {x for s in walk(folds) for x in assigns(s)} & {x for s in walk(rest) for x in reads(s)}
-    return _folded_cost(folds) + (cost + len(kept) if contiguous else _folded_cost(rest))
+    fixed, now = _folded_cost(folds, LANES), _folded_cost(rest)
+    return fixed + now, fixed + (cost + len(kept) if contiguous else now)
 
 
 def _parted(body: list[Statement]) -> tuple[list[Statement], list[Statement]]:

@@ -484,7 +484,7 @@ def test_functions_of_short_folds_are_loops_of_their_own(columns: int) -> None:
 
 @pytest.mark.parametrize("columns", [8, 10, 12])
 def test_functions_of_two_short_folds_are_loops_of_their_own(columns: int) -> None:
-    """Logarithms of sums of exponentials, of which the second fold reads what the first one found, as kernels of several have it."""
+    """Logarithms of sums of exponentials: the second fold reads what the first one found, as kernels of several have it."""
     rng = np.random.default_rng(columns)
     arrays = [rng.normal(size=(n, columns)) for n in (60, columns)]
     b = Builder()

@@ -298,3 +298,45 @@ def seam_carving(energy):
 
     costs, moves = lax.scan(row, energy[0], energy[1:])
     return costs, lax.scan(back, jnp.argmin(costs), moves[::-1])[1]
+
+
+@program(small=case(integers(0, 3, 40), integers(0, 3, 6)), medium=case(integers(0, 3, 20_000), integers(0, 3, 12)))
+def string_search(text, pattern):
+    """Where a pattern ends in a text (Knuth, Morris and Pratt)."""
+    def longest(fail, k, char):
+        k = lax.while_loop(lambda k: (k > 0) & (pattern[k] != char), lambda k: fail[k - 1], k)
+        return k + (pattern[k] == char)
+
+    def prefix(fail, i):
+        return fail.at[i].set(longest(fail, fail[i - 1], pattern[i])), None
+
+    fail = lax.scan(prefix, jnp.zeros(pattern.size, jnp.int32), jnp.arange(1, pattern.size))[0]
+
+    def step(k, char):
+        k = longest(fail, jnp.where(k == pattern.size, fail[-1], k), char)
+        return k, k == pattern.size
+
+    return lax.scan(step, jnp.int32(0), text)[1]
+
+
+@program(small=case(normal(30)), medium=case(normal(3000)))
+def longest_increasing(x):
+    """By the least end of an ascending selection of each length."""
+    def step(state, value):
+        ends, length = state
+        at = jnp.searchsorted(ends, value)
+        return (ends.at[at].set(value), jnp.maximum(length, at + 1)), at
+
+    return lax.scan(step, (jnp.full(x.size, jnp.inf), 0), x)
+
+
+@program(small=case(normal(30)), medium=case(normal(5000)))
+def next_greater(x):
+    """Where the next greater element is, by a stack of those that wait for it."""
+    def step(state, i):
+        stack, size, found = state
+        size, found = lax.while_loop(lambda s: (s[0] > 0) & (x[stack[s[0] - 1]] < x[i]),
+                                     lambda s: (s[0] - 1, s[1].at[stack[s[0] - 1]].set(i)), (size, found))
+        return (stack.at[size].set(i), size + 1, found), None
+
+    return lax.scan(step, (jnp.zeros(x.size, jnp.int32), jnp.int32(0), jnp.full(x.size, -1)), jnp.arange(x.size))[0][2]

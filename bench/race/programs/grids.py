@@ -227,3 +227,18 @@ def distance_to_points(x, steps):
         return jnp.stack(near).min(0)
 
     return lax.fori_loop(0, steps, step, jnp.where(x > 0.99, 0, 1e3))
+
+
+@program(small=case(integers(0, 256, 8, 8)), medium=case(integers(0, 256, 256, 256)))
+def histogram_equalised(x):
+    ranks = jnp.cumsum(jnp.zeros(256, jnp.int32).at[x.ravel()].add(1))
+    return ((ranks[x] - ranks.min()) * 255 // jnp.maximum(ranks[-1] - ranks.min(), 1)).astype(jnp.uint8)
+
+
+@program(small=case(integers(0, 256, 64)), medium=case(integers(0, 256, 65_536)))
+def otsu_threshold(x):
+    """Where a histogram falls apart best."""
+    share = jnp.bincount(x, length=256) / x.size
+    below, mean = jnp.cumsum(share), jnp.cumsum(share * jnp.arange(256))
+    between = (mean[-1] * below - mean) ** 2 / jnp.maximum(below * (1 - below), 1e-9)
+    return jnp.argmax(between), between.max()

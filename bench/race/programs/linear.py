@@ -285,3 +285,38 @@ def multigrid(f, cycles):
 def kernel_interpolation(x, centres, weight):
     d = ((x[:, None] - centres[None]) ** 2).sum(-1)
     return jnp.sqrt(1 + d) @ weight, (d * jnp.log(jnp.sqrt(d) + 1e-6)) @ weight
+
+
+@program(small=case(normal(6, 4), normal(6, 5, 3)), medium=case(normal(64, 4), normal(64, 500, 3)))
+def rotated_by_quaternions(q, points):
+    q = q / jnp.linalg.norm(q, axis=-1, keepdims=True)
+    real, axis = q[:, None, :1], q[:, None, 1:]
+    twice = 2 * jnp.cross(axis, points)
+    return points + real * twice + jnp.cross(axis, twice)
+
+
+@program(small=case(normal(20, 6), normal(20)), medium=case(normal(500, 64), normal(500)), bound=1e-3)
+def lasso_by_coordinates(x, y):
+    """Sparse least squares, one coordinate after the other."""
+    norms = (x * x).sum(0)
+
+    def coordinate(state, j):
+        w, rest = state
+        column = x[:, j]
+        along = column @ rest + norms[j] * w[j]
+        new = jnp.sign(along) * jnp.maximum(jnp.abs(along) - 5, 0) / norms[j]
+        return (w.at[j].set(new), rest - column * (new - w[j])), None
+
+    return lax.fori_loop(0, 5, lambda _, s: lax.scan(coordinate, s, jnp.arange(w.size))[0], (w := jnp.zeros(x.shape[1]), y))[0]
+
+
+@program(small=case(normal(20, 3)), medium=case(normal(3000, 3)))
+def farthest_points(x):
+    """Sixteen points, each the farthest from those before."""
+    def step(state, _):
+        distance, at = state
+        distance = jnp.minimum(distance, ((x - x[at]) ** 2).sum(1))
+        at = jnp.argmax(distance)
+        return (distance, at), at
+
+    return lax.scan(step, (jnp.full(x.shape[0], jnp.inf), jnp.argmax(x[:, 0])), None, length=16)[1]

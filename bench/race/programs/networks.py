@@ -418,3 +418,17 @@ def tagging_loss_grad(scores, tags, moves):
         return (total - path).mean()
 
     return jax.value_and_grad(loss, (0, 1))(scores, moves)
+
+
+@program(small=case(normal(2, 6, 8), *weights((8, 8), (8, 4), (8, 4), (8, 8)), heads=4),
+         medium=case(normal(4, 128, 64), *weights((64, 64), (64, 16), (64, 16), (64, 64)), heads=8))
+def grouped_query_attention(x, wq, wk, wv, wo, heads):
+    """Several queries for each key and value."""
+    batch, length, width = x.shape
+    size = width // heads
+    groups = wk.shape[1] // size
+    q = (x @ wq).reshape(batch, length, groups, heads // groups, size)
+    k, v = ((x @ w).reshape(batch, length, groups, size) for w in (wk, wv))
+    scores = jnp.einsum("btghd,bsgd->bghts", q, k) / size**0.5
+    scores = jnp.where(jnp.tril(jnp.ones((length, length), bool)), scores, -1e30)
+    return jnp.einsum("bghts,bsgd->btghd", jax.nn.softmax(scores, -1), v).reshape(batch, length, width) @ wo

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from bench.race.program import BF16, case, integers, jax, jnp, lax, normal, program, uniform, weights
@@ -221,3 +223,24 @@ def quantised_by_groups(x):
 @program(small=case(uniform(0.1, 5, 20)), medium=case(uniform(0.1, 5, 20_000)))
 def bessel_and_digamma(x):
     return jax.scipy.special.i0e(x), jax.scipy.special.i1e(x), jax.scipy.special.digamma(x)
+
+
+@program(small=case(normal(8, 4), normal(8, 4)), medium=case(normal(5000, 4), normal(5000, 4)))
+def slerped(a, b):
+    """Rotations between two rotations."""
+    a, b = (x / jnp.linalg.norm(x, axis=1, keepdims=True) for x in (a, b))
+    near = jnp.sum(a * b, 1, keepdims=True)
+    angle = jnp.arccos(jnp.clip(jnp.abs(near), -1, 1))
+    share = jnp.maximum(jnp.sin(angle), 1e-4)
+    return (jnp.sin(0.3 * angle) * a + jnp.sin(0.7 * angle) * jnp.where(near < 0, -b, b)) / share
+
+
+@program(small=case(uniform(0, 3, 10)), medium=case(uniform(0, 3, 5000)))
+def romberg(end):
+    """Integrals from 0, by trapezoids of ever smaller steps and what they tend to."""
+    at = jnp.linspace(0, 1, 65)[:, None] * end
+    y = jnp.exp(-at * at) * jnp.cos(3 * at)
+    sums = [end * (y[:: 64 >> k].sum(0) - 0.5 * (y[0] + y[-1])) / (1 << k) for k in range(7)]
+    for m in range(1, 5):
+        sums = [(4.0**m * fine - coarse) / (4.0**m - 1) for coarse, fine in pairwise(sums)]
+    return sums[-1]

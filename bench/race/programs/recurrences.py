@@ -219,3 +219,63 @@ def newton_within_scan(x):
         return root, root
 
     return lax.scan(step, jnp.float32(1), x)
+
+
+@program(small=case(normal(60)), medium=case(normal(20_000)), bound=1e-3)
+def garch_likelihood(returns):
+    """Of variances that follow from those before, and its gradient."""
+    def loss(logs):
+        base, news, memory = jnp.exp(logs)
+
+        def step(variance, x):
+            variance = base + news * x * x + memory * variance
+            return variance, jnp.log(variance) + x * x / variance
+
+        return lax.scan(step, jnp.float32(1), returns)[1].mean()
+
+    return jax.value_and_grad(loss)(jnp.array([-2.0, -2.0, -0.3]))
+
+
+@program(small=case(normal(48)), medium=case(normal(12_000)), bound=1e-3)
+def seasonal_smoothing(x):
+    """Level, trend and twelve seasons (Holt and Winters)."""
+    def step(state, x):
+        level, trend, seasons = state
+        new = 0.3 * (x - seasons[0]) + 0.7 * (level + trend)
+        trend = 0.1 * (new - level) + 0.9 * trend
+        return (new, trend, jnp.concatenate([seasons[1:], 0.2 * (x - new)[None] + 0.8 * seasons[:1]])), new + trend
+
+    return lax.scan(step, (x[0], jnp.float32(0), jnp.zeros(12)), x)[1]
+
+
+@program(small=case(uniform(80, 120, 4), steps=10), medium=case(uniform(80, 120, 64), steps=256))
+def binomial_options(price, steps):
+    """From the leaves of a tree of prices back to its root."""
+    up = jnp.exp(0.2 / jnp.sqrt(jnp.float32(steps)))
+    chance = (1.0001 - 1 / up) / (up - 1 / up)
+
+    def back(_, value):
+        return jnp.pad((chance * value[:, 1:] + (1 - chance) * value[:, :-1]) / 1.0001, ((0, 0), (0, 1)))
+
+    leaves = jnp.maximum(100 - price[:, None] * up ** (2.0 * jnp.arange(steps + 1) - steps), 0)
+    return lax.fori_loop(0, steps, back, leaves)[:, 0]
+
+
+@program(bound=1e-3, small=case(normal(10, 6), normal(10, 6), normal(6)),
+         medium=case(normal(1000, 128), normal(1000, 128), normal(128)))
+def weighted_keys(k, v, decay):
+    """Values by the exponentials of their keys, which fade, kept in range by the greatest so far (RWKV)."""
+    decay = -jnp.exp(decay)
+
+    def step(state, inputs):
+        above, below, most = state
+        k, v = inputs
+        top = jnp.maximum(most, k)
+        old, new = jnp.exp(most - top), jnp.exp(k - top)
+        found = (old * above + new * v) / (old * below + new)
+        top = jnp.maximum(most + decay, k)
+        old, new = jnp.exp(most + decay - top), jnp.exp(k - top)
+        return (old * above + new * v, old * below + new, top), found
+
+    zero = jnp.zeros_like(decay)
+    return lax.scan(step, (zero, zero, zero - 1e30), (k, v))[1]

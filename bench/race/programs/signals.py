@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench.race.program import case, jnp, lax, normal, program, uniform
+from bench.race.program import case, jax, jnp, lax, normal, program, uniform
 
 
 def frames(x, size, step):
@@ -86,3 +86,21 @@ def phase_correlation(a, b):
     cross = jnp.fft.fft(a) * jnp.conj(jnp.fft.fft(b))
     found = jnp.fft.ifft(cross / (jnp.abs(cross) + 1e-9)).real
     return found, jnp.argmax(found)
+
+
+@program(small=case(normal(2, 30), size=4), medium=case(normal(32, 4000), size=20))
+def rolling_statistics(x, size):
+    """Means and deviations of windows, by sums up to each place."""
+    sums, squares = (jnp.cumsum(jnp.pad(y, ((0, 0), (1, 0))), 1) for y in (x, x * x))
+    mean = (sums[:, size:] - sums[:, :-size]) / size
+    variance = (squares[:, size:] - squares[:, :-size]) / size - mean * mean
+    return mean, jnp.sqrt(jnp.maximum(variance, 0)), (x[:, size - 1 :] - mean) / jnp.sqrt(jnp.maximum(variance, 1e-6))
+
+
+@program(small=case(normal(3, 40), normal(8)), medium=case(normal(16, 8000), normal(32)))
+def matched_filter(x, template):
+    template = (template - template.mean()) / template.std()
+    energy = jnp.cumsum(jnp.pad(x * x, ((0, 0), (1, 0))), 1)
+    energy = energy[:, template.size :] - energy[:, : -template.size]
+    found = jax.vmap(lambda row: jnp.correlate(row, template, mode="valid"))(x) / jnp.sqrt(jnp.maximum(energy, 1e-6))
+    return found.max(1), found.argmax(1)

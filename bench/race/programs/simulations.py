@@ -201,3 +201,38 @@ def implied_volatility(price, strike, steps):
         return jnp.clip(s - (value - price) / jnp.maximum(100 * normal_curve.pdf(d), 0.01), 0.05, 3)
 
     return lax.fori_loop(0, steps, step, jnp.full_like(price, 0.5))
+
+
+@program(small=case(normal(4, 4), steps=20), medium=case(normal(500, 4), steps=200), bound=1e-1)
+def double_pendulums(state, steps):
+    """By Runge and Kutta's method of fourth order."""
+    def change(state):
+        a, b, p, q = state.T
+        apart = a - b
+        scale = 6 / (16 - 9 * jnp.cos(apart) ** 2)
+        da, db = scale * (2 * p - 3 * jnp.cos(apart) * q), scale * (8 * q - 3 * jnp.cos(apart) * p)
+        force = da * db * jnp.sin(apart)
+        return jnp.stack([da, db, -0.5 * (force + 3 * jnp.sin(a)), -0.5 * (jnp.sin(b) - force)], 1)
+
+    def step(_, state):
+        first = change(state)
+        second = change(state + 5e-4 * first)
+        third = change(state + 5e-4 * second)
+        fourth = change(state + 1e-3 * third)
+        return state + 1e-3 / 6 * (first + 2 * second + 2 * third + fourth)
+
+    return lax.fori_loop(0, steps, step, state)
+
+
+@program(small=case(normal(32), steps=5), medium=case(normal(1024), steps=100), bound=1e-3)
+def wave_packet(potential, steps):
+    """Schroedinger's equation by steps that are split between places and frequencies."""
+    n = potential.size
+    frequency = jnp.fft.fftfreq(n) * n
+    at_places, at_frequencies = jnp.exp(-0.005j * potential), jnp.exp(-5e-5j * frequency * frequency)
+    wave = jnp.exp(-0.01 * (jnp.arange(n) - n / 2) ** 2).astype(jnp.complex64)
+
+    def step(_, wave):
+        return at_places * jnp.fft.ifft(at_frequencies * jnp.fft.fft(at_places * wave))
+
+    return jnp.abs(lax.fori_loop(0, steps, step, wave)) ** 2

@@ -264,8 +264,10 @@ class _Lowering:
         return True
 
     def _loads(self, node: Node, below: Sequence[Node], b: LoopBuilder) -> tuple[float, bool]:
-        """How many elements of a value a trial of the results' nests loads, and whether that is all of them."""
+        """How many elements of a value a trial of the results' nests loads, and whether that is all of them. Positions, as integers
+        are as a rule, move out of loops that they do not depend on; folds do not."""
         type, is_whole, total = tensor_type(node.type), True, 0.0
+        moves = type.dtype.is_integer and max(self._cost(node).reads, default=0.0) <= 1
         buffer = memory("x", type.dtype, type.shape, "argument")
         tried: list[tuple[tuple[int, ...], list[Affine], list[Statement]]] = []
         try:
@@ -278,7 +280,7 @@ class _Lowering:
         except NotExpressible:
             is_whole = False
         for shape, at, body in tried:
-            total += sum(times * math.prod(shape[: _depth(s, at) if type.dtype.is_integer else None])  # positions, as a rule
+            total += sum(times * math.prod(shape[: _depth(s, at) if moves else None])
                          for s, times in weighted(body) if isinstance(s, Load) and s.buffer is buffer)
         return total * buffer.dtype.itemsize / type.dtype.itemsize, is_whole
 

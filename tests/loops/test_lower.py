@@ -44,7 +44,7 @@ from deepx_graph.ops import (
     transpose,
 )
 from deepx_graph.ops.contract.reduce import reduction
-from deepx_graph.types import C64, F32, F64, I32, I64, Type, tensor, type_of_array
+from deepx_graph.types import C64, F32, F64, I32, I64, DType, Type, tensor, type_of_array
 from tests.support.laws import samples
 
 
@@ -144,6 +144,18 @@ def test_a_sum_that_is_a_result_is_read_there() -> None:
     x, y = np.random.default_rng(0).standard_normal((2, 30, 20)).astype("f4")
     for got, want in zip(interpret(program, [x, y]), (x + y, (x + y).sum(0), (x + y).max(1)), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [F32, I32], ids=str)
+def test_a_fold_that_all_elements_read_is_done_once(dtype: DType) -> None:
+    """Positions move out of loops by themselves; a loop of 256 steps does not, of integers neither."""
+    b = Builder()
+
+    def apart(x: Node, y: Node) -> Sequence[Node]:
+        return (b(subtract, y, b(broadcast_in_dim, reduction(b, maximum, x, (0,)), shape=(64, 64), broadcast_dimensions=())),)
+
+    program = optimised(made(apart, tensor(dtype, (256,)), tensor(dtype, (64, 64))))
+    assert sum(times for _, times in weighted(program.body)) < 20 * 64 * 64
 
 
 def test_what_is_broadcast_is_put_in_memory() -> None:

@@ -20,7 +20,7 @@ from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ir.rebuild import copied, on_demand, with_results
 from deepx_graph.ir.structure import LOOP_END, PHI, PROJ, index_of
 from deepx_graph.ops.math.elementwise import compare, or_
-from deepx_graph.types import TensorType, Type
+from deepx_graph.types import TensorType, Type, leaves
 
 MOST_KEPT = 16
 """The elements of a value that is carried, instead of computed again, from where an outer iteration starts to its inner loops."""
@@ -50,7 +50,8 @@ def flat_loop(function: Function) -> Function | None:
     body = placement.bodies[end]
     if any(placement.headers[e].parent is not body for e in inner) or not all(n.op.total for n in function.nodes):
         return None
-    return _Flattening(function, live, end, inner).function_of_one_loop()
+    flattening = _Flattening(function, live, end, inner)
+    return flattening.function_of_one_loop() if flattening.is_of_tensors else None
 
 
 @dataclass
@@ -68,6 +69,12 @@ class _Flattening:
         self.varying = varying_with(self.nodes, self.begins[0])
         self.kept = self._kept()
         self.places = self._places()
+
+    @property
+    def is_of_tensors(self) -> bool:
+        """Whether all variables are tensors: of others, such as tapes, there is none before the first is made."""
+        variables = [t for e in self.ends for t in leaves(e.type)] + [n.type for n in self.kept]
+        return all(isinstance(t, TensorType) for t in variables)
 
     def function_of_one_loop(self) -> Function:
         """The variables: a value for each place, what is kept, and the stage."""

@@ -32,7 +32,6 @@ from deepx_graph.loops.lower import lower
 from deepx_graph.loops.passes import (
     flatten_loops,
     forward_stores,
-    pack_columns,
     split_folds,
     split_guards,
     tile_transposes,
@@ -74,8 +73,7 @@ SMALL: tuple[tuple[Any, str, int], ...] = (
     (split_guards, "LEAST_LENGTH", 1), (split_folds, "STRIP", 4), (split_folds, "LONG_ROW", 3), (index_sets, "LEAST_ELEMENTS", 1),
     (flatten_loops, "LONG_ROW", 3), (flatten_loops, "MOST_REPEATED", 16), (tile_transposes, "LINE", 16),
     (tile_transposes, "TILE", 2),
-    (tile_transposes, "LEAST_LENGTH", 3), (tile_transposes, "LEAST_SIZE", 1), (pack_columns, "LINE", 16),
-    (pack_columns, "LEAST_LENGTH", 2), (pack_columns, "LEAST_SIZE", 1), (in_place, "LEAST_BYTES", 1))  # fmt: skip
+    (tile_transposes, "LEAST_LENGTH", 3), (tile_transposes, "LEAST_SIZE", 1), (in_place, "LEAST_BYTES", 1))  # fmt: skip
 """The sizes of the passes, such that small programs are around them."""
 
 
@@ -614,7 +612,7 @@ def test_columns_that_a_loop_reads_one_after_the_other_are_copied_before_it(step
     b = LoopBuilder()
     with b.nest(()), b.loop(steps) as t, b.loops((rows,), parallel=True) as (i,):
         b.put(out, (t, i), x.at(b, (i, steps - 1 - t)))
-    program = pack_columns.pack_columns(LoopProgram((x.buffer,), (out.buffer,), (), (), b.body))
+    program = tile_transposes.pack_columns(LoopProgram((x.buffer,), (out.buffer,), (), (), b.body))
     (loop,) = (s for s in walk(program.body) if isinstance(s, For) and not s.parallel)
     assert {s.buffer is x.buffer for s in walk(loop.body) if isinstance(s, Load)} == {rows == 1}
     given = np.arange(float(rows * steps)).reshape(rows, steps)

@@ -8,10 +8,9 @@ from deepx_graph.loops.in_place import temporaries_in_results
 from deepx_graph.loops.passes.flatten_loops import flatten_loops
 from deepx_graph.loops.passes.forward_stores import forward_stores, propagate_copies, without_dead_stores
 from deepx_graph.loops.passes.fuse_loops import fuse_loops
-from deepx_graph.loops.passes.pack_columns import pack_columns
 from deepx_graph.loops.passes.split_folds import split_folds
 from deepx_graph.loops.passes.split_guards import split_guards
-from deepx_graph.loops.passes.tile_transposes import tile_transposes
+from deepx_graph.loops.passes.tile_transposes import pack_columns, tile_transposes
 from deepx_graph.loops.passes.vectorise_across import vectorise_across
 from deepx_graph.loops.program import LoopProgram
 

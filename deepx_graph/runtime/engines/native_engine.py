@@ -86,16 +86,9 @@ class NativeEngine(KernelEngine):
 
     def _loop_program(self, function: Function) -> LoopKernel:
         kernel = _plain_loops(function, self.threads)
-        apart = [self._direct(n) for n in function.nodes if n.op is convolution]
-        if any(own is not None and own.nanoseconds < DIRECT_GAIN * kernel.nanoseconds for own in apart):
+        if _is_faster_apart(function, kernel, self.tried):
             raise Declined("a convolution that is faster apart")
         return kernel
-
-    def _direct(self, node: Node) -> MachineKernel | None:
-        """The direct kernel of a convolution alone."""
-        from deepx_graph.runtime.native.convolution import kernel as direct
-        found = self.tried(direct.build, alone(node))
-        return found if isinstance(found, MachineKernel) else None
 
     def product(self, node: Node) -> CompiledKernel:
         from deepx_graph.runtime.native.gemm import kernel as gemm
@@ -314,6 +307,14 @@ def _plain_loops(function: Function, threads: int) -> LoopKernel:
     if _has_large_products(function):
         raise Declined
     return build_loops(function, threads)
+
+
+def _is_faster_apart(function: Function, loops: LoopKernel,
+                     tried: Callable[[Callable[[Function, int], CompiledKernel], Function], CompiledKernel | None]) -> bool:
+    """Whether the direct kernel of a convolution takes much less time than the loops of a function in which it is."""
+    from deepx_graph.runtime.native.convolution import kernel as direct
+    found = [tried(direct.build, alone(n)) for n in function.nodes if n.op is convolution]
+    return any(isinstance(own, MachineKernel) and own.nanoseconds < DIRECT_GAIN * loops.nanoseconds for own in found)
 
 
 def is_of_instructions(node: Node) -> bool:

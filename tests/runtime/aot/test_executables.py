@@ -226,8 +226,8 @@ def test_what_cannot_be_saved_says_why(tmp_path: Path) -> None:
     with pytest.raises(dx.UsageError, match="only a program of the native engine"):
         dx.compile(dx.loads(TEXT), engine="numpy", optimize=False).save(tmp_path / "program")
     effect = dx.loads("""HloModule m
-ENTRY e { x = c64[131]{0} parameter(0)
-  ROOT y = c64[131]{0} fft(x), fft_type=FFT, fft_length={131} }""")
+ENTRY e { x = c64[131073]{0} parameter(0)
+  ROOT y = c64[131073]{0} fft(x), fft_type=FFT, fft_length={131073} }""")
     with pytest.raises(dx.RunError, match="is not one machine function"):
         dx.compile(effect, engine="native", optimize=False).save(tmp_path / "program")
     assert not (tmp_path / "program").exists()

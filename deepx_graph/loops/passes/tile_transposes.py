@@ -129,8 +129,12 @@ def _piece(nest: Sequence[For], ranges: dict[ScalarVar, tuple[int, int]], tile: 
             part = fresh.var(I64, 0, tile - 1)
             within.append((part, tile))
             starts[loop.axis] = affine(axis) * tile + affine(part) + first
-    body = Copier(fresh, dict(starts)).block(nest[-1].body)
-    for axis, count in reversed([*loops, *within]):
+    return _parallel([*loops, *within], Copier(fresh, dict(starts)).block(nest[-1].body))
+
+
+def _parallel(loops: Sequence[tuple[ScalarVar, int]], body: list[Statement]) -> For:
+    """A nest of parallel loops, by axis and length, around a body."""
+    for axis, count in reversed(loops):
         body = [For(axis, Affine(), Affine((), count), body, parallel=True)]
     (found,) = body
     assert isinstance(found, For)
@@ -187,12 +191,7 @@ class _Packing:
         assert isinstance(read, Load)
         position = _flat([affine(axis) for axis in axes], lengths)
         load.buffer, load.index = copy, (_flat([affine(each.axis) - each.low for each in nest], lengths),)
-        body: list[Statement] = [read, Store(copy, (position,), read.target)]
-        for axis, n in zip(reversed(axes), reversed(lengths), strict=True):
-            body = [For(axis, Affine(), Affine((), n), body, parallel=True)]
-        (found,) = body
-        assert isinstance(found, For)
-        return found
+        return _parallel(list(zip(axes, lengths, strict=True)), [read, Store(copy, (position,), read.target)])
 
 
 def _nests(body: Sequence[Statement], around: Nest = ()) -> Iterator[Nest]:

@@ -23,7 +23,7 @@ from deepx_graph.literal import Array
 from deepx_graph.loops import Affine, LazyTensor, LoopBuilder
 from deepx_graph.loops.builder import part_of
 from deepx_graph.loops.complex import Complex, whole
-from deepx_graph.loops.scalar import NotExpressible
+from deepx_graph.loops.scalar import NotExpressible, affine
 from deepx_graph.loops.tensor import in_memory
 from deepx_graph.types import DType, prime_factors
 
@@ -52,7 +52,7 @@ def fft_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequen
     """The last axis first, and the others in place; for IRFFT last. Raises NotExpressible for lengths left to the library."""
     (x,), (out,) = xs, outs
     kind, lengths = node.attrs
-    _check(kind, lengths)
+    _check(lengths)
     *others, last = range(len(out.shape) - len(lengths), len(out.shape))
     sign = -1 if kind in ("FFT", "RFFT") else 1
     if kind == "IRFFT" and others:
@@ -70,7 +70,7 @@ def fft_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Sequen
         _complex_axis(b, out, out, axis, sign)
 
 
-def _check(kind: str, lengths: Sequence[int]) -> None:
+def _check(lengths: Sequence[int]) -> None:
     for n in lengths:
         if not 0 < n <= LONGEST:
             raise NotExpressible(f"Fourier transforms of {n} points")
@@ -108,7 +108,7 @@ def _to_half(b: LoopBuilder, x: LazyTensor, out: LazyTensor, n: int) -> None:
         root = _loaded(b, _Roots(n, 2, -1, half + 1), dtype)
         with b.loop(half + 1, parallel=True) as k:
             even, odd = _apart(b, fetch(k, none), fetch(half - k, none))
-            rotated = b.apply("mul", Complex(odd.imag, b.apply("neg", odd.real)), root(1, k))
+            rotated = b.apply("mul", Complex(odd.imag, b.apply("neg", odd.real)), root(0, k))
             b.put(out, (*at, k), _scaled(b, b.apply("add", even, rotated), 0.5))
 
 
@@ -123,7 +123,7 @@ def _from_half(b: LoopBuilder, x: LazyTensor, out: LazyTensor, n: int) -> None:
         keep(none, none, Complex(b.apply("add", first, last), b.apply("sub", first, last)))
         with b.loop(half, 1, parallel=True) as k:
             even, odd = _apart(b, x.at(b, (*at, k)), x.at(b, (*at, half - k)))
-            rotated = b.apply("mul", odd, root(1, k))
+            rotated = b.apply("mul", odd, root(0, k))
             keep(k, none, b.apply("add", even, Complex(b.apply("neg", rotated.imag), rotated.real)))
 
         def put(k: Affine, _: Affine, value: Complex) -> None:
@@ -155,14 +155,18 @@ def _from_part(b: LoopBuilder, x: LazyTensor, out: LazyTensor, n: int) -> None:
         with b.loop(n // 2 + 1, 1, parallel=True) as k:
             value = x.at(b, (*at, k))
             keep(k, none, value)
-            keep(n - k, none, Complex(value.real, b.apply("neg", value.imag)))
+            keep(n - k, none, _conjugate(b, value))
         _transform(b, points, 1, fetch, lambda k, _, value: b.put(out, (*at, k), _scaled(b, value, 1 / n).real))
 
 
 def _apart(b: LoopBuilder, x: Complex, y: Complex) -> tuple[Complex, Complex]:
     """x + conj(y) and x - conj(y)."""
-    mirrored = Complex(y.real, b.apply("neg", y.imag))
+    mirrored = _conjugate(b, y)
     return b.apply("add", x, mirrored), b.apply("sub", x, mirrored)
+
+
+def _conjugate(b: LoopBuilder, x: Complex) -> Complex:
+    return Complex(x.real, b.apply("neg", x.imag))
 
 
 def _scaled(b: LoopBuilder, x: Complex, scale: float) -> Complex:
@@ -231,7 +235,7 @@ def _transform(b: LoopBuilder, points: _Points, sign: int, read: Source, write: 
         with b.loops((rest, done, points.width), parallel=True) as (p, q, lane):
             found = _butterfly(b, [whole(read((p + rest * k) * done + q, lane)) for k in range(radix)], sign)
             for j, value in enumerate(found):
-                rotated = b.apply("mul", value, root(j, p)) if root is not None and j else value
+                rotated = b.apply("mul", value, root(j - 1, p)) if root is not None and j else value
                 target((p * radix + j) * done + q, lane, rotated)
         read, done = again, done * radix
 
@@ -256,20 +260,13 @@ def _convolved(b: LoopBuilder, points: _Points, sign: int, read: Source, write: 
     convolution is by the same transform twice: the conjugate of that of conjugates is the inverse."""
     n, part, width = points.n, part_of(points.dtype), points.width
     long = _Points(points.dtype, points.steps_length, width)
-    table, (fetch, put) = b.table(_Chirps(n, long.n, sign), part, part), long.memory(b)
-
-    def times(value: Any, chirp: Affine, k: Affine) -> Complex:
-        return b.apply("mul", value, Complex(*(b.load(table, (chirp, Affine((), p), k)) for p in (0, 1))))  # type: ignore[no-any-return]
-
-    def conjugate(x: Complex) -> Complex:
-        return Complex(x.real, b.apply("neg", x.imag))
-
+    chirp, (fetch, put) = _loaded(b, _Chirps(n, long.n, sign), part), long.memory(b)
     with b.loops((n, width), parallel=True) as (k, lane):
-        put(k, lane, times(whole(read(k, lane)), Affine((), 2), k))
+        put(k, lane, b.apply("mul", whole(read(k, lane)), chirp(2, k)))
     with b.loops((long.n - n, width), parallel=True) as (k, lane):
         put(k + n, lane, Complex(b.const(0, part), b.const(0, part)))
     with b.loop(2) as turn:
-        _transform(b, long, -1, fetch, lambda k, lane, value: put(k, lane, conjugate(times(value, turn, k))))
+        _transform(b, long, -1, fetch, lambda k, lane, value: put(k, lane, _conjugate(b, b.apply("mul", value, chirp(turn, k)))))
     with b.loops((n, width), parallel=True) as (k, lane):
         write(k, lane, fetch(k, lane))
 
@@ -322,9 +319,10 @@ class _Chirps:
         return np.stack([table.real, table.imag], axis=1).astype(dtype.np)
 
 
-def _loaded(b: LoopBuilder, roots: _Roots, dtype: DType) -> Callable[[int, Affine], Complex]:
-    table = b.table(roots, dtype, dtype)
-    return lambda j, p: Complex(*(b.load(table, (Affine((), j - 1), Affine((), part), p)) for part in (0, 1)))
+def _loaded(b: LoopBuilder, numbers: _Roots | _Chirps, dtype: DType) -> Callable[[Affine | int, Affine], Complex]:
+    """Gives the p-th complex number of a row of a table."""
+    table = b.table(numbers, dtype, dtype)
+    return lambda row, p: Complex(*(b.load(table, (affine(row), Affine((), part), p)) for part in (0, 1)))
 
 
 # --- a few points ---------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ HALF = np.dtype("i2")
 
 @dataclass(frozen=True)
 class PanelElements:
-    """PanelElements `dtype` of panels, made of elements of a type in memory; None for the same one. Those of integers are pairs."""
+    """Elements `dtype` of panels, made of elements of a type in memory; None for the same one. Those of integers are pairs."""
 
     dtype: DType
     type: ElementType | None = None

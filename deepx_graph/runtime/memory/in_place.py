@@ -7,6 +7,7 @@ them. Takes time linear in the code.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Set
 from typing import TYPE_CHECKING
 
@@ -42,11 +43,19 @@ def donated_buffers(unit: Unit, donated: Set[int]) -> DonatedBuffers:
 
 
 def chosen(may: Donatable, donated: Set[int]) -> tuple[int | None, ...]:
-    """For each result of a kernel, the parameter among those `donated` whose memory it takes; each gives its memory once."""
-    taken: list[int | None] = []
-    for params in may:
-        taken.append(next((p for p in params if p in donated and p not in taken), None))
-    return tuple(taken)
+    """For each result of a kernel, the parameter among those `donated` whose memory it takes; each gives its memory once.
+
+    Results of fewest parameters choose first, and that which fewest others may have: most of them get one, as who comes later may
+    have all that ended before.
+    """
+    wanted = Counter(p for params in may for p in params)
+    taken: dict[int, int] = {}
+    for result in sorted(range(len(may)), key=lambda k: len(may[k])):
+        free = [p for p in may[result] if p in donated and p not in taken]
+        if free:
+            taken[min(free, key=wanted.__getitem__)] = result
+    over = {result: param for param, result in taken.items()}
+    return tuple(over.get(k) for k in range(len(may)))
 
 
 def donatable(unit: Unit) -> dict[int, Donatable]:

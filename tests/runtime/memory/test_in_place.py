@@ -6,6 +6,7 @@ program lays over each other is followed step by step.
 
 from __future__ import annotations
 
+import itertools
 import math
 import tracemalloc
 from collections import Counter
@@ -14,19 +15,35 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
 
+import deepx_graph as dx
 from deepx_graph.ir import Builder, Function, Module, Node
-from deepx_graph.ops import add, compare, concatenate, dynamic_update_slice, fusion, maximum, multiply, reshape, slice_, subtract
+from deepx_graph.ops import (
+    add,
+    compare,
+    concatenate,
+    dot_general,
+    dynamic_update_slice,
+    fusion,
+    maximum,
+    multiply,
+    reshape,
+    slice_,
+    subtract,
+    tanh,
+)
 from deepx_graph.runtime import bytecode
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.engines.base import Engine
 from deepx_graph.runtime.engines.kernel_engine import evaluated
+from deepx_graph.runtime.memory.in_place import chosen
 from deepx_graph.runtime.memory.pool import GRAIN, RESULTS
 from deepx_graph.runtime.native.whole_program.plan import Called, Copied, Home, Swapped, called
-from deepx_graph.types import I64, leaves, scalar, tensor
+from deepx_graph.types import F32, I64, leaves, scalar, tensor
 from tests.support.steps import steps
 
 PROGRAMS = 60
@@ -320,3 +337,56 @@ def test_a_call_has_what_the_plan_says(make: Any) -> None:
     finally:
         tracemalloc.stop()
     assert sum(r.nbytes for r in results) <= held <= f.plan.peak_bytes + len(results) * GRAIN + STEADY
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_as_many_results_as_can_be_take_the_memory_of_parameters(seed: int) -> None:
+    """A result may have what ended before it is made, and what ends there if its kernel allows that: a maximum matching of
+    networkx has no more."""
+    rng = Random(seed)
+    ends = [rng.randrange(12) for _ in range(rng.randrange(1, 9))]
+    may: list[tuple[int, ...]] = []
+    for at in (rng.randrange(12) for _ in range(rng.randrange(1, 9))):
+        own = next((p for p, end in enumerate(ends) if end == at and not any(p in others for others in may)), None)
+        may.append(tuple(p for p, end in enumerate(ends) if end < at or p == own))
+    donated = {p for p in range(len(ends)) if rng.random() < 0.8}
+    found = chosen(tuple(may), donated)
+    given = [p for p in found if p is not None]
+    assert len(given) == len(set(given)) and donated.issuperset(given)
+    assert all(p is None or p in params for p, params in zip(found, may, strict=True))
+    graph = nx.Graph([(("result", k), p) for k, params in enumerate(may) for p in params if p in donated])
+    graph.add_nodes_from(("result", k) for k in range(len(may)))
+    most = nx.bipartite.maximum_matching(graph, [("result", k) for k in range(len(may))])
+    assert len(given) == len(most) // 2
+
+
+@pytest.mark.skipif(not has_native(), reason="llvmlite, of the extra deepx-graph[native], is not installed")
+@pytest.mark.parametrize("depth", range(1, 6))
+def test_a_step_of_gradient_descent_lies_over_the_weights_that_are_given_away(depth: int) -> None:
+    """Layers of one size and of several, whose weights are read once more after those behind them have their gradients."""
+    sizes = [96, *(Random(depth).choice([64, 96]) for _ in range(depth))]
+    f, arrays = trained(sizes)
+    expected = [r.copy() for r in f(*(a.copy() for a in arrays))]
+    given = [a.copy() for a in arrays]
+    found = f(*given, donate=[p.name for p in f.inputs][1:])
+    for result, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(result, other, rtol=1e-5, atol=1e-6)
+    assert all(any(np.shares_memory(result, array) for array in given[1:]) for result in found)
+
+
+def trained(sizes: Sequence[int]) -> tuple[Any, list[np.ndarray[Any, Any]]]:
+    """A step of gradient descent of layers without biases, and its arguments: the batch, then the weights."""
+    b, rng = Builder(), np.random.default_rng(0)
+    shapes = [(80, sizes[0]), *itertools.pairwise(sizes)]
+    x, *weights = (b.param(k, tensor(F32, shape)) for k, shape in enumerate(shapes))
+    made = [x]
+    for w in weights:
+        made.append(b(tanh, b(dot_general, made[-1], w, lhs_contracting_dimensions=(1,), rhs_contracting_dimensions=(0,))))
+    along, grads = made[-1], list[Node]()
+    for w, before, after in reversed(list(zip(weights, made, made[1:], strict=False))):
+        along = b(multiply, along, b(subtract, b.like(1, after), b(multiply, after, after)))
+        grads.insert(0, b(dot_general, before, along, lhs_contracting_dimensions=(0,), rhs_contracting_dimensions=(0,)))
+        along = b(dot_general, along, w, lhs_contracting_dimensions=(1,), rhs_contracting_dimensions=(1,))
+    results = [b(subtract, w, b(multiply, grad, b.like(0.01, grad))) for w, grad in zip(weights, grads, strict=True)]
+    arrays = [(rng.standard_normal(shape) / 8).astype("f4") for shape in shapes]
+    return dx.compile(Module((Function("main", (x, *weights), tuple(results)),)), engine="native"), arrays

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import subprocess
 import sys
 import threading
@@ -289,7 +290,31 @@ def test_the_epilogue_is_computed_chunk_by_chunk(dims: tuple[int, int, int, int]
     with np.errstate(all="ignore"):
         expected = FOLLOWING[name][1](np.matmul(x.astype("f8"), y.astype("f8")), extra.astype("f8"))
     np.testing.assert_allclose(found, expected, rtol=2e-5 if dtype == "f4" else 1e-12, atol=2e-5 if dtype == "f4" else 1e-12)
-    assert "with epilogue" in str(f.profile)
+    assert ("with epilogue" in str(f.profile)) == (name != "update")  # which is added by the product itself
+
+
+@pytest.mark.parametrize("last", ["x + p", "p + x", "x - p", "x + s p", "p s + x", "x - p s", "p - x", "s p - x"])
+@pytest.mark.parametrize("dims", [(60, 50, 70), (70, 1, 70), (9, 4000, 5), (200, 2500, 65), (3, 70, 1)], ids=str)
+def test_a_multiple_of_a_product_is_added_where_the_other_operand_lies(dims: tuple[int, int, int], last: str) -> None:
+    _native()
+    rows, depth, columns = dims
+    x, y, extra = made(1, (rows, depth), "f4"), made(2, (depth, columns), "f4"), made(3, (rows, columns), "f4")
+    scale = -0.375
+
+    def then(b: Builder, p: Node, others: Sequence[Node]) -> Node:
+        sides = [others[0] if side == "x" else p if side == "p" else b(multiply, p, b.like(scale, p))
+                 for side in last.replace("s p", "q").replace("p s", "q").split() if side in "xpq"]
+        return b(add if "+" in last else subtract, *sides)
+
+    f = dx.compile(dot(*map(type_of_array, (x, y, extra)), sums=((1,), (0,)), then=then), engine="native")
+    product = x.astype("f8") @ y.astype("f8") * (scale if "s" in last else 1)
+    expected = product + extra if "+" in last else extra - product if last[0] == "x" else product - extra
+    given = [x.copy(), y.copy(), extra.copy()]
+    for donated in ((), [p.name for p in f.inputs]):
+        (found,) = f(*given, donate=donated)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * math.sqrt(depth))
+    if last[0] == "x" and math.prod(dims) > 1 << 18:
+        assert np.shares_memory(found, given[2])
 
 
 def test_a_result_in_the_buffer_of_an_operand_of_the_epilogue() -> None:

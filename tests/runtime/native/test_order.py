@@ -46,8 +46,8 @@ def run(number: int) -> Run:
     return Run(None, number, ())  # type: ignore[arg-type]  # no block looks at the node
 
 
-def access(read: Sequence[int], made: Sequence[int], scratch: int = 0) -> StorageAccess:
-    return StorageAccess(frozenset(read), frozenset(made), scratch)
+def access(read: Sequence[int], made: Sequence[int], scratch: int = 0, over: Sequence[int] = ()) -> StorageAccess:
+    return StorageAccess(frozenset(read), frozenset(made), scratch, frozenset(over))
 
 
 def test_blocks_end_at_jumps_and_where_code_jumps_to() -> None:
@@ -107,3 +107,12 @@ def test_what_has_scratch_memory_waits_until_there_is_room() -> None:
              access([5], [8]), access([6, 7], [9], scratch=16)]
     sizes, kept = [0, 20, 20, 1, 1, 8, 4, 1, 1, 1], 1 << 3 | 1 << 4 | 1 << 8 | 1 << 9
     assert list(ordered(block, StorageBytes(sizes, kept))) == [0, 2, 1, 3, 4, 5, 6, 7]
+
+
+def test_what_may_be_written_over_an_argument_waits_for_others_that_read_it() -> None:
+    """0 is an argument, 1 ends with the result 3 that may lie over it; 2 is read with it, too."""
+    sizes = [0, 100, 10, 50, 10]
+    block = [access([], [1]), access([0], [2]), access([0, 2], [4]), access([0, 1], [3], over=[0])]
+    assert list(ordered(block, StorageBytes(sizes, 1 << 3 | 1 << 4))) == [0, 1, 2, 3]
+    freely = [*block[:3], access([0, 1], [3])]
+    assert list(ordered(freely, StorageBytes(sizes, 1 << 3 | 1 << 4))) == [0, 3, 1, 2]

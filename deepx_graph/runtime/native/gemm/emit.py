@@ -19,7 +19,7 @@ from deepx_graph.runtime.native.gemm.panels import Panels
 from deepx_graph.runtime.native.gemm.plan import LEFT, RESULT, RIGHT, GemmAxis, GemmPlan
 from deepx_graph.runtime.native.gemm.shares import STRIP, ShareAxis
 from deepx_graph.runtime.native.joined import JoinedOperands
-from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, digit, each_share, least, scalar_type
+from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, digit, each_share, least, number, scalar_type
 
 LEAST_GROUP = 16
 """Rows that are converted at a time, at least, where neighbours are of different rows."""
@@ -287,6 +287,8 @@ class _Writer:
         def put(distance: str) -> None:
             for x, at, n, width in found:
                 with t.narrowed(width):
+                    if plan.scale != 1.0:
+                        x = t.binary("fmul", x, t.splat(plan.scale, self.dtype))
                     if distance:
                         before = t.load_first(t.behind(at, distance), self.dtype, n)
                         t.store_first(t.binary("add" if plan.pairs else "fadd", before, x), at, n)
@@ -313,6 +315,8 @@ class _Writer:
         for r, total in enumerate(totals):
             at = t.address(block.pointers[RESULT], str(r * plan.rows.steps[RESULT]), self.dtype)
             kind, align = scalar_type(self.dtype), self.dtype.itemsize
+            if plan.scale != 1.0:
+                total = t.let(f"fmul {kind} {total}, {number(plan.scale, self.dtype)}")
             if self.addend:
                 before = t.let(f"load {kind}, ptr {t.behind(at, self.addend)}, align {align}")
                 total = t.let(f"fadd {kind} {before}, {total}")

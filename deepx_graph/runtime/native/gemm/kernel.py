@@ -2,8 +2,8 @@
 
 An epilogue (elementwise steps, and reductions of whole rows) is done on each share of the result while that is in a cache: it is a
 loop over rows that reads and writes the result in place, and takes a range of columns, too, where no row is reduced. Where it adds
-an operand alone, the product is added to that, which may lie in the result. Operands that are conversions without rounding are read
-as they were before.
+the product, or a multiple of it, to an operand alone, tiles are added to that, which may lie in the result. Operands that are
+conversions without rounding are read as they were before.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.peephole import primitive_of
+from deepx_graph.ir.peephole import primitive_of, splat_of
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.runtime.array_type import ArrayType, form_of
@@ -84,9 +84,10 @@ def build_with_epilogue(function: Function, threads: int) -> JoinedKernel:
     plan = _plan_of_parts(parts)
     if plan is None:
         raise Declined("no product in machine code")
-    if (parts.epilogue is None or _is_sum(parts.epilogue)) and all(i.op is PARAM for i in parts.operands):
+    scale = 1.0 if parts.epilogue is None else _scale_of_sum(parts.epilogue)
+    if scale is not None and (scale == 1.0 or not plan.pairs) and all(i.op is PARAM for i in parts.operands):
         params = (*(function.params.index(i) for i in parts.operands), *parts.params)
-        return kernel_of(plan, form_of(parts.node.type).shape, this_machine(), threads, params)
+        return kernel_of(replace(plan, scale=scale), form_of(parts.node.type).shape, this_machine(), threads, params)
     if parts.epilogue is None:
         return _with_epilogue(function, parts, plan, cuts(plan), None, threads)
     then = epilogue.build(parts.epilogue, _rows_apart(parts.node))
@@ -96,11 +97,28 @@ def build_with_epilogue(function: Function, threads: int) -> JoinedKernel:
     return _with_epilogue(function, parts, plan, found, then, threads)
 
 
-def _is_sum(function: Function) -> bool:
-    """Whether an epilogue adds another operand to the product, element by element."""
-    (last,) = function.results
-    return primitive_of(last.op, last.attrs) == "add" and len(function.params) == 2 and (
-        set(last.inputs) == set(function.params)) and all(p.type == last.type for p in function.params)
+def _scale_of_sum(function: Function) -> float | None:
+    """What the product is multiplied by in an epilogue that adds it to another operand, as a step of gradient descent does, element
+    by element; None where that is not what it does."""
+    (last,), (product, *others) = function.results, function.params
+    added = primitive_of(last.op, last.attrs)
+    if added not in ("add", "sub") or [p.type for p in others] != [product.type] or others[0] not in last.inputs:
+        return None
+    at = last.inputs.index(others[0])
+    factor = _factor(last.inputs[1 - at], product)
+    if factor is None or added == "add":
+        return factor
+    return None if at else -factor
+
+
+def _factor(node: Node, product: Node) -> float | None:
+    """The constant by which the product is multiplied there: 1 where it is itself."""
+    if node is product:
+        return 1.0
+    if primitive_of(node.op, node.attrs) != "mul" or product not in node.inputs:
+        return None
+    factor = splat_of(node.inputs[1 - node.inputs.index(product)])
+    return None if factor is None else float(factor)
 
 
 def _plan_of_parts(parts: WithEpilogue) -> GemmPlan | None:

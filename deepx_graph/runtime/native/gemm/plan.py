@@ -104,6 +104,8 @@ class GemmPlan:
     """Whether the last term of a row is one of an odd number of integers, and not a pair."""
     apart: tuple[int, int] = (0, 0)
     """How far from one another the two terms of a pair are."""
+    scale: float = 1.0
+    """What the product is multiplied by, before it is added to another operand: alpha of BLAS."""
 
     @property
     def spread(self) -> int:

@@ -2,7 +2,8 @@
 
 A weight's gradient, say, is made when the last value it needs is there, which ends then, and not behind all the others. It is list
 scheduling for the least memory (Goodman and Hsu, Code scheduling and register allocation in large basic blocks, 1988), starting
-from the order that is given, which stays where another one does not lower the most that is there at once.
+from the order that is given, which stays where another one does not lower the most that is there at once. What may be written over
+an argument that is given away does not come before others that read the argument.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ MOST_TRIES = 4
 
 @dataclass(frozen=True)
 class StorageAccess:
-    """The values that an instruction reads and makes, as numbers of storages, and the bytes its kernel has for itself."""
+    """The values that an instruction reads and makes, as numbers of storages, the bytes its kernel has for itself, and the
+    arguments over which results may be written."""
 
     read: frozenset[int]
     made: frozenset[int]
     scratch: int = 0
+    over: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -87,13 +90,18 @@ class _Block:
             while stack:
                 k = stack.pop()
                 access = self.block[k]
-                if k in order or not self.unmade.isdisjoint(access.read) or (k != first and self._there(k) >= limit):
+                if k in order or not self.unmade.isdisjoint(access.read) or (k != first and not self._may_be_early(k, limit)):
                     continue
                 order[k], most = None, max(most, self._there(k))
                 lasting = (s for s in access.made if s in self.readers or self.memory.kept >> s & 1)
                 self.alive += sum(self.memory.of(lasting)) - sum(self.memory.of(self._ended(k)))
                 stack += self._after(access, k)
         return list(order), most
+
+    def _may_be_early(self, k: int, limit: float) -> bool:
+        """Whether an instruction may run now, and not only where it is given: within the limit, and without an argument that others
+        are still to read lost to be written over."""
+        return self._there(k) < limit and all(self.readers[s] == {k} for s in self.block[k].over)
 
     def _after(self, access: StorageAccess, k: int) -> list[int]:
         """What an instruction that is done now lets run with a gain, the first of them last."""

@@ -252,7 +252,7 @@ class _Planner:
         sizes = [s.nbytes if s.is_owned else 0 for s in self.loops.storages]
         results = self._bits(self._read(code[-1]))
         for block in blocks(code):
-            accesses = list(map(self._access, code[block.start : block.stop]))
+            accesses = [self._access(i, results) for i in code[block.start : block.stop]]
             order = ordered(accesses, StorageBytes(sizes, alive[block.stop - 1], results))
             code[block.start : block.stop] = [code[block.start + k] for k in order]
         if code == list(self.code.instructions):
@@ -260,12 +260,19 @@ class _Planner:
         self.loops.code = self.code = replace(self.code, instructions=tuple(code))
         return True
 
-    def _access(self, i: Instruction) -> StorageAccess:
-        own = 0
+    def _access(self, i: Instruction, results: int) -> StorageAccess:
+        read, made = frozenset(self._read(i)), frozenset(self._written(i))
+        kernel = None
         if isinstance(i, Run) and not (self._is_alias(i) or _is_view(i.node) or i.node.op is CALL):
             kernel = self.machine_of(i.node)
-            own = 0 if kernel is None else kernel.workspace_bytes
-        return StorageAccess(frozenset(self._read(i)), frozenset(self._written(i)), own)
+        if kernel is None:
+            return StorageAccess(read, made)
+        assert isinstance(i, Run)
+        sources = [self._leaf(s) for s in i.sources]
+        over = {sources[k] for result, may in zip(self._leaves(i.target), kernel.in_place, strict=True)
+                if results >> result & 1 for k in may}
+        return StorageAccess(read, made, kernel.workspace_bytes,
+                             frozenset(s for s in over if self.loops.storages[s].param is not None))
 
     def _bits(self, storages: Sequence[int]) -> int:
         bits = 0

@@ -1,14 +1,14 @@
 """Where the storages of a plan lie: in results from the start, in one another, and else in the memory of the plan.
 
 What a result lies in is used for other values and temporaries of kernels, too, while the result is not there yet. Where arguments
-are given away, not so early that none of its type could be given for it, if less memory is taken then. Storages that exchange
-buffers have memory of one size for as long as any of them is there.
+are given away, not so early that the one which is expected could not be given for it, if less memory is taken then. Storages that
+exchange buffers have memory of one size for as long as any of them is there.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -41,10 +41,10 @@ class _StorageAssignment:
         self.families = DisjointSets[int]()
         self.exchanging = {s for a in swapped(plan.actions) for s in (a.one, a.other)}
         self.in_pieces = {s.inside for s in plan.storages}
-        self.params: dict[tuple[Any, int], list[int]] = {}
+        self.params: dict[tuple[Any, tuple[int, ...]], list[int]] = {}
         for k, s in enumerate(plan.storages):
             if s.param is not None:
-                self.params.setdefault((s.dtype, s.nbytes), []).append(k)
+                self.params.setdefault((s.dtype, s.shape), []).append(k)
         for alike in self.params.values():
             alike.sort(key=lambda k: self.spans[k][1])
 
@@ -119,8 +119,8 @@ class _StorageAssignment:
         for s, home in homes.items():
             assert home.result is not None
             rooms[home.result].take(self.spans[s], self.sizes[s])
-            if keeps_gifts:
-                behind[home.result] = next((self.spans[k][1] for k in self._alike(s) if self._may_be_over(s, k)), -1)
+        for s, k in self._expected(homes).items() if keeps_gifts else ():
+            behind[homes[s].result or 0] = self.spans[k][1]
         end, of_threads = self.unit * (len(plan.actions) - 1), {numbers[-1] for numbers in self.temporaries}
         others = [k for k, n in self.sizes.items() if n >= LEAST_BYTES and self.spans[k][1] < end
                   and k not in homes and k not in self.exchanging and k not in of_threads]
@@ -131,6 +131,17 @@ class _StorageAssignment:
                 if offset is not None:
                     homes[k] = Home(offset, number)
                     break
+
+    def _expected(self, results: Iterable[int]) -> dict[int, int]:
+        """For the results that may be made over arguments, an argument of its own each: of those that may be given for it the one
+        that ends last, as who comes later may have the others."""
+        found, taken = dict[int, int](), set[int]()
+        for s in sorted(results, key=lambda s: self.spans[s]):
+            last = next((k for k in reversed(self._alike(s)) if k not in taken and self._may_be_over(s, k)), None)
+            if last is not None:
+                found[s] = last
+                taken.add(last)
+        return found
 
     def _gifts(self, homes: Mapping[int, Home]) -> tuple[frozenset[int], ...]:
         """For each result the numbers of the arguments over which it may be made."""
@@ -160,9 +171,9 @@ class _StorageAssignment:
         return value >= len(storages) or storages[value].dtype.itemsize > storages[self.plan.results[result]].dtype.itemsize
 
     def _alike(self, result: int) -> Sequence[int]:
-        """The arguments of a result's dtype and size, in the order in which they end."""
+        """The arguments of a result's type, in the order in which they end."""
         made = self.plan.storages[result]
-        return self.params.get((made.dtype, made.nbytes), ())
+        return self.params.get((made.dtype, made.shape), ())
 
     def _may_be_over(self, result: int, param: int) -> bool:
         """Whether a result that has a home of its own may be made over an argument that is alike."""

@@ -221,6 +221,15 @@ def test_a_transposed_matmul_and_both_operands_alike() -> None:
     close(f(x, x)[0], x.T, x.T)
 
 
+def test_of_several_axes_of_terms_the_rest_of_a_line_is_read_next() -> None:
+    """Elements that are read one by one, 64 rows of a matrix apart, would take a line of the cache each."""
+    x, y = made(1, (40, 48, 64), "f4"), made(2, (64, 48, 32), "f4")
+    found = plan.planned(np.dtype("f4"), x.shape, y.shape, (), (), (2, 1), (0, 1))
+    assert not found.by_panels and [a.steps[found.spread] for a in found.terms] == [64, 1]
+    f = dx.compile(dot(type_of_array(x), type_of_array(y), sums=((2, 1), (0, 1))), optimize=False)
+    np.testing.assert_allclose(f(x, y)[0], np.einsum("nji,ijk->nk", x.astype("f8"), y), rtol=1e-4, atol=1e-3)
+
+
 def test_operands_given_away_are_read_before_they_are_written_over() -> None:
     x, y = made(1, (100, 100), "f4"), made(2, (100, 100), "f4")
     f = dx.compile(dot(type_of_array(x), type_of_array(y)), optimize=False)

@@ -302,6 +302,8 @@ def _arranged(dtype: DType, batch: Sequence[GemmAxis], free: Sequence[Sequence[G
     rows = max(other, key=lambda a: (min(a.size, ENOUGH_ROWS), -max(a.steps[:RESULT])), default=ONE)
     outer = [a for a in (*batch, *free[LEFT], *free[RIGHT]) if a is not lane and a is not rows]
     plan = GemmPlan(dtype, tuple(outer), rows, lane, tuple(terms), along, vector, by_panels and not along, sources=sources)
+    if not along and not plan.by_panels:  # of the operand whose elements are read one by one, the rest of a line is read next
+        plan = replace(plan, terms=tuple(sorted(terms, key=lambda a: -a.steps[plan.spread])))
     return replace(plan, spread_panels=not plan.converts_rows and _meets(plan))
 
 

@@ -4,6 +4,7 @@
     python -m bench.race --kind sorting,grids --size small --rounds 3
     python -m bench.race --only 'heat|life' --alone   # without XLA: our times, results compared with stored ones
     python -m bench.race --every 10 --below 1.5 --worst 20
+    python -m bench.race --size large                 # networks of some depth, arrays that no cache holds
     python -m bench.race --rows A.json B.json --table docs/performance.md
     python -m bench.race texts FOLDER                 # the StableHLO texts as files
     python -m bench.race steps --kind sorting         # what Python does in a call
@@ -32,6 +33,9 @@ from bench.race.store import lower, unpack
 
 NO_XLA = "no XLA, so we run alone: python3 -m venv .peers && .peers/bin/pip install jax; DEEPX_GRAPH_PEERS=.peers/bin/python"
 
+USUAL = ("small", "medium")
+"""The sizes that are raced where none is asked for."""
+
 
 def parser() -> argparse.ArgumentParser:
     layout = argparse.RawDescriptionHelpFormatter
@@ -40,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("folder", nargs="?", type=Path, default=Path("out") / "race", help="where `texts` writes")
     p.add_argument("--only", default="", metavar="REGEX", help="programs in whose name (function.size) it is found")
     p.add_argument("--kind", type=lambda text: text.split(","), help="kinds of programs, separated by commas")
-    p.add_argument("--size", choices=("small", "medium"))
+    p.add_argument("--size", choices=(*USUAL, "large"), help="small and medium when left out")
     p.add_argument("--every", type=int, default=1, metavar="N", help="a sample: every Nth program")
     p.add_argument("--engine", default="auto")
     p.add_argument("--rounds", type=int, default=7)
@@ -58,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
 def chosen(options: argparse.Namespace) -> list[Program]:
     """The programs that are asked for."""
     found = [p for p in programs().values() if re.search(options.only, p.name)
-             and options.size in (None, p.size) and (options.kind is None or p.kind in options.kind)]
+             and p.size in ((options.size,) if options.size else USUAL) and (options.kind is None or p.kind in options.kind)]
     return found[::options.every]
 
 

@@ -152,3 +152,33 @@ def convolutional_lstm(xs, w):
 
     start = jnp.zeros((*xs.shape[1:-1], w.shape[-1] // 4))
     return lax.scan(step, (start, start), xs)
+
+
+@program(
+    small=case(normal(2, 8, 8, 4), normal(7, 7, 1, 4, scale=0.2), normal(4, 16, scale=0.3), normal(16, 4, scale=0.3)),
+    medium=case(normal(4, 32, 32, 64), normal(7, 7, 1, 64, scale=0.1), normal(64, 256, scale=0.1), normal(256, 64, scale=0.06)),
+)
+def convnext_block_grad(x, wd, w1, w2):
+    def loss(p, x):
+        wd, w1, w2 = p
+        h = lax.conv_general_dilated(
+            x, wd, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=x.shape[-1]
+        )
+        h = (h - h.mean(-1, keepdims=True)) * lax.rsqrt(h.var(-1, keepdims=True) + 1e-6)
+        h = jax.nn.gelu(h @ w1)
+        gx = jnp.sqrt((h**2).sum((1, 2), keepdims=True))
+        nx = gx / (gx.mean(-1, keepdims=True) + 1e-6)
+        return ((x + (h * nx + h) @ w2) ** 2).mean()
+
+    return jax.grad(loss, (0, 1))((wd, w1, w2), x)
+
+
+@program(
+    small=case(normal(2, 8, 8, 4), normal(4, 2, scale=0.5), normal(2, 4, scale=0.5), normal(3, 3, 4, 4, scale=0.2)),
+    medium=case(normal(8, 32, 32, 64), normal(64, 16, scale=0.2), normal(16, 64, scale=0.2), normal(3, 3, 64, 64, scale=0.05)),
+)
+def squeeze_excite_standardised(x, a, b, w):
+    w = (w - w.mean((0, 1, 2))) / (w.std((0, 1, 2)) + 1e-5)
+    h = lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    s = jax.nn.hard_sigmoid(jax.nn.relu(h.mean((1, 2)) @ a) @ b)
+    return jax.nn.hard_swish(h * s[:, None, None] + x)

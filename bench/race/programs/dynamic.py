@@ -340,3 +340,51 @@ def next_greater(x):
         return (stack.at[size].set(i), size + 1, found), None
 
     return lax.scan(step, (jnp.zeros(x.size, jnp.int32), jnp.int32(0), jnp.full(x.size, -1)), jnp.arange(x.size))[0][2]
+
+
+@program(small=case(normal(5, 3), normal(3, 3)), medium=case(normal(400, 24), normal(24, 24)))
+def viterbi_path(e, t):
+    def fwd(a, x):
+        s = a[:, None] + t
+        return s.max(0) + x, s.argmax(0)
+
+    a, bp = lax.scan(fwd, e[0], e[1:])
+    last = a.argmax()
+
+    def back(s, p):
+        return p[s], s
+
+    first, path = lax.scan(back, last, bp, reverse=True)
+    return jnp.concatenate([first[None], path]), a.max()
+
+
+@program(
+    small=case(integers(0, 12, 30), integers(0, 12, 30), uniform(0.1, 1, 30)),
+    medium=case(integers(0, 2000, 20000), integers(0, 2000, 20000), uniform(0.1, 1, 20000)),
+)
+def relaxed_edges(s, t, w):
+    n = 12 if s.shape[0] < 100 else 2000
+    d = jnp.full(n, jnp.inf).at[0].set(0.0)
+
+    def body(c):
+        d, _, i = c
+        e = d.at[t].min(d[s] + w)
+        return e, (e < d).any(), i + 1
+
+    return lax.while_loop(lambda c: c[1] & (c[2] < 30), body, (d, True, 0))
+
+
+@program(small=case(integers(0, 4, 8, 8)), medium=case(integers(0, 4, 256, 256)))
+def flooded_maze(m):
+    free = m > 0
+    n = m.shape[0]
+    d = jnp.where(jnp.arange(n * n).reshape(n, n) == 0, 0, 1 << 20)
+
+    def body(c):
+        d, _ch, i = c
+        e = jnp.pad(d, 1, constant_values=1 << 20)
+        q = jnp.minimum(jnp.minimum(e[2:, 1:-1], e[:-2, 1:-1]), jnp.minimum(e[1:-1, 2:], e[1:-1, :-2])) + 1
+        q = jnp.where(free, jnp.minimum(d, q), d)
+        return q, (q != d).any(), i + 1
+
+    return lax.while_loop(lambda c: c[1] & (c[2] < 60), body, (d, True, 0))

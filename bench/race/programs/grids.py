@@ -242,3 +242,174 @@ def otsu_threshold(x):
     below, mean = jnp.cumsum(share), jnp.cumsum(share * jnp.arange(256))
     between = (mean[-1] * below - mean) ** 2 / jnp.maximum(below * (1 - below), 1e-9)
     return jnp.argmax(between), between.max()
+
+
+@program(small=case(normal(8, 8)), medium=case(normal(192, 192)))
+def alternating_direction_heat(u):
+    n = u.shape[0]
+    c = 0.4
+
+    def solve(d):
+        def f(s, x):
+            cp, dp = s
+            m = 1 / (1 + 2 * c + c * cp)
+            cp = -c * m
+            dp = (x + c * dp) * m
+            return (cp, dp), (cp, dp)
+
+        _, (cp, dp) = lax.scan(f, (jnp.zeros(n), jnp.zeros(n)), d)
+
+        def b(x, s):
+            cp, dp = s
+            x = dp - cp * x
+            return x, x
+
+        return lax.scan(b, jnp.zeros(n), (cp, dp), reverse=True)[1]
+
+    def half(u):
+        e = jnp.pad(u, ((0, 0), (1, 1)))
+        return solve(u + c * (e[:, 2:] - 2 * u + e[:, :-2]))
+
+    def step(u, _):
+        return half(half(u).T).T, None
+
+    return lax.scan(step, u, None, length=3)[0]
+
+
+@program(small=case(normal(8, 8, scale=0.1)), medium=case(normal(200, 200, scale=0.1)))
+def electromagnetic_waves(ez):
+    n = ez.shape[0]
+    hx = jnp.zeros((n, n - 1))
+    hy = jnp.zeros((n - 1, n))
+
+    def step(s, t):
+        ez, hx, hy = s
+        hx = hx - 0.5 * (ez[:, 1:] - ez[:, :-1])
+        hy = hy + 0.5 * (ez[1:] - ez[:-1])
+        ez = ez.at[1:-1, 1:-1].add(0.5 * ((hy[1:, 1:-1] - hy[:-1, 1:-1]) - (hx[1:-1, 1:] - hx[1:-1, :-1])))
+        ez = ez.at[n // 2, n // 2].add(jnp.sin(0.3 * t))
+        return (ez, hx, hy), ez[n // 4, n // 4]
+
+    s, y = lax.scan(step, (ez, hx, hy), jnp.arange(20.0))
+    return s[0], y
+
+
+@program(small=case(uniform(0.9, 1.1, 8, 8)), medium=case(uniform(0.9, 1.1, 160, 160)))
+def shallow_water(h):
+    u = v = jnp.zeros_like(h)
+
+    def step(s, _):
+        h, u, v = s
+
+        def dx(q):
+            return 0.5 * (jnp.roll(q, -1, 0) - jnp.roll(q, 1, 0))
+
+        def dy(q):
+            return 0.5 * (jnp.roll(q, -1, 1) - jnp.roll(q, 1, 1))
+
+        hu, hv = h * u, h * v
+        h2 = h - 0.05 * (dx(hu) + dy(hv))
+        u2 = u - 0.05 * (u * dx(u) + v * dy(u) + 9.8 * dx(h)) + 0.01 * v
+        v2 = v - 0.05 * (u * dx(v) + v * dy(v) + 9.8 * dy(h)) - 0.01 * u
+        return (h2, u2, v2), None
+
+    return lax.scan(step, (h, u, v), None, length=8)[0]
+
+
+@program(small=case(uniform(0, 1, 12, 12)), medium=case(uniform(0, 1, 300, 400)))
+def thinned_edges(x):
+    p = jnp.pad(x, 1, mode="edge")
+    gx = p[1:-1, 2:] - p[1:-1, :-2]
+    gy = p[2:, 1:-1] - p[:-2, 1:-1]
+    m = jnp.hypot(gx, gy)
+    q = jnp.pad(m, 1)
+    a = jnp.abs(gx) > jnp.abs(gy)
+    s = gx * gy > 0
+    n1 = jnp.where(a, q[1:-1, 2:], q[2:, 1:-1])
+    n2 = jnp.where(a, q[1:-1, :-2], q[:-2, 1:-1])
+    d1 = jnp.where(s, q[2:, 2:], q[2:, :-2])
+    d2 = jnp.where(s, q[:-2, :-2], q[:-2, 2:])
+    peak = (m >= n1) & (m >= n2) & (m >= jnp.minimum(d1, d2))
+    strong = peak & (m > 0.6)
+    weak = peak & (m > 0.2)
+
+    def grow(s, _):
+        return weak & (lax.reduce_window(s, False, lax.bitwise_or, (3, 3), (1, 1), "SAME") | s), None
+
+    return lax.scan(grow, strong, None, length=6)[0], m
+
+
+@program(small=case(uniform(0, 1, 12, 12)), medium=case(uniform(0, 1, 320, 480)))
+def demosaiced(b):
+    h, w = b.shape
+    y, x = jnp.arange(h)[:, None], jnp.arange(w)[None]
+    r = jnp.where((y % 2 == 0) & (x % 2 == 0), b, 0)
+    bl = jnp.where((y % 2 == 1) & (x % 2 == 1), b, 0)
+    g = b - r - bl
+
+    def conv(q, k):
+        p = jnp.pad(q, 1, mode="reflect")
+        return sum(k[i][j] * p[i : i + h, j : j + w] for i in range(3) for j in range(3) if k[i][j])
+
+    kr = [[0.25, 0.5, 0.25], [0.5, 1, 0.5], [0.25, 0.5, 0.25]]
+    kg = [[0, 0.25, 0], [0.25, 1, 0.25], [0, 0.25, 0]]
+    o = jnp.stack([conv(r, kr), conv(g, kg), conv(bl, kr)], -1)
+    return jnp.clip(o @ jnp.array([[1.6, -0.4, -0.2], [-0.3, 1.5, -0.2], [0, -0.5, 1.5]]).T, 0, 1) ** (1 / 2.2)
+
+
+@program(small=case(uniform(0, 1, 16, 16), uniform(0, 1, 16, 16)), medium=case(uniform(0, 1, 256, 256), uniform(0, 1, 256, 256)))
+def guided_filter(g, p):
+    def box(x):
+        c = jnp.cumsum(jnp.pad(x, ((4, 3), (0, 0)), mode="edge"), 0)
+        x = c[7:] - c[:-7]
+        c = jnp.cumsum(jnp.pad(x, ((0, 0), (4, 3)), mode="edge"), 1)
+        return (c[:, 7:] - c[:, :-7]) / 49
+
+    mg, mp = box(g), box(p)
+    a = (box(g * p) - mg * mp) / (box(g * g) - mg * mg + 0.01)
+    return box(a) * g + box(mp - a * mg)
+
+
+@program(small=case(uniform(0, 1, 16, 16), tile=8), medium=case(uniform(0, 1, 256, 256), tile=32))
+def local_equalisation(x, tile=8):
+    h, w = x.shape
+    n = 32
+    b = jnp.clip((x * n).astype(jnp.int32), 0, n - 1)
+    t = b.reshape(h // tile, tile, w // tile, tile).transpose(0, 2, 1, 3).reshape(h // tile, w // tile, -1)
+    hist = (t[..., None] == jnp.arange(n)).sum(-2).astype(jnp.float32)
+    lim = tile * tile / n * 2.0
+    ex = jnp.maximum(hist - lim, 0).sum(-1, keepdims=True)
+    cdf = jnp.cumsum(jnp.minimum(hist, lim) + ex / n, -1) / (tile * tile)
+    y, xx = jnp.arange(h)[:, None], jnp.arange(w)[None]
+    fy, fx = (y + 0.5) / tile - 0.5, (xx + 0.5) / tile - 0.5
+    y0, x0 = jnp.floor(fy).astype(jnp.int32), jnp.floor(fx).astype(jnp.int32)
+    wy, wx = fy - y0, fx - x0
+
+    def cy(v):
+        return jnp.clip(v, 0, h // tile - 1)
+
+    def cx(v):
+        return jnp.clip(v, 0, w // tile - 1)
+
+    def q(a, c):
+        return cdf[cy(a), cx(c), b]
+
+    return (1 - wy) * ((1 - wx) * q(y0, x0) + wx * q(y0, x0 + 1)) + wy * ((1 - wx) * q(y0 + 1, x0) + wx * q(y0 + 1, x0 + 1))
+
+
+@program(small=case(uniform(0, 1, 8, 8, 3), normal(3, 3)), medium=case(uniform(0, 1, 240, 320, 3), normal(3, 3)))
+def perspective_warp(img, hm):
+    h, w, _ = img.shape
+    y, x = jnp.meshgrid(jnp.arange(h, dtype=jnp.float32), jnp.arange(w, dtype=jnp.float32), indexing="ij")
+    hm = jnp.eye(3) + 0.0005 * hm
+    p = jnp.stack([x, y, jnp.ones_like(x)], -1) @ hm.T
+    u, v = p[..., 0] / p[..., 2], p[..., 1] / p[..., 2]
+    x0, y0 = jnp.floor(u), jnp.floor(v)
+    a, b = u - x0, v - y0
+
+    def at(yy, xx):
+        ok = (yy >= 0) & (yy < h) & (xx >= 0) & (xx < w)
+        return jnp.where(ok[..., None], img[jnp.clip(yy, 0, h - 1).astype(jnp.int32), jnp.clip(xx, 0, w - 1).astype(jnp.int32)], 0)
+
+    a, b = a[..., None], b[..., None]
+    return (1 - a) * (1 - b) * at(y0, x0) + a * (1 - b) * at(y0, x0 + 1) + (1 - a) * b * at(y0 + 1, x0) + a * b * at(y0 + 1, x0 + 1)

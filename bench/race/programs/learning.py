@@ -90,3 +90,56 @@ def clipped_policy_grad(logits, action, old, advantage):
 def value_iteration(p, reward, steps):
     p = p / p.sum(-1, keepdims=True)
     return lax.fori_loop(0, steps, lambda _, v: (reward + 0.95 * p @ v).max(-1), jnp.zeros(p.shape[0]))
+
+
+@program(small=case(normal(20, 3), normal(4, 3)), medium=case(normal(3000, 16), normal(12, 16)))
+def mixture_expectations(x, mu):
+    k, _d = mu.shape
+
+    def step(s, _):
+        mu, var, pi = s
+        q = -0.5 * (((x[:, None] - mu) ** 2 / var).sum(-1) + jnp.log(var).sum(-1)) + jnp.log(pi)
+        r = jax.nn.softmax(q, -1)
+        n = r.sum(0) + 1e-6
+        mu = r.T @ x / n[:, None]
+        var = r.T @ (x * x) / n[:, None] - mu**2 + 1e-3
+        return (mu, var, n / n.sum()), jax.nn.logsumexp(q, -1).mean()
+
+    return lax.scan(step, (mu, jnp.ones_like(mu), jnp.ones(k) / k), None, length=4)
+
+
+@program(
+    small=case(normal(6, 8), normal(6, 8), normal(6, 6), normal(8, 8)),
+    medium=case(normal(96, 128), normal(96, 128), normal(96, 96), normal(128, 128)),
+)
+def shampoo_step(w, g, low, r):
+    def root(a):
+        n = a.shape[0]
+        i = jnp.eye(n)
+        a = a @ a.T / n + 0.1 * i
+        z = 1 / jnp.trace(a)
+
+        def it(s, _):
+            x, m = s
+            t = (5 * i - m) / 4
+            t2 = t @ t
+            return (x @ t, t2 @ t2 @ m), None
+
+        (x, _), _ = lax.scan(it, (i * z**0.25, a * z), None, length=5)
+        return x
+
+    return w - 0.1 * root(low + g @ g.T) @ g @ root(r + g.T @ g)
+
+
+@program(
+    small=case(normal(512), normal(512), integers(-127, 127, 512), uniform(0, 1, 2)),
+    medium=case(normal(262144), normal(262144), integers(-127, 127, 262144), uniform(0, 1, 1024)),
+)
+def eight_bit_adam(p, g, q, s):
+    b = 256
+    m = (q.astype(jnp.int8).reshape(-1, b).astype(jnp.float32) * (s[:, None] / 127)).reshape(-1)
+    m = 0.9 * m + 0.1 * g
+    mb = m.reshape(-1, b)
+    s2 = jnp.abs(mb).max(1)
+    q2 = jnp.round(mb / s2[:, None] * 127).astype(jnp.int8)
+    return p - 0.01 * m / (jnp.sqrt(m * m) + 1e-3), q2.reshape(-1), s2

@@ -320,3 +320,48 @@ def farthest_points(x):
         return (distance, at), at
 
     return lax.scan(step, (jnp.full(x.shape[0], jnp.inf), jnp.argmax(x[:, 0])), None, length=16)[1]
+
+
+@program(small=case(normal(5, 5)), medium=case(normal(128, 128)))
+def pivoted_elimination(a):
+    n = a.shape[0]
+    r = jnp.arange(n)
+
+    def step(s, k):
+        a, p = s
+        j = jnp.where(r >= k, jnp.abs(a[:, k]), -1).argmax()
+        rk, rj = a[k], a[j]
+        a = a.at[k].set(rj).at[j].set(rk)
+        pk, pj = p[k], p[j]
+        p = p.at[k].set(pj).at[j].set(pk)
+        f = jnp.where(r > k, a[:, k] / a[k, k], 0)
+        a = a - f[:, None] * jnp.where(r >= k, a[k], 0)[None]
+        return (a.at[:, k].set(jnp.where(r > k, f, a[:, k])), p), None
+
+    return lax.scan(step, (a, r), r)[0]
+
+
+@program(
+    small=case(normal(6, 5), uniform(0, 1, 6, 5), normal(5, 3)),
+    medium=case(normal(200, 160), uniform(0, 1, 200, 160), normal(160, 16)),
+)
+def alternating_least_squares(r, m, v):
+    m = (m < 0.4).astype(jnp.float32)
+    k = v.shape[1]
+
+    def solve(r, m, v):
+        a = jnp.einsum("nm,mi,mj->nij", m, v, v) + 0.1 * jnp.eye(k)
+        b = (m * r) @ v
+        low = jnp.linalg.cholesky(a)
+        y = jax.scipy.linalg.solve_triangular(low, b[..., None], lower=True)
+        return jax.scipy.linalg.solve_triangular(low, y, lower=True, trans=1)[..., 0]
+
+    u = solve(r, m, v)
+    v = solve(r.T, m.T, u)
+    return u, v, (m * (r - u @ v.T) ** 2).sum()
+
+
+@program(small=case(normal(3, 7), normal(3, 5), normal(7, 5, 2)), medium=case(normal(512, 64), normal(512, 48), normal(64, 48, 32)))
+def bilinear_fusion(a, b, w):
+    y = jnp.einsum("ni,nj,ijk->nk", a, b, w)
+    return jnp.sign(y) * jnp.sqrt(jnp.abs(y) + 1e-6)

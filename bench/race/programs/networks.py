@@ -432,3 +432,72 @@ def grouped_query_attention(x, wq, wk, wv, wo, heads):
     scores = jnp.einsum("btghd,bsgd->bghts", q, k) / size**0.5
     scores = jnp.where(jnp.tril(jnp.ones((length, length), bool)), scores, -1e30)
     return jnp.einsum("bghts,bsgd->btghd", jax.nn.softmax(scores, -1), v).reshape(batch, length, width) @ wo
+
+
+@program(
+    small=case(normal(6, 6, 4), normal(4, 4), normal(4, 4), normal(4, 4), normal(4, 4), normal(4, 4)),
+    medium=case(
+        normal(96, 96, 32),
+        normal(32, 32, scale=0.2),
+        normal(32, 32, scale=0.2),
+        normal(32, 32, scale=0.2),
+        normal(32, 32, scale=0.2),
+        normal(32, 32, scale=0.2),
+    ),
+)
+def triangle_multiplication(z, wa, wb, ga, gb, wo):
+    def n(x):
+        return (x - x.mean(-1, keepdims=True)) * lax.rsqrt(x.var(-1, keepdims=True) + 1e-5)
+
+    h = n(z)
+    a = jax.nn.sigmoid(h @ ga) * (h @ wa)
+    b = jax.nn.sigmoid(h @ gb) * (h @ wb)
+    return z + n(jnp.einsum("ikc,jkc->ijc", a, b)) @ wo
+
+
+@program(
+    small=case(normal(2, 12, 8), integers(0, 3, 2, 12), normal(8, 24, scale=0.3)),
+    medium=case(normal(2, 512, 128), integers(0, 6, 2, 512), normal(128, 384, scale=0.08)),
+)
+def packed_sequence_attention(x, seg, w):
+    seg = jnp.sort(seg, 1)
+    b, n, d = x.shape
+    h = 4
+    q, k, v = (t.reshape(b, n, h, d // h) for t in jnp.split(x @ w, 3, -1))
+    s = jnp.einsum("bnhd,bmhd->bhnm", q, k) * (d // h) ** -0.5
+    i = jnp.arange(n)
+    s = s - (2.0 ** -jnp.arange(1, h + 1))[:, None, None] * jnp.abs(i[:, None] - i)
+    m = (seg[:, :, None] == seg[:, None]) & (i[:, None] >= i)
+    a = jax.nn.softmax(jnp.where(m[:, None], s, -1e30), -1)
+    return jnp.einsum("bhnm,bmhd->bnhd", a, v).reshape(b, n, d)
+
+
+@program(
+    small=case(normal(2, 6, 8, scale=0.5), normal(8, 16, scale=0.3), normal(8, 16, scale=0.3), normal(16, 8, scale=0.3)),
+    medium=case(
+        normal(8, 128, 192, scale=0.5), normal(192, 512, scale=0.07), normal(192, 512, scale=0.07), normal(512, 192, scale=0.05)
+    ),
+)
+def gated_ffn_train(x, wg, wu, wd):
+    def loss(p):
+        f = jax.checkpoint(lambda x: (jax.nn.silu(x @ p[0]) * (x @ p[1])) @ p[2])
+        y = x
+        for _ in range(2):
+            y = y + f(y * lax.rsqrt((y * y).mean(-1, keepdims=True) + 1e-6))
+        return (y**2).mean()
+
+    p = (wg, wu, wd)
+    low, g = jax.value_and_grad(loss)(p)
+    return low, jax.tree.map(lambda a, b: a - 0.02 * (jnp.sign(b) + 0.1 * a), p, g)
+
+
+@program(small=case(normal(12, 4), normal(3, 4)), medium=case(normal(8192, 64), normal(16, 64)))
+def slot_attention(x, s):
+    def step(s, _):
+        a = jax.nn.softmax(s @ x.T / 8, 0)
+        a = a / (a.sum(1, keepdims=True) + 1e-8)
+        u = a @ x
+        z = jax.nn.sigmoid(u - s)
+        return (1 - z) * s + z * jnp.tanh(u), None
+
+    return lax.scan(step, s, None, length=3)[0]

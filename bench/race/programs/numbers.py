@@ -244,3 +244,54 @@ def romberg(end):
     for m in range(1, 5):
         sums = [(4.0**m * fine - coarse) / (4.0**m - 1) for coarse, fine in pairwise(sums)]
     return sums[-1]
+
+
+@program(small=case(integers(0, 256, 40)), medium=case(integers(0, 256, 50000)))
+def cyclic_redundancy(b):
+    t = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        t = np.where(t & 1, np.uint32(0xEDB88320) ^ (t >> 1), t >> 1).astype(np.uint32)
+    t = jnp.asarray(t)
+
+    def step(c, x):
+        return t[(c ^ x) & 255] ^ (c >> 8), None
+
+    return ~lax.scan(step, jnp.uint32(0xFFFFFFFF), b.astype(jnp.uint32))[0]
+
+
+@program(small=case(uniform(0, 6, 10), uniform(0, 0.8, 10)), medium=case(uniform(0, 6, 20000), uniform(0, 0.8, 20000)))
+def kepler_orbits(m, e):
+    def body(i, x):
+        return x - (x - e * jnp.sin(x) - m) / (1 - e * jnp.cos(x))
+
+    x = lax.fori_loop(0, 8, body, m + e)
+    nu = 2 * jnp.arctan2(jnp.sqrt(1 + e) * jnp.sin(x / 2), jnp.sqrt(1 - e) * jnp.cos(x / 2))
+    r = 1 - e * jnp.cos(x)
+    return r * jnp.cos(nu), r * jnp.sin(nu)
+
+
+@program(
+    small=case(normal(4, 16), integers(0, 256, 8, 8), uniform(0, 0.1, 8, 2)),
+    medium=case(normal(8, 1024), integers(0, 256, 1024, 512), uniform(0, 0.1, 1024, 16)),
+)
+def four_bit_linear(x, w, s):
+    w = w.astype(jnp.uint8)
+    lo, hi = (w & 15).astype(jnp.float32) - 8, (w >> 4).astype(jnp.float32) - 8
+    u = jnp.stack([lo, hi], -1).reshape(w.shape[0], s.shape[1], -1) * s[..., None]
+    return x @ u.reshape(w.shape[0], -1).T
+
+
+@program(
+    small=case(integers(-2147483647, 2147483647, 6, 4), integers(-2147483647, 2147483647, 5, 4)),
+    medium=case(integers(-2147483647, 2147483647, 256, 32), integers(-2147483647, 2147483647, 192, 32)),
+)
+def binary_product(a, b):
+    return 32 * a.shape[1] - 2 * lax.population_count(a[:, None] ^ b[None]).sum(-1)
+
+
+@program(small=case(normal(8, 16), normal(16, 8)), medium=case(normal(256, 512), normal(512, 256)))
+def scaled_f8_product(a, b):
+    f8 = jnp.float8_e4m3fn
+    sa, sb = jnp.abs(a).max(1, keepdims=True) / 448, jnp.abs(b).max(0, keepdims=True) / 448
+    qa, qb = (a / sa).astype(f8), (b / sb).astype(f8)
+    return (qa.astype(jnp.float32) @ qb.astype(jnp.float32)) * sa * sb

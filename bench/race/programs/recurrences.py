@@ -279,3 +279,100 @@ def weighted_keys(k, v, decay):
 
     zero = jnp.zeros_like(decay)
     return lax.scan(step, (zero, zero, zero - 1e30), (k, v))[1]
+
+
+@program(
+    small=case(normal(2, 6, 8), normal(2, 6, 8), normal(2, 6, 8), normal(8), normal(8)),
+    medium=case(normal(4, 256, 128), normal(4, 256, 128), normal(4, 256, 128), normal(128), normal(128)),
+)
+def receptance_time_mix(k, v, r, w, u):
+    e = -jnp.exp(w)
+
+    def step(s, x):
+        a, b, m = s
+        kt, vt = x
+        m1 = jnp.maximum(m, u + kt)
+        y = (jnp.exp(m - m1) * a + jnp.exp(u + kt - m1) * vt) / (jnp.exp(m - m1) * b + jnp.exp(u + kt - m1))
+        m2 = jnp.maximum(m + e, kt)
+        return (jnp.exp(m + e - m2) * a + jnp.exp(kt - m2) * vt, jnp.exp(m + e - m2) * b + jnp.exp(kt - m2), m2), y
+
+    z = jnp.zeros((k.shape[0], k.shape[2]))
+    _, y = lax.scan(step, (z, z, z - 1e30), (k.swapaxes(0, 1), v.swapaxes(0, 1)))
+    return jax.nn.sigmoid(r) * y.swapaxes(0, 1)
+
+
+@program(small=case(normal(40), n=6), medium=case(normal(20000), n=64))
+def levinson_durbin(x, n=6):
+    r = jnp.stack([(x[: x.shape[0] - k] * x[k:]).sum() for k in range(n + 1)])
+    a = jnp.zeros(n + 1).at[0].set(1.0)
+
+    def step(s, i):
+        a, e = s
+        m = jnp.arange(n + 1)
+        k = -jnp.where(m < i, a * r[jnp.clip(i - m, 0, n)], 0).sum() / e
+        rev = jnp.where(m <= i, a[jnp.clip(i - m, 0, n)], 0)
+        return (a + k * rev, e * (1 - k * k)), k
+
+    (a, e), k = lax.scan(step, (a, r[0] + 1e-3), jnp.arange(1, n + 1))
+    return a, e, k
+
+
+@program(small=case(integers(0, 256, 40)), medium=case(integers(0, 256, 40000)))
+def utf8_automaton(b):
+    def step(s, x):
+        need, cp = s
+        cont = (x & 0xC0) == 0x80
+        start = jnp.where(x < 0x80, 0, jnp.where(x < 0xE0, 1, jnp.where(x < 0xF0, 2, 3)))
+        bits = jnp.where(x < 0x80, x, jnp.where(x < 0xE0, x & 31, jnp.where(x < 0xF0, x & 15, x & 7)))
+        bad = jnp.where(need > 0, ~cont, cont)
+        ok = (need > 0) & cont
+        need2 = jnp.where(ok, need - 1, jnp.where(bad & cont, 0, start))
+        cp2 = jnp.where(ok, cp << 6 | x & 63, bits)
+        return (need2, cp2), jnp.where(bad, -1, jnp.where(need2 == 0, cp2, -2))
+
+    _, o = lax.scan(step, (0, 0), b)
+    return o, (o >= 0).sum()
+
+
+@program(small=case(normal(6), normal(3, 6), normal(3, 6)), medium=case(normal(20000), normal(8, 20000), normal(8, 20000)))
+def two_loop_recursion(g, s, y):
+    rho = 1 / (s * y).sum(1)
+
+    def first(q, x):
+        si, yi, ri = x
+        a = ri * (si @ q)
+        return q - a * yi, a
+
+    q, a = lax.scan(first, g, (s, y, rho), reverse=True)
+    q = q * (s[-1] @ y[-1]) / (y[-1] @ y[-1])
+
+    def second(r, x):
+        si, yi, ri, ai = x
+        return r + si * (ai - ri * (yi @ r)), None
+
+    return -lax.scan(second, q, (s, y, rho, a))[0]
+
+
+@program(small=case(normal(16), n=60), medium=case(normal(200), n=20000))
+def plucked_string(x, n=60):
+    def step(s, i):
+        j = i % x.shape[0]
+        v = s[j]
+        w = s[(j + 1) % x.shape[0]]
+        return s.at[j].set(0.498 * (v + w)), v
+
+    return lax.scan(step, x, jnp.arange(n))[1]
+
+
+@program(small=case(normal(60)), medium=case(normal(8000)))
+def feedback_delay_network(x):
+    d = (3, 5, 7, 11) if x.shape[0] < 100 else (149, 211, 263, 293)
+    m = 0.45 * jnp.array([[1.0, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]])
+
+    def step(s, z):
+        t, bufs = s
+        o = jnp.stack([b[t % low] for b, low in zip(bufs, d, strict=False)])
+        f = m @ o + z
+        return (t + 1, tuple(b.at[t % low].set(f[i]) for i, (b, low) in enumerate(zip(bufs, d, strict=False)))), o.sum()
+
+    return lax.scan(step, (0, tuple(jnp.zeros(low) for low in d)), x)[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.race.program import case, jax, jnp, lax, normal, program, uniform
+from bench.race.program import case, integers, jax, jnp, lax, normal, program, uniform
 
 
 @program(small=case(normal(20, 50)), medium=case(normal(1000, 1000)))
@@ -127,3 +127,45 @@ def balanced_transport(x, y):
 
     (f, g), _ = lax.scan(step, (jnp.zeros(k.shape[0]), jnp.zeros(k.shape[1])), length=20)
     return jnp.exp(k + f[:, None] + g)
+
+
+@program(small=case(normal(20, 2), integers(0, 20, 8, 2)), medium=case(normal(5000, 2), integers(0, 5000, 256, 2)))
+def consensus_lines(p, idx):
+    a, b = p[idx[:, 0]], p[idx[:, 1]]
+    d = b - a
+    n = jnp.stack([-d[:, 1], d[:, 0]], 1)
+    n = n / (jnp.linalg.norm(n, axis=1, keepdims=True) + 1e-6)
+    c = (n * a).sum(1)
+    r = jnp.abs(p @ n.T - c)
+    k = (r < 0.1).sum(0)
+    best = k.argmax()
+    w = (r[:, best] < 0.1).astype(jnp.float32)
+    m = (w[:, None] * p).sum(0) / w.sum()
+    q = (p - m) * w[:, None]
+    return k, n[best], q.T @ q
+
+
+@program(
+    small=case(uniform(-1.5, 1.5, 8, 2), uniform(-1.5, 1.5, 6, 2)),
+    medium=case(uniform(-1.5, 1.5, 400, 2), uniform(-1.5, 1.5, 300, 2)),
+)
+def great_circle_distances(a, b):
+    d = a[:, None] - b[None]
+    h = jnp.sin(d[..., 0] / 2) ** 2 + jnp.cos(a[:, None, 0]) * jnp.cos(b[None, :, 0]) * jnp.sin(d[..., 1] / 2) ** 2
+    g = 2 * jnp.arcsin(jnp.sqrt(jnp.clip(h, 0, 1)))
+    return g.min(1), g.argmin(1), jnp.arctan2(jnp.sin(d[..., 1]) * jnp.cos(b[None, :, 0]), g)
+
+
+@program(small=case(normal(5, 8), normal(6, 8)), medium=case(normal(256, 64), normal(256, 64)))
+def log_sinkhorn_assignment(a, b):
+    s = a @ b.T / 4
+    s = jnp.pad(s, ((0, 1), (0, 1)), constant_values=1.0)
+
+    def it(s, _):
+        s = s - jax.nn.logsumexp(s, 1, keepdims=True)
+        return s - jax.nn.logsumexp(s, 0, keepdims=True), None
+
+    s = lax.scan(it, s, None, length=10)[0]
+    m = s[:-1, :-1]
+    i, j = m.argmax(1), m.argmax(0)
+    return i, (j[i] == jnp.arange(i.shape[0])) & (m.max(1) > -2)

@@ -163,3 +163,72 @@ def several_aggregators(x, source, target, w):
     extremes = [jnp.where(count > 0.5, f(said, target, n), 0) for f in (jax.ops.segment_max, jax.ops.segment_min)]
     spread = jnp.sqrt(jnp.maximum(square - mean * mean, 0) + 1e-5)
     return jax.nn.relu(jnp.concatenate([mean, *extremes, spread], -1) @ w)
+
+
+@program(small=case(uniform(0, 1, 8, 3), normal(3, 16, 2)), medium=case(uniform(0, 1, 4096, 3), normal(8, 4096, 2)))
+def hashed_grid_encoding(x, t):
+    out = []
+    for low in range(t.shape[0]):
+        s = 4 * 1.5**low
+        p = x * s
+        f = jnp.floor(p)
+        w = p - f
+        c = f.astype(jnp.uint32)
+        acc = 0.0
+        for k in range(8):
+            o = jnp.array([k & 1, k >> 1 & 1, k >> 2], jnp.uint32)
+            h = (c + o) * jnp.array([1, 2654435761, 805459861], jnp.uint32)
+            h = (h[:, 0] ^ h[:, 1] ^ h[:, 2]) % jnp.uint32(t.shape[1])
+            wt = jnp.where(o == 1, w, 1 - w).prod(1)
+            acc = acc + wt[:, None] * t[low][h]
+        out.append(acc)
+    return jnp.concatenate(out, 1)
+
+
+@program(
+    small=case(uniform(0, 1, 8, 3), normal(3, 16, 2), normal(8, 6)),
+    medium=case(uniform(0, 1, 4096, 3), normal(8, 4096, 2), normal(4096, 16)),
+)
+def hashed_grid_grad(x, t, y):
+    return jax.grad(lambda t: ((hashed_grid_encoding(x, t) - y) ** 2).mean())(t)
+
+
+@program(small=case(integers(0, 3, 40)), medium=case(integers(0, 3, 100000)))
+def run_lengths(x):
+    n = x.shape[0]
+    new = jnp.concatenate([jnp.array([True]), x[1:] != x[:-1]])
+    i = jnp.cumsum(new) - 1
+    v = jnp.zeros(n, x.dtype).at[i].set(x)
+    c = jnp.zeros(n, jnp.int32).at[i].add(1)
+    return v, c, i[-1] + 1, jnp.cumsum(c)
+
+
+@program(small=case(integers(0, 8, 30, 4), normal(30)), medium=case(integers(0, 64, 20000, 16), normal(20000)))
+def boosted_split_histograms(b, g):
+    nb = 8 if b.shape[0] < 100 else 64
+    f = b.shape[1]
+    h = (
+        jnp.zeros((f, nb, 2))
+        .at[jnp.arange(f)[None], b]
+        .add(jnp.stack([jnp.broadcast_to(g[:, None], b.shape), jnp.ones(b.shape)], -1))
+    )
+    c = jnp.cumsum(h, 1)
+    t = c[:, -1:]
+    r = t - c
+    gain = c[..., 0] ** 2 / (c[..., 1] + 1) + r[..., 0] ** 2 / (r[..., 1] + 1) - t[..., 0] ** 2 / (t[..., 1] + 1)
+    best = gain.reshape(-1).argmax()
+    return gain.max(), best // nb, best % nb
+
+
+@program(small=case(normal(6, 3), integers(0, 6, 10, 2)), medium=case(normal(2000, 64), integers(0, 2000, 12000, 2)))
+def equivariant_messages(x, e):
+    p = x[:, :3]
+    s, t = e[:, 0], e[:, 1]
+    d = p[s] - p[t]
+    r = jnp.sqrt((d * d).sum(-1, keepdims=True) + 1e-6)
+    k = jnp.linspace(0, 5, 16)
+    rbf = jnp.exp(-((r - k) ** 2)) * 0.5 * (jnp.cos(jnp.pi * jnp.clip(r / 5, 0, 1)) + 1)
+    m = x[s] * rbf.sum(-1, keepdims=True)
+    h = jnp.zeros_like(x).at[t].add(m)
+    v = jnp.zeros_like(p).at[t].add(d / r * m.mean(-1, keepdims=True))
+    return h, v

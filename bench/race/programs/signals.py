@@ -104,3 +104,36 @@ def matched_filter(x, template):
     energy = energy[:, template.size :] - energy[:, : -template.size]
     found = jax.vmap(lambda row: jnp.correlate(row, template, mode="valid"))(x) / jnp.sqrt(jnp.maximum(energy, 1e-6))
     return found.max(1), found.argmax(1)
+
+
+@program(small=case(normal(128), n=16), medium=case(normal(32000), n=512))
+def mel_cepstrum(x, n=16):
+    hop = n // 2
+    m = (x.shape[0] - n) // hop + 1
+    i = np.arange(m)[:, None] * hop + np.arange(n)
+    w = jnp.asarray(np.hanning(n).astype(np.float32))
+    s = jnp.abs(jnp.fft.rfft(x[i] * w, axis=1)) ** 2
+    k = s.shape[1]
+    b = 8 if n < 100 else 40
+    c = np.linspace(0, k - 1, b + 2) ** 1.0
+    fb = np.maximum(
+        0,
+        np.minimum(
+            (np.arange(k)[None] - c[:-2, None]) / (c[1:-1] - c[:-2])[:, None],
+            (c[2:, None] - np.arange(k)[None]) / (c[2:] - c[1:-1])[:, None],
+        ),
+    ).astype(np.float32)
+    e = jnp.log(s @ fb.T + 1e-6)
+    d = np.cos(np.pi * np.arange(b)[:, None] * (np.arange(b)[None] + 0.5) / b).astype(np.float32)
+    return e @ d.T
+
+
+@program(small=case(normal(2, 16, 4), normal(4, 16, scale=0.3)), medium=case(normal(4, 2048, 64), normal(64, 2048, scale=0.02)))
+def gated_long_convolution(x, h):
+    n = x.shape[1]
+
+    def f(t):
+        return jnp.fft.rfft(t, 2 * n, axis=-1)
+
+    y = jnp.fft.irfft(f(x.swapaxes(1, 2)) * f(h), 2 * n, axis=-1)[..., :n].swapaxes(1, 2)
+    return y * jax.nn.silu(x)

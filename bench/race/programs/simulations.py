@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench.race.program import case, jax, jnp, lax, normal, program, uniform
+from bench.race.program import case, integers, jax, jnp, lax, normal, program, uniform
 
 
 def attraction(x):
@@ -236,3 +236,59 @@ def wave_packet(potential, steps):
         return at_places * jnp.fft.ifft(at_frequencies * jnp.fft.fft(at_places * wave))
 
     return jnp.abs(lax.fori_loop(0, steps, step, wave)) ** 2
+
+
+@program(small=case(integers(0, 2, 8, 8)), medium=case(integers(0, 2, 128, 128)))
+def turning_ant(g):
+    n = g.shape[0]
+
+    def step(s, _):
+        g, y, x, d = s
+        c = g[y, x]
+        d = (d + jnp.where(c == 1, 1, 3)) % 4
+        g = g.at[y, x].set(1 - c)
+        y = (y + jnp.array([-1, 0, 1, 0])[d]) % n
+        x = (x + jnp.array([0, 1, 0, -1])[d]) % n
+        return (g, y, x, d), None
+
+    return lax.scan(step, (g, n // 2, n // 2, 0), None, length=200 if n < 100 else 20000)[0]
+
+
+@program(
+    small=case(normal(8, 4), integers(0, 8, 5, 8, 3), uniform(0, 1, 5, 8, 4)),
+    medium=case(normal(64, 32), integers(0, 64, 60, 64, 3), uniform(0, 1, 60, 64, 32)),
+)
+def differential_evolution(p, idx, u):
+    def cost(x):
+        return (x**2 - 10 * jnp.cos(2 * jnp.pi * x)).sum(-1)
+
+    def step(s, x):
+        p, c = s
+        i, r = x
+        m = p[i[:, 0]] + 0.7 * (p[i[:, 1]] - p[i[:, 2]])
+        t = jnp.where(r < 0.8, m, p)
+        ct = cost(t)
+        b = ct < c
+        return (jnp.where(b[:, None], t, p), jnp.where(b, ct, c)), c.min()
+
+    return lax.scan(step, (p, cost(p)), (idx, u))
+
+
+@program(small=case(uniform(0.5, 1.5, 6, 20)), medium=case(uniform(0.5, 1.5, 24, 5000)))
+def regressed_american_option(s):
+    k = 1.0
+    r = 0.99
+    pay = jnp.maximum(k - s, 0)
+
+    def step(v, x):
+        s, p = x
+        b = jnp.stack([jnp.ones_like(s), s, s * s, s**3], 1)
+        w = (p > 0).astype(jnp.float32)
+        a = (b * w[:, None]).T @ b + 1e-3 * jnp.eye(4)
+        low = jnp.linalg.cholesky(a)
+        c = jax.scipy.linalg.cho_solve((low, True), (b * w[:, None]).T @ (v * r))
+        cont = b @ c
+        return jnp.where((p > cont) & (p > 0), p, v * r), None
+
+    v = lax.scan(step, pay[-1], (s[:-1], pay[:-1]), reverse=True)[0]
+    return v.mean() * r

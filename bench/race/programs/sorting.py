@@ -106,3 +106,18 @@ def matched_boxes(a, b):
     ratio = both / (sizes[0][:, None] + sizes[1][None] - both)
     best, found = ratio.argmax(1), ratio.max(1) > 0.5
     return jnp.where(found, best, -1), (b[best] - a) * found[:, None]
+
+
+@program(small=case(integers(0, 256, 50)), medium=case(integers(0, 65536, 30000)))
+def radix_passes(x):
+    n = x.shape[0]
+    k = jnp.arange(n)
+    for s in range(0, 16, 4):
+        d = (x >> s) & 15
+        oh = (d[:, None] == jnp.arange(16)).astype(jnp.int32)
+        within = jnp.cumsum(oh, 0)
+        base = jnp.cumsum(within[-1]) - within[-1]
+        pos = base[d] + jnp.take_along_axis(within, d[:, None], 1)[:, 0] - 1
+        x = jnp.zeros_like(x).at[pos].set(x)
+        k = jnp.zeros_like(k).at[pos].set(k)
+    return x, k

@@ -14,7 +14,7 @@ from deepx_graph.analysis.kinds import kind_of
 from deepx_graph.analysis.liveness import has_control
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.scalar_expr import FUNCTION_PRICE, Apply, Expr, price
-from deepx_graph.ir.structure import PROJ, TUPLE
+from deepx_graph.ir.structure import PARAM, PROJ, TUPLE
 from deepx_graph.loops.program import LoopProgram
 from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
@@ -27,6 +27,7 @@ from deepx_graph.runtime.engines.kernel_engine import CompiledKernel, KernelBuil
 from deepx_graph.runtime.engines.outline import as_kernel, is_program, is_too_large, outlined
 from deepx_graph.runtime.engines.rematerialisation import with_late_results, with_rematerialised
 from deepx_graph.runtime.engines.subscript_fusion import with_composed_subscripts
+from deepx_graph.runtime.engines.whole_windows import as_products
 from deepx_graph.runtime.native import asked, vectors
 from deepx_graph.runtime.native.llvm.machine_code import collected
 from deepx_graph.runtime.native.llvm.target import this_machine
@@ -164,6 +165,7 @@ class NativeEngine(KernelEngine):
                 plan = gemm.converted_plan(node) if node.op is dot_general else None
             return () if plan is None else tuple(source is not None for source in plan.sources)
 
+        function = as_products(function)
         with vectors(self.vector_bits):
             function = with_narrow_operands(function, lambda n: any(converts(n)) or _is_widened(n))
             function = widened(function, lambda n: _is_widened(n) and not (_is_of_integers(n) and any(converts(n))))
@@ -304,9 +306,19 @@ def _has_large_products(function: Function) -> bool:
 
 def _plain_loops(function: Function, threads: int) -> LoopKernel:
     """The kernel of a function as one loop program. Raises Declined."""
-    if _has_large_products(function):
+    if _has_large_products(function) and not _is_of_lone_features(function):
         raise Declined
     return build_loops(function, threads)
+
+
+def _is_of_lone_features(function: Function) -> bool:
+    """Whether a function is a convolution of floats of which each group has one output feature: no matrix product makes these."""
+    *params, node = function.nodes
+    if node.op is not convolution or any(p.op is not PARAM for p in params):
+        return False
+    groups = node.attr("feature_group_count") * node.attr("batch_group_count")
+    type = as_tensor(node.type)
+    return bool(groups > 1 and type.dtype.kind == "float" and type.shape[node.attr("output_feature_dimension")] == groups)
 
 
 def _is_faster_apart(function: Function, loops: LoopKernel,

@@ -12,7 +12,7 @@ import pytest
 import deepx_graph as dx
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ir.structure import LOOP_END
-from deepx_graph.ops import add, compare, divide, dynamic_slice, multiply, reshape, sine
+from deepx_graph.ops import add, and_, compare, divide, dynamic_slice, multiply, reshape, sine
 from deepx_graph.ops.data.fusion import fused_body
 from deepx_graph.runtime.engines.outline import opened, outlined
 from deepx_graph.types import type_of_array
@@ -23,9 +23,12 @@ X = np.linspace(-1, 2, 7).astype("f4")
 Variables = tuple[Node, ...]
 
 
-def counted(b: Builder, times: int, inits: Sequence[Node], step: Callable[[Variables], Sequence[Node]]) -> Variables:
+def counted(b: Builder, times: int, inits: Sequence[Node], step: Callable[[Variables], Sequence[Node]],
+            may: Node | None = None) -> Variables:
+    """A loop that runs so often, where it may: without such a condition the count is known."""
     def body(v: Variables) -> tuple[Node, Sequence[Node]]:
-        return b(compare, v[0], b.like(times, v[0]), direction="LT"), (b(add, v[0], b.like(1, v[0])), *step(v))
+        goes_on = b(compare, v[0], b.like(times, v[0]), direction="LT")
+        return goes_on if may is None else b(and_, goes_on, may), (b(add, v[0], b.like(1, v[0])), *step(v))
 
     return b.loop((b.constant(np.int32(0)), *inits), body)
 
@@ -39,12 +42,14 @@ def until_small(b: Builder, x: Node) -> Node:
     return b.loop((x,), body)[0]
 
 
-def nested(of_element: Callable[[Builder, Node], Node], *, is_bounded: bool = True) -> Function:
-    """Sums of `table[j]`, over and over; the table, and a number that a loop makes, are read by the inner loop alone."""
+def nested(of_element: Callable[[Builder, Node], Node], *, is_bounded: bool = True, is_sure: bool = True) -> Function:
+    """Sums of `table[j]`, over and over; the table, and a number that a loop makes, are read by the inner loop alone. Whether that
+    runs is known where it `is_sure`."""
     b = Builder()
     x = b.param(0, type_of_array(X), name="x")
     table = of_element(b, x)
     (first,) = (b(reshape, b(dynamic_slice, x, b.constant(np.int32(0)), slice_sizes=(1,)), shape=()),)
+    may = None if is_sure else b(compare, first, b.like(5.0, first), direction="LT")
     number = counted(b, 5, (first,), lambda v: (b(sine, v[1]),))[1] if is_bounded else until_small(b, first)
 
     def inner(v: Variables) -> Sequence[Node]:
@@ -52,14 +57,14 @@ def nested(of_element: Callable[[Builder, Node], Node], *, is_bounded: bool = Tr
         return (b(add, v[1], b(multiply, element, number)),)
 
     total = counted(b, 3, (b.constant(np.float32(0)),),
-                    lambda v: (b(divide, counted(b, len(X), (v[1],), inner)[1], b.like(2.0, v[1])),))[1]
+                    lambda v: (b(divide, counted(b, len(X), (v[1],), inner, may)[1], b.like(2.0, v[1])),))[1]
     return Function("main", (x,), (total,))
 
 
 def inner_loop(function: Function) -> Function:
     """The innermost loop that sums, as a kernel would have it."""
     def accepts(body: Function) -> bool:
-        return any(n.op is multiply for n in body.nodes) and not any(n.op is divide for n in body.nodes)
+        return any(n.op is dynamic_slice for n in body.nodes) and not any(n.op is divide for n in body.nodes)
 
     (found,) = [body for n in outlined(function, accepts).nodes if (body := fused_body(n)) is not None]
     return found
@@ -72,16 +77,22 @@ def test_what_is_computed_once_for_all_iterations_around_is_no_part_of_an_inner_
 
 
 def test_what_may_not_end_runs_only_where_it_is_needed() -> None:
-    body = inner_loop(nested(lambda b, x: b(sine, x), is_bounded=False))
+    body = inner_loop(nested(lambda b, x: b(sine, x), is_bounded=False, is_sure=False))
     assert sum(n.op is LOOP_END for n in body.nodes) == 2
 
 
+def test_what_may_not_end_is_no_part_of_a_loop_that_is_known_to_run() -> None:
+    body = inner_loop(nested(lambda b, x: b(sine, x), is_bounded=False))
+    assert sum(n.op is LOOP_END for n in body.nodes) == 1
+
+
 @pytest.mark.parametrize("engine", ["numexpr", "native"])
+@pytest.mark.parametrize("is_sure", [True, False])
 @pytest.mark.parametrize("is_bounded", [True, False])
-def test_outlined_loops_compute_what_they_did(engine: str, is_bounded: bool) -> None:
+def test_outlined_loops_compute_what_they_did(engine: str, is_bounded: bool, is_sure: bool) -> None:
     if engine == "native":
         pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
-    module = Module((nested(lambda b, x: b(sine, x), is_bounded=is_bounded),), "main")
+    module = Module((nested(lambda b, x: b(sine, x), is_bounded=is_bounded, is_sure=is_sure),), "main")
     number = X[0]
     for _ in range(5 if is_bounded else 0):
         number = np.sin(number)

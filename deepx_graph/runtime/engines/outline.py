@@ -1,9 +1,9 @@
 """Loops taken out of a function, each as a closed body that an engine may run as one kernel.
 
 A loop that the engine accepts becomes a `fusion` whose body holds the loop and everything that runs only inside it, so it computes
-what it did, in the same order and as lazily. What broadcasts or looks at outside values is left outside, and so is what ends for
-sure and need not be computed again when a loop around this one comes to it again. Takes time linear in the function and in the
-loops that are small enough to be tried, and never recurses.
+what it did, in the same order and as lazily. What broadcasts or looks at outside values is left outside, and so is what need not be
+computed again when a loop around this one comes to it again, where it ends for sure or that loop is known to run. Takes
+time linear in the function and in the loops that are small enough to be tried, and never recurses.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class _Loops:
 
     def __init__(self, function: Function, live: Live) -> None:
         self.function, self.live = function, live
-        self.placement = Placement(function, live)
+        self.placement = Placement(function, live, hoists=True)
         self.sizes: dict[Scope, int] = {b: len(b.nodes) for b in self.placement.scopes}
         for block in reversed(self.placement.scopes):
             if not block.is_root:

@@ -1,8 +1,8 @@
 """Loops taken out of a function, each as a closed body that an engine may run as one kernel.
 
 A loop that the engine accepts becomes a `fusion` whose body holds the loop and everything that runs only inside it, so it computes
-what it did, in the same order and as lazily. What broadcasts or looks at outside values is left outside, and so is what need not be
-computed again when a loop around this one comes to it again, where it ends for sure or that loop is known to run. Takes
+what it did, in the same order and as lazily. What broadcasts or looks at outside values is left outside, and so are loops that the
+schedule does before, and what ends for sure and need not be computed again when a loop around this one comes to it again. Takes
 time linear in the function and in the loops that are small enough to be tried, and never recurses.
 """
 
@@ -96,7 +96,7 @@ class _Loops:
 
     def __init__(self, function: Function, live: Live) -> None:
         self.function, self.live = function, live
-        self.placement = Placement(function, live, hoists=True)
+        self.placement = Placement(function, live)
         self.sizes: dict[Scope, int] = {b: len(b.nodes) for b in self.placement.scopes}
         for block in reversed(self.placement.scopes):
             if not block.is_root:
@@ -107,7 +107,7 @@ class _Loops:
         covered: dict[Scope, Scope] = {}  # what lies in the loops that are taken, with their headers
         for block in self.placement.scopes:  # parents first
             header = None if block.is_root else covered.get(block.parent)
-            if header is not None and not self._outlives(block, header):
+            if header is not None and not self._outlives(block, header) and not self._is_before(block, header):
                 covered[block] = header
                 continue
             if block.kind != "header" or self.sizes[block] > MOST_NODES:
@@ -138,6 +138,8 @@ class _Loops:
         while stack:
             node = stack.pop()
             if node in found or not self._is_inside(node, header) or self._is_kept_around(node, header):
+                continue
+            if node.op is LOOP_END and self._is_before(self.placement.headers[node], header):
                 continue
             found.add(node)
             stack += self.live.inputs(node) if not is_loop_variable(node) else ()
@@ -170,6 +172,19 @@ class _Loops:
         """Whether a scope inside of a loop does not run again when the loop does."""
         return (scope.kind == "once" and self.all_end
                 and not self.placement.headers[self.placement.outermost[scope]].within(header))
+
+    def _is_before(self, inner: Scope, header: Scope) -> bool:
+        """Whether a scope is that of a loop which the schedule has done before another one, which is known to run."""
+        if inner.kind != "header":
+            return False
+        assert inner.owner is not None and header.owner is not None
+        headers = self.scheduled.headers
+        return not headers[inner.owner].within(headers[header.owner])
+
+    @cached_property
+    def scheduled(self) -> Placement:
+        """Where the schedule has it all done."""
+        return Placement(self.function, self.live, hoists=True)
 
     @cached_property
     def all_end(self) -> bool:

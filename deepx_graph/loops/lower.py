@@ -17,7 +17,7 @@ from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE, index_of
 from deepx_graph.loops.builder import LoopBuilder, memory, new_argument, new_result, whole_program
 from deepx_graph.loops.elements import Value, has_element, tensor_type, value
 from deepx_graph.loops.index_sets import filled
-from deepx_graph.loops.program import Buffer, Copy, Let, Load, LoopProgram, Statement
+from deepx_graph.loops.program import Buffer, Copy, Let, Load, LoopProgram, Statement, walk
 from deepx_graph.loops.scalar import Affine, Index, NotExpressible, affine
 from deepx_graph.loops.tensor import LazyTensor, in_memory
 from deepx_graph.loops.weight import price_of, weighted
@@ -42,6 +42,10 @@ what is written."""
 DEEPEST = 32
 """What more operations in a row make is put in memory, as each asks the one before for elements; passes read it again at once."""
 
+MOST_WRITTEN = 100
+"""So is what takes more statements and is asked for at several places: each of them would have these again, and so on from
+operation to operation."""
+
 MOST_NODES = 400
 """A function of more nodes is not lowered as one kernel."""
 
@@ -51,10 +55,13 @@ MOST_OPERANDS = 1000
 
 @dataclass(frozen=True)
 class ElementCost:
-    """What one element takes: additions, and how often an element of each operand is read."""
+    """What one element takes: additions, how often an element of each operand is read, statements, and at how many places of them
+    that is."""
 
     work: float
     reads: tuple[float, ...]
+    statements: int
+    places: tuple[int, ...]
 
 
 def lower(function: Function, outer: int | None = None) -> LoopProgram:
@@ -90,6 +97,15 @@ def stored_values(function: Function) -> list[Node]:
 
 
 @dataclass(eq=False)
+class _Trial:
+    """Nests over what a buffer holds: of each the shape, its axes and what an iteration does."""
+
+    buffer: Buffer
+    nests: list[tuple[tuple[int, ...], list[Affine], list[Statement]]] = field(default_factory=list)
+    is_whole: bool = True
+
+
+@dataclass(eq=False)
 class _Lowering:
     function: Function
     is_trial: bool = False
@@ -112,6 +128,8 @@ class _Lowering:
     loop_reads: dict[Node, tuple[float, ...]] = field(default_factory=dict)
     depths: dict[Node, int] = field(default_factory=dict)
     """How many operations compute an element of each node that is not in memory, one after the other."""
+    lengths: dict[Node, int] = field(default_factory=dict)
+    """How many statements do."""
 
     def program(self) -> LoopProgram:
         """The whole program."""
@@ -162,9 +180,10 @@ class _Lowering:
         else:
             self.values[node] = value(self.b, node, operands)
             self.depths[node] = 1 + max((self.depths.get(i, 0) for i in node.inputs), default=0)
-            if self._is_kept(node) or self.depths[node] > DEEPEST:
+            self.lengths[node] = self._length(node)
+            if self._is_kept(node) or self.depths[node] > DEEPEST or self._is_long(node):
                 self._keep(node)
-                del self.depths[node]
+                del self.depths[node], self.lengths[node]
 
     def _run(self, node: Node, operands: Sequence[Value]) -> bool:
         """Fills the results of a node by the loops of its op; not where these decline at once, and an element will do."""
@@ -210,6 +229,36 @@ class _Lowering:
         if not users or self._whole_cost(node) <= self._most_again(node) or self._total_reads(node) + stores <= most:
             return False
         return self._reads_more(node, most)
+
+    def _is_long(self, node: Node) -> bool:
+        """Whether what an element takes is much to be written at each of several places that ask for one."""
+        if self.lengths[node] <= MOST_WRITTEN or self._is_pointwise(node):
+            return False
+        asking = [n for u in self.function.users[node] if has_element(u)
+                  for n, i in zip(self._cost(u).places, u.inputs, strict=True) if i is node]
+        if sum(asking) <= 1:
+            return False
+        below = self._below(node)
+        if below is None:
+            return True
+        trial = self._trial(node, below, LoopBuilder(MOST_WRITTEN))
+        return not trial.is_whole or sum(isinstance(s, Load) and s.buffer is trial.buffer for _, _, body in trial.nests
+                                         for s in walk(body)) > (2 if tensor_type(node.type).dtype.kind == "complex" else 1)
+
+    def _length(self, node: Node) -> int:
+        """How many statements an element takes, about, or more than are written: an operand that is asked for again at one place is
+        written once."""
+        cost, found = self._cost(node), self.values[node]
+        most = cost.statements + sum(n * self.lengths.get(i, 0) for n, i in zip(cost.places, node.inputs, strict=True))
+        if most <= MOST_WRITTEN or not isinstance(found, LazyTensor):
+            return most
+        b, body = LoopBuilder(MOST_WRITTEN), list[Statement]()
+        try:
+            with b.block(body):
+                found.at(b, [affine(b.var(I64, 0, n - 1)) for n in found.shape])
+        except NotExpressible:
+            return most
+        return len(list(walk(body)))
 
     def _most_again(self, node: Node) -> float:
         """What an element may cost that is computed again wherever it is read. Positions are kept for loops that are no vectors."""
@@ -266,23 +315,27 @@ class _Lowering:
     def _loads(self, node: Node, below: Sequence[Node], b: LoopBuilder) -> tuple[float, bool]:
         """How many elements of a value a trial of the results' nests loads, and whether that is all of them. Positions, as integers
         are as a rule, move out of loops that they do not depend on; folds do not."""
-        type, is_whole, total = tensor_type(node.type), True, 0.0
+        type, total, trial = tensor_type(node.type), 0.0, self._trial(node, below, b)
         moves = type.dtype.is_integer and max(self._cost(node).reads, default=0.0) <= 1
-        buffer = memory("x", type.dtype, type.shape, "argument")
-        tried: list[tuple[tuple[int, ...], list[Affine], list[Statement]]] = []
+        for shape, at, body in trial.nests:
+            total += sum(times * math.prod(shape[: _depth(s, at) if moves else None])
+                         for s, times in weighted(body) if isinstance(s, Load) and s.buffer is trial.buffer)
+        return total * trial.buffer.dtype.itemsize / type.dtype.itemsize, trial.is_whole
+
+    def _trial(self, node: Node, below: Sequence[Node], b: LoopBuilder) -> _Trial:
+        """The results' nests, or as much of them as a builder takes, where a value is in memory and nothing that comes of it is."""
+        type = tensor_type(node.type)
+        trial = _Trial(memory("x", type.dtype, type.shape, "argument"))
         try:
-            for shape, tensors in self._nests_over(node, in_memory(buffer, type.dtype), below, b).items():
-                tried.append((shape, [affine(b.var(I64, 0, n - 1)) for n in shape], []))
-                _, at, body = tried[-1]
+            for shape, tensors in self._nests_over(node, in_memory(trial.buffer, type.dtype), below, b).items():
+                trial.nests.append((shape, [affine(b.var(I64, 0, n - 1)) for n in shape], []))
+                _, at, body = trial.nests[-1]
                 with b.block(body):
                     for tensor in tensors:
                         tensor.at(b, at)
         except NotExpressible:
-            is_whole = False
-        for shape, at, body in tried:
-            total += sum(times * math.prod(shape[: _depth(s, at) if moves else None])
-                         for s, times in weighted(body) if isinstance(s, Load) and s.buffer is buffer)
-        return total * buffer.dtype.itemsize / type.dtype.itemsize, is_whole
+            trial.is_whole = False
+        return trial
 
     def _nests_over(self, node: Node, tensor: LazyTensor, below: Sequence[Node],
                     b: LoopBuilder) -> dict[tuple[int, ...], list[LazyTensor]]:
@@ -405,10 +458,13 @@ def _cost_over(op: Op, attrs: tuple[Any, ...], type: Type, operand_types: tuple[
     body: list[Statement] = []
     with b.block(body):
         tensor.at(b, [affine(b.var(I64, 0, n - 1)) for n in tensor.shape])
-    work, reads = 0.0, reads_of(body, itemsizes)
+    work, reads, places = 0.0, reads_of(body, itemsizes), dict.fromkeys(itemsizes, 0)
     for s, times in weighted(body):
         work += times * price_of(s) if isinstance(s, Let) or (isinstance(s, Load) and s.buffer in reads) else 0.0
-    return ElementCost(work, tuple(reads.values()))
+    for s in walk(body):
+        if isinstance(s, Load) and s.buffer in places:
+            places[s.buffer] += s.buffer.dtype.itemsize
+    return ElementCost(work, tuple(reads.values()), len(list(walk(body))), tuple(-(-n // itemsizes[x]) for x, n in places.items()))
 
 
 def loop_reads(node: Node) -> tuple[float, ...]:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepx_graph.ir import Builder, Function, Node
+import deepx_graph as dx
+from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.loops import lower as lower_module
 from deepx_graph.loops.builder import LoopBuilder, decided
 from deepx_graph.loops.in_place import Accesses
@@ -30,7 +31,9 @@ from deepx_graph.ops import (
     convert,
     exponential,
     floor,
+    iota,
     maximum,
+    minimum,
     multiply,
     negate,
     pad,
@@ -275,6 +278,44 @@ def test_no_operation_asks_twice_for_what_its_operands_share(monkeypatch: pytest
         except NotExpressible as e:
             reasons.append(f"{op.name}: {e}")
     assert len(reasons) < 30 and not [r for r in reasons if "too many statements" in r]
+
+
+def flipped(b: Builder, x: Node, level: int) -> Node:
+    """Every second block of a cube reversed."""
+    cube = b(reshape, x, shape=(2**level, 2, 2 ** (11 - level)))
+    first, second = (b(slice_, cube, start_indices=(0, k, 0), limit_indices=(2**level, k + 1, 2 ** (11 - level)),
+                       strides=(1, 1, 1)) for k in range(2))
+    return b(reshape, b(concatenate, first, b(reverse, second, dimensions=(2,)), dimension=1), shape=(4096,))
+
+
+def exchanged(b: Builder, x: Node, level: int) -> Node:
+    """The lesser of each two elements that are so far apart."""
+    at = b.constant((np.arange(4096) ^ (1 << level)).astype("i4"))
+    return b(minimum, x, b(torch_index_select, x, at, dim=0))
+
+
+def rolled(b: Builder, x: Node, level: int) -> Node:
+    cut = 1 << level
+    first, second = (b(slice_, x, start_indices=(k,), limit_indices=(n,), strides=(1,)) for k, n in ((cut, 4096), (0, cut)))
+    return b(select, b(compare, b(iota, shape=(4096,), dtype=F32), b.like(7 << level, x), direction="LT"), x,
+             b(concatenate, first, second, dimension=0))
+
+
+@pytest.mark.parametrize("step", [flipped, exchanged, rolled])
+def test_what_is_written_grows_in_proportion_to_the_operations(step: Callable[[Builder, Node, int], Node]) -> None:
+    """Each step asks for elements at two places, so all in one would write 2^n of them."""
+    written = []
+    for levels in (5, 10):
+        b = Builder()
+        x = last = b.param(0, tensor(F32, (4096,)))
+        for level in range(levels):
+            last = step(b, last, level)
+        program = lower(Function("f", (x,), (last,)))
+        written.append(sum(1 for _ in walk(program.body)))
+        values = np.random.default_rng(0).random(4096).astype("f4")
+        reference = dx.compile(Module((Function("main", (x,), (last,)),), "main"), engine="numpy", optimize=False)
+        np.testing.assert_array_equal(interpret(program, [values])[0], reference(values)[0])
+    assert written[1] <= 3 * written[0]
 
 
 def test_lowering_conditions_below_conditions_takes_no_more_than_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:

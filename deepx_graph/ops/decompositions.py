@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -366,6 +367,11 @@ decomposition(ops.polygamma, narrow=True)(special.polygamma)
 decomposition(ops.zeta, narrow=True)(special.zeta)
 decomposition(ops.bessel_i0e, narrow=True)(special.bessel_i0e)
 decomposition(ops.bessel_i1e, narrow=True)(special.bessel_i1e)
+FOR_SINGLE: dict[Op, Formula] = {
+    ops.bessel_i0e: partial(special.bessel_i0e, least=1e-10),
+    ops.bessel_i1e: partial(special.bessel_i1e, least=1e-10),
+}
+"""Formulas of f64 for what is rounded to f32, or to less, where shorter ones will do."""
 decomposition(ops.is_inf)(lambda b, x: _compare(b, b(ops.abs_, x), "EQ", math.inf))
 decomposition(ops.is_pos_inf)(lambda b, x: _compare(b, x, "EQ", math.inf))
 decomposition(ops.is_neg_inf)(lambda b, x: _compare(b, x, "EQ", -math.inf))

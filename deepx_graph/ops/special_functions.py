@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import dropwhile
 
 import numpy as np
 
@@ -187,7 +188,7 @@ _LANCZOS = (
     676.5203681218851, -1259.1392167224028, 771.32342877765313, -176.61502916214059, 12.507343278686905,
     -0.13857109526572012, 9.9843695780195716e-06, 1.5056327351493116e-07,
 )
-_LANCZOS_0, _G = 0.99999999999980993, 7.5
+_LANCZOS_0, _G, _LARGE = 0.99999999999980993, 7.5, 1e17
 
 
 def _reflected(b: Builder, x: Node) -> tuple[Node, Node]:
@@ -196,19 +197,26 @@ def _reflected(b: Builder, x: Node) -> tuple[Node, Node]:
     return below, b(ops.select, below, b(ops.negate, x), _with(b, ops.subtract, x, 1))
 
 
-def _lanczos(b: Builder, z: Node) -> tuple[Node, Node]:
-    """The Lanczos sum at z, and the logarithm of z + g + 1/2."""
+def _lanczos(b: Builder, z: Node) -> tuple[Node, Sequence[Node], Node]:
+    """The Lanczos sum at z, the inverses of z + 1, z + 2, ... of which it is made, and the logarithm of z + g + 1/2. A division
+    gives two inverses; those of a large z do not count, and are kept from infinities."""
+    near = _with(b, ops.minimum, z, _LARGE)
+    inverses: list[Node] = []
+    for k in range(1, len(_LANCZOS), 2):
+        one, other = (_with(b, ops.add, near, n) for n in (k, k + 1))
+        both = b(ops.divide, b.like(1, z), b(ops.multiply, one, other))
+        inverses += b(ops.multiply, both, other), b(ops.multiply, both, one)
     total = b.like(_LANCZOS_0, z)
-    for k, c in enumerate(_LANCZOS, 1):
-        total = b(ops.add, total, b(ops.divide, b.like(c, z), _with(b, ops.add, z, k)))
-    return total, _with(b, ops.add, b(ops.log_plus_one, _with(b, ops.divide, z, _G)), math.log(_G))
+    for inverse, c in zip(inverses, _LANCZOS, strict=True):
+        total = b(ops.add, total, _with(b, ops.multiply, inverse, c))
+    return total, inverses, _with(b, ops.add, b(ops.log_plus_one, _with(b, ops.divide, z, _G)), math.log(_G))
 
 
 def lgamma(b: Builder, x: Node) -> Node:
     """log |gamma(x)|; below 1/2 by log pi - log |sin pi x| - lgamma(1 - x). Infinite at the poles and at both infinities,
     and 0 at 1 and 2 to the bit."""
     below, z = _reflected(b, x)
-    total, log_t = _lanczos(b, z)
+    total, _, log_t = _lanczos(b, z)
     t = _with(b, ops.add, z, _G)
     power = b(ops.multiply, b(ops.subtract, _with(b, ops.add, z, 0.5), b(ops.divide, t, log_t)), log_t)
     above = b(ops.add, _with(b, ops.add, power, math.log(2 * math.pi) / 2), b(ops.log, total))
@@ -226,11 +234,10 @@ def lgamma(b: Builder, x: Node) -> Node:
 def digamma(b: Builder, x: Node) -> Node:
     """The derivative of lgamma; below 1/2 by digamma(1 - x) - pi / tan(pi x). NaN at the poles."""
     below, z = _reflected(b, x)
-    total, log_t = _lanczos(b, z)
+    total, inverses, log_t = _lanczos(b, z)
     slope = b.like(0, z)
-    for k, c in enumerate(_LANCZOS, 1):
-        at = _with(b, ops.add, z, k)
-        slope = b(ops.subtract, slope, b(ops.divide, b.like(c, z), b(ops.multiply, at, at)))
+    for inverse, c in zip(inverses, _LANCZOS, strict=True):
+        slope = b(ops.subtract, slope, b(ops.multiply, inverse, _with(b, ops.multiply, inverse, c)))
     above = b(ops.add, log_t, b(ops.divide, slope, total))
     above = b(ops.subtract, above, b(ops.divide, b.like(_G - 0.5, x), _with(b, ops.add, z, _G)))
     nearest = b(ops.abs_, b(ops.floor, _with(b, ops.add, x, 0.5)))
@@ -365,23 +372,24 @@ def _chebyshev(b: Builder, x: Node, coefficients: Sequence[float]) -> Node:
     return _with(b, ops.multiply, b(ops.subtract, b0, b2), 0.5)
 
 
-def _bessel(b: Builder, a: Node, within: Sequence[float], beyond: Sequence[float]) -> tuple[Node, Node]:
-    """The series in a / 2 - 2, for a within 8; and that in 32 / a - 2, over the root of a."""
+def _bessel(b: Builder, a: Node, within: Sequence[float], beyond: Sequence[float], least: float) -> tuple[Node, Node]:
+    """The series in a / 2 - 2, for a within 8; and that in 32 / a - 2, over the root of a; without the first, smaller terms."""
+    within, beyond = (tuple(dropwhile(lambda c: abs(c) < least, terms)) for terms in (within, beyond))
     near = _chebyshev(b, _with(b, ops.subtract, _with(b, ops.multiply, a, 0.5), 2), within)
     far = _chebyshev(b, _with(b, ops.subtract, b(ops.divide, b.like(32, a), a), 2), beyond)
     return near, b(ops.divide, far, b(ops.sqrt, a))
 
 
-def bessel_i0e(b: Builder, x: Node) -> Node:
-    """e^-|x| times the modified Bessel function of order 0; even."""
+def bessel_i0e(b: Builder, x: Node, least: float = 0.0) -> Node:
+    """e^-|x| times the modified Bessel function of order 0; even. Terms of its series less than `least` are left out."""
     a = b(ops.abs_, x)
     within, beyond = (_I0E_WITHIN_8_F32, _I0E_BEYOND_8_F32) if _single(x) else (_I0E_WITHIN_8, _I0E_BEYOND_8)
-    return b(ops.select, _is(b, a, "LE", 8), *_bessel(b, a, within, beyond))
+    return b(ops.select, _is(b, a, "LE", 8), *_bessel(b, a, within, beyond, least))
 
 
-def bessel_i1e(b: Builder, x: Node) -> Node:
-    """e^-|x| times the modified Bessel function of order 1; odd."""
+def bessel_i1e(b: Builder, x: Node, least: float = 0.0) -> Node:
+    """e^-|x| times the modified Bessel function of order 1; odd. Terms of its series less than `least` are left out."""
     a = b(ops.abs_, x)
     within, beyond = (_I1E_WITHIN_8_F32, _I1E_BEYOND_8_F32) if _single(x) else (_I1E_WITHIN_8, _I1E_BEYOND_8)
-    near, far = _bessel(b, a, within, beyond)
+    near, far = _bessel(b, a, within, beyond, least)
     return b(ops.multiply, b(ops.sign, x), b(ops.select, _is(b, a, "LE", 8), b(ops.multiply, a, near), far))

@@ -15,7 +15,7 @@ from deepx_graph.loops.complex import apply as of_complex
 from deepx_graph.loops.elements import scalars, settled, tensor_type
 from deepx_graph.loops.scalar import Affine, Index, Scalar
 from deepx_graph.loops.storage import widened
-from deepx_graph.ops.decompositions import DECOMPOSITIONS
+from deepx_graph.ops.decompositions import DECOMPOSITIONS, FOR_SINGLE
 from deepx_graph.types import F64, DType, dtype_named, scalar
 
 Operands = Sequence[LazyTensor]
@@ -36,7 +36,7 @@ def double_element(b: LoopBuilder, node: Node, xs: Operands, at: Index) -> Any:
     """The decomposition in double precision, rounded once: that of single precision is not accurate enough."""
     dtype = tensor_type(node.type).dtype
     values = [b.cast(x, F64) for x in scalars(b, xs, at)]
-    found = _by_formula(b, node, values, (F64,) * len(xs))
+    found = _by_formula(b, node, values, (F64,) * len(xs), rounded=dtype is not F64)
     return settled(b, b.cast(found, computed_dtype(dtype)), dtype)
 
 
@@ -54,17 +54,19 @@ def lgamma_element(b: LoopBuilder, node: Node, xs: Operands, at: Index) -> Any:
     return double_element(b, node, xs, at)
 
 
-def _by_formula(b: LoopBuilder, node: Node, values: Sequence[Any], dtypes: tuple[DType, ...]) -> Any:
-    (found,) = call(b, _formula(node.op, dtypes), values)
+def _by_formula(b: LoopBuilder, node: Node, values: Sequence[Any], dtypes: tuple[DType, ...], *, rounded: bool = False) -> Any:
+    (found,) = call(b, _formula(node.op, dtypes, rounded), values)
     return found
 
 
 @cache
-def _formula(op: Op, dtypes: tuple[DType, ...]) -> Function:
-    """The decomposition of an op without attributes, as a function of scalars. Raises NotExpressible where it has none of these."""
+def _formula(op: Op, dtypes: tuple[DType, ...], rounded: bool) -> Function:
+    """The decomposition of an op without attributes, as a function of scalars, of f64 also one whose result is `rounded` to f32.
+    Raises NotExpressible where it has none of these."""
     b = Builder()
     params = [b.param(k, scalar(d)) for k, d in enumerate(dtypes)]
-    made = DECOMPOSITIONS[op](b, *params)
+    formula = (FOR_SINGLE if rounded else DECOMPOSITIONS).get(op, DECOMPOSITIONS[op])
+    made = formula(b, *params)
     if made is None:
         raise NotExpressible(f"{op.name} of {dtypes[0]}")
     return Function(op.name, tuple(params), (made,))

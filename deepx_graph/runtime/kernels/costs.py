@@ -27,13 +27,13 @@ below 2 048 it never starts threads of its own, so no global setting of numexpr 
 VM_INPUTS, VM_STEPS = 31, 100
 """Bounds of one machine program: numexpr fails at 64 operands; its compiler recurses, and goes twice over what is read twice."""
 
-SCALAR_CALL_NS, CALL_NS, OPERATION_NS = 90.0, 350.0, 900.0
-"""What numpy takes, where loops may also be Python's, for a ufunc of scalars or of small arrays with what is around it, and for
-another operation."""
+SCALAR_CALL_NS, CALL_NS, OPERATION_NS, FOLD_NS, TREE_NS = 90.0, 400.0, 1500.0, 5000.0, 20_000.0
+"""What numpy takes, where loops may also be Python's, for a ufunc of scalars or of small arrays with what is around it, for another
+operation, for one that combines values (a reduction, a scatter), and for one that combines several at once."""
 
-STATEMENT_NS, MOVE_NS, FUNCTION_NS, OBJECT_NS = 40.0, 15.0, 500.0, 60.0
-"""What a statement over scalars takes in Python, one that only moves them, a function of numpy of one, and an element that becomes
-an object and back."""
+STATEMENT_NS, FLOAT_NS, MOVE_NS, SLICED_NS, FUNCTION_NS, OBJECT_NS = 20.0, 40.0, 10.0, 3.0, 200.0, 60.0
+"""What Python takes for a statement over scalars, for arithmetic of floats, for what only moves them one by one or by slices, for a
+function of numpy of one, and for an element that becomes an object and back."""
 
 OBJECT_BYTES = 40
 """A scalar as an object, and its place in a list."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,28 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
 
 def has_operator(primitive: str, first: Scalar | Cell, dtype: DType) -> bool:
     """Whether a primitive is an expression of Python, and no call."""
-    return (_cast(first, dtype) if primitive == "cast" else _form(primitive, first.dtype)) is not None
+    return _expression(primitive, first, dtype) is not None
+
+
+SHORT = 9
+"""The most iterations that are written out."""
+
+
+def _decides(s: For) -> bool:
+    """Whether conditions of a loop's own body, which has no loops, are on its axis."""
+    return not any(isinstance(x, (For, While)) for x in walk(s.body)) and any(
+        isinstance(x, Let) and x.primitive in primitives.COMPARISONS and all(isinstance(a, (Affine, ScalarConst)) for a in x.args)
+        and s.axis in variables(x.args) for x in walk(s.body))
+
+
+def is_sliced(s: For) -> bool:
+    """Whether a loop copies or fills neighbouring elements, which is an assignment of slices."""
+    match s.body:
+        case [Load(x, source, index), Store(target, at, y)]:
+            return x is y and source is not target and _stride(s, source, index) == _stride(s, target, at) == 1
+        case [Store(target, at, x)]:
+            return _stride(s, target, at) == 1 and s.axis not in variables((x,))
+    return False
 
 
 class _Writer:
@@ -82,6 +104,10 @@ class _Writer:
     def __init__(self, program: LoopProgram, buffers: Iterable[Buffer]) -> None:
         self.program, self.memory = program, {b: f"m{k}" for k, b in enumerate(dict.fromkeys(buffers))}
         self.out = PythonFunction([self.memory[a] for a in program.arguments])
+        self.known: dict[Any, int] = {}
+        """The variables whose value is known here: axes of loops that are written out, and conditions on these."""
+        self.same: dict[Any, str] = {}
+        """The variables that are others, which then are their names."""
 
     def function(self) -> Callable[..., Any]:
         """All of it."""
@@ -105,9 +131,9 @@ class _Writer:
     def _statement(self, s: Statement) -> None:
         match s:
             case Let(target, primitive, args):
-                self._let(_name(target), primitive, args, target.dtype)
+                self._let(target, primitive, args, target.dtype)
             case Combine(cell, primitive, value):
-                self._let(_name(cell), primitive, (cell, value), cell.dtype)
+                self._let(cell, primitive, (cell, value), cell.dtype)
             case Load(target, buffer, index):
                 self.out.add(f"{_name(target)} = {self._at(buffer, index)}")
             case Store(buffer, index, value):
@@ -118,6 +144,8 @@ class _Writer:
                 self.out.add(f"{_name(target)} = {_name(cell)}")
             case Set(cell, value):
                 self.out.add(f"{_name(cell)} = {self._scalar(value)}")
+            case Conditional(condition, then, otherwise) if (taken := self._constant(condition)) is not None:
+                self._block(then if taken else otherwise)
             case Conditional(condition, then, otherwise):
                 self._within(f"if {self._scalar(condition)}", then)
                 if otherwise:
@@ -131,15 +159,19 @@ class _Writer:
                     self._block(body)
 
     def _for(self, s: For) -> None:
-        """A loop; one of copies is an assignment of slices, and one of one iteration is that."""
+        """A loop; one of copies is an assignment of slices, and a short one is written out where its axis decides something."""
         low, high = self._scalar(s.low), self._scalar(s.high)
+        first, end = self._constant(s.low), self._constant(s.high)
         match s.body:
             case _ if _only(s.axis) is not None:
                 self._block(s.body)
-            case [Load(x, source, index), Store(target, at, y)] if (
-                    x is y and source is not target and _stride(s, source, index) == _stride(s, target, at) == 1):
+            case _ if first is not None and end is not None and end - first <= SHORT and _decides(s):
+                for k in range(first, end):
+                    self.known[s.axis] = k
+                    self._block(s.body)
+            case [Load(_, source, index), Store(target, at, _)] if is_sliced(s):
                 self.out.add(f"{self._slice(s, target, at)} = {self._slice(s, source, index)}")
-            case [Store(target, at, x)] if _stride(s, target, at) == 1 and s.axis not in variables((x,)):
+            case [Store(target, at, x)] if is_sliced(s):
                 self.out.add(f"{self._slice(s, target, at)} = [{self._scalar(x)}] * ({high} - {low})")
             case _:
                 self._within(f"for {_name(s.axis)} in range({low}, {high})", s.body)
@@ -154,30 +186,49 @@ class _Writer:
 
     def _scalar(self, x: Scalar | Cell) -> str:
         """A scalar as an operand."""
+        if (known := self._constant(x)) is not None:
+            return f"({bool(known) if x.dtype is BOOL else known})"
         if isinstance(x, ScalarConst):
-            if _is_python(x.dtype):
-                return f"({x.value!s})" if x.dtype is BOOL else f"({int(x.value)})"
             return self.out.bind(numpy_dtype(x.dtype).type(x.value))
         if isinstance(x, Affine):
-            known = x.constant + sum([at * f for v, f in x.terms if (at := _only(v)) is not None])
-            terms = [f"{_name(v)} * {f}" if f != 1 else _name(v) for v, f in x.terms if _only(v) is None]
-            return "(" + " + ".join([*terms, *([str(known)] if known or not terms else [])]) + ")"
-        return _name(x)
+            rest = sum([at * f for v, f in x.terms if (at := self._constant(v)) is not None], x.constant)
+            terms = [f"{_name(v)} * {f}" if f != 1 else _name(v) for v, f in x.terms if self._constant(v) is None]
+            return "(" + " + ".join([*terms, *([str(rest)] if rest else [])]) + ")"
+        return self.same.get(x) or _name(x)
 
-    def _let(self, target: str, primitive: str, args: Sequence[Scalar | Cell], dtype: DType) -> None:
+    def _constant(self, x: Scalar | Cell) -> int | None:
+        """The value of an integer or bool, where it is known here."""
+        if isinstance(x, ScalarConst):
+            return int(x.value) if _is_python(x.dtype) else None
+        if isinstance(x, Affine):
+            parts = [at * f for v, f in x.terms if (at := self._constant(v)) is not None]
+            return sum(parts, x.constant) if len(parts) == len(x.terms) else None
+        return self.known.get(x) if isinstance(x, Cell) or (only := _only(x)) is None else only
+
+    def _let(self, target: ScalarVar | Cell, primitive: str, args: Sequence[Scalar | Cell], dtype: DType) -> None:
         """Writes `target = primitive(args)`."""
-        texts, first = list(map(self._scalar, args)), args[0].dtype
-        general = _general(primitive, tuple(a.dtype for a in args), dtype)
-        form = _cast(args[0], dtype) if primitive == "cast" else _form(primitive, first)
-        if form is None:
-            self.out.call(target, general, *texts)
+        name = _name(target)
+        texts, known = list(map(self._scalar, args)), list(map(self._constant, args))
+        whole = [np.int64(k) for k in known if k is not None]
+        if primitive in primitives.COMPARISONS and len(whole) == len(known):
+            self.known[target] = int(primitives.evaluate(primitive, tuple(whole), BOOL))
             return
-        words = {"general": self.out.bind(general), "kind": self.out.bind(numpy_dtype(dtype).type)}
-        self.out.add(f"{target} = " + form.format(*texts, **words, bits=dtype.bits, mask=(1 << dtype.bits) - 1))
+        if primitive == "where" and known[0] is not None:
+            self.same[target] = texts[1 if known[0] else 2]
+            return
+        general = _general(primitive, tuple(a.dtype for a in args), dtype)
+        form = _expression(primitive, args[0], dtype, known[-1])
+        if form is None:
+            self.out.call(name, general, *texts)
+            return
+        words = {"general": self.out.bind(general), "kind": self.out.bind(numpy_dtype(dtype).type),
+                 "unpack": self.out.bind(Struct(numpy_dtype(dtype).char).unpack_from)}
+        self.out.add(f"{name} = " + form.format(*texts, **words, bits=dtype.bits, last=dtype.bits - (dtype.kind == "int"),
+                                                mask=(1 << dtype.bits) - 1))
         if dtype.is_integer and _is_python(dtype) and primitive in WRAPPED and not (primitive == "cast" and _fits(args[0], dtype)):
             low, high = _range(dtype)
-            self.out.add(f"if {target} > {high} or {target} < {low}: {target} = (({target} - {low}) & {high - low}) + {low}"
-                         if low else f"{target} &= {high}")
+            self.out.add(f"if {name} > {high} or {name} < {low}: {name} = (({name} - {low}) & {high - low}) + {low}"
+                         if low else f"{name} &= {high}")
 
 
 ANY = {"copy": "{0}", "where": "{1} if {0} else {2}", "eq": "{0} == {1}", "ne": "{0} != {1}", "lt": "{0} < {1}", "le": "{0} <= {1}",
@@ -188,18 +239,32 @@ FLOATS = {"div": "{0} / {1}", "max": "{0} if {0} > {1} else {1} if {1} > {0} els
 INTEGERS = {"max": "{0} if {0} > {1} else {1}", "min": "{0} if {0} < {1} else {1}", "and": "{0} & {1}", "or": "{0} | {1}",
             "xor": "{0} ^ {1}", "not": "~{0}", "floor_mod": "{0} % {1} if {1} else 0", "sign": "({0} > 0) - ({0} < 0)",
             "shl": "{0} << {1} if 0 <= {1} < {bits} else 0", "lshr": "({0} & {mask}) >> {1} if 0 <= {1} < {bits} else 0",
+            "ashr": "{0} >> ({1} if 0 <= {1} < {last} else {last})",
             "quotient": "0 if not {1} else {0} // {1} if ({0} < 0) == ({1} < 0) else -(-{0} // {1})",
             "modulo": "0 if not {1} else {0} % abs({1}) if {0} >= 0 else -(-{0} % abs({1}))"}  # fmt: skip
 BOOLS = {"add": "{0} | {1}", "max": "{0} | {1}", "or": "{0} | {1}", "mul": "{0} & {1}", "min": "{0} & {1}", "and": "{0} & {1}",
          "xor": "{0} ^ {1}", "not": "not {0}"}  # fmt: skip
 """The expressions of primitives, by the dtype of the first operand."""
+BY_CONSTANT = {"shl": "{0} << {1}", "lshr": "({0} & {mask}) >> {1}", "ashr": "{0} >> {1}"}
+"""Those of shifts by a constant that is less than the width."""
 
 WRAPPED = frozenset(("add", "sub", "mul", "neg", "abs", "not", "shl", "lshr", "quotient", "cast"))
 """What may leave the range of its dtype."""
 
 
+def _expression(primitive: str, x: Scalar | Cell, dtype: DType, last: int | None = None) -> str | None:
+    """The expression of a primitive of x, and of a last operand that may be known; None where only numpy has it."""
+    if primitive == "cast":
+        return _cast(x, dtype)
+    if primitive == "bitcast":
+        return "{unpack}({0})[0]" if x.dtype in (F32, F64) and _is_python(dtype) else None
+    if primitive in BY_CONSTANT and _is_python(x.dtype) and last is not None and 0 <= last < x.dtype.bits:
+        return BY_CONSTANT[primitive]
+    return _form(primitive, x.dtype)
+
+
 def _form(primitive: str, first: DType) -> str | None:
-    """The expression of a primitive; None where only numpy has it."""
+    """The expression of a primitive of operands of a dtype."""
     if primitive in ANY:
         return ANY[primitive]
     if first is BOOL:

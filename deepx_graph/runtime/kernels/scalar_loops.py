@@ -16,15 +16,28 @@ from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import STRUCTURAL
 from deepx_graph.literal import Array
 from deepx_graph.loops.passes.pipeline import optimised
-from deepx_graph.loops.program import Get, Let, Load, LoopProgram, Set, Statement, Store, While, blocks_of
-from deepx_graph.loops.scalar import NotExpressible
-from deepx_graph.loops.weight import trips
+from deepx_graph.loops.program import (
+    Combine,
+    Conditional,
+    For,
+    Get,
+    Let,
+    Load,
+    LoopProgram,
+    Set,
+    Statement,
+    Store,
+    While,
+    blocks_of,
+)
+from deepx_graph.loops.scalar import NotExpressible, Scalar
+from deepx_graph.loops.weight import likelihood, trips
 from deepx_graph.ops.data.fusion import fused_body
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels import costs
-from deepx_graph.runtime.kernels.scalar_code import elements, has_operator, numpy_dtype, written
+from deepx_graph.runtime.kernels.scalar_code import elements, has_operator, is_sliced, numpy_dtype, written
 from deepx_graph.runtime.memory.pool import Allowance, delivered, result_memory
 from deepx_graph.runtime.native.loop_program.control import lower_control
 from deepx_graph.types import TensorType, leaves
@@ -92,6 +105,9 @@ def numpy_nanoseconds(function: Function) -> float:
 
 
 def _call_nanoseconds(node: Node) -> float:
+    body = next((a for a in node.attrs if isinstance(a, Function)), None)
+    if body is not None:
+        return costs.TREE_NS if len(body.params) > 2 else costs.FOLD_NS
     if not (node.op.elementwise or node.op.view):
         return costs.OPERATION_NS
     is_scalar = all(isinstance(n.type, TensorType) and n.type.dims == () for n in (node, *node.inputs))
@@ -119,13 +135,31 @@ def _size(type: Any) -> int:
 def python_nanoseconds(program: LoopProgram) -> float:
     """About how long Python takes for a program, of loops of unknown length one iteration, as everywhere where work is counted."""
     moved = (*program.arguments, *program.results)
-    return costs.OBJECT_NS * sum(b.size for b in moved) + _nanoseconds(program.body)
+    return costs.OBJECT_NS * sum(b.size for b in moved) + _nanoseconds(program.body, {})
 
 
-def _nanoseconds(body: Sequence[Statement]) -> float:
+def _nanoseconds(body: Sequence[Statement], made: dict[Scalar, Let]) -> float:
     total = 0.0
     for s in body:
-        is_call = isinstance(s, Let) and not has_operator(s.primitive, s.args[0], s.target.dtype)
-        own = costs.FUNCTION_NS if is_call else costs.MOVE_NS if isinstance(s, (Load, Store, Get, Set)) else costs.STATEMENT_NS
-        total += own + (1.0 if isinstance(s, While) else trips(s)) * sum(map(_nanoseconds, blocks_of(s)))
+        total += _own_nanoseconds(s)
+        if isinstance(s, Let):
+            made[s.target] = s
+        if isinstance(s, Conditional):
+            share = likelihood(s.condition, made)
+            total += share * _nanoseconds(s.then, made) + (1 - share) * _nanoseconds(s.otherwise, made)
+        elif isinstance(s, For) and is_sliced(s):
+            total += costs.SLICED_NS * trips(s, made)
+        else:
+            total += (1.0 if isinstance(s, While) else trips(s, made)) * sum(_nanoseconds(b, made) for b in blocks_of(s))
     return total
+
+
+def _own_nanoseconds(s: Statement) -> float:
+    if isinstance(s, (Load, Store, Get, Set)):
+        return costs.MOVE_NS
+    if isinstance(s, (Let, Combine)):
+        first, dtype = (s.args[0], s.target.dtype) if isinstance(s, Let) else (s.cell, s.cell.dtype)
+        if not has_operator(s.primitive, first, dtype):
+            return costs.FUNCTION_NS
+        return costs.FLOAT_NS if dtype.is_float and s.primitive not in ("where", "copy", "max", "min") else costs.STATEMENT_NS
+    return costs.STATEMENT_NS

@@ -150,7 +150,7 @@ class RandomProgram:
     def _statement(self, made: list[ScalarVar], axes: Sequence[ScalarVar], depth: int) -> list[Statement]:
         k = self.random.randrange(len(self.dtypes))
         dtype, cell = self.dtypes[k], self.cells[k]
-        nested = ["for", "if", "while"] if depth else []
+        nested = [*(["for", "if", "while"] if depth else []), *(["choice"] if axes else [])]
         match self.random.choice(["let", "let", "let", "load", "store", "get", "set", "combine", *nested]):
             case "let":
                 primitive = self.random.choice(["max", "min", "where", "eq", "lt", "cast", "copy"] + (
@@ -177,6 +177,12 @@ class RandomProgram:
             case "if":
                 then, otherwise = (self._block(made, axes, depth - 1) for _ in range(2))
                 return [Conditional(self._scalar(made, BOOL), then, otherwise)]
+            case "choice":
+                condition, target = self._var(BOOL), self._var(dtype)
+                test = Let(condition, self.random.choice(["eq", "lt"]), (*self._at(axes), *self._at(())))
+                given = self._scalar(made, dtype), self._scalar(made, dtype)
+                made.append(target)
+                return [test, Let(target, "where", (condition, *given)), Store(self.results[k], self._at(axes), target)]
             case "while":
                 return self._while(made, axes, depth)
         axis = self._axis()

@@ -125,7 +125,8 @@ def wider(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def is_int(array: Array) -> bool:
     """An integer array; numpy files the types below 8 bits under a kind of their own."""
-    return array.dtype.kind in "iu" or array.dtype.name in ("int2", "uint2", "int4", "uint4")
+    kind = array.dtype.kind
+    return kind in "iu" or (kind == "V" and array.dtype.name in ("int2", "uint2", "int4", "uint4"))
 
 
 def written_in(file: str, rule: str) -> VjpRule:

@@ -80,6 +80,7 @@ from deepx_graph.types.symbols import (
     resolve,
     resolve_type,
     same_dim,
+    windows_along,
 )
 
 __all__ = [
@@ -89,5 +90,5 @@ __all__ = [
     "RefType", "Sizes", "StateType", "TapeType", "TensorType", "TupleType", "Type", "VarType", "add_dims", "as_tensor",
     "bind_sizes", "call_dim", "compatible", "dilated", "dim_value", "dtype_named", "dtype_names", "dtype_of", "is_state",
     "is_static", "leaves", "merge_dims", "merge_types", "mul_dims", "names_tensor", "nbytes", "prime_factors", "resolve",
-    "resolve_type", "same_dim", "scalar", "tensor", "tensor_named", "type_of_array",
+    "resolve_type", "same_dim", "scalar", "tensor", "tensor_named", "type_of_array", "windows_along",
 ]  # fmt: skip

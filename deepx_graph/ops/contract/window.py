@@ -37,7 +37,21 @@ from deepx_graph.ops.interpret import combine, report_fallback
 from deepx_graph.ops.math.elementwise import add, compare, maximum, minimum, multiply
 from deepx_graph.ops.tensor.index import in_rounds
 from deepx_graph.ops.tensor.shape import spread_and_pad
-from deepx_graph.types import F64, Dim, TupleType, Type, as_tensor, call_dim, dilated, dtype_of, merge_dims, nbytes, scalar, tensor
+from deepx_graph.types import (
+    F64,
+    Dim,
+    TupleType,
+    Type,
+    as_tensor,
+    call_dim,
+    dilated,
+    dtype_of,
+    merge_dims,
+    nbytes,
+    scalar,
+    tensor,
+    windows_along,
+)
 
 Axes = tuple[int, ...]
 
@@ -49,9 +63,9 @@ def window_count(size: Dim, window: int, stride: int, low: int, high: int, base:
 
 def windows_of(x: Array, sizes: Axes, strides: Axes, dilations: Axes) -> Array:
     """A view of shape (windows..., sizes...): every window of an already padded array."""
-    counts = [window_count(s, w, t, 0, 0, 1, d) for s, w, t, d in zip(x.shape, sizes, strides, dilations, strict=True)]
+    counts = [windows_along(s, w, t, 0, 1, d) for s, w, t, d in zip(x.shape, sizes, strides, dilations, strict=True)]
     steps = [s * t for s, t in zip(x.strides, strides, strict=True)] + [s * d for s, d in zip(x.strides, dilations, strict=True)]
-    shape = tuple(int(c) for c in counts) + sizes
+    shape = (*counts, *sizes)
     if 0 in shape:
         return np.empty(shape, x.dtype)
     raw = x.view(f"V{x.itemsize}")  # numpy cannot name each dtype
@@ -220,15 +234,14 @@ def _select_and_scatter(xs: Sequence[Array], sizes: Axes, strides: Axes, low: Ax
     rank = operand.ndim
     ones = (1,) * rank
     view = windows_of(spread_and_pad(operand, 0, low, high, ones), sizes, strides, ones)
-    inside = windows_of(spread_and_pad(np.ones(operand.shape, np.bool_), False, low, high, ones), sizes, strides, ones)
     numbers = np.arange(operand.size).reshape(operand.shape)
     positions = windows_of(spread_and_pad(numbers, -1, low, high, ones), sizes, strides, ones)
     best, chosen = np.zeros(source.shape, operand.dtype), np.full(source.shape, -1)
     for at in np.ndindex(*sizes):
         pick = (slice(None),) * rank + at
-        value, here, number = view[pick], inside[pick], positions[pick]
-        keep = np.broadcast_to(combine(select, [best], [value])[0], source.shape).astype(np.bool_) & (chosen >= 0)
-        better = here & ~keep
+        value, number = view[pick], positions[pick]
+        keep = combine(select, [best], [value])[0] & (chosen >= 0)
+        better = (number >= 0) & ~keep
         best, chosen = np.where(better, value, best), np.where(better, number, chosen)
     result = np.broadcast_to(init, operand.shape).reshape(-1).copy()
     hit = np.flatnonzero(chosen.reshape(-1) >= 0)
@@ -246,7 +259,7 @@ def _select_and_scatter_scratch(types: Sequence[Type], result: Type, sizes: Axes
     operand, source = as_tensor(types[0]), as_tensor(types[1])
     padded = _padded_size(operand.shape, low, high, (1,) * len(operand.shape))
     each = operand.dtype.itemsize
-    return padded * (each + 9) + operand.size * 2 * WORD + source.size * (6 * WORD + 3 * each)
+    return padded * (each + WORD) + operand.size * 2 * WORD + source.size * (6 * WORD + 3 * each)
 
 
 def _preferring(direction: str) -> Function:

@@ -36,7 +36,7 @@ class Extreme:
         if alone is not None and self.ufunc is np.maximum and _bits(alone) == 0:
             found = self.ufunc(x, y, out=out, dtype=dtype)
             return np.add(found, alone, out=found if isinstance(found, np.ndarray) else None)  # -0.0 + 0.0 is 0.0
-        if alone is None and not ((x == 0).any() and (y == 0).any()):
+        if alone is None and not (_has_zeros(x) and _has_zeros(y)):
             return self.ufunc(x, y, out=out, dtype=dtype)
         other = self.ufunc(y, x, dtype=dtype)
         found = self.ufunc(x, y, out=out, dtype=dtype)
@@ -70,8 +70,8 @@ class Extreme:
         """`found` of an array, with the sign that a zero has by the same `of` the bits: all of them are on one side of it."""
         if not _has_signed_zeros(array):
             return found
-        is_zero = np.asarray(found == 0)
-        if is_zero.any():
+        if _has_zeros(np.asarray(found)):
+            is_zero = np.asarray(found == 0)
             zeros = np.zeros((), found.dtype), -np.zeros((), found.dtype)
             signed = np.where(np.asarray(of(_bits(array))) < 0, zeros[1], zeros[0])
             if not isinstance(found, np.ndarray):
@@ -83,6 +83,14 @@ class Extreme:
 def _has_signed_zeros(x: Any) -> bool:
     kind = x.dtype.kind
     return kind == "f" or (kind not in "biucO" and not is_int(x))
+
+
+def _has_zeros(x: Array) -> bool:
+    """Whether there are any; of few elements counting is faster."""
+    return bool(np.count_nonzero(x) < x.size if x.size <= FEW else (x == 0).any())
+
+
+FEW = 1 << 11
 
 
 def _bits(x: Any) -> Any:

@@ -58,7 +58,8 @@ class Key:
 # --- comparators --------------------------------------------------------------------------------------------------
 
 
-def keys_of(comparator: Function) -> list[Key] | None:
+@lru_cache(maxsize=256)
+def keys_of(comparator: Function) -> tuple[Key, ...] | None:
     """The keys, the most important first; None for a comparator of another form."""
     found: list[Key] = []
     node = comparator.results[0]
@@ -69,7 +70,7 @@ def keys_of(comparator: Function) -> list[Key] | None:
         found.append(step[0])
         node = step[1]
     last = _key(comparator, node)
-    return None if last is None else [*found, last]
+    return None if last is None else (*found, last)
 
 
 def _first_of_several(comparator: Function, node: Node) -> tuple[Key, Node] | None:

@@ -22,7 +22,7 @@ from deepx_graph.ir import Op
 from deepx_graph.ir.evaluation import in_blocks
 from deepx_graph.ops.contract.monoid import UfuncMonoid
 from deepx_graph.ops.math.elementwise import float_power
-from deepx_graph.ops.math.extremes import maximum, minimum
+from deepx_graph.ops.math.extremes import Extreme, maximum, minimum
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels.costs import MASK_ELEMENTS
 from deepx_graph.runtime.kernels.program import Array, Shape, StepFunction
@@ -76,7 +76,8 @@ def lower_primitive(primitive: str, dtypes: Sequence[DTypeLike]) -> StepFunction
     function, exact = _LOWERINGS.get(primitive, (None, frozenset()))
     if function is None or len(set(dtypes)) != 1 or dtypes[0] not in exact:
         raise Declined("no exact lowering")
-    return StepFunction(function, function)
+    value = function.ufunc if isinstance(function, Extreme) and dtypes[0] not in WIDE_FLOATS else function
+    return StepFunction(function, value)
 
 
 def _copy(x: Array, out: Array) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from deepx_graph.ir import Node, Op
 from deepx_graph.ir.evaluation import staged
-from deepx_graph.ops import OPS, convert
+from deepx_graph.ops import OPS, convert, convolution
+from deepx_graph.ops.contract import convolution_staged
 from deepx_graph.ops.tensor import index_staged
 from deepx_graph.runtime.engines.numexpr_engine import NumexprEngine
 from deepx_graph.types import BOOL, F32, F64, I8, I32, I64, U8, U32, DType, is_static, type_of_array
@@ -115,3 +116,44 @@ def test_many_slices_are_found_as_few_are(op: Op, monkeypatch: pytest.MonkeyPatc
                 node = node_of(op, moved, attrs)
                 if (function := staged(node)) is not None:
                     assert all(map(near, computed(function, moved), evaluated(node, moved))), (node, attrs)
+
+
+def random_convolution(rng: np.random.Generator) -> tuple[list[Any], dict[str, Any]]:
+    """A small convolution of any rank, layout, steps and padding, also negative, that has results."""
+    rank = int(rng.integers(0, 4))
+    ends = (1, 4), (1, 3), (1, 3), (1, 3), (-1, 3), (-1, 3)
+    window, strides, dilation, base, low, high = (rng.integers(*each, rank) for each in ends)
+    reach = (window - 1) * dilation + 1
+    sizes = np.maximum(1, -(-(reach - low - high - 1) // base) + 1) + rng.integers(0, 4, rank)
+    dims = [rng.permutation(rank + 2).tolist() for _ in range(3)]
+    batch, features, outputs = (int(n) for n in rng.integers(1, 4, 3))
+    attrs = {"window_strides": strides, "padding_low": low, "padding_high": high, "lhs_dilation": base, "rhs_dilation": dilation,
+             "window_reversal": rng.integers(0, 2, rank)}
+    attrs = {name: tuple(map(int, values)) for name, values in attrs.items()}
+    names = (("input", "batch", "feature"), ("kernel", "input_feature", "output_feature"), ("output", "batch", "feature"))
+    for (name, one, other), (first, second, *spatial) in zip(names, dims, strict=True):
+        attrs |= {f"{name}_{one}_dimension": first, f"{name}_{other}_dimension": second}
+        attrs[f"{name}_spatial_dimensions"] = tuple(spatial)
+    shapes = []
+    for (first, second, *spatial), extents in zip(dims, ((batch, features, *sizes), (features, outputs, *window)), strict=False):
+        shape = [0] * (rank + 2)
+        for axis, extent in zip((first, second, *spatial), extents, strict=True):
+            shape[axis] = int(extent)
+        shapes.append(shape)
+    dtype = [np.float32, np.float64, np.float16][rng.integers(3)]
+    return [rng.normal(size=shape).astype(dtype) for shape in shapes], attrs
+
+
+@pytest.mark.parametrize("cached", [convolution_staged.CACHED_BYTES, 64], ids=["at once", "in parts"])
+def test_convolutions_of_every_layout(cached: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows laid out as rows or columns, in one piece or in parts, of inputs and kernels in any order of axes."""
+    monkeypatch.setattr(convolution_staged, "CACHED_BYTES", cached)
+    rng, taken = np.random.default_rng(0), 0
+    for _ in range(200):
+        arrays, attrs = random_convolution(rng)
+        node = node_of(convolution, arrays, {**attrs, "feature_group_count": 1, "batch_group_count": 1})
+        function = staged(node)
+        if function is not None:
+            assert all(map(near, computed(function, arrays), evaluated(node, arrays))), (node, attrs)
+            taken += 1
+    assert taken > 150

@@ -34,7 +34,7 @@ from deepx_graph.literal import Array
 from deepx_graph.ops.contract.linear import products
 from deepx_graph.ops.contract.window import window_attrs_of, window_count, windows_of
 from deepx_graph.ops.factors.contract import CONVOLUTION
-from deepx_graph.ops.helpers import is_int, loops_in, pair, wider
+from deepx_graph.ops.helpers import is_int, loops_in, pair, staged_in, wider
 from deepx_graph.ops.tensor.layout import reshape, reverse, transpose
 from deepx_graph.ops.tensor.shape import spread_and_pad
 from deepx_graph.types import Dim, TensorType, Type, as_tensor, dilated
@@ -98,7 +98,7 @@ def _convolution(xs: Sequence[Array], *attrs: Any) -> Array:
 _MANY_WINDOWS = 64
 """From so many windows an image on, images are done one by one: their windows, laid out, stay in a cache."""
 
-_CACHED_BYTES = 4 << 20
+CACHED_BYTES = 4 << 20
 
 
 def _grouped(view: Array, kernel: Array, rank: int, groups: int, batch_groups: int) -> Array:
@@ -132,7 +132,7 @@ def _by_image(view: Array, weights: Array, rank: int) -> Array:
     n, _, *spatial = view.shape[: 2 + rank]
     outputs, depth = weights.shape
     rest = math.prod(spatial[1:])
-    rows = max(1, min(spatial[0], _CACHED_BYTES // max(1, depth * rest * wider(view.dtype).itemsize))) if spatial else 1
+    rows = max(1, min(spatial[0], CACHED_BYTES // max(1, depth * rest * wider(view.dtype).itemsize))) if spatial else 1
     laid = np.moveaxis(view, range(2, 2 + rank), range(-rank, 0))  # (n, c, sizes..., windows...)
     multiply = products if is_int(view) else blas.matmul
     total = np.empty((n, outputs, *spatial), view.dtype)
@@ -184,7 +184,7 @@ def _convolution_scratch(types: Sequence[Type], result: Type, *attrs: Any) -> in
     spatial = math.prod(max(0, dilated(lhs.shape[k], d) + lo + hi) for k, d, lo, hi in zip(isp, base, low, high, strict=True))
     padded = lhs.shape[ib] * lhs.shape[ifeature] * spatial
     depth, windows = rhs.shape[ki] * math.prod(rhs.shape[k] for k in ks), math.prod(out.shape[k] for k in osp)
-    laid = depth * min(windows * out.shape[ob], max(_MANY_WINDOWS * out.shape[ob], _CACHED_BYTES // max(1, depth * each), windows))
+    laid = depth * min(windows * out.shape[ob], max(_MANY_WINDOWS * out.shape[ob], CACHED_BYTES // max(1, depth * each), windows))
     return int(own * (lhs.size + 2 * rhs.size + padded + 2 * out.size) + each * (rhs.size + 2 * out.size + 2 * laid))
 
 
@@ -294,7 +294,8 @@ convolution: Op = Op(
                  lambda features, batch: 1 in (features, batch)),
     ),
     sharding=CONVOLUTION,
-    algebraic=True, infer=_convolution_type, eval=_convolution, element=loops_in("contract", "convolution_element"),
+    algebraic=True, infer=_convolution_type, eval=_convolution,
+    staged=staged_in("contract.convolution_staged", "convolution_staged"), element=loops_in("contract", "convolution_element"),
     scratch=_convolution_scratch, flops=_convolution_flops, vjp=_convolution_vjp,
     source="StableHLO convolution",
     samples=lambda rng: [

@@ -185,8 +185,9 @@ def spread_and_pad(x: Array, value: Any, low: tuple[int, ...], high: tuple[int, 
     return out
 
 
-def _pad_staged(types: Sequence[Type], result: Type, low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...]
-                ) -> Callable[..., Any]:
+def pad_staged(types: Sequence[Type], result: Type, low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...]
+               ) -> Callable[..., Any]:
+    """The eval of a `pad`, to the dtype of the result."""
     source, target, shape = [], [], as_tensor(result).shape
     for size, total, before, gap in zip(as_tensor(types[0]).shape, shape, low, interior, strict=True):
         step = gap + 1
@@ -228,7 +229,7 @@ pad: Op = Op(
                  one_for_each_axis("operand", "edge_padding_low")),
     sharding=PAD, algebraic=True, infer=_pad_type,
     eval=lambda xs, low, high, interior: spread_and_pad(xs[0], xs[1], low, high, tuple(i + 1 for i in interior)),
-    element=loops_in("layout", "pad_element"), staged=_pad_staged, scratch=nothing, vjp=_pad_vjp,
+    element=loops_in("layout", "pad_element"), staged=pad_staged, scratch=nothing, vjp=_pad_vjp,
     assembly="operands, low = $edge_padding_low, high = $edge_padding_high, interior = $interior_padding",
     place=placed_by("pad_place"), source="StableHLO pad",
     samples=lambda rng: [

@@ -31,9 +31,12 @@ SCALAR_CALL_NS, CALL_NS, OPERATION_NS, FOLD_NS, TREE_NS = 90.0, 400.0, 1500.0, 5
 """What numpy takes, where loops may also be Python's, for a ufunc of scalars or of small arrays with what is around it, for another
 operation, for one that combines values (a reduction, a scatter), and for one that combines several at once."""
 
-STATEMENT_NS, FLOAT_NS, MOVE_NS, SLICED_NS, FUNCTION_NS, OBJECT_NS = 20.0, 40.0, 10.0, 3.0, 200.0, 60.0
-"""What Python takes for a statement over scalars, for arithmetic of floats, for what only moves them one by one or by slices, for a
-function of numpy of one, and for an element that becomes an object and back."""
+STATEMENT_NS, FLOAT_NS, MOVE_NS, SLICED_NS, OBJECT_NS = 20.0, 40.0, 10.0, 3.0, 60.0
+"""What Python takes for a statement over scalars, for arithmetic of floats, for what only moves them one by one or by slices, and
+for an element that becomes an object and back."""
+
+FUNCTION_NS, CONVERTED_NS = 200.0, 2500.0
+"""What a function of numpy of one takes, and one of whose operands and result Python's numbers are made, or the other way round."""
 
 OBJECT_BYTES = 40
 """A scalar as an object, and its place in a list."""

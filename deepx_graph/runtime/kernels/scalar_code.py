@@ -8,9 +8,9 @@ so that all results have the same bits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 from struct import Struct
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -72,9 +72,20 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     return dtype.np
 
 
-def has_operator(primitive: str, first: Scalar | Cell, dtype: DType) -> bool:
-    """Whether a primitive is an expression of Python, and no call."""
-    return _expression(primitive, first, dtype) is not None
+def is_called(s: Let | Combine) -> bool:
+    """Whether a primitive is a call, and no expression of Python."""
+    x, target = (s.args[0], s.target) if isinstance(s, Let) else (s.cell, s.cell)
+    return not _is_word(s) and _expression(s.primitive, x, target.dtype) is None
+
+
+def _is_word(s: Statement) -> TypeGuard[Let]:
+    """Whether a statement reads the bits of an integer as a float."""
+    return isinstance(s, Let) and s.primitive == "bitcast" and s.target.dtype in (F32, F64) and _is_python(s.args[0].dtype)
+
+
+def _two_views(first: np.dtype[Any], second: np.dtype[Any]) -> tuple[Array, Array]:
+    word = np.zeros(1, first)
+    return word, word.view(second)
 
 
 SHORT = 9
@@ -104,6 +115,8 @@ class _Writer:
     def __init__(self, program: LoopProgram, buffers: Iterable[Buffer]) -> None:
         self.program, self.memory = program, {b: f"m{k}" for k, b in enumerate(dict.fromkeys(buffers))}
         self.out = PythonFunction([self.memory[a] for a in program.arguments])
+        self.words: dict[tuple[DType, DType], tuple[str, str]] = {}
+        """A word of memory for bits of integers that are floats: as the one, and as the other."""
         self.known: dict[Any, int] = {}
         """The variables whose value is known here: axes of loops that are written out, and conditions on these."""
         self.same: dict[Any, str] = {}
@@ -116,6 +129,9 @@ class _Writer:
                 self.out.add(f"{name} = {self.out.bind(elements(buffer.array, buffer.dtype))}")
             elif buffer not in self.program.arguments:
                 self.out.add(f"{name} = [0] * {buffer.size}")
+        for pair in dict.fromkeys((s.args[0].dtype, s.target.dtype) for s in walk(self.program.body) if _is_word(s)):
+            self.words[pair] = f"w{len(self.words)}", f"x{len(self.words)}"
+            self.out.call(", ".join(self.words[pair]), partial(_two_views, *map(numpy_dtype, pair)))
         self._block(self.program.body)
         self.out.give([self.memory[r] for r in self.program.results])
         return self.out.finished()
@@ -130,6 +146,10 @@ class _Writer:
 
     def _statement(self, s: Statement) -> None:
         match s:
+            case Let(target, _, (x,)) if _is_word(s):
+                as_integer, as_float = self.words[x.dtype, target.dtype]
+                self.out.add(f"{as_integer}[0] = {self._scalar(x)}")
+                self.out.add(f"{_name(target)} = {as_float}[0]")
             case Let(target, primitive, args):
                 self._let(target, primitive, args, target.dtype)
             case Combine(cell, primitive, value):

@@ -37,7 +37,7 @@ from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels import costs
-from deepx_graph.runtime.kernels.scalar_code import elements, has_operator, is_sliced, numpy_dtype, written
+from deepx_graph.runtime.kernels.scalar_code import elements, is_called, is_sliced, numpy_dtype, written
 from deepx_graph.runtime.memory.pool import Allowance, delivered, result_memory
 from deepx_graph.runtime.native.loop_program.control import lower_control
 from deepx_graph.types import TensorType, leaves
@@ -158,8 +158,8 @@ def _own_nanoseconds(s: Statement) -> float:
     if isinstance(s, (Load, Store, Get, Set)):
         return costs.MOVE_NS
     if isinstance(s, (Let, Combine)):
-        first, dtype = (s.args[0], s.target.dtype) if isinstance(s, Let) else (s.cell, s.cell.dtype)
-        if not has_operator(s.primitive, first, dtype):
-            return costs.FUNCTION_NS
-        return costs.FLOAT_NS if dtype.is_float and s.primitive not in ("where", "copy", "max", "min") else costs.STATEMENT_NS
+        dtypes = [s.cell.dtype] if isinstance(s, Combine) else [s.target.dtype, *(a.dtype for a in s.args)]
+        if is_called(s):
+            return costs.FUNCTION_NS if all(d.is_float for d in dtypes) else costs.CONVERTED_NS
+        return costs.FLOAT_NS if dtypes[0].is_float and s.primitive not in ("where", "copy", "max", "min") else costs.STATEMENT_NS
     return costs.STATEMENT_NS

@@ -44,7 +44,7 @@ from deepx_graph.loops.scalar import (
     split_quotient,
 )
 from deepx_graph.loops.tensor import LazyTensor, in_memory
-from deepx_graph.types import BOOL, F32, F64, I32, I64, U8, U64, DType, TensorType
+from deepx_graph.types import BOOL, F16, F32, F64, I32, I64, U8, U64, DType, TensorType
 
 Shared = TypeVar("Shared")
 
@@ -350,7 +350,8 @@ class LoopBuilder:
             return Complex(self.cast(pair.real, part_of(dtype)), self.cast(pair.imag, part_of(dtype)))
         if isinstance(x, Complex) and dtype is BOOL:
             return self.apply("ne", x, whole(ScalarConst(primitives.cast(0, x.dtype), x.dtype)))
-        return self.cast(x.real if isinstance(x, Complex) else x, dtype)
+        x = x.real if isinstance(x, Complex) else x
+        return storage.to_odd(self, x) if dtype is F16 and x.dtype is F64 else self.cast(x, computed_dtype(dtype))
 
     def cast(self, x: Scalar, dtype: DType) -> Any:
         """A C cast; of a float to an integer the nearest that there is, and 0 for NaN."""

@@ -69,7 +69,7 @@ def element(b: LoopBuilder, node: Node, operands: Sequence[LazyTensor], at: tupl
     if node.op.name in COMPLEX_RULES and any(isinstance(v, Complex) for v in values):
         return apply_complex(b, node.op.name, values)
     dtype = tensor_type(node.type).dtype
-    found = b.expression(tree, values, dtype if dtype.kind == "complex" else computed_dtype(dtype))
+    found = b.expression(tree, values, dtype)
     return settled(b, found, dtype)
 
 

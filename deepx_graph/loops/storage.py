@@ -12,7 +12,7 @@ import numpy as np
 
 from deepx_graph.literal import Array
 from deepx_graph.loops.scalar import Scalar, ScalarConst
-from deepx_graph.types import BF16, DTYPES, F16, F32, U8, U32, DType
+from deepx_graph.types import BF16, DTYPES, F16, F32, F64, U8, U32, DType
 
 if TYPE_CHECKING:
     from deepx_graph.loops.builder import LoopBuilder
@@ -48,6 +48,19 @@ def rounded(b: LoopBuilder, x: Scalar, dtype: DType) -> Any:
     low = b.apply("and", bits, _number(0xFFFF))
     high = b.apply("or", b.apply("lshr", bits, _number(16)), b.cast(b.apply("ne", low, _number(0)), U32))
     return b.apply("bitcast", b.load(b.table(_roundings, dtype, U8), [b.index(high, 0, 0xFFFF)]), dtype=dtype)
+
+
+def to_odd(b: LoopBuilder, x: Scalar) -> Any:
+    """A double in single precision, the last bit set where that is not exact: rounded to f16 it is the double, rounded once.
+    Source: Boldo and Melquiond, Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd, 2008."""
+    if isinstance(x, ScalarConst):
+        return ScalarConst(np.float32(np.float16(x.value)), F32)
+    near = b.cast(x, F32)
+    back, bits = b.cast(near, F64), b.apply("bitcast", near, dtype=U32)
+    beyond = b.apply("lt", b.apply("abs", x), b.apply("abs", back))
+    inside = b.apply("sub", bits, b.cast(beyond, U32))
+    odd = b.apply("where", b.apply("ne", back, x), b.apply("or", inside, _number(1)), bits)
+    return b.apply("bitcast", odd, dtype=F32)
 
 
 def _number(value: int) -> ScalarConst:

@@ -17,7 +17,7 @@ from deepx_graph.loops.interpret import reals
 from deepx_graph.loops.lower import lower
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.ops import add, convert, divide, exponential, maximum, multiply, negate, remainder
-from deepx_graph.types import BF16, C64, DTYPES, F32, F64, I16, U16, U64, DType, TensorType, leaves, tensor, type_of_array
+from deepx_graph.types import BF16, C64, DTYPES, F32, F64, I16, I64, U16, U64, DType, TensorType, leaves, tensor, type_of_array
 from tests.support.laws import EXPRESSIBLE, SAMPLED_DTYPES, Sample, alone, constants, random_array, samples
 
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
@@ -246,3 +246,21 @@ def test_arithmetic_of_floats_of_a_byte(op: Op, dtype: DType) -> None:
     rng = np.random.default_rng(0)
     arrays = [np.asarray(rng.uniform(0.25, 3, 50)).astype(dtype.np) for _ in op.operands]
     assert check(op, arrays, {})
+
+
+@pytest.mark.parametrize("source", [F32, F64, C64, I64, U64, BF16], ids=str)
+@pytest.mark.parametrize("target", [d for d in DTYPES if d.is_float and d.np is not None and d.bits <= 32], ids=str)
+def test_conversions_round_once_on_both_sides_of_a_tie(source: DType, target: DType) -> None:
+    """Halfway between neighbours, and what is nearest to that: rounded in two steps, some of these end on the other side."""
+    assert source.np is not None and target.np is not None
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 1 << 32, 4096, dtype=np.uint32) if target.bits == 32 else np.arange(1 << 8 * target.itemsize)
+    with np.errstate(all="ignore"):
+        values = bits.astype(f"u{target.itemsize}").view(target.np).astype(np.float64)
+        values = np.sort(values[np.isfinite(values)])
+        ties = (values[1:] + values[:-1]) / 2
+        sides = np.nextafter(ties, np.inf), np.nextafter(ties, -np.inf)
+        near = np.concatenate([ties, *sides, values, [np.inf, -np.inf, np.nan, 1e300]])
+        given = near[np.isfinite(near) & (np.abs(near) < 2.0**62)] if source.is_integer else near
+        given = np.abs(given) if source.name.startswith("u") else given
+        assert check(convert, [given.astype(source.np)], {"dtype": target}, bits=True)

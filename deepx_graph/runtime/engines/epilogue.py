@@ -17,6 +17,7 @@ from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.data.fusion import fusion
+from deepx_graph.ops.tensor.layout import transpose
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.exact_values import exact_source
 
@@ -24,9 +25,10 @@ from deepx_graph.runtime.engines.exact_values import exact_source
 @dataclass(frozen=True)
 class WithEpilogue:
     """An operation on parameters and constants, and the function of its epilogue: the first parameter is the operation's result,
-    the others are the parameters `params` of the whole. None where there is no epilogue."""
+    of a product perhaps transposed, the others are the parameters `params` of the whole. None where there is no epilogue."""
 
     node: Node
+    result: Node
     epilogue: Function | None
     params: tuple[int, ...]
 
@@ -34,6 +36,11 @@ class WithEpilogue:
     def operands(self) -> tuple[Node, ...]:
         """What the operation reads: its operands, or what a product's are conversions of."""
         return _operands(self.node)
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The order in which the axes of a product are transposed; () for that in which they are."""
+        return () if self.result is self.node else self.result.attr("permutation")
 
     @property
     def converted(self) -> tuple[bool, ...]:
@@ -50,16 +57,17 @@ def split_epilogue(function: Function, op: Op) -> WithEpilogue:
     nodes = [n for n in function.nodes if n.op is op]
     if len(nodes) != 1 or any(i.op not in (PARAM, CONSTANT) for i in _operands(nodes[0])) or len(function.results) != 1:
         raise Declined
-    node, result = nodes[0], function.results[0]
-    if node is result:
-        return WithEpilogue(node, None, ())
+    (node,), result = nodes, function.results[0]
+    made = _moved(function, node) or node
+    if made is result:
+        return WithEpilogue(node, made, None, ())
     b = Builder()
-    before = Function("operands", (), (node,)).nodes
+    before = Function("operands", (), (made,)).nodes
     used = [k for k, p in enumerate(function.params) if any(u not in before for u in function.users[p])]
-    first, *others = (b.param(k, n.type) for k, n in enumerate((node, *(function.params[k] for k in used))))
-    new = {node: first} | {function.params[k]: other for k, other in zip(used, others, strict=True)}
+    first, *others = (b.param(k, n.type) for k, n in enumerate((made, *(function.params[k] for k in used))))
+    new = {made: first} | {function.params[k]: other for k, other in zip(used, others, strict=True)}
     rebuild(function.nodes, new)
-    return WithEpilogue(node, Function("epilogue", (first, *others), (new[result],)), tuple(used))
+    return WithEpilogue(node, made, Function("epilogue", (first, *others), (new[result],)), tuple(used))
 
 
 def with_fused_epilogue(function: Function, accepts: Callable[[Function], bool], op: Op,
@@ -99,16 +107,29 @@ def with_fused_epilogue(function: Function, accepts: Callable[[Function], bool],
 
 def _ends(function: Function, node: Node, results: Container[Node], converted: tuple[Node, ...]) -> list[tuple[Node, ...]]:
     """What may be joined, best first: with conversions of its operands an operation up to the only node that reads it, or itself;
-    the same without these; a convolution itself, where its weights are constant."""
-    readers = function.users[node]
-    ends = [(*converted, node)] if converted else []
+    the same without these; a product with its transpose, which is how it is stored then; a convolution itself, where its weights
+    are constant."""
+    moved = _moved(function, node)
+    last, suffixes = node, list[tuple[Node, ...]]()
+    if moved is not None:
+        last, suffixes = moved, [(moved,)]
+    readers = set(function.users[last])
+    if last not in results and len(readers) == 1:
+        (reader,) = readers
+        if (reader.op is fusion or reader.op.elementwise) and reader.type == last.type:
+            suffixes.insert(0, (*suffixes[0], reader) if suffixes else (reader,))
+    ends = [(*converted, node, *suffix) for suffix in (*suffixes, ())] if converted else []
+    ends += [(node, *suffix) for suffix in suffixes]
     if node.op is convolution and node.inputs[1].op is CONSTANT:
         ends.append((node,))
-    if node not in results and len(set(readers)) == 1:
-        reader = readers[0]
-        if (reader.op is fusion or reader.op.elementwise) and reader.type == node.type:
-            ends = [(*ends[0], reader), *ends, (node, reader)] if converted else [(node, reader), *ends]
     return ends
+
+
+def _moved(function: Function, node: Node) -> Node | None:
+    """The transpose of a product that alone reads it; None where there is none."""
+    users = function.users[node]
+    is_alone = node.op is dot_general and node not in function.results and len(users) == 1
+    return users[0] if is_alone and users[0].op is transpose else None
 
 
 def _conversions(node: Node, chosen: Sequence[bool]) -> Iterator[Node]:

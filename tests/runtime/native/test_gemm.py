@@ -17,13 +17,26 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import deepx_graph as dx
 from deepx_graph import blas
 from deepx_graph.ir import Builder, Function, Module, Node, Op
-from deepx_graph.ops import add, broadcast_in_dim, divide, exponential, maximum, multiply, negate, subtract, tanh, transpose
+from deepx_graph.ops import (
+    add,
+    broadcast_in_dim,
+    convert,
+    divide,
+    exponential,
+    maximum,
+    multiply,
+    negate,
+    subtract,
+    tanh,
+    transpose,
+)
 from deepx_graph.ops.contract.linear import dot_general, matmul
 from deepx_graph.ops.contract.reduce import reduction
+from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.native import vectors
 from deepx_graph.runtime.native.gemm import kernel, plan, shares
 from deepx_graph.runtime.native.llvm.target import this_machine
-from deepx_graph.types import type_of_array
+from deepx_graph.types import F32, type_of_array
 from tests.support.widths import has_native
 
 Array = np.ndarray[Any, Any]
@@ -533,6 +546,39 @@ def test_epilogues_of_products(name: str, batched: bool, packed: bool) -> None:
     with np.errstate(all="ignore"):
         want = FOLLOWING[name][1](np.matmul(x.astype("f8"), y.astype("f8")), extra.astype("f8"))
     np.testing.assert_allclose(fused([x, y, extra])[0], want, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("packed", [False, True], indirect=True)
+@pytest.mark.parametrize("name", ["plain", *FOLLOWING])
+@pytest.mark.parametrize("narrow", [False, True])
+def test_products_are_stored_in_any_order(name: str, narrow: bool, packed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product that a transpose alone reads, whatever that is worth, with what follows it and with operands that it converts."""
+    _native()
+    monkeypatch.setattr(kernel, "memory_ns", lambda *_: 1e9)
+    x, y = made(1, (2, 18, 5, 40), "f4") / 8, made(2, (2, 40, 70), "f4")
+    x, y = (v.astype("f2").astype("f4") for v in (x, y)) if narrow else (x, y)
+    product = np.einsum("bijk,bkl->bijl", x.astype("f8"), y.astype("f8"))
+    make, values, shape = FOLLOWING.get(name, (None, lambda p, e: p, lambda *_: (1,)))
+    counted = 0
+    for order in itertools.permutations(range(4)):
+        want = product.transpose(order)
+        extra = made(3, shape(*want.shape), "f4")
+        b = Builder()
+        given = x.astype("f2") if narrow else x, y.astype("f2") if narrow else y, extra
+        p, q, e = params = tuple(b.param(k, type_of_array(v)) for k, v in enumerate(given))
+        p, q = (b(convert, v, dtype=F32) for v in (p, q)) if narrow else (p, q)
+        found = b(dot_general, p, q, lhs_batching_dimensions=(0,), rhs_batching_dimensions=(0,), lhs_contracting_dimensions=(3,),
+                  rhs_contracting_dimensions=(1,))
+        found = b(transpose, found, permutation=order) if order != (0, 1, 2, 3) else found
+        function = Function("main", params, (make(b, found, [e]) if make else found,))
+        try:
+            got = kernel.build_with_epilogue(function, 2)(given)[0]
+            counted += 1
+        except Declined:
+            (got,) = dx.compile(Module((function,)), engine="native")(*given)
+        with np.errstate(all="ignore"):
+            np.testing.assert_allclose(got, values(want, extra.astype("f8")), rtol=2e-5, atol=2e-5)
+    assert counted >= (8 if narrow else 12)
 
 
 @pytest.mark.parametrize("packed", [False, True], indirect=True)

@@ -2,12 +2,14 @@
 
 An epilogue (elementwise steps, and reductions of whole rows) is done on each share of the result while that is in a cache: it is a
 loop over rows that reads and writes the result in place, and takes a range of columns, too, where no row is reduced. Where it adds
-the product, or a multiple of it, to an operand alone, tiles are added to that, which may lie in the result. Operands that are
-conversions without rounding are read as they were before.
+the product, or a multiple of it, to an operand alone, tiles are added to that, which may lie in the result. A product that a
+transpose alone reads is stored in that order, where it takes no longer. Operands that are conversions without rounding are read as
+they were before.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +22,7 @@ from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.runtime.array_type import ArrayType, form_of
 from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.cost.file import constants
-from deepx_graph.runtime.cost.model import ForecastParts
+from deepx_graph.runtime.cost.model import ForecastParts, memory_ns
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
 from deepx_graph.runtime.engines.exact_values import exact_source
@@ -33,7 +35,7 @@ from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import Target, this_machine
 from deepx_graph.runtime.native.loop_program import epilogue
 from deepx_graph.runtime.native.loop_program.epilogue import Epilogue
-from deepx_graph.types import TensorType, as_tensor
+from deepx_graph.types import TensorType, as_tensor, nbytes
 
 LEAST_WORK = 1 << 18
 """Multiplications of a product worth a kernel of its own with its epilogue, or operands that are transposed before."""
@@ -79,7 +81,8 @@ def _threads(found: Sequence[ShareAxis], threads: int) -> int:
 def build_with_epilogue(function: Function, threads: int) -> JoinedKernel:
     """The kernel of a function of one product and its epilogue. Raises Declined."""
     parts = split_epilogue(function, dot_general)
-    if not any(parts.converted) if parts.epilogue is None else parts.epilogue.results[0].type != parts.node.type:
+    is_alone = not any(parts.converted) and parts.result is parts.node
+    if is_alone if parts.epilogue is None else parts.epilogue.results[0].type != parts.result.type:
         raise Declined("no epilogue in place")
     plan = _plan_of_parts(parts)
     if plan is None:
@@ -87,10 +90,10 @@ def build_with_epilogue(function: Function, threads: int) -> JoinedKernel:
     scale = 1.0 if parts.epilogue is None else _scale_of_sum(parts.epilogue)
     if scale is not None and (scale == 1.0 or not plan.pairs) and all(i.op is PARAM for i in parts.operands):
         params = (*(function.params.index(i) for i in parts.operands), *parts.params)
-        return kernel_of(replace(plan, scale=scale), form_of(parts.node.type).shape, this_machine(), threads, params)
+        return kernel_of(replace(plan, scale=scale), form_of(parts.result.type).shape, this_machine(), threads, params)
     if parts.epilogue is None:
         return _with_epilogue(function, parts, plan, cuts(plan), None, threads)
-    then = epilogue.build(parts.epilogue, _rows_apart(parts.node))
+    then = epilogue.build(parts.epilogue, _rows_apart(parts))
     found = cuts_of_rows(plan, then.columns, whole_rows=then.needs_rows)
     if found is None:
         raise Declined("the results of a share are no rows")
@@ -123,26 +126,29 @@ def _factor(node: Node, product: Node) -> float | None:
 
 def _plan_of_parts(parts: WithEpilogue) -> GemmPlan | None:
     """The plan of a product that is worth a kernel with what is around it."""
+    order = parts.order
     if any(parts.converted):
-        plan = converted_plan(parts.node)
+        plan = converted_plan(parts.node, order)
         return plan if plan is not None and tuple(s is not None for s in plan.sources) == parts.converted else None
-    plan = plan_of(parts.node)
-    is_worth = plan is not None and plan.work >= LEAST_WORK and (plan.is_small or not _is_thin(parts.node))
-    return plan if is_worth else None
+    plan, plain = (plan_of(parts.node, o) for o in (order, ()))
+    if plan is None or plain is None or plan.work < LEAST_WORK or (not plan.is_small and _is_thin(parts.node)):
+        return None
+    copying = memory_ns(constants(), 2 * nbytes(parts.node.type), 1) if order else 0.0
+    return plan if plan.nanoseconds <= plain.nanoseconds + copying and not (order and plan.is_picked) else None
 
 
-def converted_plan(node: Node) -> GemmPlan | None:
+def converted_plan(node: Node, order: Sequence[int] = ()) -> GemmPlan | None:
     """The plan of a product that converts operands while it packs them, from what they are conversions of; None where there is
     none, or it would not pay. Floats that would be converted again for many strips are not."""
     types = [t for t in (node.type, *(exact_source(i).type for i in node.inputs)) if isinstance(t, TensorType) and t.is_static]
     if len(types) != 3 or types[0].dtype.np is None:
         return None
     dtype, operands = types[0].dtype.np, types[1:]
-    plan = converting_plan(dtype, operands, node.attrs)
+    plan = converting_plan(dtype, operands, node.attrs, order)
     if plan is None or plan.pairs or plan.lane.size <= MOST_STRIPS * STRIP * plan.tile.vectors * plan.lanes:
         return plan
     operands[plan.spread] = as_tensor(node.inputs[plan.spread].type)
-    return converting_plan(dtype, operands, node.attrs)
+    return converting_plan(dtype, operands, node.attrs, order)
 
 
 def _with_epilogue(function: Function, parts: WithEpilogue, plan: GemmPlan, found: Sequence[ShareAxis], then: Epilogue | None,
@@ -150,7 +156,7 @@ def _with_epilogue(function: Function, parts: WithEpilogue, plan: GemmPlan, foun
     joined, threads = JoinedOperands.of(function, parts, then), _threads(found, threads)
     product = machine_code.functions(module_text(plan, found, joined), ["product"], joined)["product"]
     alone = parts_alone(parts.node, threads)
-    made = JoinedKernel(joined, form_of(parts.node.type), [(product, threads)], scratch_bytes=scratch_bytes(plan, found),
+    made = JoinedKernel(joined, form_of(parts.result.type), [(product, threads)], scratch_bytes=scratch_bytes(plan, found),
                         predicted=replace(alone, arithmetic=alone.arithmetic + (then.nanoseconds / threads if then else 0.0)),
                         lowering="machine code, with epilogue" if then else "machine code")
     if parts.operands[LEFT].op is PARAM:
@@ -164,13 +170,15 @@ def _is_thin(node: Node) -> bool:
     return gemm is None or min(gemm.rows, gemm.columns, gemm.depth) < LEAST_SIDE
 
 
-def _rows_apart(node: Node) -> int:
-    """The axes of the result that number its rows, those of size 1 not counted."""
-    assert isinstance(node.type, TensorType) and isinstance(node.inputs[1].type, TensorType)
-    taken = len(node.attr("rhs_batching_dimensions")) + len(node.attr("rhs_contracting_dimensions"))
-    columns = len(node.inputs[1].type.shape) - taken
-    dims = node.type.shape
-    return sum(d != 1 for d in dims[: len(dims) - columns])
+def _rows_apart(parts: WithEpilogue) -> int:
+    """The axes of the result that number its rows, those of size 1 not counted: all but the last ones that are of one operand, the
+    right one where the result is not transposed."""
+    node, dims = parts.node, form_of(parts.node.type).shape
+    batch, taken = (len(node.attr(f"rhs_{kind}_dimensions")) for kind in ("batching", "contracting"))
+    right = len(dims) - len(form_of(node.inputs[1].type).shape) + batch + taken
+    sides = [(RIGHT if k >= right else LEFT if k >= batch else -1) for k in parts.order or range(len(dims)) if dims[k] != 1]
+    last = sides[-1] if parts.order and sides else RIGHT
+    return len(sides) - len(list(itertools.takewhile(last.__eq__, reversed(sides))))
 
 
 def transposed_before(node: Node) -> tuple[bool, ...]:

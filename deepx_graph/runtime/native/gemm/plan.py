@@ -160,6 +160,11 @@ class GemmPlan:
         return not self.along and 2 * self.lane.size < this_machine().register_bytes // self.dtype.itemsize
 
     @property
+    def is_picked(self) -> bool:
+        """Whether panels are copied element by element, as neither what is in a row of one nor its terms are neighbours."""
+        return self.by_panels and 1 not in (self.lane.steps[self.vector], *(a.steps[self.vector] for a in self.terms[-1:]))
+
+    @property
     def is_far(self) -> bool:
         """Whether terms lie in memory pages of their own."""
         inside = len(self.terms) == 1 and not self.along and not self.by_panels
@@ -201,7 +206,7 @@ class GemmPlan:
         """About how long one thread takes: at the rate of a library's products, as far as its registers are full."""
         c, lanes = constants(), this_machine().register_bytes // self.dtype.itemsize
         results = math.prod(a.size for a in self.result_axes)
-        busy = min(lanes, self.lane.size)
+        busy = self.lane.size / -(-self.lane.size // lanes)
         full = lanes * self.dtype.itemsize / LANE_BYTES / busy
         arithmetic = self.work * 2 * full / c.product_gflops + results * (2.0 if self.along else 0.5 / busy)
         return max(arithmetic, memory_ns(c, self.operand_bytes, 1))
@@ -210,16 +215,17 @@ class GemmPlan:
 # --- which loops
 
 
-def plan_of(node: Node) -> GemmPlan | None:
-    """The loops of a `dot_general` of floats; None for other types, and for long sums along the lanes."""
+def plan_of(node: Node, order: Sequence[int] = ()) -> GemmPlan | None:
+    """The loops of a `dot_general` of floats, whose result is transposed in that order; None for other types, and for long sums
+    along the lanes."""
     types = [t for t in (*(i.type for i in node.inputs), node.type) if isinstance(t, TensorType) and t.is_static]
     if len(types) != 3 or len({t.dtype.np for t in types}) != 1 or types[2].dtype.np not in (F4, F8):
         return None
-    plan = planned(types[2].dtype.np, types[0].shape, types[1].shape, *node.attrs)
+    plan = planned(types[2].dtype.np, types[0].shape, types[1].shape, *node.attrs, order=order)
     return None if plan.work == 0 or (plan.along and plan.lane.size > MOST_ALONG) else plan
 
 
-def converting_plan(dtype: DType, types: Sequence[TensorType], attrs: Sequence[Any]) -> GemmPlan | None:
+def converting_plan(dtype: DType, types: Sequence[TensorType], attrs: Sequence[Any], order: Sequence[int] = ()) -> GemmPlan | None:
     """The loops of a product in a type, of operands of other ones that are converted while they are packed; None where that does
     not pay, as floats that nobody packs are best converted before, or no sums of that type are known."""
     left, right = (None if t.dtype.np == dtype else t.dtype for t in types)
@@ -231,7 +237,7 @@ def converting_plan(dtype: DType, types: Sequence[TensorType], attrs: Sequence[A
             t.dtype.is_integer and t.dtype.bits - (t.dtype.kind == "int") < 2 * BYTE for t in types)
     if not fits:
         return None
-    plan = planned(dtype, types[0].shape, types[1].shape, *attrs, sources=sources)
+    plan = planned(dtype, types[0].shape, types[1].shape, *attrs, sources=sources, order=order)
     pays = plan.work >= LEAST_PAIRS and plan.lanes in PAIRED if plan.pairs else plan.work >= LEAST_CONVERTED
     return plan if plan.by_panels and pays else None
 
@@ -243,12 +249,15 @@ def _is_read(source: ElementType, dtype: DType) -> bool:
 
 def planned(dtype: DType, left: Sequence[int], right: Sequence[int], left_batch: Sequence[int], right_batch: Sequence[int],
             left_terms: Sequence[int], right_terms: Sequence[int], *,
-            sources: Sources = (None, None)) -> GemmPlan:
-    """The loops of a product of operands of those shapes, which are converted from those types."""
+            sources: Sources = (None, None), order: Sequence[int] = ()) -> GemmPlan:
+    """The loops of a product of operands of those shapes, which are converted from those types; of its transpose, where there is an
+    order of its axes."""
     x, y = _steps(left), _steps(right)
     rows = [k for k in range(len(left)) if k not in (*left_batch, *left_terms)]
     columns = [k for k in range(len(right)) if k not in (*right_batch, *right_terms)]
-    z = _steps([*(left[k] for k in (*left_batch, *rows)), *(right[k] for k in columns)])
+    result = [*(left[k] for k in (*left_batch, *rows)), *(right[k] for k in columns)]
+    order = order or range(len(result))
+    z = dict(zip(order, _steps([result[k] for k in order]), strict=True))
     batch = joined([GemmAxis(left[i], (x[i], y[j], z[k])) for k, (i, j) in enumerate(zip(left_batch, right_batch, strict=True))])
     down = joined([GemmAxis(left[i], (x[i], 0, z[k])) for k, i in enumerate(rows, len(left_batch))])
     across = joined([GemmAxis(right[j], (0, y[j], z[k])) for k, j in enumerate(columns, len(left_batch) + len(rows))])

@@ -21,6 +21,7 @@ from deepx_graph.ops import (
     add,
     and_,
     compare,
+    concatenate,
     convert,
     dynamic_slice,
     dynamic_update_slice,
@@ -216,6 +217,29 @@ def test_slices_of_a_variable_are_read_before_it_changes() -> None:
         return counted(b, 3, (x,), body)
 
     check(make, FLOATS)
+
+
+@pytest.mark.parametrize("is_last_in", [True, False])
+@pytest.mark.parametrize(("size", "moved", "in_registers"), [(12, 1, True), (16, 3, True), (20, 1, False)])
+def test_a_queue_of_few_elements_stays_in_registers(size: int, moved: int, in_registers: bool, is_last_in: bool) -> None:
+    """What comes in is made of what goes out."""
+    def make(b: Builder, x: Node, queue: Node) -> Sequence[Node]:
+        def part(v: Node, start: int, stop: int) -> Node:
+            return b(slice_, v, start_indices=(start,), limit_indices=(stop,), strides=(1,))
+
+        def body(k: Node, q: Node, out: Node) -> Sequence[Node]:
+            cut = moved if is_last_in else size - moved
+            going, staying = (part(q, 0, cut), part(q, cut, size))[:: 1 if is_last_in else -1]
+            coming = b(add, b(multiply, going, b.like(0.5, going)), b(dynamic_slice, x, k, slice_sizes=(moved,)))
+            after = b(concatenate, *((staying, coming) if is_last_in else (coming, staying)), dimension=0)
+            return after, b(dynamic_update_slice, out, coming, k)
+
+        return counted(b, 40, (queue, x), body)[1:]
+
+    rng = np.random.default_rng(0)
+    program = check(make, rng.random(43).astype("f4"), rng.random(size).astype("f4"))
+    stored = {s.buffer.role for s in walk(program.body) if isinstance(s, Store)}
+    assert (stored == {"result"}) is in_registers
 
 
 def test_large_arrays_that_are_not_changed_in_place_are_declined() -> None:

@@ -34,6 +34,7 @@ from deepx_graph.runtime.native.loop_program.variables import (
     ChangingMemory,
     in_registers,
     kept_in_registers,
+    queues,
     scalars_of,
 )
 from deepx_graph.types import BOOL, I64, TensorType, TupleType
@@ -79,6 +80,9 @@ class _ControlLowering:
     loop: Node | None = None
     copies: dict[Node, list[list[int]]] = field(default_factory=dict)
     taken: set[Buffer] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.queues = queues(self.function)
 
     def program(self) -> LoopProgram:
         """The whole program."""
@@ -206,7 +210,7 @@ class _ControlLowering:
 
     def _operation(self, node: Node, operands: Sequence[Value], reads: frozenset[Buffer]) -> None:
         types = [tensor_type(t) for t in (node.type.items if isinstance(node.type, TupleType) else (node.type,))]
-        small = all(t.size <= SMALL for t in types)
+        small = node in self.queues or all(t.size <= SMALL for t in types)
         if node.op.loops is not None and not (small and has_element(node)) and self._run(node, operands, types):
             return
         if not has_element(node):
@@ -223,7 +227,7 @@ class _ControlLowering:
         several = isinstance(found, tuple)
         kept, touched = [], set[Buffer]()
         for tensor in found if several else (found,):
-            if math.prod(tensor.shape) <= SMALL:
+            if node in self.queues or math.prod(tensor.shape) <= SMALL:
                 kept.append(kept_in_registers(self.b, tensor))
             else:
                 buffer = self._stored(tensor)
@@ -325,7 +329,7 @@ class _ControlLowering:
                 constant[k] = init
             elif count is not None and k in counting:
                 continue
-            elif math.prod(tensor.shape) <= SMALL:
+            elif after in self.queues or math.prod(tensor.shape) <= SMALL:
                 variables[k] = CarriedValue.in_cells(self.b, tensor_type(init.type))
                 variables[k].assign(self.b, scalars_of(self.b, tensor))
             else:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.structure import branches_of
+from deepx_graph.ir.structure import LOOP_END, PHI, branches_of, index_of
 from deepx_graph.loops.builder import LoopBuilder, part_of
 from deepx_graph.loops.complex import joined, parts
 from deepx_graph.loops.elements import Value, settled, tensor_type
@@ -24,6 +24,24 @@ from deepx_graph.types import DType, TensorType
 
 SMALL = 9
 """A value of at most so many elements is kept as scalars."""
+
+MOST_SHIFTED = 16
+"""So is a queue of so many elements."""
+
+
+def queues(function: Function) -> frozenset[Node]:
+    """What loops carry on, and only move on by some places: its elements are read where numbers say. In memory all of them would be
+    copied twice in each iteration, in vectors that begin elsewhere than those that are loaded next."""
+    found = set[Node]()
+    for end in (n for n in function.nodes if n.op is LOOP_END):
+        for k, after in enumerate(end.inputs[2:]):
+            if after.op.place is None or function.users[after] != (end,) or tensor_type(after.type).size > MOST_SHIFTED:
+                continue
+            phis = [n for n in function.users[end.inputs[0]] if n.op is PHI and index_of(n) == k]
+            if all(u.op.view and len(u.inputs) == 1 and (function.users[u] == (after,) or tensor_type(u.type).size <= SMALL)
+                   for phi in phis for u in function.users[phi]):
+                found.add(after)
+    return frozenset(found)
 
 
 def in_registers(dtype: DType, shape: tuple[int, ...], scalars: Sequence[Any]) -> LazyTensor:

@@ -619,6 +619,23 @@ def test_columns_that_a_loop_reads_one_after_the_other_are_copied_before_it(step
     np.testing.assert_array_equal(interpret(program, [given])[0], given.T[::-1])
 
 
+@pytest.mark.parametrize(("shift", "copies"), [(0, 1), (1, 2)])
+def test_a_column_that_two_nests_read_is_copied_once(shift: int, copies: int) -> None:
+    """Another column has a copy of its own."""
+    x = in_memory(memory("a0", F64, (9, 8), "argument"), F64)
+    outs = [in_memory(memory(f"r{k}", F64, (7, 9), "result"), F64) for k in range(2)]
+    b = LoopBuilder()
+    with b.nest(()), b.loop(7) as t:
+        for k, out in enumerate(outs):
+            with b.loops((9,), parallel=True) as (i,):
+                b.put(out, (t, i), x.at(b, (i, t + k * shift)))
+    program = tile_transposes.pack_columns(LoopProgram((x.buffer,), tuple(o.buffer for o in outs), (), (), b.body))
+    assert len(program.scratch) == copies
+    given = np.arange(72.0).reshape(9, 8)
+    for k, found in enumerate(interpret(program, [given])):
+        np.testing.assert_array_equal(found, given.T[k * shift : k * shift + 7])
+
+
 def filled_before(program: LoopProgram) -> LoopProgram:
     """The program, changed in place, with stores of 7 to all of its memory before the others."""
     b = LoopBuilder()

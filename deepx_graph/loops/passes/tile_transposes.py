@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from deepx_graph.loops.passes.rewrite import Copier, Fresh
 from deepx_graph.loops.program import Buffer, For, Let, Load, LoopProgram, Statement, Store, assigns, blocks_of, position_in, walk
@@ -174,15 +175,21 @@ class _Packing:
         """The copies for what a loop reads, which reads these instead."""
         stored = {s.buffer for s in walk(loop.body) if isinstance(s, Store)}
         inside = {x for s in walk(loop.body) for x in assigns(s)}
+        copies: dict[Any, Buffer] = {}  # by what is read
         for nest in _nests(loop.body):
             axes = {loop.axis, *(each.axis for each in nest)}
             for load in (s for s in nest[-1].body if isinstance(s, Load) and s.buffer not in stored):
                 if _is_across(load, loop, nest) and not inside & ({v for v, _ in _position(load).terms} - axes):
-                    yield self._copy(load, (loop, *nest))
+                    key = _what_is_read(load, (loop, *nest))
+                    if key not in copies:
+                        yield self._copy(load, (loop, *nest))
+                        copies[key] = load.buffer
+                    else:
+                        load.buffer, load.index = copies[key], (_place_in_copy((loop, *nest)),)
 
     def _copy(self, load: Load, nest: Nest) -> For:
         """The copy of what a load reads in all iterations of a nest; it reads the copy from now on."""
-        lengths = [(each.high - each.low).constant for each in nest]
+        lengths = _lengths(nest)
         copy = self.fresh.buffer(load.buffer.dtype, math.prod(lengths), "scratch")
         self.scratch.append(copy)
         axes = [self.fresh.var(I64, 0, n - 1) for n in lengths]
@@ -190,7 +197,7 @@ class _Packing:
         (read,) = Copier(self.fresh, dict(here)).statement(load)
         assert isinstance(read, Load)
         position = _flat([affine(axis) for axis in axes], lengths)
-        load.buffer, load.index = copy, (_flat([affine(each.axis) - each.low for each in nest], lengths),)
+        load.buffer, load.index = copy, (_place_in_copy(nest),)
         return _parallel(list(zip(axes, lengths, strict=True)), [read, Store(copy, (position,), read.target)])
 
 
@@ -207,9 +214,27 @@ def _position(load: Load) -> Affine:
     return position_in(load.buffer, load.index)
 
 
+def _lengths(nest: Nest) -> list[int]:
+    return [(each.high - each.low).constant for each in nest]
+
+
+def _place_in_copy(nest: Nest) -> Affine:
+    """Where an iteration of a nest finds its element in the copy of what all of them read."""
+    return _flat([affine(each.axis) - each.low for each in nest], _lengths(nest))
+
+
+def _what_is_read(load: Load, nest: Nest) -> Any:
+    """The same for two loads that read the same elements in the same order."""
+    at = _position(load)
+    strides = [at.stride(each.axis) for each in nest]
+    for each, stride in zip(nest, strides, strict=True):
+        at = at + (each.low - affine(each.axis)) * stride
+    return load.buffer, at, tuple(strides), tuple(_lengths(nest))
+
+
 def _is_across(load: Load, loop: For, nest: Nest) -> bool:
     """Whether a nest reads lines of cache side by side along the loop, lines apart along its own last axis, and none twice."""
-    lengths = [(each.high - each.low).constant for each in (loop, *nest)]
+    lengths = _lengths((loop, *nest))
     at, itemsize = _position(load), load.buffer.dtype.itemsize
     return (
         load.buffer.role != "local" and 0 < abs(at.stride(loop.axis)) * itemsize < LINE <= abs(at.stride(nest[-1].axis)) * itemsize

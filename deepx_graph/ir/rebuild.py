@@ -69,6 +69,23 @@ def inlined(body: Function, inputs: Sequence[Node], step: Step = with_inputs) ->
     return [new[r] for r in body.results]
 
 
+def opened(function: Function, inside: Callable[[Node], Function | None], step: Step = with_inputs) -> Function:
+    """The function with nodes as the operations of the functions that `inside` gives for them; `step` makes all other nodes.
+
+    Two nodes may be of one function: the loops of each are loops of their own."""
+
+    def each(node: Node, inputs: tuple[Node, ...]) -> Node:
+        if node.op is PARAM:
+            return node
+        item, body = new_item(node, inputs), inside(node)
+        if item is not None or body is None:
+            return item or step(node, inputs)
+        results = inlined(body, inputs, lambda n, xs: copied(n, xs) if n.op is LOOP_BEGIN else step(n, xs))
+        return results[0] if len(results) == 1 else Builder().pack(*results)
+
+    return rebuilt(function, each)
+
+
 def on_demand(wanted: Iterable[K], made: dict[K, Node], needs: Callable[[K], Sequence[K]],
               make: Callable[[K, tuple[Node, ...]], Node]) -> list[Node]:
     """The wanted nodes, as they stand in `made`; those missing there are made, given what has become of what they need."""
@@ -107,3 +124,10 @@ def with_results(function: Function, results: tuple[Node, ...]) -> Function:
         return function
     names = tuple(function.result_name(k) for k in range(len(results)))
     return function.with_(results=results, result_names=names)
+
+
+def alone(node: Node) -> Function:
+    """A function of just that node."""
+    b = Builder()
+    params = tuple(b.param(k, i.type) for k, i in enumerate(node.inputs))
+    return Function(node.op.name, params, (Node(node.op, params, node.attrs, node.type),))

@@ -17,10 +17,10 @@ import llvmlite.binding
 from deepx_graph.errors import Diagnostic, RunError, UsageError, printable
 from deepx_graph.files import write_file
 from deepx_graph.ir import Function, Module, Node
+from deepx_graph.ir.rebuild import alone
 from deepx_graph.runtime.aot.entry import UNLIMITED, entry_text, workspace_bytes
 from deepx_graph.runtime.aot.program import BuiltProgram
 from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.engines.kernel_engine import alone
 from deepx_graph.runtime.inputs import input_ports, output_ports
 from deepx_graph.runtime.native import dispatch
 from deepx_graph.runtime.native.llvm.machine_code import Collection, collected

@@ -18,8 +18,8 @@ from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.ops.tensor.layout import transpose
+from deepx_graph.rewrite.exact_values import exact_source
 from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.engines.exact_values import exact_source
 
 
 @dataclass(frozen=True)

@@ -36,10 +36,10 @@ from deepx_graph.ops import (
 from deepx_graph.ops.contract.linear import is_copied, transposed
 from deepx_graph.ops.data.fusion import fused_body, fusion
 from deepx_graph.ops.helpers import wider
+from deepx_graph.rewrite.exact_values import exact_source, integer_range, narrowest, range_of_type
 from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.engines.exact_values import exact_source, integer_range, narrowest, range_of_type
 from deepx_graph.runtime.memory.pool import RESULTS, Allowance
 from deepx_graph.types import BF16, F16, F32, F64, DType, TensorType, as_tensor, is_static
 

@@ -14,8 +14,9 @@ import numpy as np
 
 from deepx_graph.analysis.kinds import kind_of
 from deepx_graph.blas import available_cores
-from deepx_graph.ir import Builder, Function, Node
+from deepx_graph.ir import Function, Node
 from deepx_graph.ir.evaluation import evaluation
+from deepx_graph.ir.rebuild import alone
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.data.fusion import fusion
@@ -24,7 +25,7 @@ from deepx_graph.runtime.cost import counts as cost_counts
 from deepx_graph.runtime.cost.model import Forecast, ForecastParts
 from deepx_graph.runtime.engines.base import CONSUMES_FIRST, Declined, Engine, KernelFn
 from deepx_graph.runtime.engines.gemm import GemmNodeKernel, canonicalized
-from deepx_graph.runtime.engines.outline import is_program
+from deepx_graph.runtime.engines.whole_function import is_program
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.memory.assignment import of_eval
 from deepx_graph.runtime.memory.pool import KEPT_BYTES, RESULTS, Allowance
@@ -211,13 +212,6 @@ def _single(kernel: CompiledKernel) -> KernelFn:
 
 def _several(kernel: CompiledKernel) -> KernelFn:
     return lambda values, out: tuple(kernel(values, out))
-
-
-def alone(node: Node) -> Function:
-    """A function of just that node."""
-    b = Builder()
-    params = tuple(b.param(k, i.type) for k, i in enumerate(node.inputs))
-    return Function(node.op.name, params, (Node(node.op, params, node.attrs, node.type),))
 
 
 def is_tensor(node: Node) -> bool:

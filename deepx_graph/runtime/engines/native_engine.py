@@ -13,20 +13,22 @@ from typing import Any
 from deepx_graph.analysis.kinds import kind_of
 from deepx_graph.analysis.liveness import has_control
 from deepx_graph.ir import Function, Module, Node
+from deepx_graph.ir.rebuild import alone
 from deepx_graph.ir.scalar_expr import FUNCTION_PRICE, Apply, Expr, price
 from deepx_graph.ir.structure import PARAM, PROJ, TUPLE
 from deepx_graph.loops.program import LoopProgram
 from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.data.fusion import fusion
+from deepx_graph.rewrite.outline import outlined
+from deepx_graph.rewrite.rematerialisation import with_late_results, with_rematerialised
 from deepx_graph.runtime.array_type import form_of
 from deepx_graph.runtime.engines.base import Declined, EntryFn, KernelFn
 from deepx_graph.runtime.engines.epilogue import with_fused_epilogue
 from deepx_graph.runtime.engines.gemm import in_order, widened, with_narrow_operands
-from deepx_graph.runtime.engines.kernel_engine import CompiledKernel, KernelBuilder, KernelEngine, alone, key_of
-from deepx_graph.runtime.engines.outline import as_kernel, is_program, is_too_large, outlined
-from deepx_graph.runtime.engines.rematerialisation import with_late_results, with_rematerialised
+from deepx_graph.runtime.engines.kernel_engine import CompiledKernel, KernelBuilder, KernelEngine, key_of
 from deepx_graph.runtime.engines.subscript_fusion import with_composed_subscripts
+from deepx_graph.runtime.engines.whole_function import as_kernel, is_program, is_too_large
 from deepx_graph.runtime.engines.whole_windows import as_products
 from deepx_graph.runtime.native import asked, vectors
 from deepx_graph.runtime.native.llvm.machine_code import collected

@@ -12,13 +12,14 @@ from typing import Any
 from deepx_graph.analysis.liveness import has_control
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.evaluation import staged
+from deepx_graph.ir.rebuild import alone
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.contract.reduce import reduce
 from deepx_graph.ops.data.fusion import fusion
+from deepx_graph.rewrite.outline import outlined
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.gemm import small_product, widened
-from deepx_graph.runtime.engines.kernel_engine import CompiledKernel, KernelBuilder, KernelEngine, alone, is_tensor
-from deepx_graph.runtime.engines.outline import outlined
+from deepx_graph.runtime.engines.kernel_engine import CompiledKernel, KernelBuilder, KernelEngine, is_tensor
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import build
 from deepx_graph.runtime.kernels.staged import reduction_function, staged_function

@@ -32,6 +32,7 @@ from deepx_graph.loops.program import (
 )
 from deepx_graph.loops.scalar import NotExpressible, Scalar
 from deepx_graph.loops.weight import likelihood, trips
+from deepx_graph.lowering.control import lower_control
 from deepx_graph.ops.data.fusion import fused_body
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.cost.model import ForecastParts
@@ -39,7 +40,6 @@ from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.scalar_code import elements, is_called, is_sliced, numpy_dtype, written
 from deepx_graph.runtime.memory.pool import Allowance, delivered, result_memory
-from deepx_graph.runtime.native.loop_program.control import lower_control
 from deepx_graph.types import TensorType, leaves
 
 

@@ -19,7 +19,7 @@ from deepx_graph.runtime import engines
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.cost.counts import function_times
 from deepx_graph.runtime.engines.base import canonicalized
-from deepx_graph.runtime.engines.outline import is_program
+from deepx_graph.runtime.engines.whole_function import is_program
 from deepx_graph.runtime.program import is_kernel
 from deepx_graph.session.inputs import random_inputs
 from deepx_graph.session.report.kernels import KernelRow, computes, row

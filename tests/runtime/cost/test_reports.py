@@ -15,7 +15,7 @@ from deepx_graph.ir import Builder, Module
 from deepx_graph.ops import tanh
 from deepx_graph.runtime.cost import file as cost_file
 from deepx_graph.runtime.cost.model import SHIPPED, Constants
-from deepx_graph.runtime.engines import get, has_native, outline
+from deepx_graph.runtime.engines import get, has_native, whole_function
 from deepx_graph.runtime.engines.base import canonicalized
 from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.session import programs
@@ -202,7 +202,7 @@ def test_a_calibration_is_within_bounds() -> None:
 def test_no_kernel_is_made_to_list_a_program_that_is_too_large_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, function = get("native", 1), dx.loads(PROGRAM).entry
     monkeypatch.setattr(engine, "entered", lambda node: pytest.fail(f"{node} is made"))
-    monkeypatch.setattr(outline, "MOST_NODES", 2)
+    monkeypatch.setattr(whole_function, "MOST_NODES", 2)
     found = engine.canonicalize(function, apart=True)  # type: ignore[attr-defined]
     assert found == engine.arranged(function)  # type: ignore[attr-defined]
 

@@ -15,8 +15,8 @@ from deepx_graph.types import F32, scalar, tensor
 
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
+from deepx_graph.rewrite.rematerialisation import with_late_results
 from deepx_graph.runtime.engines.native_engine import NativeEngine
-from deepx_graph.runtime.engines.rematerialisation import with_late_results
 
 SIDE = 96
 WHOLE = tensor(F32, (SIDE, SIDE))

@@ -12,11 +12,13 @@ import pytest
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
 from deepx_graph.ir import Builder, Function, Module, Node
+from deepx_graph.ir.rebuild import opened
 from deepx_graph.ir.structure import LOOP_END
 from deepx_graph.loops.interpret import interpret
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import For, Load, LoopProgram, Store, While, walk
 from deepx_graph.loops.scalar import NotExpressible
+from deepx_graph.lowering.control import MOST_CARRIED, lower_control
 from deepx_graph.ops import (
     add,
     and_,
@@ -37,9 +39,7 @@ from deepx_graph.ops import (
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.runtime.compile import compile
-from deepx_graph.runtime.engines.outline import opened
 from deepx_graph.runtime.native.loop_program import loop_kernels
-from deepx_graph.runtime.native.loop_program.control import MOST_CARRIED, lower_control
 from deepx_graph.types import I32, type_of_array
 from tests.support.loop_programs import same_in_python
 

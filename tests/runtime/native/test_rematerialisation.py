@@ -16,7 +16,8 @@ from deepx_graph.types import F32, tensor
 
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
-from deepx_graph.runtime.engines import native_engine, rematerialisation
+from deepx_graph.rewrite import rematerialisation
+from deepx_graph.runtime.engines import native_engine
 from deepx_graph.runtime.engines.native_engine import NativeEngine
 
 ROWS = 96

@@ -14,21 +14,22 @@ from functools import partial
 import numpy as np
 
 from deepx_graph.ir import Builder, Function, Node
-from deepx_graph.ir.rebuild import copied, rebuild, with_results
+from deepx_graph.ir.rebuild import copied, opened, rebuild, with_results
 from deepx_graph.ir.structure import LOOP_END, PARAM, PHI, REGION, index_of
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import For, LoopProgram, Statement, While, blocks_of, walk
 from deepx_graph.loops.scalar import NotExpressible
 from deepx_graph.loops.weight import UNKNOWN_TRIPS
+from deepx_graph.lowering.control import lower_control, small_fusion
+from deepx_graph.lowering.groups import lower_masked
+from deepx_graph.lowering.masked_loop import MaskedLoop, recognise
 from deepx_graph.ops.data.fusion import fused_body, fusion
 from deepx_graph.ops.math.elementwise import add, and_, compare
 from deepx_graph.rewrite.flat_loop import flat_loop, varying_with
+from deepx_graph.rewrite.outline import outlined
 from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.engines.outline import as_kernel, opened, outlined
-from deepx_graph.runtime.native.loop_program.control import lower_control, small_fusion
-from deepx_graph.runtime.native.loop_program.groups import lower_masked
+from deepx_graph.runtime.engines.whole_function import as_kernel
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel, nanoseconds
-from deepx_graph.runtime.native.loop_program.masked_loop import MaskedLoop, recognise
 
 ELEMENT_BY_ELEMENT, IN_REGISTERS = "machine code: a loop, element by element", "machine code: loops with scalars in registers"
 """How such kernels run, in words."""
@@ -76,8 +77,8 @@ def with_loop_kernels(function: Function, tried: Tried, threads: int, declines: 
 
 def _masked(function: Function) -> tuple[MaskedLoop, LoopProgram, float]:
     """A function that is one loop of independent elements, its program, and what an iteration takes. Raises Declined."""
-    loop = recognise(function)
     try:
+        loop = recognise(function)
         program = optimised(lower_masked(loop))
     except NotExpressible as e:
         raise Declined(str(e)) from None

@@ -14,7 +14,7 @@ from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.rebuild import rebuilt, with_inputs
 from deepx_graph.ir.structure import CALL, callee_of
 from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.engines.outline import as_kernel
+from deepx_graph.runtime.engines.whole_function import as_kernel
 from deepx_graph.runtime.native.whole_program.plan import CalledFunction, MachineOf, ProgramPlan
 from deepx_graph.runtime.native.whole_program.planner import planned
 

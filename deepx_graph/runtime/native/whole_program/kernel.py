@@ -20,7 +20,7 @@ from deepx_graph.ir.structure import LOOP_END, callee_of
 from deepx_graph.runtime.array_type import form_of
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.engines.outline import is_program
+from deepx_graph.runtime.engines.whole_function import is_program
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import Allowance
 from deepx_graph.runtime.native.call_image import CallImage

@@ -16,6 +16,7 @@ from typing import Any
 from deepx_graph.analysis.schedule import Block, Eval, IfStep, LoopStep, Once, Schedule, schedule
 from deepx_graph.analysis.trip_count import Counter, counters, trip_count
 from deepx_graph.ir import Function, Node
+from deepx_graph.ir.rebuild import alone, opened
 from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI, PROJ, REGION, TUPLE, index_of
 from deepx_graph.loops.builder import LoopBuilder, new_argument, new_result, whole_program
 from deepx_graph.loops.elements import Value, has_element, tensor_type, value
@@ -25,10 +26,7 @@ from deepx_graph.loops.lower import lower, write
 from deepx_graph.loops.program import Buffer, Copy, For, LoopProgram
 from deepx_graph.loops.scalar import Affine, NotExpressible, Scalar
 from deepx_graph.loops.tensor import LazyTensor, in_memory
-from deepx_graph.ops.data.fusion import fused_body
-from deepx_graph.runtime.engines.kernel_engine import alone
-from deepx_graph.runtime.engines.outline import opened
-from deepx_graph.runtime.native.loop_program.variables import (
+from deepx_graph.lowering.variables import (
     SMALL,
     CarriedValue,
     ChangingMemory,
@@ -37,6 +35,7 @@ from deepx_graph.runtime.native.loop_program.variables import (
     queues,
     scalars_of,
 )
+from deepx_graph.ops.data.fusion import fused_body
 from deepx_graph.types import BOOL, I64, TensorType, TupleType
 
 MOST_STATEMENTS = 20_000

@@ -23,14 +23,13 @@ import numpy as np
 from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ir.peephole import primitive_of, splat_of
-from deepx_graph.ir.rebuild import made_by, rebuild, with_inputs
+from deepx_graph.ir.rebuild import made_by, opened, rebuild, with_inputs
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, index_of
 from deepx_graph.loops.elements import tensor_type
+from deepx_graph.loops.scalar import NotExpressible
 from deepx_graph.ops.contract.reduce import reducer_of
 from deepx_graph.ops.data.fusion import fused_body
 from deepx_graph.ops.math.elementwise import and_
-from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.engines.outline import opened
 from deepx_graph.types import BOOL, TensorType
 
 
@@ -68,7 +67,7 @@ class MaskedLoop:
 
 
 def recognise(body: Function) -> MaskedLoop:
-    """The loop of a body that has one. Raises Declined, with the reason."""
+    """The loop of a body that has one. Raises NotExpressible, with the reason."""
     return _Recogniser(opened(body, _straight_body, made_by(Builder(intern=True)))).found()
 
 
@@ -83,7 +82,7 @@ class _Recogniser:
         self.body = body
         ends = [n for n in body.nodes if n.op is LOOP_END]
         if len(ends) != 1 or any(n.op is REGION for n in body.nodes):
-            raise Declined("loops or branches inside")
+            raise NotExpressible("loops or branches inside")
         (self.end,) = ends
         self.begin = self.end.inputs[0]
         self.nexts = self.end.inputs[2:]
@@ -112,7 +111,7 @@ class _Recogniser:
 
     def _take_test_apart(self) -> None:
         if len(self.reductions) > 1:
-            raise Declined("several reductions")
+            raise NotExpressible("several reductions")
         stack = [(self.end.inputs[1], False)]
         asked = False
         while stack:
@@ -124,13 +123,13 @@ class _Recogniser:
                 stack.append((node.inputs[0], not is_negated))
             elif self._asks(node):
                 if asked or self._is_all() != is_negated:
-                    raise Declined("a test that is not whether any element goes on")
+                    raise NotExpressible("a test that is not whether any element goes on")
                 asked = True
                 self.flag = index_of(node) if node.op is PHI else None
             else:
                 self.tests.append(node)
         if self.reductions and not asked:
-            raise Declined("a reduction beside the test")
+            raise NotExpressible("a reduction beside the test")
 
     def _bound(self) -> int | None:
         """The fewest iterations that some test of scalars alone would allow."""
@@ -153,7 +152,7 @@ class _Recogniser:
         whole = len(node.inputs) == 2 and len(node.attr("dimensions")) == len(_shape(node.inputs[0]))
         start = splat_of(node.inputs[1]) if whole else None
         if node.type != TensorType(BOOL, ()) or name not in ("and", "or") or start is None or bool(start) != (name == "and"):
-            raise Declined("a reduction that is not any or all")
+            raise NotExpressible("a reduction that is not any or all")
         return name == "and"
 
     # --- variables and their values
@@ -161,26 +160,26 @@ class _Recogniser:
     def _variables(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         users = [n for n in self.inside if n.op is not LOOP_END]
         if self.reductions and any(i in self.reductions for n in users if n not in self._test_nodes() for i in n.inputs):
-            raise Declined("a reduction that an iteration uses")
+            raise NotExpressible("a reduction that an iteration uses")
         flag = self.phis.get(self.flag) if self.flag is not None else None
         if flag is not None and any(flag in n.inputs for n in users if n not in self._test_nodes()):
-            raise Declined("a flag that an iteration uses")
+            raise NotExpressible("a flag that an iteration uses")
         carriers = {k for k, n in enumerate(self.nexts) if n in self.reductions}
         if carriers - {self.flag}:
-            raise Declined("a reduction that the loop carries and does not test")
+            raise NotExpressible("a reduction that the loop carries and does not test")
         types = [n.type for n in self.begin.inputs]
         rest = [k for k in range(len(types)) if k != self.flag]
         if not all(isinstance(t, TensorType) and t.is_static for t in types):
-            raise Declined("variables that are not tensors")
+            raise NotExpressible("variables that are not tensors")
         arrays = tuple(k for k in rest if _shape(self.begin.inputs[k]) != ())
         shapes = {_shape(self.begin.inputs[k]) for k in arrays}
         if len(shapes) != 1:
-            raise Declined("variables of several shapes" if shapes else "no array")
+            raise NotExpressible("variables of several shapes" if shapes else "no array")
         (self.shape,) = shapes
         for n in users:
             ok = n.op.elementwise or n.op is PHI or n in self.reductions
             if not ok or (n not in self.reductions and _shape(n) not in ((), self.shape)):
-                raise Declined(f"{n.op.name} inside")
+                raise NotExpressible(f"{n.op.name} inside")
         return arrays, tuple(k for k in rest if k not in arrays)
 
     def _dependent(self) -> list[Node]:
@@ -231,14 +230,14 @@ class _Recogniser:
                     given.append(node)
             elif node not in new:
                 if node.op is PHI:
-                    raise Declined("a flag that an iteration uses")
+                    raise NotExpressible("a flag that an iteration uses")
                 new[node] = b.make(node.op, tuple(new[i] for i in node.inputs), node.attrs, node.type)
         return Function("iteration", tuple(params), tuple(new[n] for n in wanted)), tuple(given)
 
 
 def _shape(node: Node) -> tuple[int, ...]:
     if not isinstance(node.type, TensorType) or not node.type.is_static:
-        raise Declined(f"{node.op.name} of no tensor")
+        raise NotExpressible(f"{node.op.name} of no tensor")
     return node.type.shape
 
 
@@ -268,8 +267,8 @@ def narrowed(iteration: Function, width: int) -> Function:
 
 
 def _check_dead(iteration: Function, arrays: int, variables: int, *, is_all: bool, is_late: bool) -> None:
-    """Raises Declined where a dead element changes, or might be live again: by what the laws of the operations make of an iteration
-    of one element in which it is known to be dead. `is_late` says that the loop goes on for one iteration more."""
+    """Raises NotExpressible where a dead element changes, or might be live again: by what the laws of the operations make of an
+    iteration of one element in which it is known to be dead. `is_late` says that the loop goes on for one iteration more."""
     one, b = narrowed(iteration, 1), Builder(peephole=True)
     live = one.results[-1]
     known = {n: b.splat(value, tensor_type(n.type)) for n, value in _implied(live, is_all).items()}
@@ -285,9 +284,9 @@ def _check_dead(iteration: Function, arrays: int, variables: int, *, is_all: boo
     kept = {p for p, r in zip(one.params, one.results[:variables], strict=False) if after[r] is after[p]}
     for p, r in zip(one.params[:arrays], one.results, strict=False):
         if p not in kept and not (is_late and _is_with_zero(after[r], p)):
-            raise Declined("an element that is done still changes")
+            raise NotExpressible("an element that is done still changes")
     if not kept.issuperset(set(one.params[:variables]).intersection(Function("live", (), (live,)).nodes)):
-        raise Declined("whether an element goes on depends on what changes all the same")
+        raise NotExpressible("whether an element goes on depends on what changes all the same")
 
 
 def _implied(node: Node, value: bool) -> dict[Node, bool]:

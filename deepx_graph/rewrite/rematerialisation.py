@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from deepx_graph.analysis.liveness import liveness
 from deepx_graph.analysis.scopes import Placement
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.rebuild import on_demand, rebuild, replaced, with_inputs
+from deepx_graph.ir.rebuild import alone, on_demand, rebuild, replaced, with_inputs
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, index_of
 from deepx_graph.loops.elements import has_element
 from deepx_graph.loops.in_place import LEAST_BYTES
@@ -34,7 +34,6 @@ from deepx_graph.ops.tensor.index import dynamic_slice, scatter
 from deepx_graph.ops.tensor.layout import reshape
 from deepx_graph.ops.tensor.shape import iota
 from deepx_graph.ops.tensor.sort import sort
-from deepx_graph.runtime.engines.kernel_engine import alone
 from deepx_graph.types import TensorType, TupleType, is_static, nbytes
 
 MOST_WORK = 2.0 * CHEAP

@@ -9,24 +9,20 @@ time linear in the function and in the loops that are small enough to be tried, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from deepx_graph.analysis.liveness import Live, liveness
 from deepx_graph.analysis.scopes import Placement, Scope
 from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.ir import Builder, Function, Node, fresh_loop
-from deepx_graph.ir.rebuild import Step, copied, inlined, new_item, rebuilt, replaced, with_inputs
+from deepx_graph.ir.rebuild import replaced, with_inputs
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, TUPLE, index_of, is_loop_variable
 from deepx_graph.ops.data.fusion import fusion
-from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.types import TensorType, TupleType
+from deepx_graph.types import TupleType
 
 MOST_NODES = 4000
-"""A loop, or a whole function, of more nodes is not tried."""
-
-PROGRAM = "program"
-"""The name of a body that holds a whole function."""
+"""A loop of more nodes is not tried."""
 
 Accepts = Callable[[Function], bool]
 
@@ -41,30 +37,6 @@ class OutlinedLoop:
     columns: tuple[int, ...]
 
 
-def is_program(body: Function) -> bool:
-    """Whether `as_kernel` made the body."""
-    return body.name == PROGRAM
-
-
-def is_too_large(function: Function) -> bool:
-    """Whether a function has more nodes than one kernel is tried for."""
-    return len(function.nodes) > MOST_NODES
-
-
-def as_kernel(function: Function, build: Callable[[Function], object]) -> Function:
-    """The function as one node that holds it all. Raises Declined, as `build` does, where there is no kernel for that."""
-    if is_too_large(function):
-        raise Declined(f"more than {MOST_NODES} nodes")
-    if not all(isinstance(n.type, TensorType) for n in (*function.params, *function.results)):
-        raise Declined("inputs or outputs that are no tensors")
-    body = Function(PROGRAM, function.params, function.results, public=False)
-    build(body)
-    b = Builder()
-    kernel = b(fusion, *function.params, body=body)
-    results = (kernel,) if len(function.results) == 1 else tuple(b.proj(kernel, k) for k in range(len(function.results)))
-    return replace(function, results=results)
-
-
 def outlined(function: Function, accepts: Accepts) -> Function:
     """The function with every loop that `accepts` takes as one node, outer loops first; itself where there is none."""
     live = liveness(function)
@@ -72,23 +44,6 @@ def outlined(function: Function, accepts: Accepts) -> Function:
         return function
     found = {loop.end: loop for loop in _Loops(function, live).accepted(accepts)}
     return _without(function, found) if found else function
-
-
-def opened(function: Function, inside: Callable[[Node], Function | None], step: Step = with_inputs) -> Function:
-    """The function with nodes as the operations of the functions that `inside` gives for them; `step` makes all other nodes.
-
-    Two nodes may be of one function: the loops of each are loops of their own."""
-
-    def each(node: Node, inputs: tuple[Node, ...]) -> Node:
-        if node.op is PARAM:
-            return node
-        item, body = new_item(node, inputs), inside(node)
-        if item is not None or body is None:
-            return item or step(node, inputs)
-        results = inlined(body, inputs, lambda n, xs: copied(n, xs) if n.op is LOOP_BEGIN else step(n, xs))
-        return results[0] if len(results) == 1 else Builder().pack(*results)
-
-    return rebuilt(function, each)
 
 
 class _Loops:

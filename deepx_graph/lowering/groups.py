@@ -27,11 +27,11 @@ from deepx_graph.loops.elements import Value, fill, tensor_type
 from deepx_graph.loops.program import LoopProgram
 from deepx_graph.loops.scalar import Affine, Index, NotExpressible
 from deepx_graph.loops.tensor import LazyTensor, in_memory
+from deepx_graph.lowering.control import write_control
+from deepx_graph.lowering.masked_loop import MaskedLoop, narrowed
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.ops.math.elementwise import add, and_, not_, or_
-from deepx_graph.runtime.native.loop_program.control import write_control
-from deepx_graph.runtime.native.loop_program.masked_loop import MaskedLoop, narrowed
 from deepx_graph.types import BOOL, I64, DType, scalar
 
 GROUP_BYTES = 128

@@ -1,0 +1,1 @@
+"""From functions with loops and branches to loop programs."""

@@ -1,6 +1,6 @@
 """What the graph's objects do by functions of floors above: they are shown, printed, searched, and joined by operators.
 
-Whoever imports the library provides them (`api.py`); the graph alone knows their names.
+Whoever imports the library provides them (`api/`); the graph alone knows their names.
 """
 
 from __future__ import annotations

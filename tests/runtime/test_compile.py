@@ -187,7 +187,7 @@ def test_unknown_engines_and_entries() -> None:
 
 
 def test_what_is_missing_without_llvmlite_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    api = import_module("deepx_graph.api")
+    api = import_module("deepx_graph.api.execution")
     monkeypatch.setattr(engines, "has_native", lambda: False)
     api._tell_of_native.cache_clear()
     with pytest.warns(UserWarning, match=r"pip install 'deepx-graph\[native\]'"):

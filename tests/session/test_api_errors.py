@@ -39,7 +39,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[str, ...]]] = 
 }  # fmt: skip
 ELSEWHERE = {"bisect": "tests/validation", "equivalent": "tests/session/test_equivalence.py", "explain_error": "tests/numerics",
              "explain_nan": "tests/numerics", "check_grad": "tests/session/test_gradcheck.py",
-             "build": "writes files, as `deepx-graph build` does",
+             "build": "writes files, as `deepx-graph build` does", "pipeline": "tests/session/test_pipelined.py",
              "register_custom_call": "takes a function, and registers it",
              "from_jax": "tests/interop", "jit": "tests/interop", "to_jax": "tests/interop", "trace": "tests/array_api",
              **dict.fromkeys(("check", "diff", "info", "run", "why"), "tests/session/test_public_names.py"),

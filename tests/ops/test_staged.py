@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepx_graph.ir import Node, Op
+from deepx_graph.ir import Builder, Node, Op
 from deepx_graph.ir.evaluation import staged
-from deepx_graph.ops import OPS, convert, convolution
+from deepx_graph.ops import OPS, and_, compare, convert, convolution, or_, reduce, select
 from deepx_graph.ops.contract import convolution_staged
 from deepx_graph.ops.tensor import index_staged
 from deepx_graph.runtime.engines.numexpr_engine import NumexprEngine
@@ -157,3 +157,36 @@ def test_convolutions_of_every_layout(cached: int, monkeypatch: pytest.MonkeyPat
             assert all(map(near, computed(function, arrays), evaluated(node, arrays))), (node, attrs)
             taken += 1
     assert taken > 150
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.uint8])
+@pytest.mark.parametrize("direction", ["GT", "GE", "LT", "LE"])
+@pytest.mark.parametrize("nan", [False, True])
+@pytest.mark.parametrize("tie", [False, True])
+def test_the_extreme_and_its_position_are_found_as_the_body_says(dtype: Any, direction: str, nan: bool, tie: bool) -> None:
+    """Bodies that keep NaN or not, and of equal elements the first or the last; positions in order and out of it."""
+    rng = np.random.default_rng(0)
+    number, index = type_of_array(np.zeros((), dtype)), type_of_array(np.zeros((), np.int32))
+
+    def body(x: Node, i: Node, y: Node, j: Node) -> list[Node]:
+        b = Builder()
+        keep = b(compare, x, y, direction=direction)
+        keep = b(or_, keep, b(compare, x, x, direction="NE")) if nan else keep
+        first = b(and_, b(compare, x, y, direction="EQ"), b(compare, i, j, direction="LT"))
+        return [b(select, keep, x, y), b(select, b(or_, keep, first) if tie else keep, i, j)]
+
+    names = [(f"{name}{k}", t) for k in range(2) for name, t in (("value", number), ("index", index))]
+    attrs = {"dimensions": (1,), "body": Builder().function("body", names, body, public=False)}
+    values = rng.integers(0, 3, (4, 6)).astype(dtype)
+    if values.dtype.kind == "f":
+        values[1] = [0.0, -0.0, -0.0, 0.0, *([-1, -1] if direction[0] == "G" else [1, 1])]
+        if nan:
+            values[0, 2:4] = np.nan
+    worst = values.min() - 1 if direction[0] == "G" and values.dtype.kind == "i" else np.asarray(1, dtype)
+    ascending = np.broadcast_to(np.arange(6, dtype=np.int32), (4, 6))
+    for positions in (ascending, rng.permutation(24).reshape(4, 6).astype(np.int32)):
+        arrays = [values, positions, np.asarray(worst, dtype), np.asarray(-1, np.int32)]
+        node = node_of(reduce, arrays, attrs)
+        function = NumexprEngine(1).staged(node)
+        assert function is not None
+        assert all(map(same, computed(function, arrays), evaluated(node, arrays)))

@@ -57,7 +57,7 @@ class Extreme:
 
     def at(self, result: Array, positions: Array, values: Array) -> None:
         """Each value into its position of the flat `result`."""
-        before = result[positions] if _has_signed_zeros(result) else result[:0]
+        before = result[positions] if _has_signed_zeros(result) and _has_zeros(values) else result[:0]
         self.ufunc.at(result, positions, values)
         if not before.size:
             return

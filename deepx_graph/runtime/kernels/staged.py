@@ -122,7 +122,7 @@ def staged_function(function: Function, of_scalars: Mapping[str, Staged] = SCALA
 
 def reduction_function(node: Node) -> Staged:
     """A `reduce` by any body of elementwise operations: neighbouring pairs are combined, all of them at once, until one is left; by
-    a ufunc that does not round at once.
+    a ufunc that does not round at once; the greatest or least element with its position by numpy's search.
 
     Raises Declined for another body.
     """
@@ -139,8 +139,14 @@ def reduction_function(node: Node) -> Staged:
     if 0 in first.shape or any(r.op in (CONSTANT, PARAM) for r in body.results):
         raise Declined("nothing to combine")
     combine = staged_function(body, {})
+    search = _search_of(lower(body), combine)
+    at_once = None if search is None else _searched(search, combine, shape[1:])
 
     def run(*values: Any) -> Any:
+        if at_once is not None:
+            last = (x.transpose(*rest, *gone).reshape(*shape[1:], -1) for x in values[:count])
+            if (found := at_once(*last, *values[count:])) is not None:
+                return found
         rows = [x.transpose(order).reshape(shape) for x in values[:count]]
         while (size := len(rows[0])) > 1:
             even = size // 2 * 2
@@ -149,5 +155,53 @@ def reduction_function(node: Node) -> Staged:
                 new = (new,)
             rows = list(new) if even == size else [np.concatenate((y, x[even:])) for y, x in zip(new, rows, strict=True)]
         return combine(*(np.full(x.shape[1:], v) for v, x in zip(values[count:], rows, strict=True)), *(x[0] for x in rows))
+
+    return run
+
+
+# --- the greatest or least element, and its position
+
+_LOGIC = frozenset(("and", "or", "xor", "not", "where"))
+
+
+def _search_of(program: KernelProgram, combine: Callable[..., Any]) -> Callable[..., Any] | None:
+    """`np.argmax` or `np.argmin`, where a body of (value, position, value, position) keeps what this finds; else None. Of two zeros
+    it may keep the position of the one and the sign of the other. As it keeps one of two elements by comparisons alone, all that it
+    can do is seen at an example of each order that two numbers may have."""
+    dtypes = [program.registers[p].dtype for p in program.params]
+    if len(dtypes) != 4 or len(program.results) != 2 or dtypes[0].kind not in "iuf" or dtypes[1].kind not in "iu" or not all(
+            _decides(program, s.primitive, s.sources) for s in program.steps):
+        return None
+    numbers = np.array([1, 2, *((np.nan,) if dtypes[0].kind == "f" else ())], dtypes[0])
+    pair = np.stack([g.ravel() for g in np.meshgrid(numbers, numbers)])
+    first, second = (np.full(pair.shape[1], k, dtypes[1]) for k in range(2))
+    value, position = combine(pair[0], first, pair[1], second)
+    for search in (np.argmax, np.argmin):
+        kept = np.where(position == 0, *pair)
+        if np.array_equal(position, search(pair, 0)) and np.array_equal(value, kept, equal_nan=dtypes[0].kind == "f"):
+            return search
+    return None
+
+
+def _decides(program: KernelProgram, primitive: str, sources: Sequence[int]) -> bool:
+    """Whether a step compares two values, or two positions, or chooses by what is known of such comparisons."""
+    compared = {program.params.index(s) % 2 if s in program.params else None for s in sources}
+    if primitive in lower_primitives.PREDICATES and compared in ({0}, {1}):
+        return True
+    logical = sources[:1] if primitive == "where" else sources
+    return primitive in lower_primitives.PREDICATES | _LOGIC and all(program.registers[s].dtype == np.bool_ for s in logical)
+
+
+def _searched(search: Callable[..., Any], combine: Callable[..., Any], shape: Sequence[int]) -> Callable[..., Any]:
+    """What gives the value and the position that are kept in each row of arrays of that shape and of one more axis, at last beside
+    the initial ones; None where positions do not ascend, and for float zeros, of whose signs the search knows nothing."""
+    rows = np.indices(shape, sparse=True)
+
+    def run(values: Array, positions: Array, *inits: Any) -> Any:
+        if not (positions[..., 1:] > positions[..., :-1]).all():
+            return None
+        at = (*rows, search(values, -1))
+        kept = values[at]
+        return combine(*inits, kept, positions[at]) if values.dtype.kind != "f" or kept.all() else None
 
     return run

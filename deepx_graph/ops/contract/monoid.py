@@ -116,7 +116,7 @@ class UfuncMonoid:
         size, wide = array.shape[axis], self.accumulator(array)
         if wide != array.dtype and array.dtype.itemsize >= 4:
             return self._wide_scan(array, axis, wide)
-        if size <= block:
+        if size <= block or not self.rounds or is_int(array):
             return like(self.function.accumulate(array, axis=axis, dtype=array.dtype), array.dtype)
         whole = size // block * block
         lines = np.moveaxis(array, axis, -1)
@@ -130,6 +130,8 @@ class UfuncMonoid:
     def _wide_scan(self, array: Array, axis: int, wide: np.dtype[Any]) -> Array:
         """Running results, a piece at a time in the wider type."""
         size = array.shape[axis]
+        if array.size <= _PIECE:
+            return like(self.function.accumulate(array, axis, wide), array.dtype)
         step = max(1, _PIECE * size // max(1, array.size))
         result, lines = np.empty_like(array), np.moveaxis(array, axis, 0)
         target, last = np.moveaxis(result, axis, 0), None

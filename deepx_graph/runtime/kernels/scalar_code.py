@@ -243,12 +243,15 @@ class _Writer:
             return
         words = {"general": self.out.bind(general), "kind": self.out.bind(numpy_dtype(dtype).type),
                  "unpack": self.out.bind(Struct(numpy_dtype(dtype).char).unpack_from)}
-        self.out.add(f"{name} = " + form.format(*texts, **words, bits=dtype.bits, last=dtype.bits - (dtype.kind == "int"),
-                                                mask=(1 << dtype.bits) - 1))
-        if dtype.is_integer and _is_python(dtype) and primitive in WRAPPED and not (primitive == "cast" and _fits(args[0], dtype)):
+        text = form.format(*texts, **words, bits=dtype.bits, last=dtype.bits - (dtype.kind == "int"), mask=(1 << dtype.bits) - 1)
+        if not _may_leave(primitive, args[0], dtype, known[-1]):
+            self.out.add(f"{name} = {text}")
+        elif dtype.kind == "uint":
+            self.out.add(f"{name} = ({text}) & {_range(dtype)[1]}")
+        else:
             low, high = _range(dtype)
-            self.out.add(f"if {name} > {high} or {name} < {low}: {name} = (({name} - {low}) & {high - low}) + {low}"
-                         if low else f"{name} &= {high}")
+            self.out.add(f"{name} = {text}")
+            self.out.add(f"if {name} > {high} or {name} < {low}: {name} = (({name} - {low}) & {high - low}) + {low}")
 
 
 ANY = {"copy": "{0}", "where": "{1} if {0} else {2}", "eq": "{0} == {1}", "ne": "{0} != {1}", "lt": "{0} < {1}", "le": "{0} <= {1}",
@@ -279,7 +282,7 @@ def _expression(primitive: str, x: Scalar | Cell, dtype: DType, last: int | None
     if primitive == "bitcast":
         return "{unpack}({0})[0]" if x.dtype in (F32, F64) and _is_python(dtype) else None
     if primitive in BY_CONSTANT and _is_python(x.dtype) and last is not None and 0 <= last < x.dtype.bits:
-        return BY_CONSTANT[primitive]
+        return BY_CONSTANT["ashr" if x.dtype.kind == "uint" and primitive == "lshr" else primitive]
     return _form(primitive, x.dtype)
 
 
@@ -307,6 +310,13 @@ def _cast(x: Scalar | Cell, dtype: DType) -> str | None:
         return "1 if {0} else 0" if x.dtype is BOOL else "{0}"
     low, high = _range(dtype)
     return f"int({{0}}) if {low - 1}.0 < {{0}} < {high + 1}.0 else {{general}}({{0}})" if dtype.bits <= 32 else None
+
+
+def _may_leave(primitive: str, x: Scalar | Cell, dtype: DType, last: int | None) -> bool:
+    """Whether what an expression of x and of a last operand that may be known gives has to be wrapped to an integer dtype."""
+    if not (dtype.is_integer and _is_python(dtype)) or primitive not in WRAPPED or (primitive == "cast" and _fits(x, dtype)):
+        return False
+    return primitive != "lshr" or not (dtype.kind == "uint" or last)
 
 
 def _fits(x: Scalar | Cell, dtype: DType) -> bool:

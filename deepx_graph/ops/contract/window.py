@@ -236,12 +236,14 @@ def _select_and_scatter(xs: Sequence[Array], sizes: Axes, strides: Axes, low: Ax
     view = windows_of(spread_and_pad(operand, 0, low, high, ones), sizes, strides, ones)
     numbers = np.arange(operand.size).reshape(operand.shape)
     positions = windows_of(spread_and_pad(numbers, -1, low, high, ones), sizes, strides, ones)
-    best, chosen = np.zeros(source.shape, operand.dtype), np.full(source.shape, -1)
+    best, chosen, padded = np.zeros(source.shape, operand.dtype), np.full(source.shape, -1), any(low) or any(high)
     for at in np.ndindex(*sizes):
         pick = (slice(None),) * rank + at
         value, number = view[pick], positions[pick]
-        keep = combine(select, [best], [value])[0] & (chosen >= 0)
-        better = (number >= 0) & ~keep
+        keep = combine(select, [best], [value])[0]
+        if padded or not any(at):
+            keep = keep & (chosen >= 0)
+        better = (number >= 0) & ~keep if padded else ~keep
         best, chosen = np.where(better, value, best), np.where(better, number, chosen)
     result = np.broadcast_to(init, operand.shape).reshape(-1).copy()
     hit = np.flatnonzero(chosen.reshape(-1) >= 0)

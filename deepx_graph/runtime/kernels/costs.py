@@ -27,7 +27,7 @@ below 2 048 it never starts threads of its own, so no global setting of numexpr 
 VM_INPUTS, VM_STEPS = 31, 100
 """Bounds of one machine program: numexpr fails at 64 operands; its compiler recurses, and goes twice over what is read twice."""
 
-SCALAR_CALL_NS, CALL_NS, OPERATION_NS, FOLD_NS, TREE_NS = 90.0, 400.0, 1500.0, 5000.0, 20_000.0
+SCALAR_CALL_NS, CALL_NS, OPERATION_NS, FOLD_NS, TREE_NS = 65.0, 400.0, 1500.0, 5000.0, 20_000.0
 """What numpy takes, where loops may also be Python's, for a ufunc of scalars or of small arrays with what is around it, for another
 operation, for one that combines values (a reduction, a scatter), and for one that combines several at once."""
 

@@ -78,7 +78,7 @@ class RuledNode:
 
 def _passed_on_once(n: RuledNode, factor: int) -> Direction:
     before, after = n.is_shared
-    return n.passed & ((Direction.NONE if after else Direction.FORWARD) | (Direction.NONE if before else Direction.BACKWARD))
+    return n.passed & (Direction.NONE if before else Direction.BACKWARD if after else Direction.BOTH)
 
 
 def _passed_on(n: RuledNode, factor: int) -> Direction:

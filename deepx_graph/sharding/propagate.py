@@ -1,8 +1,8 @@
 """Propagation: from the shardings that are given to those of all values, as Shardy does it.
 
-Four strategies are nested. By priority: the shardings of each user priority are propagated before those of the next. By operation:
-through those that only pass elements on before all others (`priorities.py`). Then basic steps, which leave every conflict alone,
-before aggressive ones, which let the larger tensor decide. A step projects the shardings of the tensors of one node to its factors,
+Three strategies are nested. By priority: the shardings of each user priority are propagated before those of the next. By operation:
+through those that only pass elements on before all others (`priorities.py`). Then step by step, where of two factors that want an
+axis the one of the larger tensor has it. A step projects the shardings of the tensors of one node to its factors,
 takes for each factor the longest axes that all its tensors agree on, and writes them back to the dimensions that are open.
 Shardings only grow.
 
@@ -49,8 +49,6 @@ class _Tensor:
     size: int = 1
     reason: str = ""
     origins: dict[AxisRef, AxisOrigin] = field(default_factory=dict)
-    version: int = 0
-    """How often anything of it has changed."""
 
     @property
     def forbidden(self) -> frozenset[AxisRef]:
@@ -86,14 +84,19 @@ class _Propagation:
                 self._state(t, sharding, "given", _source(node))
         for k, returned in self.results.items():
             self._state(returned, plan.results[k], f"given of result {k}", f"output: {k}")
+        self.returns = [*self._returns()]
         self.steps = [*self._steps()]
+        self.touching = _touching(self.steps)
 
-    def _steps(self) -> Iterator[_Step]:
-        """What the results of the function are, first as in Shardy, and its nodes."""
-        function = self.function
+    def _returns(self) -> Iterator[_Step]:
+        """What the results of the function are, and the values that they are."""
         for k, t in self.results.items():
             if t.node not in self.plan.devices:
-                yield _Step(RuledNode(t.node, _alike(function.results[k])), [self.tensors.get(self.flow.of(t.node)), t])
+                yield _Step(RuledNode(t.node, _alike(self.function.results[k])), [self.tensors.get(self.flow.of(t.node)), t])
+
+    def _steps(self) -> Iterator[_Step]:
+        """The nodes of the function in order."""
+        function = self.function
         returned = Counter(function.results)
         for node in function.nodes:
             if node.op in CARRIERS or self._is_apart(node) or (rule := factor_rule(node)) is None:
@@ -150,11 +153,11 @@ class _Propagation:
             for t in every:
                 for k in [k for k, (p, _) in t.pending.items() if p <= priority]:
                     t.dims[k] = t.pending.pop(k)[1]
-                    t.version += 1
             for level in range(1, len(SCHEDULE) + 1):
-                ways = [*self._ways(level)]
-                for is_aggressive in (False, True):
-                    self._until_fixed(ways, is_aggressive)
+                ways = dict(self._ways(level))
+                self._return()
+                self._until_fixed(ways)
+                self._return()
         found = {n: self.tensors[v] for n in self.flow.tensors() if (v := self.flow.of(n)) in self.tensors}
         values = {n: self._sharding(t) for n, t in found.items()}
         reasons = {n: t.reason for n, t in found.items() if t.reason and values[n].is_split}
@@ -168,36 +171,36 @@ class _Propagation:
     def _sharding(t: _Tensor) -> TensorSharding:
         return TensorSharding(tuple(DimSharding(merged(a), is_open) for a, is_open in zip(t.dims, t.is_open, strict=True)))
 
-    def _ways(self, level: int) -> Iterator[tuple[_Step, Mapping[int, Direction]]]:
-        """The operations of the first levels of the schedule, with where the axes of their factors may go."""
-        for s in self.steps:
+    def _ways(self, level: int) -> Iterator[tuple[int, Mapping[int, Direction]]]:
+        """The operations of the first levels of the schedule by number, with where the axes of their factors may go."""
+        for k, s in enumerate(self.steps):
             if allowed := {f: d for f in range(len(s.rule.sizes)) if (d := s.ruled.direction(f, level))}:
-                yield s, allowed
+                yield k, allowed
 
-    def _until_fixed(self, ways: Sequence[tuple[_Step, Mapping[int, Direction]]], is_aggressive: bool) -> None:
-        """Until no step changes anything. One that has changed nothing waits until any of its tensors has changed."""
-        settled = [-1] * len(ways)
-        changed = True
-        while changed:
-            changed = False
-            for k in (*range(len(ways)), *reversed(range(len(ways)))):
-                step, allowed = ways[k]
-                version = step.version
-                if version != settled[k] and self._step(step, allowed, is_aggressive):
-                    changed = True
-                else:
-                    settled[k] = version
+    def _return(self) -> None:
+        """Between the results of the function and the values that they are: before and after all operations, as in Shardy."""
+        for step in self.returns:
+            self._step(step, dict.fromkeys(range(len(step.rule.sizes)), Direction.BOTH))
 
-    def _step(self, step: _Step, allowed: Mapping[int, Direction], is_aggressive: bool) -> bool:
-        """Whether one node changed the sharding of any of its tensors."""
+    def _until_fixed(self, ways: Mapping[int, Mapping[int, Direction]]) -> None:
+        """Until no step changes anything: those next that touch what the last one changed, as in MLIR's greedy driver."""
+        stack: list[int] = [*reversed([*ways])]
+        waiting = set(stack)
+        while stack:
+            waiting.discard(k := stack.pop())
+            for t in self._step(self.steps[k], ways[k]):
+                added = [j for j in self.touching.get(id(t), ()) if j in ways and j != k and j not in waiting]
+                stack += added
+                waiting.update(added)
+
+    def _step(self, step: _Step, allowed: Mapping[int, Direction]) -> list[_Tensor]:
+        """The tensors of one node, operands first, whose sharding it changed."""
         seen = [None if t is None else _projected(m, t, step.rule) for m, t in zip(step.rule.tensors, step.tensors, strict=True)]
-        changed = False
+        changed: set[int] = set()
         for f in step.factor_order(seen):
             if f not in allowed:
                 continue
             axes = step.agreed(f, seen, allowed[f])
-            if not is_aggressive:
-                axes = _before(axes, frozenset().union(*(p.others(f) for p in seen if p)))
             for k in step.targets(allowed[f]) if axes else ():
                 t, p = step.tensors[k], seen[k]
                 if t is None or p is None or f not in p.factors:
@@ -205,8 +208,8 @@ class _Propagation:
                 mine = _before(step.through_results(k, f, axes, seen), p.others(f) | t.forbidden)
                 if len(mine) > len(p.factors[f]) and step.extend(k, f, mine, seen):
                     seen[k] = _projected(step.rule.tensors[k], t, step.rule)
-                    changed = True
-        return changed
+                    changed.add(k)
+        return [t for k, t in enumerate(step.tensors) if k in changed and t is not None]
 
 
 def _source(node: Node) -> str:
@@ -251,11 +254,6 @@ class _Step:
         """How the node is split."""
         return self.ruled.rule
 
-    @property
-    def version(self) -> int:
-        """How often any of its tensors has changed."""
-        return sum(t.version for t in self.tensors if t is not None)
-
     def targets(self, direction: Direction) -> Iterator[int]:
         """The tensors that are extended, results first."""
         count = len(self.rule.operands)
@@ -274,7 +272,9 @@ class _Step:
         return axes[: max((_shared(axes, p.factors[factor]) for p in source if p and factor in p.factors), default=0)]
 
     def through_results(self, k: int, factor: int, axes: Axes, seen: Sequence[Projection | None]) -> Axes:
-        """What of the axes an operand may have: they go from operand to operand through results, where these have the factor."""
+        """What of the axes an operand may have: of elementwise operations they go from operand to operand through results."""
+        if not self.ruled.passes_through:
+            return axes
         count = len(self.rule.operands)
         found = [_shared(axes, p.factors[factor]) for p in seen[count:] if p and factor in p.factors]
         return axes[: max(found)] if k < count and found else axes
@@ -301,7 +301,6 @@ class _Step:
         if len(after) <= len(before) or after[: len(before)] != before:
             return False
         t.dims[dim] = after
-        t.version += 1
         self._remember(k, factor, after[len(before) :], seen)
         node = self.ruled.node
         t.reason = t.reason or f"from {node.op.name} {node.name}".rstrip()
@@ -318,6 +317,19 @@ class _Step:
                 if a in other.origins and a in p.factors.get(factor, ()):
                     mine.origins[a] = AxisOrigin(other.origins[a].source, self.ruled.node, letter(factor), other.node)
                     break
+
+
+def _touching(steps: Sequence[_Step]) -> dict[int, list[int]]:
+    """For each tensor the numbers of the steps that make it, then of those that take it, the last one first."""
+    made: dict[int, list[int]] = {}
+    taken: dict[int, list[int]] = {}
+    for k, step in enumerate(steps):
+        count = len(step.rule.operands)
+        for found, tensors in ((taken, step.tensors[:count]), (made, step.tensors[count:])):
+            for t in tensors:
+                if t is not None:
+                    found.setdefault(id(t), []).append(k)
+    return {t: [*made.get(t, ()), *reversed(taken.get(t, ()))] for t in made.keys() | taken.keys()}
 
 
 def _alike(node: Node, operands: int = 1) -> FactorRule:

@@ -37,6 +37,7 @@ from deepx_graph.text.stablehlo.reader.dynamic import named_dims
 from deepx_graph.text.stablehlo.reader.effects import Effects, without_tokens
 from deepx_graph.text.stablehlo.reader.rules import RULES
 from deepx_graph.text.stablehlo.reader.shardy_checks import BlockNames, check_stated_rule
+from deepx_graph.text.stablehlo.reader.shardy_places import behind_values
 from deepx_graph.text.stablehlo.syntax import VJP, Noted, Operation, ParsedProgram, RegionBlock
 from deepx_graph.text.xla.lowering import MALFORMED, MAX_NESTING, DialectLowering
 from deepx_graph.types import STATE, FunctionType, Type, compatible
@@ -218,7 +219,7 @@ class MlirLowering(DialectLowering):
             raise LimitError(Diagnostic(f"regions nest deeper than {MAX_NESTING}", self.span(owner)))
         outer = self.b.origin
         self.place.append((block, owner))
-        for op in block.operations:
+        for op in behind_values(block):
             if op.name in _RETURNS:
                 results = [n for n in self.operands(op, scope) if n.type != STATE]
                 break

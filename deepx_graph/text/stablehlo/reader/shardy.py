@@ -24,6 +24,7 @@ from deepx_graph.text.stablehlo.reader.context import OperationContext
 from deepx_graph.text.stablehlo.reader.effects import without_tokens
 from deepx_graph.text.stablehlo.reader.shardy_checks import check_axes, check_constraint, check_edge, check_move
 from deepx_graph.text.stablehlo.reader.shardy_forms import COLLECTIVES
+from deepx_graph.text.stablehlo.reader.shardy_places import is_dangling
 from deepx_graph.types import STATE, Type, as_tensor, compatible, tensor
 
 Rule = Callable[[OperationContext], list[Node]]
@@ -45,7 +46,7 @@ def _fitting(c: OperationContext, form: str, types: Sequence[Type]) -> list[tupl
 
 
 def sharding_constraint(c: OperationContext) -> list[Node]:
-    """The operand: where its parts lie does not change it. The constraint is kept as a note."""
+    """The operand: where its parts lie does not change it. The constraint is a note; one that nothing uses, of the operand."""
     said = c.op.extra.get("form") or c.word("sharding", "out_sharding", default="").removeprefix("#sdy.sharding")
     made = _fitting(c, said, c.op.result_types or [c.inputs[0].type]) if said else []
     if not c.inputs:  # a token
@@ -56,7 +57,10 @@ def sharding_constraint(c: OperationContext) -> list[Node]:
         check_move(c, made[0])
     elif made:
         check_constraint(c, made[0])
-    return [_noted(c, c.inputs[0], "sharding_constraint", (CONSTRAINT, f"#sdy.sharding{said}"))]
+    found = _noted(c, c.inputs[0], "sharding_constraint", (CONSTRAINT, f"#sdy.sharding{said}"))
+    if is_dangling(c.op):
+        c.scope[c.op.operands[0][0]] = found
+    return [found]
 
 
 def _barrier(c: OperationContext) -> list[Node]:
@@ -74,7 +78,7 @@ def _edge(c: OperationContext) -> list[Node]:
 
 
 def _group(c: OperationContext) -> list[Node]:
-    """Nothing; the value is from here on one that lies as all of its group do."""
+    """Nothing; the value is one that lies as all of its group do."""
     name = c.op.operands[0][0]
     c.scope[name] = _noted(c, c.inputs[0], "sharding_group", (GROUP, str(c.number("group_id", default=0))))
     return []

@@ -1,0 +1,108 @@
+"""StableHLO texts in which two operations want the same axis for two dimensions of one value: the one that makes it for the rows,
+the one that takes it for the columns. Which of them has it says when each is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+_ADD = """({ ^bb0(%p: tensor<f32>, %q: tensor<f32>): %s = stablehlo.add %p, %q : tensor<f32>
+  stablehlo.return %s : tensor<f32> })"""
+_LESS = """({ ^bb0(%p: tensor<f32>, %q: tensor<f32>): %s = stablehlo.compare LT, %p, %q : (tensor<f32>, tensor<f32>) -> tensor<i1>
+  stablehlo.return %s : tensor<i1> })"""
+_ROWS = """<{dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0],
+  index_vector_dim = 1>, indices_are_sorted = false, slice_sizes = array<i64: 1, 64>}>"""
+_COLUMN = """<{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [0], inserted_window_dims = [1],
+  scatter_dims_to_operand_dims = [1], index_vector_dim = 1>, indices_are_sorted = false, unique_indices = false}>"""
+
+
+def _given(dims: str) -> str:
+    return f"{{sdy.sharding = #sdy.sharding<@mesh, [{dims}]>}}"
+
+
+_A, _A1, _A3 = _given('{"a"}, {}'), _given('{"a"}'), _given('{"a"}, {}, {}')
+_AB, _COLUMNS = _given('{"a"}, {"b"}'), _given('{}, {"a"}')
+
+MAKERS = {
+    "product": (f"%x: tensor<64x16xf32> {_A}, %y: tensor<16x64xf32>",
+                "stablehlo.dot_general %x, %y, contracting_dims = [1] x [0] : (tensor<64x16xf32>, tensor<16x64xf32>)"),
+    "square": (f"%x: tensor<64x16xf32> {_A}",
+               "stablehlo.dot_general %x, %x, contracting_dims = [1] x [1] : (tensor<64x16xf32>, tensor<64x16xf32>)"),
+    "split sum": (f"%x: tensor<64x16xf32> {_AB}, %y: tensor<64x16xf32> {_A}",
+                  "stablehlo.dot_general %x, %y, contracting_dims = [1] x [1] : (tensor<64x16xf32>, tensor<64x16xf32>)"),
+    "tanh": (f"%x: tensor<64x64xf32> {_A}", "stablehlo.tanh %x : (tensor<64x64xf32>)"),
+    "reduce": (f"%x: tensor<64x64x4xf32> {_A3}",
+               "stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [2] : "
+               "(tensor<64x64x4xf32>, tensor<f32>)"),
+    "broadcast": (f"%x: tensor<64xf32> {_A1}", "stablehlo.broadcast_in_dim %x, dims = [0] : (tensor<64xf32>)"),
+    "stretch": (f"%x: tensor<64x1xf32> {_A}", "stablehlo.broadcast_in_dim %x, dims = [0, 1] : (tensor<64x1xf32>)"),
+    "pad": (f"%x: tensor<64x60xf32> {_A}",
+            "stablehlo.pad %x, %zero, low = [0, 0], high = [0, 4], interior = [0, 0] : (tensor<64x60xf32>, tensor<f32>)"),
+    "slice": (f"%x: tensor<64x128xf32> {_A}", "stablehlo.slice %x [0:64, 0:64] : (tensor<64x128xf32>)"),
+    "reverse": (f"%x: tensor<64x64xf32> {_A}", "stablehlo.reverse %x, dims = [1] : (tensor<64x64xf32>)"),
+    "concatenate": (f"%x: tensor<64x32xf32> {_A}, %y: tensor<64x32xf32>",
+                    "stablehlo.concatenate %x, %y, dim = 1 : (tensor<64x32xf32>, tensor<64x32xf32>)"),
+    "reshape": (f"%x: tensor<4096xf32> {_A1}", "stablehlo.reshape %x : (tensor<4096xf32>)"),
+    "transpose": (f"%x: tensor<64x64xf32> {_COLUMNS}", "stablehlo.transpose %x, dims = [1, 0] : (tensor<64x64xf32>)"),
+    "dynamic slice": (f"%x: tensor<64x128xf32> {_A}, %i: tensor<i32>",
+                      "stablehlo.dynamic_slice %x, %i0, %i, sizes = [64, 64] : (tensor<64x128xf32>, tensor<i32>, tensor<i32>)"),
+    "update": (f"%x: tensor<64x64xf32> {_A}, %y: tensor<64x8xf32>, %i: tensor<i32>",
+               "stablehlo.dynamic_update_slice %x, %y, %i0, %i : (tensor<64x64xf32>, tensor<64x8xf32>, tensor<i32>, tensor<i32>)"),
+    "sort": (f"%x: tensor<64x64xf32> {_A}", f'"stablehlo.sort"(%x) <{{dimension = 1 : i64}}> {_LESS} : (tensor<64x64xf32>)'),
+    "select": (f"%c: tensor<64x64xi1>, %x: tensor<64x64xf32> {_A}, %y: tensor<64x64xf32>",
+               "stablehlo.select %c, %x, %y : (tensor<64x64xi1>, tensor<64x64xf32>, tensor<64x64xf32>)"),
+    "gather": (f"%x: tensor<100x64xf32>, %g: tensor<64xi32> {_A1}",
+               f'"stablehlo.gather"(%x, %g) {_ROWS} : (tensor<100x64xf32>, tensor<64xi32>)'),
+    "scatter": (f"%x: tensor<64x64xf32> {_A}, %y: tensor<64x8xf32>, %g: tensor<8xi32>",
+                f'"stablehlo.scatter"(%x, %g, %y) {_COLUMN} {_ADD} : (tensor<64x64xf32>, tensor<8xi32>, tensor<64x8xf32>)'),
+    "window": (f"%x: tensor<64x64xf32> {_A}",
+               '"stablehlo.reduce_window"(%x, %zero) <{padding = dense<[[0, 0], [1, 1]]> : tensor<2x2xi64>, '
+               f"window_dimensions = array<i64: 1, 3>}}> {_ADD} : (tensor<64x64xf32>, tensor<f32>)"),
+}
+"""How a value of 64 x 64 is made whose rows are split along `a`: parameters, and the operation with its operands' types."""
+
+TAKERS = {
+    "product": ("%w: tensor<16x64xf32>", "16x64", '{}, {"a"}',
+                "stablehlo.dot_general %w, %z, contracting_dims = [1] x [0] : (tensor<16x64xf32>, tensor<64x64xf32>)"),
+    "tanh": ("", "64x64", '{}, {"a"}', "stablehlo.tanh %z : (tensor<64x64xf32>)"),
+    "add": ("%w: tensor<64x64xf32>", "64x64", '{}, {"a"}', "stablehlo.add %z, %w : (tensor<64x64xf32>, tensor<64x64xf32>)"),
+    "reduce": ("", "64", '{"a"}',
+               "stablehlo.reduce(%z init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<64x64xf32>, tensor<f32>)"),
+    "broadcast": ("", "4x64x64", '{}, {}, {"a"}', "stablehlo.broadcast_in_dim %z, dims = [1, 2] : (tensor<64x64xf32>)"),
+    "pad": ("", "72x64", '{}, {"a"}',
+            "stablehlo.pad %z, %zero, low = [0, 0], high = [8, 0], interior = [0, 0] : (tensor<64x64xf32>, tensor<f32>)"),
+    "slice": ("", "32x64", '{}, {"a"}', "stablehlo.slice %z [0:32, 0:64] : (tensor<64x64xf32>)"),
+    "reverse": ("", "64x64", '{}, {"a"}', "stablehlo.reverse %z, dims = [0] : (tensor<64x64xf32>)"),
+    "concatenate": ("%w: tensor<64x64xf32>", "128x64", '{}, {"a"}',
+                    "stablehlo.concatenate %z, %w, dim = 0 : (tensor<64x64xf32>, tensor<64x64xf32>)"),
+    "reshape": ("", "8x8x64", '{}, {}, {"a"}', "stablehlo.reshape %z : (tensor<64x64xf32>)"),
+    "transpose": ("", "64x64", '{"a"}, {}', "stablehlo.transpose %z, dims = [1, 0] : (tensor<64x64xf32>)"),
+    "dynamic slice": ("%j: tensor<i32>", "8x64", '{}, {"a"}',
+                      "stablehlo.dynamic_slice %z, %j, %i0, sizes = [8, 64] : (tensor<64x64xf32>, tensor<i32>, tensor<i32>)"),
+    "update": ("%j: tensor<i32>, %v: tensor<8x64xf32>", "64x64", '{}, {"a"}',
+               "stablehlo.dynamic_update_slice %z, %v, %j, %i0 : (tensor<64x64xf32>, tensor<8x64xf32>, tensor<i32>, tensor<i32>)"),
+    "gather": ("%h: tensor<32xi32>", "32x64", '{}, {"a"}',
+               f'"stablehlo.gather"(%z, %h) {_ROWS} : (tensor<64x64xf32>, tensor<32xi32>)'),
+    "window": ("", "64x64", '{}, {"a"}',
+               '"stablehlo.reduce_window"(%z, %zero) <{padding = dense<[[1, 1], [0, 0]]> : tensor<2x2xi64>, '
+               f"window_dimensions = array<i64: 3, 1>}}> {_ADD} : (tensor<64x64xf32>, tensor<f32>)"),
+}
+"""What takes it: further parameters, the shape of the result, how that lies, and the operation."""
+
+
+def pairs() -> Iterator[tuple[str, str]]:
+    """Each of the one with each of the other, the value being used by that alone, or being a result, too."""
+    for made, (params, maker) in MAKERS.items():
+        for taken, (more, shape, dims, taker) in TAKERS.items():
+            for returned in (False, True):
+                names, types = ("%r, %z", f"tensor<{shape}xf32>, tensor<64x64xf32>") if returned else ("%r", f"tensor<{shape}xf32>")
+                results = f"tensor<{shape}xf32> {_given(dims)}" + (", tensor<64x64xf32>" if returned else "")
+                given = ", ".join(filter(None, (params, more)))
+                yield f"{made}, {taken}" + (", a result" if returned else ""), f"""sdy.mesh @mesh = <["a"=4, "b"=2]>
+func.func @main({given}) -> ({results}) {{
+%zero = stablehlo.constant dense<0.0> : tensor<f32>
+%i0 = stablehlo.constant dense<0> : tensor<i32>
+%z = {maker} -> tensor<64x64xf32>
+%r = {taker} -> tensor<{shape}xf32>
+return {names} : {types}
+}}"""

@@ -15,7 +15,7 @@ import deepx_graph as dx
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ops.contract.convolution import conv_attrs, convolution
 from deepx_graph.ops.contract.linear import dot_general
-from deepx_graph.runtime.engines.whole_windows import as_products
+from deepx_graph.rewrite.whole_windows import as_products
 from deepx_graph.types import type_of_array
 
 SEEDS = 60

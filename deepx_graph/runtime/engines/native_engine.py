@@ -20,6 +20,7 @@ from deepx_graph.loops.program import LoopProgram
 from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.data.fusion import fusion
+from deepx_graph.ops.tensor.layout import transpose
 from deepx_graph.rewrite.outline import outlined
 from deepx_graph.rewrite.rematerialisation import with_late_results, with_rematerialised
 from deepx_graph.rewrite.whole_windows import as_products
@@ -167,13 +168,18 @@ class NativeEngine(KernelEngine):
                 plan = gemm.converted_plan(node) if node.op is dot_general else None
             return () if plan is None else tuple(source is not None for source in plan.sources)
 
+        def joins(body: Function) -> bool:
+            """Whether a product has a kernel with what follows it; with a transpose one of products, as loops are best two."""
+            build = self._gemm if any(n.op is transpose for n in body.nodes) else self.build
+            return self._remembered(key_of(body), lambda: build(body)) is not None
+
         function = as_products(function)
         with vectors(self.vector_bits):
             function = with_narrow_operands(function, lambda n: any(converts(n)) or _is_widened(n))
             function = widened(function, lambda n: _is_widened(n) and not (_is_of_integers(n) and any(converts(n))))
             function = super().canonicalize(in_order(function, gemm.transposed_before))
         function = with_fused_epilogue(function, self._accepts, convolution)
-        return with_fused_epilogue(function, self._accepts, dot_general, converts)
+        return with_fused_epilogue(function, joins, dot_general, converts)
 
     def tried(self, build: Callable[[Function, int], CompiledKernel], body: Function) -> CompiledKernel | None:
         """The kernel that a builder has for a function; where it has none, another may be asked."""

@@ -34,7 +34,7 @@ from deepx_graph.ops import (
     sine,
     transpose,
 )
-from deepx_graph.ops.contract.reduce import monoid_body
+from deepx_graph.ops.contract.reduce import monoid_body, reduction
 from deepx_graph.types import F32, F64, I8, I32, I64, DType, scalar, tensor
 from tests.support.laws import alone, constants
 
@@ -291,3 +291,23 @@ def test_llvm_has_nothing_to_say(size: int, capfd: pytest.CaptureFixture[str], m
       return %y : tensor<{size}xi32> }}"""
     np.testing.assert_array_equal(dx.compile(dx.loads(text), engine="native")(x)[0], np.sort(x))
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("size", [2, 4, 8, 16, 31, 32])
+def test_rows_of_a_vector_and_less(size: int) -> None:
+    """Their maxima are exact, whatever is among them, and what is divided by them is rounded as by division."""
+    b = Builder()
+    x = b.param(0, tensor(F32, (40, size)))
+    most = reduction(b, maximum, x, (1,))
+    function = Function("main", (x,), (most, b(divide, x, b(broadcast_in_dim, most, shape=(40, size), broadcast_dimensions=(0,)))))
+    given = np.random.default_rng(size).normal(size=(40, size)).astype("f4")
+    given[1, -1], given[2, 0], given[3], given[4], given[5] = math.nan, math.inf, -0.0, -math.inf, 1e-41
+    given[3, 1] = 0.0
+    found = dx.compile(Module((function,)), engine="native")(given)
+    maxima = np.max(given, axis=1)
+    maxima[3] = 0.0
+    np.testing.assert_array_equal(found[0], maxima)
+    assert not np.signbit(found[0][3])
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_max_ulp(found[1][6:], (given / maxima[:, None])[6:], 0 if size <= 4 else 1)
+        np.testing.assert_array_equal(np.isnan(found[1]), np.isnan(given / maxima[:, None]))

@@ -259,8 +259,9 @@ class VectorLoop:
         joins = [self._join(s) for s in combines]
         step = self.lanes * self.plan.vectors
         whole = begin == "0" and end.isdigit() and int(end) % step == 0
+        first: Sequence[Join] = [lambda x, _: x] * len(joins) if whole and int(end) == step else joins  # of one iteration
         totals = t.vector_loop(begin, end, self.plan.vectors, not whole, starts,
-                               lambda at, mask, olds: self._iterations(at, mask, olds, combines, starts, joins), joins)
+                               lambda at, mask, olds: self._iterations(at, mask, olds, combines, starts, first), joins)
         ends = [t.first(self._folded(total, join)) for total, join in zip(totals, joins, strict=True)]
         t.lanes = 1
         for s, end_value in zip(combines, ends, strict=True):
@@ -286,7 +287,9 @@ class VectorLoop:
             start = t.spread(low, np.dtype("i8"))
             lanes = ", ".join(f"i64 {k}" for k in range(self.lanes))
             self.first = t.value(f"add {t.vector(start.dtype)} {start.text}, <{lanes}>", start.dtype)
-        for s in self.plan.inside:
+        trips = self.loop.high - self.loop.low
+        is_short = not trips.terms and trips.constant <= self.lanes
+        for s in () if is_short else self.plan.inside:  # a reciprocal takes longer than a quotient or two
             if isinstance(s, Let) and s.primitive == "div" and np_dtype(s.target.dtype) in FORMATS and self._is_same(s.args[1]):
                 self._prepare_division(s.args[1])
         t.lanes = 1

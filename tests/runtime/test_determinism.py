@@ -74,3 +74,22 @@ def test_processes_with_other_hashes_print_the_same_digest(tmp_path: Path) -> No
         done = subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": hashes}, capture_output=True, text=True, check=True)
         said.add(done.stdout)
     assert len(said) == 1 and all(len(line) >= 64 for line in said.pop().splitlines())
+
+
+@pytest.mark.skipif(not has_native(), reason="llvmlite, of the extra deepx-graph[native], is not installed")
+def test_processes_with_other_hashes_write_the_same_machine_code(tmp_path: Path) -> None:
+    """Also of positions that depend on several axes around a loop of vectors."""
+    path, x, y = tmp_path / "program.mlir", "tensor<5x3x4x64xi64>", "tensor<3x5x4x64xi64>"
+    path.write_text(f"""func.func public @main(%x: {y}) -> {y} {{
+  %i = stablehlo.iota dim = 0 : tensor<3840xi64>
+  %p = stablehlo.reshape %i : (tensor<3840xi64>) -> {x}
+  %t = stablehlo.transpose %p, dims = [1, 0, 2, 3] : ({x}) -> {y}
+  %r = stablehlo.multiply %t, %x : {y}
+  return %r : {y}
+}}""")
+    made = set()
+    for hashes in ("1", "2", "3", "4"):
+        command = [sys.executable, "-m", "deepx_graph", "build", str(path), "-o", str(tmp_path / "program.o")]
+        subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": hashes}, capture_output=True, check=True)
+        made.add((tmp_path / "program.o").read_bytes())
+    assert len(made) == 1

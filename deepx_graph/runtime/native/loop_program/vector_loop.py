@@ -277,7 +277,8 @@ class VectorLoop:
                 self.bases[s] = t.address(outside.pointer(s.buffer), at, np_dtype(s.buffer.dtype))
         wanted = [x for s in self.plan.inside for x in _operands(s)]
         scalars = {x: outside.scalar(x) for x in wanted if not isinstance(x, ScalarConst) and self._is_same(x)}
-        steps = {v for x in wanted if isinstance(x, Affine) for v, _ in x.terms if v is not axis and v not in self.plan.varying}
+        steps = dict.fromkeys(v for x in wanted if isinstance(x, Affine) for v, _ in x.terms
+                              if v is not axis and v not in self.plan.varying)
         t.lanes = self.lanes
         for x, text in scalars.items():
             self.splats[x] = t.spread(text, np_dtype(x.dtype))

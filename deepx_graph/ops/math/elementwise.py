@@ -145,6 +145,8 @@ floor_mod: Op = binary(
 
 def float_power(x: Array, y: Array, out: Array | None = None) -> Array:
     """x to the y as in C99. Where y is one half numpy may take a root, which is -0 of -0 and NaN of -inf."""
+    if y.ndim == 0 and y != 0.5:
+        return np.asarray(np.power(x, y, out=out))
     apart = (y == 0.5) & ((x == 0) | np.isinf(x))
     power = np.asarray(np.power(x, y, out=out))
     if apart.any():

@@ -146,13 +146,13 @@ class _RowTarget(NamedTuple):
         if wide is not None and count * 8 * width < x.size and count <= PIECE:  # few rows of many: only these are looked at
             return self._few(x, starts, given)
         out = x.copy(order="C") if wide is None else x.astype(wide, order="C")
-        table, flat, columns, step = out.reshape(-1, width), out.reshape(-1), np.arange(width), max(1, PIECE // width)
+        table, flat, step = out.reshape(-1, width), out.reshape(-1), max(1, PIECE // width)
         for k in range(0, count, step):
             rows, values = self._inside(starts[k : k + step], given[k : k + step], slice(k, k + step))
             if function is None:
                 table[rows] = values
             else:  # flat and of one type, so that it is a fast loop of numpy's
-                function.at(flat, rows if width == 1 else (rows[:, None] * width + columns).reshape(-1),
+                function.at(flat, rows if width == 1 else (rows[:, None] * width + np.arange(width)).reshape(-1),
                             values.reshape(-1).astype(out.dtype, copy=False))
         return out.astype(x.dtype, copy=False)
 
@@ -171,7 +171,7 @@ class _RowTarget(NamedTuple):
         """The rows of some updates, and the updates, without those outside."""
         rows, inside = _checked(starts, self.lasts, self.factors)
         rows = rows if self.first is None else rows + self.first[part]
-        return (rows, given) if inside.all() else (rows[inside], given[inside])
+        return (rows, given) if np.count_nonzero(inside) == len(inside) else (rows[inside], given[inside])
 
 
 def _clamped(starts: Array, lasts: Array, factors: Array) -> Array:
@@ -189,15 +189,16 @@ def _clamped(starts: Array, lasts: Array, factors: Array) -> Array:
 
 def _checked(starts: Array, lasts: Array, factors: Array) -> tuple[Array, Array]:
     """The rows that begin at start indices, and which of these are inside of an array."""
-    if len(starts) < COLUMNS:
+    if len(factors) != 1 and (len(starts) < COLUMNS or not len(factors)):
         starts = starts.astype(np.int64)
         return starts @ factors, np.asarray(((starts >= 0) & (starts <= lasts)).all(-1))
-    rows, inside = np.zeros((), np.int64), np.ones((), np.bool_)
+    found: Any = None
     for column, last, factor in zip(starts.T, lasts, factors, strict=True):
         at = column.astype(np.int64)
-        inside = np.bitwise_and(at >= 0, at <= last) & inside
-        rows = rows + (at if factor == 1 else np.multiply(at, factor, out=at))
-    return np.broadcast_to(rows, len(starts)), np.broadcast_to(inside, len(starts))
+        fits = (at >= 0) & (at <= last)
+        at = at if factor == 1 else np.multiply(at, factor, out=at)
+        found = (at, fits) if found is None else (found[0] + at, found[1] & fits)
+    return found[0], found[1]
 
 
 def _batch_rows(shape: Axes, sizes: Axes, batching: Axes, indices_batching: Axes, indices: Axes, vector_dim: int) -> Array | None:

@@ -27,7 +27,7 @@ from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.builder import IRBuilder
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program.emit import FREE, FunctionEmitter, is_all_vectors, pointers
-from deepx_graph.runtime.native.loop_program.kernel import nanoseconds
+from deepx_graph.runtime.native.loop_program.timing import nanoseconds
 from deepx_graph.types import I64
 
 MOST_STATEMENTS = 2000

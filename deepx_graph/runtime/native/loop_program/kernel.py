@@ -14,9 +14,8 @@ from deepx_graph.loops.elements import tensor_type
 from deepx_graph.loops.in_place import Accesses
 from deepx_graph.loops.lower import lower, reads_of
 from deepx_graph.loops.passes.pipeline import optimised
-from deepx_graph.loops.program import Buffer, Combine, Copy, For, Let, Load, LoopProgram, Statement, Store, walk
+from deepx_graph.loops.program import Buffer, Copy, For, Load, LoopProgram, Statement, Store, walk
 from deepx_graph.loops.scalar import NotExpressible
-from deepx_graph.loops.weight import price_of, weighted
 from deepx_graph.runtime.array_type import ArrayType
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.file import constants
@@ -25,13 +24,10 @@ from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program.emit import CodePart, is_all_vectors, module_text, parts
-from deepx_graph.runtime.native.loop_program.primitives import array_dtype, np_dtype
-from deepx_graph.runtime.native.loop_program.vector_loop import plan
+from deepx_graph.runtime.native.loop_program.primitives import array_dtype
+from deepx_graph.runtime.native.loop_program.timing import nanoseconds
 from deepx_graph.runtime.native.machine_kernel import MachineKernel, data_is_where_expected
 from deepx_graph.types import leaves
-
-SCALAR = 6.0
-"""What a statement costs here, beside the same as part of a kernel of whole vectors: not all loops become vectors."""
 
 MOST_CHUNKS = 64
 
@@ -102,33 +98,3 @@ def _spans(buffers: Sequence[Buffer], shares: Sequence[CodePart]) -> tuple[tuple
             for buffer in used:
                 touched.get(buffer, []).append(k)
     return tuple((min(at, default=0), max(at, default=0)) for at in touched.values())
-
-
-def nanoseconds(body: Sequence[Statement], *, vectors: bool = True) -> float:
-    """About how long one thread works on statements; all of them are taken for scalar code where there are no `vectors` yet.
-
-    In a loop of vectors a core loads and stores while it computes: the larger of both counts (the ports of superscalar cores,
-    Fog, Instruction tables). Over short rows it is started often, which takes as long as dozens of elements.
-    """
-    statements = list(body)
-    loops = [s for s in walk(statements) if vectors and isinstance(s, For) and plan(s, this_machine()) is not None]
-    loop_of = {id(s): k for k, loop in enumerate(loops) for s in loop.body}
-    vector_loops = set(map(id, loops))
-    scalar, starts, computed, moved = 0.0, 0.0, [0.0] * len(loops), [0.0] * len(loops)
-    for s, times in weighted(statements):
-        if id(s) in vector_loops:
-            starts += times
-        elif (k := loop_of.get(id(s))) is None:
-            scalar += times * SCALAR * price_of(s)
-        elif isinstance(s, (Load, Store)):
-            moved[k] += times * price_of(s)
-        else:
-            computed[k] += times * _vector_price(s)
-    return cost.nest_ns(constants(), 1, scalar + sum(map(max, computed, moved)), starts=starts)
-
-
-def _vector_price(s: Statement) -> float:
-    """What a statement costs an element in a loop of vectors."""
-    if isinstance(s, (Let, Combine)):
-        return cost.lane_price(s.primitive, np_dtype((s.target if isinstance(s, Let) else s.cell).dtype).itemsize)
-    return price_of(s)

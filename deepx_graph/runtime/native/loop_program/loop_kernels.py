@@ -29,7 +29,8 @@ from deepx_graph.rewrite.flat_loop import flat_loop, varying_with
 from deepx_graph.rewrite.outline import outlined
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.whole_function import as_kernel
-from deepx_graph.runtime.native.loop_program.kernel import LoopKernel, nanoseconds
+from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
+from deepx_graph.runtime.native.loop_program.timing import nanoseconds
 
 ELEMENT_BY_ELEMENT, IN_REGISTERS = "machine code: a loop, element by element", "machine code: loops with scalars in registers"
 """How such kernels run, in words."""

@@ -126,7 +126,7 @@ def _operations(asked: Asked) -> Iterable[str]:
 
 
 def _reports(asked: Asked) -> Iterable[str]:
-    from deepx_graph.cli.schemas import REPORTS
+    from deepx_graph.cli.report_fields import REPORTS
 
     return REPORTS
 

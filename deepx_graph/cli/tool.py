@@ -8,6 +8,7 @@ from typing import Any
 from deepx_graph.cli import reference, schemas
 from deepx_graph.cli.options import Arguments, Parser, natural, seconds, size
 from deepx_graph.cli.output import emit, emit_json, emit_report, say
+from deepx_graph.cli.report_fields import REPORTS
 from deepx_graph.errors import printable, sized
 
 
@@ -155,7 +156,7 @@ def run_schema(args: Arguments) -> int:
     elif args.name:
         emit_json(schemas.schema(args.name), None)
     else:
-        emit("".join(f"{name:<17}{found.command}: {found.summary}\n" for name, found in schemas.REPORTS.items()), None)
+        emit("".join(f"{name:<17}{found.command}: {found.summary}\n" for name, found in REPORTS.items()), None)
     return 0
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from deepx_graph.cli.completion import FREE, VALUES, is_file, metavar_of
 from deepx_graph.cli.main import COMMANDS, make_parser
-from deepx_graph.cli.schemas import REPORTS
+from deepx_graph.cli.report_fields import REPORTS
 from tests.support.paths import ROOT
 
 PARSER = make_parser()

@@ -13,7 +13,9 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.cli import main as cli
-from deepx_graph.cli.schemas import RECORDS, REPORTS, markdown, schema
+from deepx_graph.cli.report_fields import REPORTS
+from deepx_graph.cli.report_records import RECORDS
+from deepx_graph.cli.schemas import markdown, schema
 from deepx_graph.errors import UsageError
 from deepx_graph.session.diagnose.reproducer import recorded
 from deepx_graph.session.programs import Watch, optimise

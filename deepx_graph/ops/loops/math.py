@@ -9,7 +9,8 @@ from typing import Any
 
 from deepx_graph.ir import Builder, Function, Node, Op
 from deepx_graph.loops import LazyTensor, LoopBuilder, NotExpressible, ScalarConst, call
-from deepx_graph.loops.builder import computed_dtype, divided
+from deepx_graph.loops.arithmetic import divided
+from deepx_graph.loops.builder import computed_dtype
 from deepx_graph.loops.complex import Complex
 from deepx_graph.loops.complex import apply as of_complex
 from deepx_graph.loops.elements import scalars, settled, tensor_type

@@ -56,9 +56,9 @@ class MachineKernel:
 
     results: tuple[ArrayType, ...]
     in_place: tuple[frozenset[int], ...]
+    """For each result, the arguments of its type over which it may be written."""
     giving: MachineKernel | None = None
     """The kernel as it is where results lie over arguments; None where it is the same."""
-    """For each result, the arguments of its type over which it may be written."""
     lowering: str
     """How it runs, in a few words."""
     scratch_bytes = 0

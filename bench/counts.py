@@ -27,7 +27,7 @@ import deepx_graph as dx
 from bench.ours import PROGRAMS
 from bench.table import markdown
 from bench.workloads import ALL
-from deepx_graph.runtime.bytecode import Run
+from deepx_graph.lowering.bytecode import Run
 from deepx_graph.runtime.memory.alias import makes_memory
 from deepx_graph.runtime.native import WIDTHS
 from deepx_graph.types import nbytes

@@ -1,1 +1,1 @@
-"""From functions with loops and branches to loop programs."""
+"""What functions with loops and branches become: flat code with jumps, and loop programs."""

@@ -15,9 +15,9 @@ from deepx_graph.errors import Diagnostic, LimitError, RunError
 from deepx_graph.ir import Node
 from deepx_graph.ir.collective import Grid
 from deepx_graph.ir.structure import CALL, PARTIAL, callee_of, taken_branch
+from deepx_graph.lowering.bytecode import Instruction, Jump, Move, Pack, Return, Run, Select, Skip, Test
 from deepx_graph.ops.host.host import Channels, Feed, Host, Waiting
 from deepx_graph.ops.tensor.parallel import parallel_grid
-from deepx_graph.runtime.bytecode import Instruction, Jump, Move, Pack, Return, Run, Select, Skip, Test
 from deepx_graph.runtime.devices import Running, Stop, run_devices
 from deepx_graph.runtime.inputs import FunctionValue
 from deepx_graph.runtime.program import Outs, Unit, fail

@@ -18,8 +18,8 @@ from deepx_graph.errors import DeepxGraphError, Diagnostic, LimitError, RunError
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL, callee_of, value_of
 from deepx_graph.literal import Array
+from deepx_graph.lowering.bytecode import Instruction, Run, reads, successors, writes
 from deepx_graph.ops.tensor.parallel import parallel_grid
-from deepx_graph.runtime.bytecode import Instruction, Run, reads, successors, writes
 from deepx_graph.runtime.engines.base import CONSUMES_FIRST, Engine, KernelFn
 from deepx_graph.runtime.kernels.memory import aligned
 from deepx_graph.runtime.memory.alias import makes_memory

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.analysis.work import NEVER, ONCE, UNKNOWN, Times
 from deepx_graph.ir import Module, Node
-from deepx_graph.runtime.bytecode import Code, Instruction, Run, Test
+from deepx_graph.lowering.bytecode import Code, Instruction, Run, Test
 from deepx_graph.runtime.cost.counts import function_times
 from deepx_graph.runtime.memory.alias import makes_memory
 from deepx_graph.runtime.program import Unit, is_kernel

@@ -17,8 +17,8 @@ import numpy as np
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM, PARTIAL, PROJ, index_of, taken_branch
 from deepx_graph.literal import Array
+from deepx_graph.lowering.bytecode import Instruction, Jump, Move, Pack, Return, Run, Select, Skip, Test
 from deepx_graph.runtime.array_type import has_tensors_alone, takes, tensor_forms
-from deepx_graph.runtime.bytecode import Instruction, Jump, Move, Pack, Return, Run, Select, Skip, Test
 from deepx_graph.runtime.engines.base import EntryFn
 from deepx_graph.runtime.memory.in_place import DonatedBuffers, donated_buffers
 from deepx_graph.runtime.memory.pool import owned

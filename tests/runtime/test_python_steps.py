@@ -10,7 +10,7 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.errors import RunError
-from deepx_graph.runtime.bytecode import Instruction, Run
+from deepx_graph.lowering.bytecode import Instruction, Run
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.python_steps import CONTROL, total
 from deepx_graph.session.report.kernels import kernels

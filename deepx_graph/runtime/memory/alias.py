@@ -14,11 +14,11 @@ from functools import cache
 
 from deepx_graph.ir import Node
 from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, PARAM, PARTIAL, PROJ, TUPLE, index_of, value_of
+from deepx_graph.lowering.bytecode import Code, Move, Pack, Return, Run
 from deepx_graph.ops import construct, field, ref_create, ref_read, ref_write
 from deepx_graph.ops.data.fusion import fused_body
 from deepx_graph.ops.tensor.layout import keeps_order
 from deepx_graph.ops.tensor.parallel import run_parallel
-from deepx_graph.runtime.bytecode import Code, Move, Pack, Return, Run
 from deepx_graph.types import StateType, TensorType, TupleType, leaves
 
 _PASSED_ON = frozenset({TUPLE, PROJ, PARTIAL, construct, field, ref_create, ref_read, ref_write})

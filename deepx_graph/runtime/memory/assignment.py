@@ -21,10 +21,10 @@ from deepx_graph.errors import printable, sized
 from deepx_graph.ir import Node
 from deepx_graph.ir.evaluation import scratch_of
 from deepx_graph.ir.structure import PROJ
+from deepx_graph.lowering.bytecode import Code, Return, Run, lower
 from deepx_graph.ops.data.fusion import fused_body
 from deepx_graph.ops.data.fusion import is_pointwise as is_pointwise_body
 from deepx_graph.ops.tensor.layout import keeps_order
-from deepx_graph.runtime.bytecode import Code, Return, Run, lower
 from deepx_graph.runtime.memory.alias import AliasAnalysis, alias_analysis, is_call, makes_memory
 from deepx_graph.runtime.memory.in_place import Overwrites, nothing
 from deepx_graph.runtime.memory.sharing import Handover, Sharing, most_alive, packed

@@ -12,7 +12,7 @@ from collections.abc import Callable, Set
 from typing import TYPE_CHECKING
 
 from deepx_graph.ir import Node
-from deepx_graph.runtime.bytecode import Return, Run
+from deepx_graph.lowering.bytecode import Return, Run
 from deepx_graph.runtime.memory.alias import held
 from deepx_graph.types import TensorType, leaves
 

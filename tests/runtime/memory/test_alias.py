@@ -8,8 +8,8 @@ from types import FrameType
 import deepx_graph as dx
 from deepx_graph.analysis.schedule import schedule
 from deepx_graph.ir import Node
+from deepx_graph.lowering.bytecode import Code, lower
 from deepx_graph.ops.data.fusion import fusion
-from deepx_graph.runtime.bytecode import Code, lower
 from deepx_graph.runtime.memory.alias import alias_analysis
 
 

@@ -21,6 +21,7 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.ir import Builder, Function, Module, Node
+from deepx_graph.lowering import bytecode
 from deepx_graph.ops import (
     add,
     compare,
@@ -35,7 +36,6 @@ from deepx_graph.ops import (
     subtract,
     tanh,
 )
-from deepx_graph.runtime import bytecode
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.engines.base import Engine

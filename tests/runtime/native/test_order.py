@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
 import deepx_graph as dx
-from deepx_graph.runtime import bytecode
-from deepx_graph.runtime.bytecode import Instruction, Jump, Move, Return, Run
+from deepx_graph.lowering import bytecode
+from deepx_graph.lowering.bytecode import Instruction, Jump, Move, Return, Run
 from deepx_graph.runtime.native.whole_program.order import StorageAccess, StorageBytes, blocks, ordered
 
 SIDE, THIN = 64, 4

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from deepx_graph.runtime.bytecode import Instruction, Jump, Move, Return, Select, Skip, Test
+from deepx_graph.lowering.bytecode import Instruction, Jump, Move, Return, Select, Skip, Test
 from deepx_graph.runtime.native.call_image import CallImage, CellOffset, ImageWriter, Label, MemoryOffset, rounded
 from deepx_graph.runtime.native.dispatch import DATA, HEAD, RECORD, Opcode
 from deepx_graph.runtime.native.whole_program.plan import (

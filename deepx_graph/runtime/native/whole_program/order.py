@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from deepx_graph.runtime.bytecode import Instruction, Run, successors
+from deepx_graph.lowering.bytecode import Instruction, Run, successors
 
 MOST_TRIES = 4
 """Orders that are tried, each to keep below the most of the one before."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from deepx_graph.ir import Node
 from deepx_graph.literal import Array
-from deepx_graph.runtime.bytecode import Code
+from deepx_graph.lowering.bytecode import Code
 from deepx_graph.runtime.native.call_image import rounded
 from deepx_graph.runtime.native.machine_kernel import MachineKernel
 

@@ -19,7 +19,7 @@ from deepx_graph.errors import an
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CALL, CONSTANT, PARAM, PROJ, TUPLE, callee_of, index_of, value_of
 from deepx_graph.literal import Array
-from deepx_graph.runtime.bytecode import Code, Instruction, Move, Pack, Return, Run, Select, Test, lower, successors
+from deepx_graph.lowering.bytecode import Code, Instruction, Move, Pack, Return, Run, Select, Test, lower, successors
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.memory.sharing import Handover, Ranges, Sharing, bits_of, most_alive, ranges_of
 from deepx_graph.runtime.native.machine_kernel import MachineKernel

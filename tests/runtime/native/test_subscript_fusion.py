@@ -418,7 +418,7 @@ def test_what_is_in_no_cache_is_made_where_it_is_read(monkeypatch: pytest.Monkey
     : (tensor<{n}x{n}x3xf32>, tensor<f32>) -> tensor<{n}x3xf32>
   return %f : tensor<{n}x3xf32>""", f"tensor<{n}x3xf32>")
     assert len(nodes_run(text)) > 1
-    monkeypatch.setattr("deepx_graph.runtime.engines.subscript_fusion.FAR", n * n)
+    monkeypatch.setattr("deepx_graph.rewrite.subscript_fusion.FAR", n * n)
     assert len(nodes_run(text)) == 1
     rng = np.random.default_rng(0)
     x, m = rng.random((n, 3), np.float32), rng.random(n, np.float32)

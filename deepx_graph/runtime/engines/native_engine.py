@@ -168,18 +168,15 @@ class NativeEngine(KernelEngine):
                 plan = gemm.converted_plan(node) if node.op is dot_general else None
             return () if plan is None else tuple(source is not None for source in plan.sources)
 
-        def joins(body: Function) -> bool:
-            """Whether a product has a kernel with what follows it; with a transpose one of products, as loops are best two."""
-            build = self._gemm if any(n.op is transpose for n in body.nodes) else self.build
-            return self._remembered(key_of(body), lambda: build(body)) is not None
-
         function = as_products(function)
         with vectors(self.vector_bits):
             function = with_narrow_operands(function, lambda n: any(converts(n)) or _is_widened(n))
             function = widened(function, lambda n: _is_widened(n) and not (_is_of_integers(n) and any(converts(n))))
             function = super().canonicalize(in_order(function, gemm.transposed_before))
         function = with_fused_epilogue(function, self._accepts, convolution)
-        return with_fused_epilogue(function, joins, dot_general, converts)
+        return with_fused_epilogue(function, lambda body: (  # loops of a product and its transpose would be slower
+            self.tried(gemm.build_with_epilogue, body) is not None if any(n.op is transpose for n in body.nodes)
+            else self._accepts(body)), dot_general, converts)
 
     def tried(self, build: Callable[[Function, int], CompiledKernel], body: Function) -> CompiledKernel | None:
         """The kernel that a builder has for a function; where it has none, another may be asked."""

@@ -174,9 +174,8 @@ class NativeEngine(KernelEngine):
             function = widened(function, lambda n: _is_widened(n) and not (_is_of_integers(n) and any(converts(n))))
             function = super().canonicalize(in_order(function, gemm.transposed_before))
         function = with_fused_epilogue(function, self._accepts, convolution)
-        return with_fused_epilogue(function, lambda body: (  # loops of a product and its transpose would be slower
-            self.tried(gemm.build_with_epilogue, body) is not None if any(n.op is transpose for n in body.nodes)
-            else self._accepts(body)), dot_general, converts)
+        return with_fused_epilogue(function, lambda body: self._accepts(body) if not _transposes(body) else (
+            self.tried(gemm.build_with_epilogue, body) is not None), dot_general, converts)
 
     def tried(self, build: Callable[[Function, int], CompiledKernel], body: Function) -> CompiledKernel | None:
         """The kernel that a builder has for a function; where it has none, another may be asked."""
@@ -307,6 +306,11 @@ def _is_of_integers(node: Node) -> bool:
 
 def _has_large_products(function: Function) -> bool:
     return any(map(_is_better_elsewhere, function.nodes))
+
+
+def _transposes(function: Function) -> bool:
+    """Whether something is transposed: loops of a product and its transpose would be slower than those of each."""
+    return any(n.op is transpose for n in function.nodes)
 
 
 def _plain_loops(function: Function, threads: int) -> LoopKernel:

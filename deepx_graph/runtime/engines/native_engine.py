@@ -21,13 +21,13 @@ from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.ops.tensor.layout import transpose
+from deepx_graph.rewrite.epilogue import with_fused_epilogue
 from deepx_graph.rewrite.outline import outlined
 from deepx_graph.rewrite.rematerialisation import with_late_results, with_rematerialised
 from deepx_graph.rewrite.subscript_fusion import with_composed_subscripts
 from deepx_graph.rewrite.whole_windows import as_products
 from deepx_graph.runtime.array_type import form_of
 from deepx_graph.runtime.engines.base import Declined, EntryFn, KernelFn
-from deepx_graph.runtime.engines.epilogue import with_fused_epilogue
 from deepx_graph.runtime.engines.gemm import in_order, widened, with_narrow_operands
 from deepx_graph.runtime.engines.kernel_engine import CompiledKernel, KernelBuilder, KernelEngine, key_of
 from deepx_graph.runtime.engines.whole_function import as_kernel, is_program, is_too_large

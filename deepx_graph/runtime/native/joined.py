@@ -15,9 +15,9 @@ import numpy as np
 
 from deepx_graph.ir import Function
 from deepx_graph.ir.structure import PARAM, value_of
+from deepx_graph.rewrite.epilogue import WithEpilogue
 from deepx_graph.runtime.array_type import ArrayType
 from deepx_graph.runtime.cost.model import ForecastParts
-from deepx_graph.runtime.engines.epilogue import WithEpilogue
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.native.call_image import ImageWriter, MemoryOffset
 from deepx_graph.runtime.native.dispatch import TableSlot

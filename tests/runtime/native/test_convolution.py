@@ -19,8 +19,8 @@ from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ops import add, broadcast_in_dim, convert, fusion, logistic, maximum, multiply
 from deepx_graph.ops.contract.convolution import conv_attrs, convolution
 from deepx_graph.ops.interpret import evaluate
+from deepx_graph.rewrite.epilogue import split_epilogue, with_fused_epilogue
 from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.engines.epilogue import split_epilogue, with_fused_epilogue
 from deepx_graph.runtime.native.convolution import choice, tile
 from deepx_graph.runtime.native.convolution import kernel as conv
 from deepx_graph.runtime.native.convolution.choice import plan
@@ -283,6 +283,7 @@ def test_narrower_vectors(register_bytes: int, registers: int) -> None:
     for (x, w, attrs), dtype in zip(CASES, itertools.cycle(("f4", "f8", "f4")), strict=False):
         function = laws.one_op(convolution, [numbers(0, x, dtype), numbers(1, w, dtype)], attrs)
         parts = split_epilogue(function, convolution)
+        assert parts is not None
         found = [plan(problem, register_bytes, registers) for problem in problems_of(parts.node)]
         assert all(p.width * np.dtype(dtype).itemsize == register_bytes for p in found)
         arrays = [numbers(0, x, dtype), numbers(1, w, dtype)]

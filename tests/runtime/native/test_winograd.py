@@ -15,7 +15,7 @@ from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ops import add, broadcast_in_dim, maximum
 from deepx_graph.ops.contract.convolution import conv_attrs, convolution
 from deepx_graph.ops.interpret import evaluate
-from deepx_graph.runtime.engines.epilogue import split_epilogue
+from deepx_graph.rewrite.epilogue import split_epilogue
 from deepx_graph.runtime.native.convolution import kernel, winograd
 from deepx_graph.runtime.native.convolution.problem import problems_of
 from deepx_graph.runtime.native.convolution.winograd import WinogradPlan
@@ -95,6 +95,7 @@ def test_generated_sizes_blocks_and_parts(monkeypatch: pytest.MonkeyPatch) -> No
         x, weights = numbers(seed, (n, c, h, w)), numbers(seed + 1, (o, c, 3, 3))
         function = function_of(x, weights, attrs)
         parts = split_epilogue(function, convolution)
+        assert parts is not None
         (problem,) = problems_of(parts.node)
         plans = list(winograd.plans(problem, 8, 16))
         if plans:

@@ -16,10 +16,10 @@ from typing import Any
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.ops.contract.convolution import convolution
+from deepx_graph.rewrite.epilogue import WithEpilogue, split_epilogue
 from deepx_graph.runtime.array_type import ArrayType
 from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import room
 from deepx_graph.runtime.native.call_image import rounded
@@ -54,6 +54,8 @@ def planned(node: Node) -> Sequence[ConvolutionPlan]:
 def build(function: Function, threads: int) -> JoinedKernel:
     """The kernel of a function of one convolution and its epilogue. Raises Declined."""
     parts = split_epilogue(function, convolution)
+    if parts is None:
+        raise Declined("more than a convolution and its epilogue")
     plans = planned(parts.node)
     return kernel_of(function, parts, plans, _epilogue(parts, plans), threads)
 

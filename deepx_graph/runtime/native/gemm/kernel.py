@@ -19,13 +19,13 @@ from deepx_graph.ir import Function, Node
 from deepx_graph.ir.peephole import primitive_of, splat_of
 from deepx_graph.ir.structure import PARAM
 from deepx_graph.ops.contract.linear import dot_general
+from deepx_graph.rewrite.epilogue import WithEpilogue, split_epilogue
 from deepx_graph.rewrite.exact_values import exact_source
 from deepx_graph.runtime.array_type import ArrayType, form_of
 from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.cost.model import ForecastParts, memory_ns
 from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.engines.epilogue import WithEpilogue, split_epilogue
 from deepx_graph.runtime.engines.gemm import batched_gemm_of
 from deepx_graph.runtime.native.gemm.emit import module_text, scratch_bytes
 from deepx_graph.runtime.native.gemm.plan import LEFT, RESULT, RIGHT, GemmPlan, converting_plan, plan_of
@@ -81,6 +81,8 @@ def _threads(found: Sequence[ShareAxis], threads: int) -> int:
 def build_with_epilogue(function: Function, threads: int) -> JoinedKernel:
     """The kernel of a function of one product and its epilogue. Raises Declined."""
     parts = split_epilogue(function, dot_general)
+    if parts is None:
+        raise Declined("more than a product and its epilogue")
     is_alone = not any(parts.converted) and parts.result is parts.node
     if is_alone if parts.epilogue is None else parts.epilogue.results[0].type != parts.result.type:
         raise Declined("no epilogue in place")

@@ -19,7 +19,6 @@ from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.ops.tensor.layout import transpose
 from deepx_graph.rewrite.exact_values import exact_source
-from deepx_graph.runtime.engines.base import Declined
 
 
 @dataclass(frozen=True)
@@ -52,11 +51,11 @@ def _operands(node: Node) -> tuple[Node, ...]:
     return tuple(map(exact_source, node.inputs)) if node.op is dot_general else node.inputs
 
 
-def split_epilogue(function: Function, op: Op) -> WithEpilogue:
-    """A function taken apart. Raises Declined where it is not one such operation and its epilogue."""
+def split_epilogue(function: Function, op: Op) -> WithEpilogue | None:
+    """A function taken apart; None where it is not one such operation and its epilogue."""
     nodes = [n for n in function.nodes if n.op is op]
     if len(nodes) != 1 or any(i.op not in (PARAM, CONSTANT) for i in _operands(nodes[0])) or len(function.results) != 1:
-        raise Declined
+        return None
     (node,), result = nodes, function.results[0]
     made = _moved(function, node) or node
     if made is result:

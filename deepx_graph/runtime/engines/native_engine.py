@@ -140,7 +140,7 @@ class NativeEngine(KernelEngine):
     def arranged(self, function: Function) -> Function:
         """The function with epilogues, loops as kernels, and operations that move elements, or cost less than memory, computed
         where they are read."""
-        function = with_loop_kernels(self.with_epilogues(function), self.tried, self.threads, _has_large_products)
+        function = with_loop_kernels(self.with_epilogues(as_products(function)), self.tried, self.threads, _has_large_products)
 
         def kernel_of(body: Function) -> LoopKernel | None:
             found = self._remembered(key_of(body), lambda: self._loop_program(body))
@@ -168,7 +168,6 @@ class NativeEngine(KernelEngine):
                 plan = gemm.converted_plan(node) if node.op is dot_general else None
             return () if plan is None else tuple(source is not None for source in plan.sources)
 
-        function = as_products(function)
         with vectors(self.vector_bits):
             function = with_narrow_operands(function, lambda n: any(converts(n)) or _is_widened(n))
             function = widened(function, lambda n: _is_widened(n) and not (_is_of_integers(n) and any(converts(n))))

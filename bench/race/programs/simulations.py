@@ -274,7 +274,7 @@ def differential_evolution(p, idx, u):
     return lax.scan(step, (p, cost(p)), (idx, u))
 
 
-@program(small=case(uniform(0.5, 1.5, 6, 20)), medium=case(uniform(0.5, 1.5, 24, 5000)))
+@program(small=case(uniform(0.5, 1.5, 6, 20)), medium=case(uniform(0.5, 1.5, 24, 5000)), bound=1e-3)
 def regressed_american_option(s):
     k = 1.0
     r = 0.99

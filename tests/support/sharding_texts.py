@@ -24,6 +24,21 @@ def _text(params: str, lines: str, results: str, mesh: str = _MESH) -> str:
     last = f"return {', '.join(f'%{name}' for name, _, _ in made)} : {', '.join(type for _, type, _ in made)}"
     return f"{mesh}\nfunc.func @main({given}) -> ({types}) {{\n{body}\n{last}\n}}"
 
+
+def _loop(step: str) -> str:
+    """The result `%r` of a loop over `%n` iterations, each of which makes `%w` of `%v`, which is `%x` first."""
+    return f"""
+        %z = stablehlo.constant dense<0> : tensor<i32>
+        %o = stablehlo.constant dense<1> : tensor<i32>
+        %l:2 = stablehlo.while(%i = %z, %v = %x) : tensor<i32>, tensor<8x8xf32> cond {{
+        %c = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        stablehlo.return %c : tensor<i1> }} do {{
+        %k = stablehlo.add %i, %o : tensor<i32>
+        {step}
+        stablehlo.return %k, %w : tensor<i32>, tensor<8x8xf32> }}
+        %r = stablehlo.negate %l#1 : tensor<8x8xf32>"""
+
+
 SHARDED_TEXTS = {
     # parts of axes
     "a part of an axis is passed on": _text(
@@ -61,39 +76,14 @@ SHARDED_TEXTS = {
           tensor<8x8xf32>""", "r: 8x8xf32"),
     # control flow
     "a loop": _text(
-        'x: 8x8xf32 [{"a"}, {?}]; n: i32', """
-        %z = stablehlo.constant dense<0> : tensor<i32>
-        %o = stablehlo.constant dense<1> : tensor<i32>
-        %l:2 = stablehlo.while(%i = %z, %v = %x) : tensor<i32>, tensor<8x8xf32> cond {
-        %c = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
-        stablehlo.return %c : tensor<i1> } do {
-        %k = stablehlo.add %i, %o : tensor<i32>
-        %w = stablehlo.tanh %v : tensor<8x8xf32>
-        stablehlo.return %k, %w : tensor<i32>, tensor<8x8xf32> }
-        %r = stablehlo.negate %l#1 : tensor<8x8xf32>""", "r: 8x8xf32"),
+        'x: 8x8xf32 [{"a"}, {?}]; n: i32', _loop("%w = stablehlo.tanh %v : tensor<8x8xf32>"), "r: 8x8xf32"),
     "a loop, from its end": _text(
-        "x: 8x8xf32; n: i32", """
-        %z = stablehlo.constant dense<0> : tensor<i32>
-        %o = stablehlo.constant dense<1> : tensor<i32>
-        %l:2 = stablehlo.while(%i = %z, %v = %x) : tensor<i32>, tensor<8x8xf32> cond {
-        %c = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
-        stablehlo.return %c : tensor<i1> } do {
-        %k = stablehlo.add %i, %o : tensor<i32>
-        %w = stablehlo.tanh %v : tensor<8x8xf32>
-        stablehlo.return %k, %w : tensor<i32>, tensor<8x8xf32> }
-        %r = stablehlo.negate %l#1 : tensor<8x8xf32>""", 'r: 8x8xf32 [{?}, {"b"}]'),
+        "x: 8x8xf32; n: i32", _loop("%w = stablehlo.tanh %v : tensor<8x8xf32>"), 'r: 8x8xf32 [{?}, {"b"}]'),
     "a loop with what is constant in it": _text(
-        'x: 8x8xf32 [{"a"}, {?}]; y: 8x8xf32; n: i32', """
-        %z = stablehlo.constant dense<0> : tensor<i32>
-        %o = stablehlo.constant dense<1> : tensor<i32>
-        %l:2 = stablehlo.while(%i = %z, %v = %x) : tensor<i32>, tensor<8x8xf32> cond {
-        %c = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
-        stablehlo.return %c : tensor<i1> } do {
-        %k = stablehlo.add %i, %o : tensor<i32>
-        %w = stablehlo.dot_general %v, %y, contracting_dims = [1] x [0] : (tensor<8x8xf32>, tensor<8x8xf32>) ->
-          tensor<8x8xf32>
-        stablehlo.return %k, %w : tensor<i32>, tensor<8x8xf32> }
-        %r = stablehlo.negate %l#1 : tensor<8x8xf32>""", 'r: 8x8xf32 [{?}, {"b"}]'),
+        'x: 8x8xf32 [{"a"}, {?}]; y: 8x8xf32; n: i32', _loop(
+            """%w = stablehlo.dot_general %v, %y, contracting_dims = [1] x [0] : (tensor<8x8xf32>, tensor<8x8xf32>) ->
+          tensor<8x8xf32>"""),
+        'r: 8x8xf32 [{?}, {"b"}]'),
     "a branch": _text(
         'x: 8x8xf32 [{"a"}, {?}]; y: 8x8xf32 [{?}, {"b"}]; k: i32', """
         %r = "stablehlo.case"(%k) ({

@@ -116,11 +116,12 @@ class _StorageAssignment:
         so early that no argument could be given away for a result. What threads have is told by an offset in the plan's memory."""
         plan = self.plan
         rooms, behind = [Room(plan.storages[s].nbytes) for s in plan.results], [-1] * len(plan.results)
+        expected = self._expected(homes) if keeps_gifts else {}
         for s, home in homes.items():
             assert home.result is not None
             rooms[home.result].take(self.spans[s], self.sizes[s])
-        for s, k in self._expected(homes).items() if keeps_gifts else ():
-            behind[homes[s].result or 0] = self.spans[k][1]
+            if s in expected:
+                behind[home.result] = self.spans[expected[s]][1]
         end, of_threads = self.unit * (len(plan.actions) - 1), {numbers[-1] for numbers in self.temporaries}
         others = [k for k, n in self.sizes.items() if n >= LEAST_BYTES and self.spans[k][1] < end
                   and k not in homes and k not in self.exchanging and k not in of_threads]

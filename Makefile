@@ -47,8 +47,8 @@ bench: $(STAMP)  ## our engines beside numpy and numexpr; BENCH=full: all sizes,
 	$(BIN)/python -m bench $(if $(filter full,$(BENCH)),--hugepages --threads 1$(comma)2 --table docs/performance.md,--quick)
 	$(if $(DEEPX_GRAPH_PEERS),$(BIN)/python -m bench.race $(if $(filter full,$(BENCH)),,--every 15 --rounds 3))
 
-counts: $(STAMP)  ## write bench/counts.md and bench/race/counts.md: kernels, bytes, allocations, steps of Python
-	$(BIN)/python -m bench.counts
+counts: $(STAMP)  ## write bench/engines/counts.md and bench/race/counts.md: kernels, bytes, allocations, steps of Python
+	$(BIN)/python -m bench.engines.counts
 	$(BIN)/python -m bench.race counts
 
 docs: $(DOCS_STAMP)  ## write docs/ops.md and docs/json.md from the declarations, draw the map of packages, build the site in out/site

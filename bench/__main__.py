@@ -22,10 +22,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.contestants import ALLOCATES, HUGE, OURS, PEERS
-from bench.measure import ROOT, TIMEOUT, Process, contestants, installed, measure
-from bench.table import Record, rendered, rewrite
-from bench.workloads import ALL, SIZES
+from bench.harness.process import ROOT, TIMEOUT, Process
+from bench.libraries.contestants import ALLOCATES, HUGE, OURS, PEERS
+from bench.libraries.measure import WORKER, contestants, installed, measure
+from bench.libraries.tables import Record, rendered, rewrite
+from bench.libraries.workloads import ALL, SIZES
 
 HISTORY = Path(".benchmarks") / "history.jsonl"
 QUICK_PEERS = ("numpy", "numexpr")
@@ -92,7 +93,7 @@ def limits(threads: Sequence[int]) -> dict[str, dict[str, float]]:
     """By number of threads; a printed line, and nothing, where they cannot be measured."""
     found = {}
     for count in threads:
-        process = Process("limits", sys.executable, count)
+        process = Process("limits", sys.executable, count, WORKER)
         answer = process.ask(limits=True)
         process.close()
         if "fails" in answer:

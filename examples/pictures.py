@@ -30,7 +30,7 @@ def attention() -> dx.Module:
 def network() -> dx.Module:
     """Equal layers of norm, attention and mlp, in a row."""
     sys.path.insert(0, str(ROOT))
-    from bench.gpt import gpt
+    from bench.models.gpt import gpt
 
     return dx.optimize(gpt(NETWORK_LAYERS), "clean")
 

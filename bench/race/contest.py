@@ -9,7 +9,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from bench.measure import Process, installed, interleaved
+from bench.harness.process import Process, interleaved
+from bench.libraries.measure import installed
 from bench.race.compare import digest_fault, fault
 from bench.race.program import Array, Program
 from bench.race.side import LONG, load, save
@@ -34,7 +35,7 @@ def race(chosen: Iterable[Program], python: str | None, engine: str, rounds: int
     """A row for each program. Without the Python that has XLA our side runs alone, and is compared with what is stored."""
     with tempfile.TemporaryDirectory() as cache:  # empty, so that machine code is compiled
         pythons = {"ours": sys.executable} | ({"xla": python} if python is not None else {})
-        sides = {name: Process(name, command, threads, TIMEOUT, "bench.race.side", {"DEEPX_GRAPH_CACHE": cache})
+        sides = {name: Process(name, command, threads, "bench.race.side", TIMEOUT, {"DEEPX_GRAPH_CACHE": cache})
                  for name, command in pythons.items()}
         try:
             for p in chosen:

@@ -16,9 +16,9 @@ from collections import Counter
 from pathlib import Path
 
 import deepx_graph as dx
+from bench.harness.markdown import markdown
 from bench.race.program import Program, programs
 from bench.race.store import stored_text
-from bench.table import markdown
 from deepx_graph.ir import Node
 from deepx_graph.ir.structure import STRUCTURAL
 from deepx_graph.runtime.compile import Compiled

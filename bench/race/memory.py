@@ -4,7 +4,7 @@
 
 Ours is `BufferAssignment.peak_bytes`, which `info`, `--profile` and the header of `build` state, too. XLA's is that of
 `memory_analysis()`: temporaries and results. Neither counts what is held from call to call whatever the arguments are.
-As a module this is one side in a process of its own: `python -m bench.race.memory ours|xla`, asked as `bench.worker` is.
+As a module this is one side in a process of its own: `python -m bench.race.memory ours|xla`, asked as `bench.libraries.worker` is.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import tracemalloc
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from bench.measure import Process
+from bench.harness.child import serve
+from bench.harness.process import Process
 from bench.race.contest import TIMEOUT, Row
 from bench.race.program import Program, programs
 from bench.race.report import geometric_mean
 from bench.race.store import stored_text
-from bench.worker import serve
 
 STEADY = 512 << 10
 """Objects of Python that a first call makes, in bytes; results are rounded up, too."""
@@ -62,7 +62,7 @@ SIDES = {"ours": ours, "xla": xla}
 def memory(chosen: Iterable[Program], python: str | None, engine: str, threads: int) -> Iterator[Row]:
     """A row for each program: bytes of each side, or why it `fails`."""
     pythons = {"ours": sys.executable} | ({"xla": python} if python is not None else {})
-    sides = {name: Process(name, command, threads, TIMEOUT, "bench.race.memory") for name, command in pythons.items()}
+    sides = {name: Process(name, command, threads, "bench.race.memory", TIMEOUT) for name, command in pythons.items()}
     try:
         for p in chosen:
             row = {name: side.ask(program=p.name, engine=engine) for name, side in sides.items()}

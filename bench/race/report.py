@@ -9,8 +9,8 @@ from statistics import median
 
 import numpy as np
 
+from bench.harness.markdown import markdown, replaced
 from bench.race.contest import STARTS, Row
-from bench.table import markdown, replaced
 
 BEGIN, END = "<!-- race: written by `python -m bench.race --table`, not by hand -->", "<!-- end of race -->"
 TIE = 1.05

@@ -1,4 +1,4 @@
-"""One side of the race in a process of its own: `python -m bench.race.side ours|xla`, asked as `bench.worker` is.
+"""One side of the race in a process of its own: `python -m bench.race.side ours|xla`, asked as `bench.libraries.worker` is.
 
 `{"load": text, "inputs": folder, "dtypes": [...], "engine": name}` compiles the text, runs it on the arrays `in0.npy`, ..., writes
 its results as `ours0.npy`, ... or `xla0.npy`, ... and tells their dtypes, the seconds of compiling and the first call by the clock
@@ -18,9 +18,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from bench.harness.child import per_call, serve, undisturbed
+from bench.harness.threads import Cores
 from bench.race.program import BF16, Array
-from bench.threads import Cores
-from bench.worker import per_call, serve, undisturbed
 
 Call = Callable[[], Any]
 Loaded = tuple[Call, Callable[[Any], list[Array]]]

@@ -11,15 +11,17 @@ import pytest
 
 import deepx_graph as dx
 from bench import __main__ as command
-from bench import table
-from bench.contestants import PEERS, contestant
-from bench.limits import seconds_at_least
-from bench.measure import Process, installed, measure
-from bench.ours import PROGRAMS, Auto
-from bench.ours import program as text_of
-from bench.threads import environment
-from bench.worker import RETRIES, Worker, undisturbed, worst_error
-from bench.workloads import ALL, SIZES, Workload
+from bench.harness.child import RETRIES, undisturbed
+from bench.harness.limits import seconds_at_least
+from bench.harness.process import ROOT, Process
+from bench.harness.threads import environment
+from bench.libraries import tables
+from bench.libraries.contestants import PEERS, contestant
+from bench.libraries.measure import WORKER, installed, measure
+from bench.libraries.ours import PROGRAMS, Auto
+from bench.libraries.ours import program as text_of
+from bench.libraries.worker import Worker, worst_error
+from bench.libraries.workloads import ALL, SIZES, Workload
 
 
 def smallest(w: Workload) -> list[Any]:
@@ -107,7 +109,7 @@ def test_a_long_batch_is_timed_once() -> None:
 
 
 def test_a_process_measures_and_an_impossible_question_is_an_answer() -> None:
-    processes = {name: Process(name, sys.executable, 1) for name in ("numpy", "nobody")}
+    processes = {name: Process(name, sys.executable, 1, WORKER) for name in ("numpy", "nobody")}
     try:
         row = measure(ALL["axpy"], "small", processes, 2, 1)
     finally:
@@ -124,12 +126,12 @@ def test_wrong_results_are_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         def ask(self, **question: Any) -> dict[str, Any]:
             return {"first": 1.0, "error": 0.5, "seconds": 1.0, "held": 0} if "load" in question else {}
 
-    row = measure(ALL["axpy"], "small", {"numpy": Wrong("numpy", sys.executable, 1)}, 2, 1)
+    row = measure(ALL["axpy"], "small", {"numpy": Wrong("numpy", sys.executable, 1, WORKER)}, 2, 1)
     assert row["times"] == {} and row["fails"] == {"numpy": "wrong results, off by 5.0e-01"}
 
 
 def test_a_process_that_ends_fails_and_can_be_asked_again() -> None:
-    process = Process("numpy", sys.executable, 1)
+    process = Process("numpy", sys.executable, 1, WORKER)
     process._command = [sys.executable, "-c", "pass"]
     try:
         assert process.ask(free=True) == {"fails": "its process ended"}
@@ -139,7 +141,7 @@ def test_a_process_that_ends_fails_and_can_be_asked_again() -> None:
 
 
 def test_no_answer_in_time_is_a_failure() -> None:
-    process = Process("numpy", sys.executable, 1, timeout=0.1)
+    process = Process("numpy", sys.executable, 1, WORKER, timeout=0.1)
     process._command = [sys.executable, "-c", "input(); input()"]
     assert process.ask(free=True) == {"fails": "no answer in 0 s"}
     assert process._process is None
@@ -198,7 +200,7 @@ def test_the_limit_is_the_slowest_of_reading_moving_and_multiplying() -> None:
 
 def test_a_table_has_times_and_ratios() -> None:
     times = {"auto": (0.32e-3, 0.4e-3), "jax": (0.64e-3, 0.5e-3), "numpy": (1e-3, 2e-3)}
-    text = table.rendered([record(row("axpy", "medium", times))])
+    text = tables.rendered([record(row("axpy", "medium", times))])
     assert "| axpy | 0.32 / 0.4 | 0.64 / 0.5 | 1 / 2 | 0.50 / 0.80 | 2.00 |" in text
     assert "| workload | **auto** | jax | numpy | auto / best peer | auto / limit |" in text
     assert "2001-02-03: cpu, 2 cores; numpy 9." in text and "read and 200 moved in cache, 20 and 40 out of it, 200 GFLOP/s." in text
@@ -207,18 +209,18 @@ def test_a_table_has_times_and_ratios() -> None:
 def test_where_we_stand_is_said_in_a_line() -> None:
     behind = row("axpy", "medium", {"auto": (2e-3, 1e-3), "jax": (1e-3, 2e-3)})
     level = row("gelu", "medium", {"auto": (1.04e-3, 1e-3), "jax": (1e-3, 1e-3)})
-    text = table.rendered([record(behind, level)])
+    text = tables.rendered([record(behind, level)])
     assert "or within 5%, in 1 of 2 rows; behind by more, by minimum: axpy medium 2.00." in text
 
 
 def test_huge_pages_are_a_ratio_of_their_own() -> None:
     times = {"auto": (1e-3, 1e-3), "jax": (4e-3, 4e-3), "jax+huge": (2e-3, 2e-3)}
-    text = table.rendered([record(row("axpy", "large", times))])
+    text = tables.rendered([record(row("axpy", "large", times))])
     assert "| axpy | 1 / 1 | 4 / 4 | 2 / 2 | 0.25 / 0.25 | 0.50 / 0.50 | 1.25 |" in text
 
 
 def test_failures_are_named_and_small_calls_have_no_limit() -> None:
-    text = table.rendered([record(row("axpy", "small", {"auto": (1e-6, 1e-6)}, fails={"torch": "RuntimeError: no\nmore"}))])
+    text = tables.rendered([record(row("axpy", "small", {"auto": (1e-6, 1e-6)}, fails={"torch": "RuntimeError: no\nmore"}))])
     assert "| axpy | 1 / 1 | - | - |" in text
     assert "- torch on axpy, small: RuntimeError: no" in text and "more" not in text
 
@@ -227,7 +229,7 @@ def test_scaling_in_threads_and_size() -> None:
     rows = [row("axpy", "medium", {"auto": (2e-3, 2e-3), "numpy": (3e-3, 3e-3)}, threads=1),
             row("axpy", "medium", {"auto": (1e-3, 1e-3), "numpy": (3e-3, 3e-3)}),
             row("axpy", "small", {"auto": (1e-6, 1e-6), "numpy": (2e-6, 2e-6)}, elements=1000)]
-    text = table.rendered([record(*rows)])
+    text = tables.rendered([record(*rows)])
     assert "| axpy | medium | 2.00 | 1.00 |" in text
     assert "| axpy | 1, 2 | 1, 3 |" in text
 
@@ -236,29 +238,29 @@ def test_of_a_history_the_newest_rows_of_this_machine_count() -> None:
     old = record(row("axpy", "medium", {"auto": (1.0, 1.0)}), row("gelu", "medium", {"auto": (2.0, 2.0)}))
     other = record(row("trans", "medium", {"auto": (3.0, 3.0)}), cpu="another")
     new = record(row("axpy", "medium", {"auto": (4.0, 4.0)}))
-    found = table.newest([old, other, new])
+    found = tables.newest([old, other, new])
     assert [(r["workload"], r["times"]["auto"]["min"]) for r in found] == [("axpy", 4.0), ("gelu", 2.0)]
 
 
 def test_only_what_is_between_the_markers_is_written(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n")
-    table.rewrite(page, [record(row("axpy", "medium", {"auto": (1e-3, 1e-3)}))])
+    page.write_text(f"before\n{tables.BEGIN}\nold\n{tables.END}\nafter\n")
+    tables.rewrite(page, [record(row("axpy", "medium", {"auto": (1e-3, 1e-3)}))])
     text = page.read_text()
-    assert text.startswith(f"before\n{table.BEGIN}\n") and text.endswith(f"{table.END}\nafter\n") and "old" not in text
+    assert text.startswith(f"before\n{tables.BEGIN}\n") and text.endswith(f"{tables.END}\nafter\n") and "old" not in text
     page.write_text("no markers")
     with pytest.raises(ValueError, match="has no lines"):
-        table.rewrite(page, [record()])
+        tables.rewrite(page, [record()])
 
 
 def test_the_performance_page_has_the_markers() -> None:
-    text = (PROGRAMS.parents[1] / "docs" / "performance.md").read_text(encoding="utf-8")
-    assert text.count(table.BEGIN) == text.count(table.END) == 1
+    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert text.count(tables.BEGIN) == text.count(tables.END) == 1
 
 
 def test_the_command_writes_history_and_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page, kept = tmp_path / "page.md", tmp_path / "deeper" / "history.jsonl"
-    page.write_text(f"{table.BEGIN}\n{table.END}")
+    page.write_text(f"{tables.BEGIN}\n{tables.END}")
     options = ["--only", "axpy", "--size", "small", "--rounds", "1", "--engines", "auto", "--peers", "numpy", "--threads", "1"]
     assert command.main([*options, "--json", str(kept), "--table", str(page)]) == 0
     (found,) = command.history(kept)
@@ -295,7 +297,7 @@ def test_every_workload_is_listed_and_every_peer_can_be_named(capsys: pytest.Cap
 
 
 def test_broken_bounds_of_length_are_reported() -> None:
-    from bench.length import Run, complaints, tables
+    from bench.scaling.length import Run, complaints, tables
 
     runs = {("hlo", 10_000): Run(1.0, 1 << 20), ("hlo", 100_000): Run(24.0, 3 << 30)}
     steps = {("hlo", 10_000): {"read": 0.5}, ("hlo", 100_000): {"read": 5.0, "write": 1.0}}
@@ -306,7 +308,7 @@ def test_broken_bounds_of_length_are_reported() -> None:
 
 @pytest.mark.parametrize("form", ["deepx", "hlo", "stablehlo"])
 def test_texts_of_any_length_are_programs(form: str) -> None:
-    from bench.texts import TEXTS
+    from bench.models.texts import TEXTS
 
     text = TEXTS[form](300)
     assert 290 <= len([line for line in text.splitlines() if "=" in line or "->" in line]) <= 700
@@ -314,7 +316,7 @@ def test_texts_of_any_length_are_programs(form: str) -> None:
 
 
 def test_recursion_and_loop_run_as_many_kernels() -> None:
-    from bench.pairs import counted, recursion
+    from bench.engines.pairs import counted, recursion
 
     pair = next(recursion())
     args = (np.int32(5), *pair.args[1:])

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
-from bench import counts
-from bench.ours import PROGRAMS
+from bench.engines import counts
+from bench.libraries.ours import PROGRAMS
 from tests.support.widths import narrower
 
 

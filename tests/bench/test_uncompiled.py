@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench import uncompiled
+from bench.engines import uncompiled
 
 
 def test_a_program_is_measured_beside_its_operations(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
-from bench.gpt import Sizes, gpt
+from bench.models.gpt import Sizes, gpt
 from deepx_graph.analysis.repeats import repeated
 from deepx_graph.analysis.work import flops
 from deepx_graph.errors import UsageError

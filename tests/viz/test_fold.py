@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import deepx_graph as dx
-from bench import growth
-from bench.gpt import gpt
+from bench.models.gpt import gpt
+from bench.scaling import growth
 from deepx_graph.errors import Place, Source, Span, counted
 from deepx_graph.ir import Builder, Node, Origin
 from deepx_graph.ops import add, exponential, multiply, negate, tanh

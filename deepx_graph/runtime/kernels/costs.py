@@ -1,6 +1,6 @@
 """The sizes by which kernels of numpy's loops choose how to compute; prices come from the cost model (`runtime.cost`).
 
-Measured with `bench/calibrate.py` on a 2-core AMD EPYC (AVX-512) with numpy 2.4 and numexpr 2.14. The choices are about speed
+Measured with `bench/costs/calibrate.py` on a 2-core AMD EPYC (AVX-512) with numpy 2.4 and numexpr 2.14. The choices are about speed
 alone: every choice gives the same values.
 """
 

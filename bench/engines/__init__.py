@@ -1,0 +1,1 @@
+"""Our engines beside each other: counts, two programs that compute the same, what runs without a compiler."""

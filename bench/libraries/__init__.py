@@ -1,0 +1,1 @@
+"""Our engines beside other array libraries, on workloads that each library writes in its own way."""

@@ -1,0 +1,1 @@
+"""Programs to measure with: models and graphs of any size."""

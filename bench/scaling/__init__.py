@@ -1,0 +1,1 @@
+"""Time and memory of the command line against the length of a program."""

@@ -1,0 +1,1 @@
+"""How quick pages, pictures and the terminal browser are."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from deepx_graph.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from deepx_graph import array_api as xp

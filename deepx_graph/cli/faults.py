@@ -176,8 +176,8 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
 
 
 def run_replay(args: Arguments) -> int:
-    from deepx_graph import __version__
     from deepx_graph.session.diagnose.reproducer import Reproducer, replay
+    from deepx_graph.version import __version__
 
     kept = Reproducer.read(args.file)
     if kept.version != __version__:

@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from deepx_graph import __version__
 from deepx_graph.cli import faults, meshes, output, programs, reports, running, showing, tool, words
 from deepx_graph.cli.options import (
     AddOptions,
@@ -36,6 +35,7 @@ from deepx_graph.cycles import rare_collection
 from deepx_graph.errors import INTERNAL, DeepxGraphError
 from deepx_graph.interop import load_plugins
 from deepx_graph.runtime.native import vectors
+from deepx_graph.version import __version__
 
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 

@@ -363,8 +363,8 @@ def _baseline(path: str) -> dict[str, object]:
 
 
 def _write_sarif(args: Arguments, verdicts: Sequence[Verdict], diagnostics: Sequence[Diagnostic]) -> None:
-    from deepx_graph import __version__
     from deepx_graph.session.report.sarif import sarif
+    from deepx_graph.version import __version__
 
     emit_json(sarif(args.file, verdicts, diagnostics, __version__), args.sarif)
 

@@ -19,8 +19,8 @@ from deepx_graph.ir.structure import CONSTANT, PARAM, PARTIAL, PROJ, index_of, t
 from deepx_graph.literal import Array
 from deepx_graph.lowering.bytecode import Instruction, Jump, Move, Pack, Return, Run, Select, Skip, Test
 from deepx_graph.runtime.array_type import has_tensors_alone, takes, tensor_forms
+from deepx_graph.runtime.donation import DonatedBuffers, donated_buffers
 from deepx_graph.runtime.engines.base import EntryFn
-from deepx_graph.runtime.memory.in_place import DonatedBuffers, donated_buffers
 from deepx_graph.runtime.memory.pool import owned
 from deepx_graph.runtime.program import Unit, fail, is_kernel
 from deepx_graph.runtime.python_code import PythonFunction, statement_at

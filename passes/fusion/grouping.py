@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from deepx_graph.analysis.liveness import liveness
 from deepx_graph.analysis.scopes import Placement, Scope
@@ -21,9 +21,6 @@ from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.ops.contract.reduce import reduced_axes
 from deepx_graph.passes.fusion.iteration_space import Link, Links, Space, Vocabulary, dims, full_shape, joined, misfit, space_of
 from deepx_graph.passes.fusion.reason import Kind, Reason
-
-if TYPE_CHECKING:
-    from deepx_graph.passes.fusion.fuse import Fuse
 
 REACH = 100
 """How many units a search visits before it gives up."""
@@ -140,6 +137,26 @@ class Group:
 Unit = Group | Node
 
 
+class Bounds(Protocol):
+    """What a kernel may hold."""
+
+    @property
+    def max_ops(self) -> int:
+        """Operations."""
+
+    @property
+    def max_inputs(self) -> int:
+        """Operands from outside."""
+
+    @property
+    def reductions(self) -> bool:
+        """Whether it may reduce."""
+
+    @property
+    def duplicate(self) -> bool:
+        """Whether cheap operations are computed again in each kernel that needs them."""
+
+
 class Joint(NamedTuple):
     """What the kernel of two groups goes through, and what it is given."""
 
@@ -149,9 +166,9 @@ class Joint(NamedTuple):
 
 class Grouping:
     """The units of a function in their order, joined to groups. `group_of[node]` for every node that a kernel may hold, at first
-    one each; `declined` when `record` is on. The bounds of a kernel are those of the pass."""
+    one each; `declined` when `record` is on. `bounds` are those of a kernel."""
 
-    def __init__(self, function: Function, bounds: Fuse, record: bool = False) -> None:
+    def __init__(self, function: Function, bounds: Bounds, record: bool = False) -> None:
         self.function, self.bounds = function, bounds
         self.vocabulary, self.links = Vocabulary(bounds.reductions), Links()
         self.scopes = Placement(function, liveness(function), hoists=True).home

@@ -19,7 +19,6 @@ from typing import Any
 import llvmlite
 import numpy as np
 
-import deepx_graph
 from deepx_graph.ir import Module
 from deepx_graph.ir.fingerprint import fingerprint
 from deepx_graph.literal import Array
@@ -36,15 +35,16 @@ from deepx_graph.runtime.aot.stored_kernel import (
 )
 from deepx_graph.runtime.array_type import form_of, takes
 from deepx_graph.runtime.cost import file as costs
+from deepx_graph.runtime.donation import Donatable, chosen, donatable
 from deepx_graph.runtime.engines.base import EntryFn
 from deepx_graph.runtime.inputs import Port
-from deepx_graph.runtime.memory.in_place import Donatable, chosen, donatable
 from deepx_graph.runtime.native import vectors
 from deepx_graph.runtime.native.llvm import store
 from deepx_graph.runtime.native.llvm.target import running_machine
 from deepx_graph.runtime.native.trampoline import EntryMemory, entry
 from deepx_graph.runtime.program import Unit
 from deepx_graph.runtime.unit_code import NONE, one_kernel
+from deepx_graph.version import __version__
 
 LEAST_SECONDS = 0.02
 """Of processor time: what is quicker to make is not kept."""
@@ -68,12 +68,12 @@ def key(module: Module, prepared: str, vector_bits: int | None, options: Sequenc
 @cache
 def _package() -> str:
     """A digest of the names, sizes and times of this package's files."""
-    folders = {os.path.dirname(deepx_graph.__file__)}
-    for name in ("passes",):
-        spec = find_spec(f"deepx_graph.{name}")
+    folders = set[str]()
+    for name in ("deepx_graph", "deepx_graph.passes"):
+        spec = find_spec(name)
         folders |= set(spec.submodule_search_locations or ()) if spec is not None else set()
     files = sorted(_files(folders))
-    return hashlib.sha256(repr((deepx_graph.__version__, files)).encode()).hexdigest()
+    return hashlib.sha256(repr((__version__, files)).encode()).hexdigest()
 
 
 def _files(folders: set[str]) -> list[tuple[str, int, int]]:

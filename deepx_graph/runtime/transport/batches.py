@@ -12,7 +12,7 @@ import hashlib
 import pickle
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from deepx_graph.errors import Diagnostic, RunError, UsageError, printable
@@ -23,8 +23,8 @@ from deepx_graph.runtime.transport.dask import PREFIX, dask_client
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-    from deepx_graph.runtime.compile import Compiled
-
+Program = Callable[..., tuple[Array, ...]]
+"""A compiled program, which pickles."""
 AHEAD = 2
 """So many batches for each thread of the cluster are under way."""
 LOOK_SECONDS = 2.0
@@ -32,7 +32,7 @@ LOOK_SECONDS = 2.0
 HERE = "here"
 
 
-def mapped(f: Compiled, batches: Iterable[Any], on: str | Client, retries: int,
+def mapped(f: Program, batches: Iterable[Any], on: str | Client, retries: int,
            patience: float | None) -> Iterator[tuple[Array, ...]]:
     """The results for each batch, in order, as `Compiled.map` says."""
     if on == HERE:
@@ -49,7 +49,7 @@ def mapped(f: Compiled, batches: Iterable[Any], on: str | Client, retries: int,
 class _Mapping:
     """A program on a cluster. It is a task, too, so that the cluster can make it again when who has it dies."""
 
-    def __init__(self, f: Compiled, client: Client, retries: int, patience: float | None) -> None:
+    def __init__(self, f: Program, client: Client, retries: int, patience: float | None) -> None:
         data = pickle.dumps(f)
         self.client, self.retries, self.patience = client, retries, PATIENCE if patience is None else patience
         self.address = str(client.scheduler.address)
@@ -126,7 +126,7 @@ class _Mapping:
         return RunError(Diagnostic(f"the scheduler at {printable(self.address)} is gone", hint="start it and the run again"))
 
 
-def _applied(f: Compiled, batch: Any) -> tuple[Array, ...]:
+def _applied(f: Program, batch: Any) -> tuple[Array, ...]:
     if isinstance(batch, Mapping):
         return f(**batch)
     return f(*batch) if isinstance(batch, (list, tuple)) else f(batch)
@@ -141,5 +141,5 @@ def _run_batch(data: bytes, key: str, batch: Any) -> tuple[Array, ...]:
     return _applied(f, batch)
 
 
-_PROGRAMS: dict[str, Compiled] = {}
+_PROGRAMS: dict[str, Program] = {}
 """The last program of this worker."""

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph import __version__
 from deepx_graph.errors import Diagnostic, RunError, UsageError, printable
 from deepx_graph.ir import Module
 from deepx_graph.passes.delay_collectives import DelayCollectives
@@ -27,6 +26,7 @@ from deepx_graph.session.cluster.segments import segments
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.pieces import Partitioned
 from deepx_graph.sharding.plan import Plan
+from deepx_graph.version import __version__
 
 Parts = list[list[Any]]
 """Values on the devices that run here: a row for each."""

@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 
-from deepx_graph import __version__
 from deepx_graph.errors import INTERNAL, DeepxGraphError, Diagnostic, UsageError, is_interrupt, printable
 from deepx_graph.files import replacing, write_file
 from deepx_graph.ir import Module
@@ -31,6 +30,7 @@ from deepx_graph.session.diagnose.children import death_of
 from deepx_graph.session.diagnose.crash import is_fault, signature_of
 from deepx_graph.session.inputs import write_npz
 from deepx_graph.session.programs import encoded
+from deepx_graph.version import __version__
 
 SCHEMA = "deepx-graph/reproducer/1"
 MAX_FILE_BYTES = 1 << 26

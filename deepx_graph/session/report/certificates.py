@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from deepx_graph import __version__
 from deepx_graph.errors import DeepxGraphError, Source
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import PARAM
@@ -14,6 +13,7 @@ from deepx_graph.passes.pipeline import format_pass
 from deepx_graph.rewrite.base import Pass, Rewrite
 from deepx_graph.text import sea
 from deepx_graph.validation.certificate import SCHEMA, TRACE, chained, digest_of
+from deepx_graph.version import __version__
 
 
 class WriteCertificate(Observer):

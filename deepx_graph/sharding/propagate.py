@@ -50,6 +50,10 @@ class _Tensor:
     reason: str = ""
     origins: dict[AxisRef, AxisOrigin] = field(default_factory=dict)
 
+    def can_grow(self, dim: int) -> bool:
+        """Whether a dimension may be split further: it is open, and does not wait for its priority."""
+        return self.is_open[dim] and dim not in self.pending
+
     @property
     def forbidden(self) -> frozenset[AxisRef]:
         """Axes that no dimension takes: such as wait for their priority among them."""
@@ -58,14 +62,19 @@ class _Tensor:
 
 @dataclass
 class Projection:
-    """The axes of the factors of one tensor, the major ones first."""
+    """The axes of the factors of one tensor, the major ones first, and of its dimensions, as these are before a step."""
 
-    factors: dict[int, Axes]
-    used: frozenset[AxisRef]
+    factors: Mapping[int, Axes]
+    dims: tuple[Axes, ...]
 
     def others(self, factor: int) -> frozenset[AxisRef]:
         """The axes that split anything but the factor."""
-        return self.used - frozenset(self.factors.get(factor, ()))
+        used = {a for axes in (*self.dims, *self.factors.values()) for a in axes}
+        return frozenset(used.difference(self.factors.get(factor, ())))
+
+    def split(self, factor: int, axes: Axes) -> Projection:
+        """The same with other axes of a factor."""
+        return Projection({**self.factors, factor: axes}, self.dims)
 
 
 class _Propagation:
@@ -195,21 +204,18 @@ class _Propagation:
 
     def _step(self, step: _Step, allowed: Mapping[int, Direction]) -> list[_Tensor]:
         """The tensors of one node, operands first, whose sharding it changed."""
-        seen = [None if t is None else _projected(m, t, step.rule) for m, t in zip(step.rule.tensors, step.tensors, strict=True)]
-        changed: set[int] = set()
-        for f in step.factor_order(seen):
-            if f not in allowed:
-                continue
-            axes = step.agreed(f, seen, allowed[f])
+        given = [None if t is None else _projected(m, t, step.rule) for m, t in zip(step.rule.tensors, step.tensors, strict=True)]
+        seen = list(given)
+        for f in step.factor_order(given):
+            axes = step.agreed(f, seen, allowed[f]) if f in allowed else ()
             for k in step.targets(allowed[f]) if axes else ():
                 t, p = step.tensors[k], seen[k]
-                if t is None or p is None or f not in p.factors:
+                if t is None or p is None or f not in p.factors or not t.can_grow(step.dim_of(k, f)):
                     continue
-                mine = _before(step.through_results(k, f, axes, seen), p.others(f) | t.forbidden)
-                if len(mine) > len(p.factors[f]) and step.extend(k, f, mine, seen):
-                    seen[k] = _projected(step.rule.tensors[k], t, step.rule)
-                    changed.add(k)
-        return [t for k, t in enumerate(step.tensors) if k in changed and t is not None]
+                mine = step.fitting(k, f, _before(step.through_results(k, f, axes, seen), p.others(f) | t.forbidden))
+                if len(mine) > len(p.factors[f]):
+                    seen[k] = p.split(f, mine)
+        return [t for k, t in enumerate(step.tensors) if t is not None and step.write(k, given, seen)]
 
 
 def _source(node: Node) -> str:
@@ -280,43 +286,58 @@ class _Step:
         return axes[: max(found)] if k < count and found else axes
 
     def factor_order(self, seen: Sequence[Projection | None]) -> list[int]:
-        """Factors of the largest tensors that are split along them first; of equal ones of those into most parts, of the first."""
+        """Factors of the largest tensors that are split along them first; of equal ones those of the first tensor.
+
+        Of elementwise operations those into most parts come before.
+        """
+        counts = self.ruled.node.op.elementwise
         weight: dict[int, tuple[int, int, int]] = {}
         for k, (t, p) in enumerate(zip(self.tensors, seen, strict=True)):
             if t and p:
                 for f, axes in p.factors.items():
                     if axes:
-                        weight[f] = min(weight.get(f, (0, 0, 0)), (-t.size, -count_of(axes), k))
+                        weight[f] = min(weight.get(f, (0, 0, 0)), (-t.size, -count_of(axes) if counts else 0, k))
         return sorted((f for f in weight if f not in self.rule.blocked), key=lambda f: (weight[f], f))
 
-    def extend(self, k: int, factor: int, axes: Axes, seen: Sequence[Projection | None]) -> bool:
-        """Writes the axes of a factor to the dimension of a tensor; whether that is open and can say it."""
-        mapped, t, p = self.rule.tensors[k], self.tensors[k], seen[k]
-        assert t is not None and p is not None
-        dim = next(d for d, factors in enumerate(mapped) if factor in factors)
-        if not t.is_open[dim] or dim in t.pending:
+    def fitting(self, k: int, factor: int, axes: Axes) -> Axes:
+        """As many of the axes as divide the factor evenly, where a minor one follows it in a dimension of a tensor; else all."""
+        if self.rule.tensors[k][self.dim_of(k, factor)][-1] == factor:
+            return axes
+        parts = [count_of(axes[: n + 1]) for n in range(len(axes))]
+        return axes[: next((n for n, count in enumerate(parts) if self.rule.sizes[factor] % count), len(axes))]
+
+    def dim_of(self, k: int, factor: int) -> int:
+        """The dimension of a tensor that a factor is part of."""
+        return next(d for d, factors in enumerate(self.rule.tensors[k]) if factor in factors)
+
+    def write(self, k: int, before: Sequence[Projection | None], after: Sequence[Projection | None]) -> bool:
+        """Writes the axes of the factors of a tensor to its dimensions; whether these can say more of them than before.
+
+        Of a value that is several operands the last one has it: each is extended from how the value lay before the step.
+        """
+        t, old, new = self.tensors[k], before[k], after[k]
+        if t is None or old is None or new is None or old is new:
             return False
-        after = assemble(mapped[dim], {**p.factors, factor: axes}, self.rule.sizes)
-        before = t.dims[dim]
-        if len(after) <= len(before) or after[: len(before)] != before:
+        dims = list(old.dims)
+        for d, factors in enumerate(self.rule.tensors[k]):
+            grown = assemble(factors, new.factors, self.rule.sizes)
+            if len(grown) > len(dims[d]) and grown[: len(dims[d])] == dims[d]:
+                self._remember(t, grown[len(dims[d]) :], new, before)
+                dims[d] = grown
+        if dims == list(old.dims):
             return False
-        t.dims[dim] = after
-        self._remember(k, factor, after[len(before) :], seen)
+        t.dims = dims
         node = self.ruled.node
         t.reason = t.reason or f"from {node.op.name} {node.name}".rstrip()
         return True
 
-    def _remember(self, k: int, factor: int, added: Axes, seen: Sequence[Projection | None]) -> None:
-        """Where axes came from: the other tensor of the node that has most axes on the factor."""
-        mine = self.tensors[k]
-        assert mine is not None
-        others = [(len(p.factors.get(factor, ())), t, p) for j, (t, p) in enumerate(zip(self.tensors, seen, strict=True))
-                  if j != k and t and p]
+    def _remember(self, t: _Tensor, added: Axes, now: Projection, before: Sequence[Projection | None]) -> None:
+        """Where axes came from: the first tensor of the node whose factor had them all before."""
         for a in added:
-            for _, other, p in sorted(others, key=lambda found: -found[0]):
-                if a in other.origins and a in p.factors.get(factor, ()):
-                    mine.origins[a] = AxisOrigin(other.origins[a].source, self.ruled.node, letter(factor), other.node)
-                    break
+            factor, axes = next((f, axes) for f, axes in now.factors.items() if a in axes)
+            source = next(other for other, p in zip(self.tensors, before, strict=True)
+                          if other and p and p.factors.get(factor, ())[: len(axes)] == axes)
+            t.origins[a] = AxisOrigin(source.origins[a].source, self.ruled.node, letter(factor), source.node)
 
 
 def _touching(steps: Sequence[_Step]) -> dict[int, list[int]]:
@@ -340,7 +361,7 @@ def _alike(node: Node, operands: int = 1) -> FactorRule:
 
 
 def _projected(mapped: Mapped, t: _Tensor, rule: FactorRule) -> Projection:
-    return Projection(project(mapped, t.dims, rule.sizes), frozenset(a for dim in t.dims for a in dim))
+    return Projection(project(mapped, t.dims, rule.sizes), tuple(t.dims))
 
 
 def _fresh(node: Node, shape: tuple[int, ...]) -> _Tensor:

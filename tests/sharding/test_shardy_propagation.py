@@ -24,7 +24,7 @@ from deepx_graph.types import TensorType
 from tests.support.jax_oracle import VARIABLE
 from tests.support.paths import SHARED
 from tests.support.sharded_texts import random_text
-from tests.support.sharding_pairs import pairs
+from tests.support.sharding_pairs import joined, pairs
 from tests.support.sharding_texts import SHARDED_TEXTS
 from tests.support.shardy_oracle import PROPAGATION, PROPAGATION_ALONE, ask
 
@@ -135,6 +135,12 @@ def test_of_two_operations_that_want_an_axis_the_same_one_has_it() -> None:
 
 @needs_jaxlib
 @pytest.mark.conformance
+def test_of_two_operands_that_want_an_axis_the_same_one_has_it() -> None:
+    assert differing(dict(joined())) == {}
+
+
+@needs_jaxlib
+@pytest.mark.conformance
 def test_further_texts_in_the_style_of_shardys_come_out_as_there() -> None:
     assert differing(SHARDED_TEXTS) == {}
 
@@ -142,12 +148,9 @@ def test_further_texts_in_the_style_of_shardys_come_out_as_there() -> None:
 @needs_jaxlib
 @pytest.mark.conformance
 def test_random_programs_come_out_as_by_jaxlib() -> None:
-    """As they are read: jaxlib counts operations whose results nothing uses among the users of a value.
-
-    In one a value is both operands of a product, of which the result wants other axes of each: jaxlib's second replaces its first.
-    """
+    """As they are read: jaxlib counts operations whose results nothing uses among the users of a value."""
     rng = random.Random(4711)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        texts = {str(k): dx.dumps(dx.loads(random_text(rng), "stablehlo"), "stablehlo") for k in range(300)}
-    assert differing(texts).keys() == {"66"}
+        texts = {str(k): dx.dumps(dx.loads(random_text(rng), "stablehlo"), "stablehlo") for k in range(500)}
+    assert differing(texts) == {}

@@ -1,10 +1,12 @@
-"""StableHLO texts in which two operations want the same axis for two dimensions of one value: the one that makes it for the rows,
-the one that takes it for the columns. Which of them has it says when each is looked at.
+"""StableHLO texts in which two dimensions of one value want the same axis: those of two operations in `pairs`, the one that makes
+it for the rows, the one that takes it for the columns, and of two operands of one operation in `joined`. Which has it says when
+each is looked at.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 _ADD = """({ ^bb0(%p: tensor<f32>, %q: tensor<f32>): %s = stablehlo.add %p, %q : tensor<f32>
   stablehlo.return %s : tensor<f32> })"""
@@ -105,4 +107,31 @@ func.func @main({given}) -> ({results}) {{
 %z = {maker} -> tensor<64x64xf32>
 %r = {taker} -> tensor<{shape}xf32>
 return {names} : {types}
+}}"""
+
+
+AXES = ('"a"', '"a", "b"', '"b", "a"', '"c"', '"c":(1)2', '"a", "c"', '"c":(1)2, "a"', '"c":(1)2, "b"')
+"""Lists of axes, of which most pairs have some in common; with a=2, b=2, c=4."""
+
+JOINED = {
+    "product": ("64x16", "{%s}, {}", "{%s}, {}", "64x64", "stablehlo.dot_general %x, %y, contracting_dims = [1] x [1]"),
+    "batched product": ("8x64x64", "{%s}, {}, {}", "{}, {%s}, {}", "8x64x64", "stablehlo.dot_general %x, %y, "
+                        "batching_dims = [0] x [0], contracting_dims = [2] x [1]"),
+    "maximum": ("64x64", "{%s}, {}", "{}, {%s}", "64x64", "stablehlo.maximum %x, %y"),
+    "maximum, columns first": ("64x64", "{}, {%s}", "{%s}, {}", "64x64", "stablehlo.maximum %x, %y"),
+    "concatenate": ("8x8x8", "{%s}, {}, {}", "{}, {%s}, {}", "8x8x16", "stablehlo.concatenate %x, %y, dim = 2"),
+}
+"""Operations of two operands of one type, how these lie, the shape of the result, and the operation."""
+
+
+def joined() -> Iterator[tuple[str, str]]:
+    """Two operands, each with a dimension that is split along one of the lists of axes."""
+    for name, (shape, of_x, of_y, result, operation) in JOINED.items():
+        for x, y in product(AXES, repeat=2):
+            types = f"tensor<{shape}xf32>, tensor<{shape}xf32>"
+            given = f"%x: tensor<{shape}xf32> {_given(of_x % x)}, %y: tensor<{shape}xf32> {_given(of_y % y)}"
+            yield f"{name}: {x} and {y}", f"""sdy.mesh @mesh = <["a"=2, "b"=2, "c"=4]>
+func.func @main({given}) -> tensor<{result}xf32> {{
+%r = {operation} : ({types}) -> tensor<{result}xf32>
+return %r : tensor<{result}xf32>
 }}"""

@@ -17,8 +17,8 @@ from tests.support.jax_oracle import VARIABLE
 from tests.support.paths import ROOT
 
 PROPAGATION = "sdy-import-pipeline,sdy-apply-sharding-constraints,sdy-user-priority-propagate"
-PROPAGATION_WITH_ORIGINS = f"{PROPAGATION}{{debug-sharding-origins=true}}"
-"""The same, with where each axis of each value came from."""
+PROPAGATION_WITH_ORIGINS = f"{PROPAGATION}{{debug-sharding-origins=true debug-propagation-edge-sharding=true}}"
+"""The same, with where each axis of each value came from, and by which steps."""
 PROPAGATION_ALONE = "sdy-user-priority-propagate"
 """Of texts that have data-flow edges already."""
 

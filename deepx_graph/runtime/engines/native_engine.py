@@ -24,6 +24,7 @@ from deepx_graph.ops.tensor.layout import transpose
 from deepx_graph.rewrite.epilogue import with_fused_epilogue
 from deepx_graph.rewrite.outline import outlined
 from deepx_graph.rewrite.rematerialisation import with_late_results, with_rematerialised
+from deepx_graph.rewrite.sparse_updates import with_sparse_updates
 from deepx_graph.rewrite.subscript_fusion import with_composed_subscripts
 from deepx_graph.rewrite.whole_windows import as_products
 from deepx_graph.runtime.array_type import form_of
@@ -140,14 +141,14 @@ class NativeEngine(KernelEngine):
     def arranged(self, function: Function) -> Function:
         """The function with epilogues, loops as kernels, and operations that move elements, or cost less than memory, computed
         where they are read."""
-        function = with_loop_kernels(self.with_epilogues(as_products(function)), self.tried, self.threads, _has_large_products)
+        function = self.with_epilogues(as_products(with_sparse_updates(function)))
+        function = with_loop_kernels(function, self.tried, self.threads, _has_large_products)
 
         def kernel_of(body: Function) -> LoopKernel | None:
             found = self._remembered(key_of(body), lambda: self._loop_program(body))
             return found if isinstance(found, LoopKernel) else None
 
-        function = with_rematerialised(with_composed_subscripts(function, kernel_of), self._accepts)
-        return with_late_results(function, self._accepts)
+        return with_late_results(with_rematerialised(with_composed_subscripts(function, kernel_of), self._accepts), self._accepts)
 
     def why_apart(self, function: Function) -> str:
         """Why a function that it canonicalized is not one kernel."""

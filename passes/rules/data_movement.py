@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce as fold
+from typing import Any
 
-from deepx_graph.ir import Builder, Node
+from deepx_graph.ir import Builder, Node, Op
 from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.structure import PARAM, PHI
 from deepx_graph.ops import (
+    add,
     broadcast_in_dim,
     concatenate,
     convert,
@@ -34,6 +36,9 @@ from deepx_graph.rewrite.pattern import X, op_of
 from deepx_graph.types import BF16, F16, F32, F64, DType
 
 Axes = tuple[int, ...]
+
+MOST_PARTS = 32
+"""A sum of more tensors is not looked at for where it is zero."""
 
 
 # --- reshape --------------------------------------------------------------------------------------------------------
@@ -274,6 +279,63 @@ def _repadded(b: Builder, node: Node, x: Node, value: Node, low: Axes, high: Axe
 
 def _sum(a: Sequence[int], c: Sequence[int]) -> Axes:
     return tuple(x + y for x, y in zip(a, c, strict=True))
+
+
+@rule(lambda op: op.elementwise and len(op.operands) > 1, over=(pad,))
+def elementwise_of_padded(b: Builder, node: Node) -> Node | None:
+    """op(pad(x, p), pad(y, q)) = pad(op(x, y), op(p, q)) where both are padded alike; scalars may stand beside them"""
+    padded = [i for i in node.inputs if i.op is pad]
+    if len(padded) < 2 or len({i.attrs for i in padded}) > 1 or not all(i.op is pad or is_scalar(i) for i in node.inputs):
+        return None
+    return _padded_alike(b, node.op, node.inputs, padded[0], **node.named_attrs)
+
+
+def _padded_alike(b: Builder, op: Op, inputs: Sequence[Node], like: Node, **attrs: Any) -> Node | None:
+    """What an elementwise operation makes of tensors padded alike, and of scalars; None where tensors differ in their shape."""
+    if len({i.inputs[0].type.dims for i in inputs if i.op is pad}) > 1:  # type: ignore[attr-defined]
+        return None
+    x, value = (b(op, *(i.inputs[k] if i.op is pad else i for i in inputs), **attrs) for k in (0, 1))
+    return b(pad, x, value, **like.named_attrs)
+
+
+@rule(add, over=(pad,))
+def sum_with_padded(b: Builder, node: Node) -> Node | None:
+    """(x + pad(y, 0)) + pad(z, 0) = x + pad(y + z, 0) where both are padded alike, and x is zero there or of integers"""
+    for inner, last in (node.inputs, node.inputs[::-1]):
+        for x, first in (inner.inputs, inner.inputs[::-1]) if inner.op is add and last.op is pad else ():
+            are_alike = first.op is pad and first.attrs == last.attrs and all(_is_zero(i.inputs[1]) for i in (first, last))
+            if are_alike and (is_integer(x) or _is_zero_where(x, last)):
+                both = _padded_alike(b, add, (first, last), last)
+                return None if both is None else b(add, x, both)
+    return None
+
+
+def _is_zero(node: Node) -> bool:
+    return splat_of(node) == 0
+
+
+def _is_zero_where(x: Node, padded: Node) -> bool:
+    """Whether `x`, a sum of tensors padded with zeros, is zero wherever there are elements of another padded tensor."""
+    parts = [x]
+    for part in parts:
+        if part.op is add:
+            parts += part.inputs
+        elif not _is_zero(part) and not (part.op is pad and _is_zero(part.inputs[1]) and _are_apart(part, padded)):
+            return False
+        if len(parts) > MOST_PARTS:
+            return False
+    return True
+
+
+def _are_apart(first: Node, second: Node) -> bool:
+    """Whether elements of two tensors that are padded to one shape stand apart along an axis."""
+    ranges = []
+    for node in (first, second):
+        dims, (low, _, interior) = static_dims(node.inputs[0]), node.attrs
+        if dims is None:
+            return False
+        ranges.append([(lo, lo + d + (d - 1) * i) for lo, d, i in zip(low, dims, interior, strict=True)])
+    return any(a[1] <= c[0] or c[1] <= a[0] for a, c in zip(*ranges, strict=True))
 
 
 @rule(slice_, over=(pad,))

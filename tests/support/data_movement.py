@@ -39,6 +39,7 @@ from deepx_graph.ops import (
     select,
     slice_,
     sort,
+    subtract,
     transpose,
 )
 from deepx_graph.ops.contract.reduce import monoid_body
@@ -192,6 +193,32 @@ def padded(d: Draw, x: Node, value: Node, low: int = -2, gap: int = 2) -> Node:
 def padded_twice(d: Draw) -> Node:
     value = d.param(())
     return padded(d, padded(d, d.param(d.shape(1, 2, (1, 3))), value), value, gap=0)
+
+
+def padded_alike(d: Draw, count: int, value: Callable[[], Node]) -> list[Node]:
+    """Tensors of one shape, padded alike."""
+    dtype, shape = d.one(F32, I32), d.shape(1, 2, (0, 3))
+    low, high, gap = (d.each(shape, bottom, 2) for bottom in (-1, -1, 0))
+    return [d.b(pad, d.param(shape, dtype), d.b(convert, value(), dtype=dtype), edge_padding_low=low, edge_padding_high=high,
+                interior_padding=gap) for _ in range(count)]
+
+
+def combined_padded(d: Draw) -> Node:
+    return d.b(d.one(add, subtract, maximum), *padded_alike(d, 2, lambda: d.param(())))
+
+
+def sum_of_padded(d: Draw) -> Node:
+    """Sums of tensors of which some are padded alike, at places apart and not, with zeros of either sign."""
+    n, size = d.int(2, 5), d.int(1, 2)
+
+    def part(at: int) -> Node:
+        return d.b(pad, d.param((size, 2)), d.b.constant(d.one(0.0, -0.0), F32), edge_padding_low=(at, 0),
+                   edge_padding_high=(n - at, 0), interior_padding=(0, 0))
+
+    at, other = d.int(0, n), d.int(0, n)
+    x = d.one(part(other), d.b(add, part(other), part(d.int(0, n))))
+    inner = d.one((x, part(at)), (part(at), x))
+    return d.b(add, *d.one((d.b(add, *inner), part(at)), (part(at), d.b(add, *inner))))
 
 
 def cut_padded(d: Draw) -> Node:
@@ -351,6 +378,8 @@ PROGRAMS: dict[str, Callable[[Draw], Node]] = {
     "slice-of-some-parts": lambda d: cut(d, joined(d)[0]),
     "concatenate-of-neighbours": neighbours,
     "pad-twice": padded_twice,
+    "elementwise-of-padded": combined_padded,
+    "sum-with-padded": sum_of_padded,
     "slice-of-padded": cut_padded,
     "dynamic-slice-at-known": boxes,
     "update-everything": updated,

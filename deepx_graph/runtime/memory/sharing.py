@@ -20,6 +20,9 @@ Ranges = tuple[tuple[int, int], ...]
 SCALAR = 8
 """Memory smaller than a cache line begins at a multiple of this, other memory on a line."""
 
+PAGE = 1 << 12
+"""Addresses that are so far apart are in one set of the caches that a core has near."""
+
 MOST_BY_SIZE = 300
 """Values that are also packed by their sizes."""
 
@@ -147,10 +150,13 @@ def most_alive(intervals: Iterable[tuple[int, int, int]]) -> int:
 def packed(spans: Sequence[tuple[int, int]], sizes: Sequence[int]) -> tuple[list[int], int]:
     """Where memory of those sizes begins in one piece, and its size: two lie apart where their spans share a position.
 
-    It is the better of two greedy orders, by birth and, where there are few, by size.
+    It is the better of two greedy orders, by birth and, where there are few, by size. Behind what fills pages a line is left out,
+    so that arrays of one size do not all begin in the same set of a cache, which holds few lines of each.
     """
-    found = _packed_by_birth(spans, sizes)
-    return min(found, _packed_by_size(spans, sizes), key=lambda f: f[1]) if sum(map(bool, sizes)) <= MOST_BY_SIZE else found
+    spaced = [n + ALIGNMENT if n and n % PAGE == 0 else n for n in sizes]
+    orders = [_packed_by_birth, *([_packed_by_size] if sum(map(bool, sizes)) <= MOST_BY_SIZE else [])]
+    offsets = min((order(spans, spaced) for order in orders), key=lambda found: found[1])[0]
+    return offsets, max((at + -(-n // SCALAR) * SCALAR for at, n in zip(offsets, sizes, strict=True) if n), default=0)
 
 
 def _packed_by_size(spans: Sequence[tuple[int, int]], sizes: Sequence[int]) -> tuple[list[int], int]:

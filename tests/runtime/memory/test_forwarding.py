@@ -61,7 +61,7 @@ def test_views_in_the_same_order_copy_nothing() -> None:
         return [reduction(b, add, product(b, q, v), (0, 1))]
 
     found = plan(schedule(function(body)), scratch=nothing)
-    assert found.peak_bytes == 2 * BYTES + 4
+    assert found.peak_bytes == 2 * BYTES + 64 + 4, "a cache line between arrays of pages"
 
     def turned(x: Node, w: Node, v: Node, bias: Node) -> Sequence[Node]:
         b = Builder()
@@ -70,7 +70,7 @@ def test_views_in_the_same_order_copy_nothing() -> None:
         return [reduction(b, add, product(b, q, v), (0, 1))]
 
     found = plan(schedule(function(turned)), scratch=nothing)
-    assert found.peak_bytes == 3 * BYTES, "this reshape copies, and the copy ends before the sum"
+    assert found.peak_bytes == 3 * BYTES + 2 * 64, "this reshape copies, and the copy ends before the sum"
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -543,6 +543,14 @@ def test_buffers_that_are_alive_together_lie_apart(seed: int) -> None:
     assert most <= whole <= 1.5 * most
 
 
+@pytest.mark.parametrize("count", [50, 400])
+def test_arrays_of_pages_begin_in_different_sets_of_a_cache(count: int) -> None:
+    offsets, whole = packed([(0, 9)] * count, [1 << 14] * count)
+    assert len({o % 4096 for o in offsets}) == min(count, 64)
+    assert whole == (count << 14) + (count - 1) * 64
+    assert packed([(0, 9)], [1 << 14])[1] == 1 << 14, "nothing is left out behind the last"
+
+
 def test_scalars_share_a_cache_line() -> None:
     assert packed([(0, 9)] * 10, [4] * 10)[1] == 80
 

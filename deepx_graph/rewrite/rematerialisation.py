@@ -2,17 +2,14 @@
 
 A kernel has several results where passes have fused what reads one thing. One of them that only later kernels of its scope read,
 and that few operations make of what is in memory by then anyway, becomes part of these kernels (P. Briggs, K. D. Cooper,
-L. Torczon, Rematerialization, 1992): it is neither stored nor loaded. A kernel of several results that reads next to nothing is
-taken apart where one is read only after another was read last (loop distribution: K. Kennedy, K. S. McKinley, Loop distribution
-with arbitrary control flow, 1990): so random numbers of a second round, made of a key and positions, take no memory in the first.
-What one makes alone is made right before it is read, behind loops too.
+L. Torczon, Rematerialization, 1992): it is neither stored nor loaded. Where several results are made of one value that is none, such
+as masks and polynomials of a distance, that value may be kept in their place: it is a node that dominates them.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -74,9 +71,11 @@ def with_rematerialised(function: Function, has_kernel: Callable[[Function], boo
             return with_inputs(node, inputs)
         operands, body = choice.composed(node)
         bodies.append(body)
-        types = body.type.results
-        type = types[0] if len(types) == 1 else TupleType(types)
-        return Node(fusion, tuple(new[o] for o in operands), (body,), type, node.origin)
+        type, *more = types = body.type.results
+        made = Node(fusion, tuple(new[o] for o in operands), (body,), TupleType(types) if more else type, node.origin)
+        if (cut := choice.cuts.get(node)) is not None:
+            new[cut] = Node(PROJ, (made,), (len(more),), cut.type, cut.origin) if more else made
+        return made
 
     found = replaced(function, rebuild(function.nodes, new, step))
     return found if all(map(has_kernel, dict.fromkeys(bodies))) else function
@@ -94,6 +93,8 @@ class _Choice:
         self.bodies: dict[Node, Function | None] = {}
         self.items: dict[Node, dict[int, Node]] = {}
         """Of a kernel with several results, those that are read."""
+        self.cuts: dict[Node, Node] = {}
+        """Of a kernel, the value that is its last result in place of others, which are made of it."""
         self._stored: dict[Function, int] = {}
         for node in reversed(function.nodes):
             body = self.body(node) if node in self.scopes else None
@@ -103,7 +104,7 @@ class _Choice:
     def body(self, node: Node) -> Function | None:
         """The body of a kernel; None for what is none, or no fusion."""
         if node not in self.bodies:
-            self.bodies[node] = fused_body(node) or (alone(node) if _is_kernel(node) else None)
+            self.bodies[node] = fused_body(node) or (alone(node) if is_kernel(node) else None)
         return self.bodies[node]
 
     def results(self, maker: Node) -> dict[int, Node]:
@@ -157,18 +158,37 @@ class _Choice:
                 return
             self.items[maker] = found
         free = {k: read for k, v in self.results(maker).items() if (read := self._read(maker, v)) is not None}
+        self._make_again(maker, body, free)
+        left = {k: read for k, read in free.items() if self.results(maker)[k] not in self.recipes}
+        cut = _dominator(body, [body.results[k] for k in left]) if len(left) > 1 else None
+        if cut is not None:
+            self._keep(maker, body, cut, left)
+
+    def _make_again(self, maker: Node, body: Function, free: Mapping[int, Node]) -> None:
+        """Chooses some of the free results of a kernel."""
         for is_strict, most_work in itertools.product((False, True), (math.inf, MOST_WORK)) if free else ():
             chosen = self._recipes(maker, body, free, is_strict, most_work)
             if chosen and self._saves(maker, chosen) and self._is_little(maker, body, chosen) and self._stores_no_more(chosen):
                 self._accept(maker, chosen)
                 return
 
+    def _keep(self, maker: Node, body: Function, cut: Node, free: Mapping[int, Node]) -> None:
+        """Makes a node of a kernel's body its last result, where that lets others be made of it."""
+        number = len(body.results)
+        value = self.cuts[maker] = self.items[maker][number] = Node(PROJ, (maker,), (number,), cut.type, cut.origin)
+        self.bodies[maker] = whole = body.with_(results=(*body.results, cut), result_names=())
+        self.readers[value], self.position[value], before = set(), self.position[maker], len(self.recipes)
+        self._make_again(maker, whole, free)
+        if len(self.recipes) == before:
+            self.bodies[maker] = body
+            del self.cuts[maker], self.items[maker][number]
+
     def _read(self, maker: Node, value: Node) -> Node | None:
         """What kernels read of a value: itself, or its elements in another shape; None where it stays, as others read it, too, or
         read its elements many times."""
         (reader, *others) = self.readers[value] or {maker}
         read = reader if reader.op is reshape and not others else value
-        if not {read, value}.isdisjoint(self.function.results) or not _is_tensor(value) or nbytes(value.type) < LEAST_BYTES:
+        if not {read, value}.isdisjoint(self.function.results) or not is_tensor(value) or nbytes(value.type) < LEAST_BYTES:
             return None
         return read if self.readers[read] and all(self._takes_in(r, maker, read) for r in self.readers[read]) else None
 
@@ -207,7 +227,7 @@ class _Choice:
         found: dict[Node, Recipe] = {}
         for k in sorted(free, key=lambda k: order[body.results[k]]):
             recipe = _recipe(maker, body.results[k], outer, known)
-            if recipe is None or sum(map(_work, recipe.nodes)) > most_work or (is_strict and self._missing({free[k]: recipe})):
+            if recipe is None or sum(map(work, recipe.nodes)) > most_work or (is_strict and self._missing({free[k]: recipe})):
                 known[body.results[k]] = values[k]
                 continue
             found[values[k]] = recipe
@@ -240,13 +260,13 @@ class _Choice:
 
     def _is_little(self, maker: Node, body: Function, found: Recipes) -> bool:
         """Whether what is computed more often than before takes no longer than what is stored and loaded no more."""
-        kept = tuple(body.results[k] for k, v in self.results(maker).items() if v not in found)
+        kept = tuple(body.results[k] for k in self.kept(maker) if self.results(maker)[k] not in found)
         times = Counter(Function("kept", (), kept).nodes)
         readers = dict[Node, set[Node]]()
         for value, recipe in found.items():
             for n in recipe.nodes:
                 readers.setdefault(n, set()).update(r for r in self.readers[value] if r not in found)
-        again = sum(_work(n) * (times[n] + len(r) - 1) for n, r in readers.items())
+        again = sum(work(n) * (times[n] + len(r) - 1) for n, r in readers.items())
         return again <= MOST_WORK * sum(v.op is not reshape for v in found)
 
     def _stores_no_more(self, found: Recipes) -> bool:
@@ -282,112 +302,12 @@ class _Choice:
                 self.readers[i].discard(maker)
 
 
-# --- kernels taken apart
-
-
-def with_late_results(function: Function, has_kernel: Callable[[Function], bool]) -> Function:
-    """The function with such values made by kernels of their own, right before they are read; itself where there are none, or where
-    there is no machine code for one of these kernels. Takes time linear in the function."""
-    late = _late(function)
-    if not late:
-        return function
-    makers = {value.inputs[0]: [k for k, v in _items(function, value.inputs[0]).items() if v not in late]
-              for value in late if value.op is PROJ}
-    new, bodies = dict[Node, Node](), list[Function]()
-
-    def part(maker: Node, numbers: Sequence[int]) -> Node:
-        body, outside = _part(maker, numbers)
-        bodies.append(body)
-        type, *more = types = body.type.results
-        return Node(fusion, tuple(new[i] for i in outside), (body,), TupleType(types) if more else type, maker.origin)
-
-    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
-        if node in late:
-            return part(node.inputs[0], [index_of(node)]) if node.op is PROJ else node.over(inputs)
-        if node in makers:
-            return part(node, makers[node])
-        if node.op is PROJ and node.inputs[0] in makers:
-            kept = makers[node.inputs[0]]
-            return inputs[0] if len(kept) == 1 else Node(PROJ, inputs, (kept.index(index_of(node)),), node.type, node.origin)
-        return with_inputs(node, inputs)
-
-    found = replaced(function, rebuild(_moved(function, late), new, step))
-    return found if all(map(has_kernel, dict.fromkeys(bodies))) else function
-
-
-def _moved(function: Function, late: Mapping[Node, int]) -> list[Node]:
-    """The nodes in their order, but for the late ones: each before the position at which it is read first."""
-    before: dict[int, list[Node]] = {}
-    for value, at in late.items():
-        before.setdefault(at, []).append(value)
-    found: list[Node] = []
-    for at, node in enumerate(function.nodes):
-        found += before.get(at, ())
-        found += () if node in late else (node,)
-    return found + before.get(len(function.nodes), [])
-
-
-def _late(function: Function) -> dict[Node, int]:
-    """The values to be made later, and the position of what reads each first; that of results is the end."""
-    position = {n: k for k, n in enumerate(function.nodes)}
-    end, results = len(position), frozenset(function.results)
-    large = [k for k, n in enumerate(function.nodes) if _is_large(n)]
-    found: dict[Node, int] = {}
-    for maker in function.nodes:
-        items = _items(function, maker)
-        reads = {k: [*(position[r] for r in function.users[v]), *([end] if v in results else [])] for k, v in items.items()}
-        for k, v in items.items():
-            waits = bisect_right(large, position[v]) < bisect_left(large, min(reads[k])) if v is maker else (
-                any(max(reads[j]) < min(reads[k]) for j in items if j != k) and _is_made_of_little(maker, k))
-            if waits:
-                found[v] = min(reads[k])
-    return found
-
-
-def _items(function: Function, maker: Node) -> dict[int, Node]:
-    """The large results of a kernel, by their numbers, where it reads next to nothing and each result is read."""
-    types = maker.type.items if isinstance(maker.type, TupleType) else (maker.type,)
-    if not _is_kernel(maker) or not all(isinstance(t, TensorType) and is_static(t) and nbytes(t) >= LEAST_BYTES for t in types):
-        return {}
-    if not all(is_static(i.type) for i in maker.inputs) or sum(nbytes(i.type) for i in maker.inputs) >= LEAST_BYTES:
-        return {}
-    users = function.users[maker]
-    found = {index_of(u): u for u in users if u.op is PROJ} if isinstance(maker.type, TupleType) else {0: maker}
-    is_whole = found.get(0) is maker or len(found) == len(users) == len(types)
-    return found if is_whole and all(function.users[v] or v in function.results for v in found.values()) else {}
-
-
-def _is_large(node: Node) -> bool:
-    """Whether a node makes a tensor that takes memory."""
-    return node.op not in (PARAM, CONSTANT) and not node.op.view and _is_tensor(node) and nbytes(node.type) >= LEAST_BYTES
-
-
-def _is_kernel(node: Node) -> bool:
-    return fused_body(node) is not None or ((node.op.elementwise or node.op is iota) and _is_tensor(node))
-
-
-def _is_made_of_little(maker: Node, number: int) -> bool:
-    """Whether what a result has in common with others takes no longer again than to store and load it."""
-    body = fused_body(maker)
-    assert body is not None
-    alone, rest = (Function("part", (), tuple(r for k, r in enumerate(body.results) if (k == number) == own)).nodes
-                   for own in (True, False))
-    return sum(_work(n) for n in set(alone).intersection(rest) if n.op is not PARAM) <= MOST_WORK
-
-
-def _part(maker: Node, numbers: Sequence[int]) -> tuple[Function, list[Node]]:
-    """The body of a kernel for some of its results, and what it reads."""
-    body = fused_body(maker)
-    assert body is not None
-    results = tuple(body.results[k] for k in numbers)
-    nodes = Function("part", (), results).nodes
-    outer = {p: i for p, i in zip(body.params, maker.inputs, strict=True) if p in nodes}
-    params = {p: Node(PARAM, (), (k, p.type), p.type, p.origin) for k, p in enumerate(outer)}
-    made = rebuild(nodes, dict(params))
-    return Function("fusion", tuple(params.values()), tuple(made[r] for r in results), public=False), list(outer.values())
-
-
 # --- operations
+
+
+def is_kernel(node: Node) -> bool:
+    """Whether a node is a kernel of operations that are computed element by element, or one such operation."""
+    return fused_body(node) is not None or ((node.op.elementwise or node.op is iota) and is_tensor(node))
 
 
 def _recipe(maker: Node, result: Node, outer: Mapping[Node, Node], known: Mapping[Node, Node]) -> Recipe | None:
@@ -402,7 +322,7 @@ def _recipe(maker: Node, result: Node, outer: Mapping[Node, Node], known: Mappin
         if node in known or node in outer:
             sources[node] = known.get(node) or outer[node]
             continue
-        if node.op is not CONSTANT and not (has_element(node) and (node.op.elementwise or node.op in (iota, broadcast_in_dim))):
+        if node.op is not CONSTANT and not _is_made_by_element(node):
             return None
         nodes[node] = None
         stack += node.inputs
@@ -411,7 +331,51 @@ def _recipe(maker: Node, result: Node, outer: Mapping[Node, Node], known: Mappin
     return Recipe(maker, tuple(n for n in Function("recipe", (), (result,)).nodes if n in nodes), sources)
 
 
-def _work(node: Node) -> float:
+def _is_made_by_element(node: Node) -> bool:
+    """Whether an operation says what its elements are, and does not move them."""
+    return has_element(node) and (node.op.elementwise or node.op is iota or node.op is broadcast_in_dim)
+
+
+def _dominator(body: Function, results: Sequence[Node]) -> Node | None:
+    """The node of a body that dominates results of the most bytes beyond its own (T. Lengauer, R. E. Tarjan, A fast algorithm for
+    finding dominators in a flowgraph, 1979), in the graph of what must be kept or is made of it; None where none saves memory."""
+    above: dict[Node, Node | None] = {}  # the immediate dominator of what is made of what must be kept, None where several are
+    depth: dict[Node | None, int] = {None: 0}
+    for n in body.nodes:
+        if n.op is PARAM or n.op is CONSTANT:
+            continue
+        must_stay = not _is_made_by_element(n) or work(n) > CHEAP
+        if not must_stay and all(i not in above for i in n.inputs):
+            continue
+        above[n] = None if must_stay else _common([i for i in n.inputs if i in above], above, depth)
+        depth[n] = depth[above[n]] + 1
+    saved: dict[Node, int] = {}
+    for r in results:
+        n = above.get(r)
+        while n is not None:
+            saved[n] = saved.get(n, -nbytes(n.type) if is_tensor(n) else -math.inf) + nbytes(r.type)
+            n = above[n]
+    best = max(saved, key=lambda n: (saved[n], depth[n]), default=None)
+    return best if best is not None and saved[best] > 0 and best not in body.results else None
+
+
+def _common(nodes: Sequence[Node], above: Mapping[Node, Node | None], depth: Mapping[Node | None, int]) -> Node | None:
+    """The nearest node on the ways up from all of these; None where there is none."""
+    found, *others = nodes
+    nearest: Node | None = found
+    for other in others:
+        way: Node | None = other
+        while way is not nearest:
+            if depth[way] >= depth[nearest]:
+                assert way is not None
+                way = above[way]
+            else:
+                assert nearest is not None
+                nearest = above[nearest]
+    return nearest
+
+
+def work(node: Node) -> float:
     """What an element takes, in additions, where its operands are in registers."""
     if node.op is CONSTANT:
         return 0.0
@@ -425,7 +389,8 @@ def _is_product(node: Node) -> bool:
     return node.op is dot_general or node.op is convolution
 
 
-def _is_tensor(node: Node) -> bool:
+def is_tensor(node: Node) -> bool:
+    """Whether a node is a tensor of known sizes."""
     return isinstance(node.type, TensorType) and is_static(node.type)
 
 

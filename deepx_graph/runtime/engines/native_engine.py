@@ -22,8 +22,9 @@ from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.ops.tensor.layout import transpose
 from deepx_graph.rewrite.epilogue import with_fused_epilogue
+from deepx_graph.rewrite.late_results import with_late_results
 from deepx_graph.rewrite.outline import outlined
-from deepx_graph.rewrite.rematerialisation import with_late_results, with_rematerialised
+from deepx_graph.rewrite.rematerialisation import with_rematerialised
 from deepx_graph.rewrite.sparse_updates import with_sparse_updates
 from deepx_graph.rewrite.subscript_fusion import with_composed_subscripts
 from deepx_graph.rewrite.whole_windows import as_products

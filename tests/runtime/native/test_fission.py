@@ -15,7 +15,7 @@ from deepx_graph.types import F32, scalar, tensor
 
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
-from deepx_graph.rewrite.rematerialisation import with_late_results
+from deepx_graph.rewrite.late_results import with_late_results
 from deepx_graph.runtime.engines.native_engine import NativeEngine
 
 SIDE = 96

@@ -88,6 +88,8 @@ class _Choice:
         self.function = function
         self.scopes = Placement(function, liveness(function)).home
         self.position = {n: k for k, n in enumerate(function.nodes)}
+        self.read_at = self.position | {r: self.position[n] for n in function.nodes if (r := _epilogue_of(function, n)) is not None}
+        """Where a node reads: an epilogue does so where its product is."""
         self.readers = {n: set(users) for n, users in function.users.items()}
         self.recipes: dict[Node, Recipe] = {}
         self.bodies: dict[Node, Function | None] = {}
@@ -166,8 +168,8 @@ class _Choice:
 
     def _make_again(self, maker: Node, body: Function, free: Mapping[int, Node]) -> None:
         """Chooses some of the free results of a kernel."""
-        for is_strict, most_work in itertools.product((False, True), (math.inf, MOST_WORK)) if free else ():
-            chosen = self._recipes(maker, body, free, is_strict, most_work)
+        for ends, is_strict, most_work in itertools.product((True, False), (False, True), (math.inf, MOST_WORK)) if free else ():
+            chosen = self._recipes(maker, body, free, self._known(maker, body, free, ends), is_strict, most_work)
             if chosen and self._saves(maker, chosen) and self._is_little(maker, body, chosen) and self._stores_no_more(chosen):
                 self._accept(maker, chosen)
                 return
@@ -218,11 +220,23 @@ class _Choice:
         home, scope = self.scopes[maker], self.scopes.get(reader)
         return scope is not None and scope.within(home.parent if home.kind == "once" else home)
 
-    def _recipes(self, maker: Node, body: Function, free: Mapping[int, Node], is_strict: bool,
+    def _known(self, maker: Node, body: Function, free: Mapping[int, Node], ends: bool) -> dict[Node, Node]:
+        """The results of a kernel of which others may be made, by their nodes in the body: those that stay; where it `ends` is no
+        matter, also those that are read no more when the others are."""
+        last = max(self.read_at[r] for read in free.values() for r in self.readers[read])
+        return {body.results[k]: v for k, v in self.results(maker).items()
+                if k not in free and (ends or self._is_there(v, last))}
+
+    def _is_there(self, value: Node, at: int) -> bool:
+        """Whether a value is in memory at a position, or computed again."""
+        return (value.op in (PARAM, CONSTANT) or value in self.recipes or value in self.function.results
+                or any(self.read_at[r] >= at for r in self.readers[value]))
+
+    def _recipes(self, maker: Node, body: Function, free: Mapping[int, Node], known: dict[Node, Node], is_strict: bool,
                  most_work: float) -> dict[Node, Recipe]:
-        """How results are made of what stays by so much work at most; `is_strict` where that must be in memory anyway."""
+        """How results are made of what is known, and learnt here, by so much work at most; `is_strict` where that must be in
+        memory anyway."""
         outer, values = dict(zip(body.params, maker.inputs, strict=True)), self.results(maker)
-        known = {body.results[k]: v for k, v in values.items() if k not in free}
         order = {n: k for k, n in enumerate(body.nodes)}
         found: dict[Node, Recipe] = {}
         for k in sorted(free, key=lambda k: order[body.results[k]]):
@@ -239,10 +253,9 @@ class _Choice:
     def _missing(self, found: Recipes) -> set[Node]:
         """What recipes take that is not in memory any more, or made again, where their values are read. What is read in the first
         iteration of a loop is in memory in all of them."""
-        last = max(self.position[r] for v in found for r in self.readers[v])
+        last = max(self.read_at[r] for v in found for r in self.readers[v])
         return {s for recipe in found.values() for s in recipe.sources.values()
-                if s.op not in (PARAM, CONSTANT) and s not in self.recipes and s not in self.function.results
-                and self.scopes[recipe.maker].kind != "once" and all(self.position[r] < last for r in self.readers[s])}
+                if self.scopes[recipe.maker].kind != "once" and not self._is_there(s, last)}
 
     def _saves(self, maker: Node, found: Recipes) -> bool:
         gone = sum(nbytes(v.type) for v in found if v.op is not reshape)
@@ -392,6 +405,12 @@ def _is_product(node: Node) -> bool:
 def is_tensor(node: Node) -> bool:
     """Whether a node is a tensor of known sizes."""
     return isinstance(node.type, TensorType) and is_static(node.type)
+
+
+def _epilogue_of(function: Function, node: Node) -> Node | None:
+    """The kernel that alone reads a product, of whose kernel it becomes part where it has one result in the end."""
+    users = function.users[node] if _is_product(node) and node not in function.results else ()
+    return users[0] if len(users) == 1 and is_kernel(users[0]) else None
 
 
 def _elements(node: Node) -> int:

@@ -149,7 +149,11 @@ class NativeEngine(KernelEngine):
             found = self._remembered(key_of(body), lambda: self._loop_program(body))
             return found if isinstance(found, LoopKernel) else None
 
-        return with_late_results(with_rematerialised(with_composed_subscripts(function, kernel_of), self._accepts), self._accepts)
+        moved = with_composed_subscripts(function, kernel_of)
+        function = with_rematerialised(moved, self._accepts)
+        if function is not moved:
+            function = self._joined(function)  # kernels that have one result now are epilogues, too
+        return with_late_results(function, self._accepts)
 
     def why_apart(self, function: Function) -> str:
         """Why a function that it canonicalized is not one kernel."""
@@ -161,22 +165,31 @@ class NativeEngine(KernelEngine):
         return kernel.program if isinstance(kernel, LoopKernel) else None
 
     def with_epilogues(self, function: Function) -> Function:
-        """The function with the epilogue of a convolution or a product done where that is in a cache."""
+        """The function with products as this engine does them, and the epilogue of a convolution or a product done where that is in
+        a cache."""
         from deepx_graph.runtime.native.gemm import kernel as gemm
 
-        def converts(node: Node) -> tuple[bool, ...]:
-            """Which operands a product converts while it packs them."""
-            with vectors(self.vector_bits):
-                plan = gemm.converted_plan(node) if node.op is dot_general else None
-            return () if plan is None else tuple(source is not None for source in plan.sources)
-
         with vectors(self.vector_bits):
-            function = with_narrow_operands(function, lambda n: any(converts(n)) or _is_widened(n))
-            function = widened(function, lambda n: _is_widened(n) and not (_is_of_integers(n) and any(converts(n))))
+            function = with_narrow_operands(function, lambda n: any(self._converts(n)) or _is_widened(n))
+            function = widened(function, lambda n: _is_widened(n) and not (_is_of_integers(n) and any(self._converts(n))))
             function = super().canonicalize(in_order(function, gemm.transposed_before))
+        return self._joined(function)
+
+    def _joined(self, function: Function) -> Function:
+        """The function with the epilogue of a convolution or a product as part of its kernel."""
+        from deepx_graph.runtime.native.gemm import kernel as gemm
+
         function = with_fused_epilogue(function, self._accepts, convolution)
         return with_fused_epilogue(function, lambda body: self._accepts(body) if not _transposes(body) else (
-            self.tried(gemm.build_with_epilogue, body) is not None), dot_general, converts)
+            self.tried(gemm.build_with_epilogue, body) is not None), dot_general, self._converts)
+
+    def _converts(self, node: Node) -> tuple[bool, ...]:
+        """Which operands a product converts while it packs them."""
+        from deepx_graph.runtime.native.gemm import kernel as gemm
+
+        with vectors(self.vector_bits):
+            plan = gemm.converted_plan(node) if node.op is dot_general else None
+        return () if plan is None else tuple(source is not None for source in plan.sources)
 
     def tried(self, build: Callable[[Function, int], CompiledKernel], body: Function) -> CompiledKernel | None:
         """The kernel that a builder has for a function; where it has none, another may be asked."""

@@ -34,11 +34,15 @@ def filled(b: LoopBuilder, shape: Sequence[int], write: Write) -> None:
     """A nest over a shape, split where that takes conditions out of it; nothing where there is no element."""
     if 0 in shape:
         return
-    ranges = _ranges(shape, write) if math.prod(shape) >= LEAST_ELEMENTS else None
+    written, asked = len(b.here), len(b.undecided)
+    with b.nest(shape) as at:
+        write(b, at)
+    has_conditions = len(b.undecided) > asked and math.prod(shape) >= LEAST_ELEMENTS
+    ranges = _ranges(shape, write) if has_conditions else None
     if ranges is None:
-        with b.nest(shape) as at:
-            write(b, at)
-    elif len(shape) == 1:
+        return
+    del b.here[written:]
+    if len(shape) == 1:
         for low, high in ranges[0]:
             with b.loop(high - low, parallel=True) as i:
                 write(b, (i + low,))

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from deepx_graph.ir import Function, Node, Op
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE, index_of
@@ -96,6 +97,10 @@ def stored_values(function: Function) -> list[Node]:
     return lowering.stored
 
 
+_DECIDED: WeakKeyDictionary[Function, dict[Node, bool]] = WeakKeyDictionary()
+"""What trials have shown of functions: whoever asks for `stored_values` lowers the same function next."""
+
+
 @dataclass(eq=False)
 class _Trial:
     """Nests over what a buffer holds: of each the shape, its axes and what an iteration does."""
@@ -130,6 +135,11 @@ class _Lowering:
     """How many operations compute an element of each node that is not in memory, one after the other."""
     lengths: dict[Node, int] = field(default_factory=dict)
     """How many statements do."""
+    decided: dict[Node, bool] = field(init=False)
+    """Whether values are read again so often that they are put in memory, as trials have shown."""
+
+    def __post_init__(self) -> None:
+        self.decided = {} if self.is_part else _DECIDED.setdefault(self.function, {})
 
     def program(self) -> LoopProgram:
         """The whole program."""
@@ -228,7 +238,9 @@ class _Lowering:
         most, stores = ONCE * size, size if node in self.function.results else 0
         if not users or self._whole_cost(node) <= self._most_again(node) or self._total_reads(node) + stores <= most:
             return False
-        return self._reads_more(node, most)
+        if node not in self.decided:
+            self.decided[node] = self._reads_more(node, most)
+        return self.decided[node]
 
     def _is_long(self, node: Node) -> bool:
         """Whether what an element takes is much to be written at each of several places that ask for one."""

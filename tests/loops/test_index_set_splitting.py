@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 from deepx_graph.ir import Builder, Function, Node
+from deepx_graph.loops.builder import LoopBuilder
+from deepx_graph.loops.index_sets import filled
 from deepx_graph.loops.interpret import interpret
 from deepx_graph.loops.lower import lower
 from deepx_graph.loops.program import Conditional, For, LoopProgram, walk
+from deepx_graph.loops.scalar import Affine, Index
 from deepx_graph.ops import concatenate, multiply, pad, reverse, slice_
 from deepx_graph.types import C64, F32, tensor
 
@@ -52,6 +55,21 @@ def test_joined_parts_are_told_apart_along_any_axis(axis: int) -> None:
     x = b.param(0, tensor(F32, (6, 7, 8)))
     joined = b(concatenate, x, b(reverse, x, dimensions=(axis,)), x, dimension=axis)
     check(b, x, joined, np.concatenate([array, np.flip(array, axis), array], axis), array)
+
+
+@pytest.mark.parametrize("size", [1000, 40])
+def test_an_element_is_written_again_only_where_it_asks_about_subscripts(size: int) -> None:
+    """Of 1000 elements the first 500 are others than the rest; of 40 all are alike, as their range says when they are written."""
+    b, times = LoopBuilder(), 0
+
+    def write(b: LoopBuilder, at: Index) -> None:
+        nonlocal times
+        times += 1
+        b.when(b.less(at[-1], Affine((), 500)), lambda: None)
+
+    filled(b, (30, size), write)
+    assert (times == 1) == (size == 40)
+    assert len(b.body) == 1 and not any(isinstance(s, Conditional) for s in walk(b.body))
 
 
 def test_interior_padding_keeps_its_condition() -> None:

@@ -16,7 +16,7 @@ from deepx_graph.loops import lower as lower_module
 from deepx_graph.loops.builder import LoopBuilder, decided
 from deepx_graph.loops.in_place import Accesses
 from deepx_graph.loops.interpret import interpret
-from deepx_graph.loops.lower import element_cost, lower
+from deepx_graph.loops.lower import element_cost, lower, stored_values
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import Let, LoopProgram, walk
 from deepx_graph.loops.scalar import Affine, NotExpressible, ScalarConst, ScalarVar, affine, split_quotient
@@ -380,3 +380,21 @@ def test_what_an_element_costs_is_worked_out_once_for_nodes_that_are_alike() -> 
     costs = {element_cost(n) for n in layers[1:]}
     assert len(costs) == 1 and lower_module._cost_over.cache_info().misses == 1
     assert costs == {element_cost(b(exponential, x))}
+
+
+def test_what_a_trial_has_shown_of_a_function_is_known_when_it_is_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value that is read at two places of a row, and whose elements cost something, takes a trial of all that reads it."""
+    b, tried = Builder(), []
+    x = b.param(0, tensor(F32, (64, 64)))
+    value = b(exponential, x)
+    function = Function("f", (x,), (b(add, value, b(transpose, value, permutation=(1, 0))),))
+    trial = lower_module._Lowering._trial
+
+    def counted(self: lower_module._Lowering, node: Node, *given: Any) -> Any:
+        tried.append(node)
+        return trial(self, node, *given)
+
+    monkeypatch.setattr(lower_module._Lowering, "_trial", counted)
+    assert stored_values(function) == [value] == tried
+    program = lower(function)
+    assert len(program.scratch) == 1 and tried == [value]

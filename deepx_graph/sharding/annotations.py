@@ -1,7 +1,7 @@
 """The plan that a text states: shardings that JAX and XLA write into programs, as notes of the values.
 
-`sdy.sharding` on arguments, results and operations, `sdy.sharding_constraint`, the meshes of the text; `mhlo.sharding` and HLO's
-`sharding=`, which name tiles of one axis.
+`sdy.sharding` on arguments, results and operations, `sdy.sharding_constraint`, the meshes of the text, or that of what is done by
+hand; `mhlo.sharding` and HLO's `sharding=`, which name tiles of one axis.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from deepx_graph import ops
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.node import Notes
 from deepx_graph.ir.structure import PHI, PROJ, index_of
+from deepx_graph.sharding.manual import mesh_by_hand
 from deepx_graph.sharding.mesh import Mesh, TensorSharding
 from deepx_graph.sharding.notation import read_annotation, read_mesh, read_tiles
 from deepx_graph.sharding.plan import Plan
@@ -22,6 +24,11 @@ from deepx_graph.types import TensorType
 _MESH = re.compile(r'sdy\.mesh\s+@"?([\w$.\-]+)"?\s*=\s*(<[^>]*>)')
 CONSTRAINT = "constraint"
 """The note of a value with how the value that it is the same as lies."""
+
+ASKED, MOVED, BORDER = "sharding_constraint", "reshard", "named_computation"
+"""The roles of the identities that have it: what may say how the value is made, too; what moves it, and nothing is propagated over;
+what goes into a computation with a name, and comes out of it.
+"""
 
 _STATED = ("sdy.sharding", CONSTRAINT, "sharding")
 
@@ -45,7 +52,8 @@ def stated_plan(module: Module) -> Plan | None:
     results = {k: s for k, s in results.items() if s[0].single is None}
     every = [*values.values(), *results.values()]
     if not every:
-        return None
+        by_hand = mesh_by_hand(function)
+        return Plan(by_hand, function) if by_hand else None
     values |= _applied(function, values)
     mesh = _common([m for m, _ in every])
     if wrong := next((n for n, d in devices.items() if d >= mesh.count), None):
@@ -67,7 +75,7 @@ def _applied(function: Function, stated: Mapping[Node, Stated]) -> dict[Node, St
     for node in function.nodes:
         if node in stated or node.op in CARRIERS:
             continue
-        asked = {stated[u] for u in function.users[node] if u in stated and CONSTRAINT in dict(u.origin.notes)}
+        asked = {stated[u] for u in function.users[node] if u in stated and u.op is ops.identity and u.attr("role") == ASKED}
         if len(asked) == 1:
             (one,) = asked
             if not any(d.open for d in one[1].dims):

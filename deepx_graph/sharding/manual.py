@@ -42,6 +42,12 @@ def _stated(node: Node) -> list[Sequence[tuple[Mesh, TensorSharding]]] | None:
     return [read_annotation(notes[k], {}) for k in (IN, OUT)] if is_by_hand else None
 
 
+def mesh_by_hand(function: Function) -> Mesh | None:
+    """The mesh of the first computation by hand, if there is one."""
+    stated = (found for n in function.nodes if (found := _stated(n)) is not None)
+    return next((mesh for each in stated for shardings in each for mesh, _ in shardings), None)
+
+
 def _are_over(mesh: Mesh, found: Iterable[Sequence[tuple[Mesh, TensorSharding]]]) -> bool:
     return all(m.axes == mesh.axes and m.devices == mesh.devices for each in found for m, _ in each)
 

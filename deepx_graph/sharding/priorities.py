@@ -32,12 +32,14 @@ class Direction(Flag):
 
 @dataclass(frozen=True)
 class RuledNode:
-    """A node with its rule. `is_shared`: whether operands, and results, have several uses; `open`: where shardings may go."""
+    """A node with its rule. `is_shared`: whether operands, and results, have several uses; `open`: where shardings may go;
+    `elementwise`: whether it is such an operation."""
 
     node: Node
     rule: FactorRule
     is_shared: tuple[bool, bool] = (False, False)
     open: Direction = Direction.BOTH
+    elementwise: bool = False
 
     @staticmethod
     def of(node: Node, rule: FactorRule, users: Mapping[Node, tuple[Node, ...]], returned: Mapping[Node, int]) -> RuledNode:
@@ -48,7 +50,7 @@ class RuledNode:
         items = [u for u in users[node] if u.op is PROJ] or [node]
         operands = [i for i, mapped in zip(node.inputs, rule.operands, strict=True) if mapped and not makes_constants(i)]
         is_shared = any(map(has_many, operands)), any(map(has_many, items))
-        return RuledNode(node, rule, is_shared, Direction[dict(node.origin.notes).get(BARRIER, "BOTH")])
+        return RuledNode(node, rule, is_shared, Direction[dict(node.origin.notes).get(BARRIER, "BOTH")], node.op.elementwise)
 
     def direction(self, factor: int, level: int) -> Direction:
         """Where axes of the factor may go at the first levels of the schedule."""

@@ -104,9 +104,10 @@ class _Propagation:
                 yield _Step(RuledNode(t.node, _alike(self.function.results[k])), [self.tensors.get(self.flow.of(t.node)), t])
 
     def _steps(self) -> Iterator[_Step]:
-        """The nodes of the function in order."""
+        """The nodes of the function in order, behind the members of groups."""
         function = self.function
         returned = Counter(function.results)
+        yield from self._groups()
         for node in function.nodes:
             if node.op in CARRIERS or self._is_apart(node) or (rule := factor_rule(node)) is None:
                 continue
@@ -124,6 +125,15 @@ class _Propagation:
             if (t := self.tensors.get(self.flow.of(node, k))) is not None:
                 tensors = [*(self._operand(node, s) for s in sources), t]
                 yield _Step(RuledNode(node, _alike(t.node, len(sources))), tensors)
+
+    def _groups(self) -> Iterator[_Step]:
+        """The members of each group, the last one first, and what all that use one of them have."""
+        for members in self.flow.groups.values():
+            used = next((m for m in members if m.op is not PARAM), None)
+            there = self.tensors[self.flow.of(used)] if used else _fresh(members[0], result_shapes(members[0])[0])
+            values = [m if m.op is PARAM else m.inputs[0] for m in members]
+            for value in sorted(values, key=lambda v: v.serial, reverse=True):
+                yield _Step(RuledNode(value, _alike(value)), [self._operand(value, value), there])
 
     def _by_hand(self) -> Iterator[_Step]:
         """What goes into computations by hand, and what they give, with how it lies there."""
@@ -290,13 +300,12 @@ class _Step:
 
         Of elementwise operations those into most parts come before.
         """
-        counts = self.ruled.node.op.elementwise
         weight: dict[int, tuple[int, int, int]] = {}
         for k, (t, p) in enumerate(zip(self.tensors, seen, strict=True)):
             if t and p:
                 for f, axes in p.factors.items():
                     if axes:
-                        weight[f] = min(weight.get(f, (0, 0, 0)), (-t.size, -count_of(axes) if counts else 0, k))
+                        weight[f] = min(weight.get(f, (0, 0, 0)), (-t.size, -count_of(axes) if self.ruled.elementwise else 0, k))
         return sorted((f for f in weight if f not in self.rule.blocked), key=lambda f: (weight[f], f))
 
     def fitting(self, k: int, factor: int, axes: Axes) -> Axes:

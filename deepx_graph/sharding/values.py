@@ -1,8 +1,8 @@
 """The tensors of a function that must lie alike: a variable of a loop and its end, what the branches give, an item of a tuple and
-what was put there, and the values that a program puts into one group.
+what was put there.
 
-What comes into a loop, at its start and from each iteration, or out of a branch may lie in another way than it does there. Together
-they are what Shardy calls a data-flow edge.
+What comes into a loop, at its start and from each iteration, or out of a branch may lie in another way than it does there, which
+together are what Shardy calls a data-flow edge; and so may the values that a program puts into one group, where it says so of them.
 """
 
 from __future__ import annotations
@@ -37,25 +37,33 @@ class DataFlow:
     """The classes of the tensors of a function.
 
     What comes into a loop or a branch is of the class of what it is there, or not: `sources` has the values that come into each.
+    So are the members of a group: `groups` has for each the identities that stand for it where members are used, which are of one
+    class, and the parameters that are members.
     """
 
     def __init__(self, function: Function, with_sources: bool = True) -> None:
         self._parent: dict[Value, Value] = {}
         self.function = function
-        groups: dict[str, Value] = {}
+        self.groups: dict[str, list[Node]] = {}
         for node in function.nodes:
             if node.op is PROJ:
                 self._join((node, 0), self._item(node.inputs[0], index_of(node)))
             elif node.op is PHI:
                 self._join((node, 0), (node.inputs[0], index_of(node)))
-            elif (group := dict(node.origin.notes).get(GROUP)) is not None:
-                self._join((node.inputs[0], 0), groups.setdefault(group, (node, 0)))
-                self._join((node, 0), groups[group])
+            for group in [said for name, said in node.origin.notes if name == GROUP]:
+                self.groups.setdefault(group, []).append(node)
+        for members in self.groups.values():
+            used = [m for m in members if m.op is not PARAM]
+            for member in used[1:]:
+                self._join((member, 0), (used[0], 0))
         self.sources = list(_sources(function))
         if with_sources:
             for value, found in self.sources:
                 for source in found:
                     self._join((source, 0), value)
+            for members in self.groups.values():
+                for member in members:
+                    self._join((member if member.op is PARAM else member.inputs[0], 0), (members[0], 0))
 
     def _item(self, node: Node, k: int) -> Value:
         if node.op is TUPLE:

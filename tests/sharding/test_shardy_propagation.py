@@ -24,7 +24,9 @@ from deepx_graph.types import TensorType
 from tests.support.jax_oracle import VARIABLE
 from tests.support.paths import SHARED
 from tests.support.sharded_texts import random_text
-from tests.support.sharding_pairs import joined, pairs
+from tests.support.sharding_pairs import grouped, joined, pairs
+from tests.support.sharding_program_texts import PROGRAM_TEXTS
+from tests.support.sharding_statement_texts import STATEMENT_TEXTS
 from tests.support.sharding_texts import SHARDED_TEXTS
 from tests.support.shardy_oracle import PROPAGATION, PROPAGATION_ALONE, ask
 
@@ -33,13 +35,28 @@ TEXTS = sorted([*SUITE.glob("propagation/**/*.mlir"), *SUITE.glob("export/test/i
                 SUITE / "export/test/insert_explicit_reshards.mlir"])
 
 DIFFERENT = {
-    "members of a group disagree": {"add_extra_sharding_constraint_for_incompatible_group_member_shardings"},
     "of several constraints on a value, one that nothing uses is not read": {"apply_multiple_sharding_constraints_on_operands"},
     "nothing is propagated through computations by hand along axes that these leave to a partitioner": {
-        "free_axis_on_own_dim_from_outside", "manual_computation", "do_not_propagate_manual_axes_to_manual_computation",
-        "manual_computation_shardings_with_priority", "manual_computation_sharding_with_low_priority"},
+        "do_not_propagate_manual_axes_to_manual_computation", "free_axis_on_own_dim_from_inside",
+        "free_axis_on_own_dim_from_outside", "manual_computation", "manual_computation_directly_returned_body_arg",
+        "manual_computation_directly_returned_body_arg_conflict", "manual_computation_manual_axes",
+        "manual_computation_multiple_results", "manual_computation_no_manual_axes", "manual_computation_open_sharding",
+        "manual_computation_sharding_inside_body_propagation", "manual_computation_sharding_with_low_priority",
+        "manual_computation_shardings_with_priority", "multiple_manual_axes_different_dim", "multiple_manual_axes_same_dim",
+        "preserve_untouched_closed_dim", "replicated_free_axes", "replicated_free_axes_directly_used_returned_from_func",
+        "replicated_inside_body", "replicated_manual_axes", "replicated_manual_axes_directly_used_returned_from_func"},
 }
 """The functions that come out in another way, by cause."""
+
+DIFFERENT_TEXTS = {
+    "jaxlib propagates nothing through `if`, of which it makes a `case` where JAX writes it": {
+        "flow: if from the result", "flow: if of a product"},
+    "an operation that nothing uses is not read": {"group: unused operation"},
+    "of several constraints on a value, one that nothing uses is not read": {"constraint: dead constraint beside a live one"},
+    "nothing is propagated through computations by hand along axes that these leave to a partitioner": {
+        "by hand: free axis through"},
+}
+"""The texts written in the style of Shardy's that come out in another way, by cause."""
 
 LEFT_OUT = (*CARRIERS, ops.identity, ops.slice_, ops.concatenate)
 """What is an operation of its own on one side alone: edges of data flow, constraints, the ends of computations by hand."""
@@ -110,6 +127,30 @@ def differing(texts: Mapping[str, str]) -> dict[str, str]:
     return {key: said for key, said in found.items() if said != "equal"}
 
 
+@pytest.mark.parametrize(("lines", "value", "wanted"), [
+    # a group has its members lie alike, one that nothing else uses among them
+    ("sdy.sharding_group %x group_id=1 : T\nsdy.sharding_group %y group_id=1 : T\n%r = stablehlo.tanh %x : T", "r",
+     '[{"a", ?}, {"b", ?}]'),
+    # nothing is propagated over what moves a value
+    ('%s = stablehlo.tanh %x : T\n%u = sdy.reshard %s <@mesh, [{}, {"b"}]> : T\n%r = stablehlo.negate %u : T',
+     "s", '[{"a", ?}, {?}]'),
+])
+def test_what_a_text_says_beside_values_counts(lines: str, value: str, wanted: str) -> None:
+    params = ('%x: T {sdy.sharding = #sdy.sharding<@mesh, [{"a", ?}, {?}]>}, '
+              '%y: T {sdy.sharding = #sdy.sharding<@mesh, [{?}, {"b", ?}]>}')
+    text = f'sdy.mesh @mesh = <["a"=2, "b"=2]>\nfunc.func @main({params}) -> T {{\n{lines}\nreturn %r : T }}'
+    function, plan = loaded(text.replace("T", "tensor<8x8xf32>"))
+    assert plan is not None
+    found = propagate(plan)
+    assert {found.values[n].text(found.mesh) for n in function.nodes if n.name == value} == {wanted}
+
+
+def test_a_program_that_is_split_by_hand_alone_states_its_mesh() -> None:
+    function, plan = loaded(STATEMENT_TEXTS["by hand: all axes by hand"])
+    assert plan is not None
+    assert propagate(plan).values[function.params[0]].text(plan.mesh) == '[{"a", ?}, {"b", ?}]'
+
+
 needs_jaxlib = pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no Python with jaxlib")
 
 
@@ -124,7 +165,7 @@ def test_shardys_tests_come_out_as_there() -> None:
         print(said.partition(":")[0].ljust(20), key, said.partition(":")[2])
     known = set().union(*DIFFERENT.values())
     assert {key: said for key, said in found.items() if said.startswith("different") and key.split(":")[2] not in known} == {}
-    assert list(found.values()).count("equal") >= 363
+    assert list(found.values()).count("equal") >= 367
 
 
 @needs_jaxlib
@@ -142,7 +183,14 @@ def test_of_two_operands_that_want_an_axis_the_same_one_has_it() -> None:
 @needs_jaxlib
 @pytest.mark.conformance
 def test_further_texts_in_the_style_of_shardys_come_out_as_there() -> None:
-    assert differing(SHARDED_TEXTS) == {}
+    texts = {**SHARDED_TEXTS, **PROGRAM_TEXTS, **STATEMENT_TEXTS}
+    assert differing(texts).keys() == set().union(*DIFFERENT_TEXTS.values())
+
+
+@needs_jaxlib
+@pytest.mark.conformance
+def test_members_of_groups_lie_as_there() -> None:
+    assert differing(dict(grouped())) == {}
 
 
 @needs_jaxlib

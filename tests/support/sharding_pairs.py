@@ -1,6 +1,6 @@
 """StableHLO texts in which two dimensions of one value want the same axis: those of two operations in `pairs`, the one that makes
-it for the rows, the one that takes it for the columns, and of two operands of one operation in `joined`. Which has it says when
-each is looked at.
+it for the rows, the one that takes it for the columns, and of two operands of one operation in `joined`, two members of a group in
+`grouped`. Which has it says when each is looked at.
 """
 
 from __future__ import annotations
@@ -135,3 +135,22 @@ func.func @main({given}) -> tensor<{result}xf32> {{
 %r = {operation} : ({types}) -> tensor<{result}xf32>
 return %r : tensor<{result}xf32>
 }}"""
+
+
+MEMBERS = ('[{"a", ?}, {?}]', '[{?}, {"b", ?}]', '[{"b", ?}, {?}]', '[{?}, {"a", ?}]', '[{"a"}, {?}]', '[{"a"}, {}]',
+           '[{}, {"b", ?}]', '[{"a", "b", ?}, {?}]', '[{"a", ?}p1, {?}]')
+"""How a member of a group may be said to lie."""
+
+
+def grouped() -> Iterator[tuple[str, str]]:
+    """Two members of a group, of which both are used, or the first alone."""
+    for x, y in product(MEMBERS, repeat=2):
+        given = ", ".join(f"%{name}: tensor<8x8xf32> {{sdy.sharding = #sdy.sharding<@mesh, {said}>}}"
+                          for name, said in {"x": x, "y": y}.items())
+        for used in ("xy", "x"):
+            lines = [f"%r{name} = stablehlo.tanh %{name} : tensor<8x8xf32>" for name in used]
+            types = ", ".join(["tensor<8x8xf32>"] * len(used))
+            yield f"{x} and {y}, {' and '.join(used)} used", "\n".join((
+                'sdy.mesh @mesh = <["a"=2, "b"=2, "c"=4]>', f"func.func @main({given}) -> ({types}) {{",
+                *(f"sdy.sharding_group %{name} group_id=1 : tensor<8x8xf32>" for name in "xy"), *lines,
+                f"return {', '.join(f'%r{name}' for name in used)} : {types}", "}"))

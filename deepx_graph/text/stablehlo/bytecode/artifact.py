@@ -47,7 +47,7 @@ _SECOND = frozenset([
 ])  # fmt: skip
 """The operations that had a second version in 1.10; all others were as at first."""
 _OWN = {"func.func": "vhlo.func_v1", "func.call": "vhlo.call_v1", "func.return": "vhlo.return_v1",
-        **{name: name for name in ("sdy.mesh", "sdy.sharding_constraint")}}
+        **{name: name for name in ("sdy.mesh", "sdy.sharding_constraint", "sdy.reshard")}}
 
 
 def write(module: Module) -> bytes:

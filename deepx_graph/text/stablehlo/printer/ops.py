@@ -15,6 +15,7 @@ from deepx_graph.errors import DeepxGraphError, Source
 from deepx_graph.ir import Module, Node, Op
 from deepx_graph.ir.structure import CONSTANT, PARTIAL, callee_of, value_of
 from deepx_graph.ops.host import custom_calls
+from deepx_graph.sharding.annotations import ASKED, BORDER, CONSTRAINT, MOVED
 from deepx_graph.text.stablehlo.literals import dense_text, type_text
 from deepx_graph.text.stablehlo.reader.parser import MlirParser
 from deepx_graph.text.stablehlo.syntax import Operation
@@ -138,8 +139,8 @@ def _identity(n: Node) -> GenericForm:
     role = n.attr("role")
     if role in custom_calls.UNCHANGED:
         return GenericForm("stablehlo.custom_call", f"call_target_name = {string_text(role)}")
-    if role == "sharding_constraint" and (said := dict(n.origin.notes).get("constraint")):
-        return GenericForm("sdy.sharding_constraint", f"sharding = {said}")
+    if role in (ASKED, MOVED, BORDER) and (said := dict(n.origin.notes).get(CONSTRAINT)):
+        return GenericForm("sdy.reshard" if role == MOVED else "sdy.sharding_constraint", f"sharding = {said}")
     is_barrier = role == "optimization_barrier"
     return GenericForm("stablehlo.optimization_barrier", notes="" if is_barrier else f"role = {string_text(role)}")
 

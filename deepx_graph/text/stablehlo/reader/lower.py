@@ -29,6 +29,7 @@ from deepx_graph.ir.stated_rule import RULE
 from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.sharding.mesh import Mesh, TensorSharding
 from deepx_graph.sharding.notation import read_fitting, read_mesh
+from deepx_graph.sharding.values import GROUP
 from deepx_graph.text.stablehlo import quantised
 from deepx_graph.text.stablehlo.bytecode.text import operation_text
 from deepx_graph.text.stablehlo.notes import LINE, Locations, is_foreign, notes_of
@@ -37,7 +38,7 @@ from deepx_graph.text.stablehlo.reader.dynamic import named_dims
 from deepx_graph.text.stablehlo.reader.effects import Effects, without_tokens
 from deepx_graph.text.stablehlo.reader.rules import RULES
 from deepx_graph.text.stablehlo.reader.shardy_checks import BlockNames, check_stated_rule
-from deepx_graph.text.stablehlo.reader.shardy_places import behind_values
+from deepx_graph.text.stablehlo.reader.shardy_places import behind_values, groups_of_unused
 from deepx_graph.text.stablehlo.syntax import VJP, Noted, Operation, ParsedProgram, RegionBlock
 from deepx_graph.text.xla.lowering import MALFORMED, MAX_NESTING, DialectLowering
 from deepx_graph.types import STATE, FunctionType, Type, compatible
@@ -203,12 +204,14 @@ class MlirLowering(DialectLowering):
     def params(self, block: RegionBlock) -> list[Node]:
         """Parameters for the arguments of a block that are no tokens."""
         found: list[Node] = []
+        groups = groups_of_unused(block)
         for arg in block.args:
             if arg.type == STATE:
                 continue
             place = self.locations.of(arg.location) if arg.location else None
             span = Span(self.source, arg.start, arg.start + len(arg.name), place)
-            self.b.origin = Origin("", (span,), (), self.notes(arg.attributes, [arg.type], span))
+            notes = (*self.notes(arg.attributes, [arg.type], span), *((GROUP, number) for number in groups.get(arg.name, ())))
+            self.b.origin = Origin("", (span,), (), notes)
             found.append(self.b.param(len(found), arg.type, arg.name.removeprefix("%")))
         return found
 

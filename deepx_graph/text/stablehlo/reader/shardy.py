@@ -14,7 +14,7 @@ from deepx_graph import ops
 from deepx_graph.errors import counted
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT
-from deepx_graph.sharding.annotations import CONSTRAINT
+from deepx_graph.sharding.annotations import ASKED, BORDER, CONSTRAINT, MOVED
 from deepx_graph.sharding.manual import IN, OUT, ROLE
 from deepx_graph.sharding.mesh import Axes, Mesh, TensorSharding, count_of
 from deepx_graph.sharding.mesh import split as split_along
@@ -57,7 +57,11 @@ def sharding_constraint(c: OperationContext) -> list[Node]:
         check_move(c, made[0])
     elif made:
         check_constraint(c, made[0])
-    found = _noted(c, c.inputs[0], "sharding_constraint", (CONSTRAINT, f"#sdy.sharding{said}"))
+    note = (CONSTRAINT, f"#sdy.sharding{said}")
+    if c.op.name == "sdy.sharding_constraint":
+        found = _noted(c, c.inputs[0], ASKED, note)
+    else:
+        found = _noted(c, c.inputs[0], MOVED, note, (BARRIER, "NONE"))
     if is_dangling(c.op):
         c.scope[c.op.operands[0][0]] = found
     return [found]
@@ -92,7 +96,7 @@ def _named_computation(c: OperationContext) -> list[Node]:
             return list(values)
         _fitting(c, f"<[{', '.join(texts)}]>", types)
         notes = [(CONSTRAINT, f"#sdy.sharding{t}") for t, type in zip(texts, types, strict=True) if type != STATE]
-        return [_noted(c, x, "sharding_constraint", note) for x, note in zip(values, notes, strict=True)]
+        return [_noted(c, x, BORDER, note) for x, note in zip(values, notes, strict=True)]
 
     return said(c.region(0, said(c.inputs, "in_shardings", c.op.operand_types)), "out_shardings", c.op.result_types)
 

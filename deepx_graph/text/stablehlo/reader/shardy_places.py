@@ -1,7 +1,9 @@
 """Where Shardy's statements about values stand in a block: behind what makes the value, so that all its users come after them.
 
-A group has a value for all of its users, also those before the line that says so. A constraint that nothing uses says how its
-operand lies itself, as long as nothing else does (Shardy, docs/sdy_dialect.md, and its `apply-sharding-constraints`).
+A group has a value for all of its users, also those before the line that says so, and a parameter that has none. A constraint that
+nothing uses says how its operand lies itself, as long as nothing else does.
+
+Source: Shardy, docs/sdy_dialect.md, and its `apply-sharding-constraints`.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from deepx_graph.text.stablehlo.syntax import Operation, RegionBlock
+from deepx_graph.text.stablehlo.syntax import Operation, RegionBlock, plain
 
 GROUP, CONSTRAINT, BY_HAND = "sdy.sharding_group", "sdy.sharding_constraint", "sdy.manual_computation"
 
@@ -29,6 +31,20 @@ def behind_values(block: RegionBlock) -> Sequence[Operation]:
     made = {_whole(name) for op in rest for name in op.results}
     front = [op for name, ops in said.items() if name not in made for op in ops]
     return [*front, *(placed for op in rest for placed in (op, *(s for name in op.results for s in said.get(_whole(name), ()))))]
+
+
+def groups_of_unused(block: RegionBlock) -> dict[str, list[str]]:
+    """The numbers of the groups of each argument that nothing uses beside them."""
+    groups = [op for op in block.operations if op.name == GROUP and op.operands]
+    if not groups:
+        return {}
+    used = {_whole(name) for op in _inside(block) if op.name != GROUP for name, _ in op.operands}
+    unused = {_whole(arg.name) for arg in block.args} - used
+    found: dict[str, list[str]] = {}
+    for op in groups:
+        if (name := _whole(op.operands[0][0])) in unused:
+            found.setdefault(name, []).append(str(plain(op.attributes.get("group_id", 0))))
+    return found
 
 
 def is_dangling(op: Operation) -> bool:

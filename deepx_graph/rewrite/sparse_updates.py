@@ -16,7 +16,7 @@ from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.rebuild import alone, inlined, new_item, rebuilt, with_inputs
 from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.ops.contract.reduce import broadcast_in_dim
-from deepx_graph.ops.data.fusion import fusion
+from deepx_graph.ops.data.fusion import fused, fusion
 from deepx_graph.ops.math.elementwise import and_, compare, select
 from deepx_graph.ops.tensor.index import gather, scatter
 from deepx_graph.ops.tensor.layout import reshape
@@ -174,11 +174,7 @@ def _over(b: Builder, body: Function, operands: Sequence[Node]) -> list[Node]:
 def _elsewhere(b: Builder, body: Function, operands: Sequence[Node], shape: tuple[int, ...]) -> list[Node]:
     """The results over operands of which some are numbers: these, or items of one kernel for all that is not known."""
     inside = Builder(peephole=True)
-    given = {inside.param(k, i.type): i for k, i in enumerate(operands) if i.op is not CONSTANT}
-    params = {i: p for p, i in given.items()}
+    params = {i: inside.param(k, i.type) for k, i in enumerate(i for i in dict.fromkeys(operands) if i.op is not CONSTANT)}
     results = [r if as_tensor(r.type).shape else inside(broadcast_in_dim, r, shape=shape, broadcast_dimensions=())
                for r in _over(inside, body, [params.get(i, i) for i in operands])]
-    made = [r for r in dict.fromkeys(results) if r not in given and r.op is not CONSTANT]
-    kernel = b(fusion, *given.values(), body=Function("fusion", tuple(given), tuple(made), public=False)) if made else None
-    items = {r: kernel if len(made) == 1 else b.proj(kernel, k) for k, r in enumerate(made) if kernel is not None}
-    return [items.get(r) or given.get(r, r) for r in results]
+    return fused(b, {p: i for i, p in params.items()}, results)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deepx_graph.errors import InferError, an
@@ -10,6 +10,7 @@ from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand, Result, e
 from deepx_graph.ir.constraint import VALUE
 from deepx_graph.ir.evaluation import in_blocks, scratch_of
 from deepx_graph.ir.rebuild import inlined, made_by
+from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.ops.contract.reduce import broadcast_in_dim
 from deepx_graph.ops.interpret import evaluate
 from deepx_graph.ops.vjp.accumulate import through
@@ -44,6 +45,18 @@ def fused_body(node: Node) -> Function | None:
     """The body of a fusion; None for other operations."""
     body: Function | None = node.attr("body") if node.op is fusion else None
     return body
+
+
+def fused(b: Builder, given: Mapping[Node, Node], results: Sequence[Node]) -> list[Node]:
+    """Values made of parameters, numbered in their order, which stand for given ones: these, constants, and the results of one
+    fusion for all that has to be computed."""
+    made = [r for r in dict.fromkeys(results) if r not in given and r.op is not CONSTANT]
+    items: tuple[Node, ...] = ()
+    if made:
+        node = b(fusion, *given.values(), body=Function("fusion", tuple(given), tuple(made), public=False))
+        items = (node,) if len(made) == 1 else b.items(node)
+    found = dict(zip(made, items, strict=True))
+    return [found.get(r) or given.get(r, r) for r in results]
 
 
 def is_pointwise(body: Function) -> bool:

@@ -21,6 +21,7 @@ from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.ops.tensor.layout import transpose
+from deepx_graph.rewrite.columns import with_columns
 from deepx_graph.rewrite.epilogue import with_fused_epilogue
 from deepx_graph.rewrite.late_results import with_late_results
 from deepx_graph.rewrite.outline import outlined
@@ -142,7 +143,7 @@ class NativeEngine(KernelEngine):
     def arranged(self, function: Function) -> Function:
         """The function with epilogues, loops as kernels, and operations that move elements, or cost less than memory, computed
         where they are read."""
-        function = self.with_epilogues(as_products(with_sparse_updates(function)))
+        function = with_columns(self.with_epilogues(as_products(with_sparse_updates(function))))
         function = with_loop_kernels(function, self.tried, self.threads, _has_large_products)
 
         def kernel_of(body: Function) -> LoopKernel | None:

@@ -1,8 +1,8 @@
 """Loop distribution: a kernel of several results that reads next to nothing is taken apart where one is read only after another was
 read last (K. Kennedy, K. S. McKinley, Loop distribution with arbitrary control flow, 1990).
 
-So random numbers of a second round, made of a key and positions, take no memory in the first. What such a kernel makes alone is made
-right before it is read, behind loops too.
+So random numbers of a second round, made of a key and positions, take no memory in the first. What such a kernel makes alone is
+made right before it is read, behind loops too.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A kernel has several results where passes have fused what reads one thing. One of them that only later kernels of its scope read,
 and that few operations make of what is in memory by then anyway, becomes part of these kernels (P. Briggs, K. D. Cooper,
-L. Torczon, Rematerialization, 1992): it is neither stored nor loaded. Where several results are made of one value that is none, such
-as masks and polynomials of a distance, that value may be kept in their place: it is a node that dominates them.
+L. Torczon, Rematerialization, 1992): it is neither stored nor loaded. Where several results are made of one value that is none,
+such as masks and polynomials of a distance, that value may be kept in their place: it is a node that dominates them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from deepx_graph.analysis.dominators import Dominators
 from deepx_graph.analysis.liveness import liveness
 from deepx_graph.analysis.scopes import Placement
 from deepx_graph.ir import Function, Node
@@ -31,10 +32,14 @@ from deepx_graph.ops.tensor.index import dynamic_slice, scatter
 from deepx_graph.ops.tensor.layout import reshape
 from deepx_graph.ops.tensor.shape import iota
 from deepx_graph.ops.tensor.sort import sort
+from deepx_graph.rewrite.epilogue import split_epilogue
 from deepx_graph.types import TensorType, TupleType, is_static, nbytes
 
 MOST_WORK = 2.0 * CHEAP
 """What an element that is made again may take, in additions: about what it takes to store and load one."""
+
+MOST_REPEATS = 8
+"""So often a kernel may read an element that it makes again each time."""
 
 MOST_OPS = 200
 """Kernels have no more operations then."""
@@ -202,7 +207,7 @@ class _Choice:
         if any(n.op is scatter or n.op is sort for n in body.nodes):
             return False  # these loops are no vectors
         inside = {p for p, i in zip(body.params, reader.inputs, strict=True) if i is value}
-        if self.scopes.get(reader) is not self.scopes[maker]:
+        if is_apart := self.scopes.get(reader) is not self.scopes[maker]:
             if not self._is_in_loop(reader, maker):
                 return False
             if maker.inputs and not all(
@@ -210,10 +215,22 @@ class _Choice:
                 return False  # all of it would be made again in every iteration
         for n in body.nodes:
             if not inside.isdisjoint(n.inputs):
-                if _is_product(n) or (n.op is broadcast_in_dim and _elements(n) > _elements(value)):
+                if _is_product(n):
                     return False
                 inside.add(n)
-        return True
+        return self._repeats(reader, value) <= (1 if is_apart else MOST_REPEATS)
+
+    def _repeats(self, reader: Node, value: Node) -> float:
+        """How often a kernel reads each element of a value, which is broadcast there."""
+        body = self.body(reader)
+        assert body is not None
+        inside = {p for p, i in zip(body.params, reader.inputs, strict=True) if i is value}
+        most = size = _elements(value)
+        for n in body.nodes:
+            if not inside.isdisjoint(n.inputs):
+                inside.add(n)
+                most = max(most, _elements(n) if n.op is broadcast_in_dim else 0)
+        return most / max(1, size)
 
     def _is_in_loop(self, reader: Node, maker: Node) -> bool:
         """Whether a kernel of another scope runs in one inside of that of a kernel which runs once for all iterations."""
@@ -275,17 +292,18 @@ class _Choice:
         """Whether what is computed more often than before takes no longer than what is stored and loaded no more."""
         kept = tuple(body.results[k] for k in self.kept(maker) if self.results(maker)[k] not in found)
         times = Counter(Function("kept", (), kept).nodes)
-        readers = dict[Node, set[Node]]()
+        readers = dict[Node, dict[Node, float]]()
         for value, recipe in found.items():
+            repeats = {r: self._repeats(r, value) for r in self.readers[value] if r not in found}
             for n in recipe.nodes:
-                readers.setdefault(n, set()).update(r for r in self.readers[value] if r not in found)
-        again = sum(work(n) * (times[n] + len(r) - 1) for n, r in readers.items())
+                known = readers.setdefault(n, {})
+                known |= {r: max(most, known.get(r, 0.0)) for r, most in repeats.items()}
+        again = sum(work(n) * (times[n] + sum(r.values()) - 1) for n, r in readers.items())
         return again <= MOST_WORK * sum(v.op is not reshape for v in found)
 
     def _stores_no_more(self, found: Recipes) -> bool:
         """Whether readers store no more values of their own when they make these again."""
-        readers = [r for r in {r: None for v in found for r in self.readers[v] if r not in found}
-                   if not any(map(_is_product, self.composed(r)[1].nodes))]
+        readers = list(dict.fromkeys(r for v in found for r in self.readers[v] if r not in found))
         try:
             before = [self._stored_by(self.composed(r)[1]) for r in readers]
             self.recipes |= found
@@ -298,9 +316,11 @@ class _Choice:
                 self.recipes.pop(v, None)
 
     def _stored_by(self, body: Function) -> int:
-        """How many values a kernel stores of its own; worked out once for bodies that are alike, as those of a model's layers."""
+        """How many values a kernel stores of its own, one with a product in its epilogue; worked out once for bodies that are
+        alike, as those of a model's layers."""
         if body not in self._stored:
-            self._stored[body] = len(stored_values(body))
+            loops = _loops_of(body)
+            self._stored[body] = 0 if loops is None else len(stored_values(loops))
         return self._stored[body]
 
     def _accept(self, maker: Node, found: Recipes) -> None:
@@ -350,42 +370,16 @@ def _is_made_by_element(node: Node) -> bool:
 
 
 def _dominator(body: Function, results: Sequence[Node]) -> Node | None:
-    """The node of a body that dominates results of the most bytes beyond its own (T. Lengauer, R. E. Tarjan, A fast algorithm for
-    finding dominators in a flowgraph, 1979), in the graph of what must be kept or is made of it; None where none saves memory."""
-    above: dict[Node, Node | None] = {}  # the immediate dominator of what is made of what must be kept, None where several are
-    depth: dict[Node | None, int] = {None: 0}
-    for n in body.nodes:
-        if n.op is PARAM or n.op is CONSTANT:
-            continue
-        must_stay = not _is_made_by_element(n) or work(n) > CHEAP
-        if not must_stay and all(i not in above for i in n.inputs):
-            continue
-        above[n] = None if must_stay else _common([i for i in n.inputs if i in above], above, depth)
-        depth[n] = depth[above[n]] + 1
-    saved: dict[Node, int] = {}
+    """The node of a body that dominates results of the most bytes beyond its own, where what must be kept is given and all else is
+    made of it; None where none saves memory."""
+    found = Dominators((n for n in body.nodes if n.op is not PARAM and n.op is not CONSTANT),
+                       lambda n: not _is_made_by_element(n) or work(n) > CHEAP)
+    saved: dict[Node, float] = {}
     for r in results:
-        n = above.get(r)
-        while n is not None:
+        for n in found.of(r):
             saved[n] = saved.get(n, -nbytes(n.type) if is_tensor(n) else -math.inf) + nbytes(r.type)
-            n = above[n]
-    best = max(saved, key=lambda n: (saved[n], depth[n]), default=None)
+    best = max(saved, key=lambda n: (saved[n], found.depth[n]), default=None)
     return best if best is not None and saved[best] > 0 and best not in body.results else None
-
-
-def _common(nodes: Sequence[Node], above: Mapping[Node, Node | None], depth: Mapping[Node | None, int]) -> Node | None:
-    """The nearest node on the ways up from all of these; None where there is none."""
-    found, *others = nodes
-    nearest: Node | None = found
-    for other in others:
-        way: Node | None = other
-        while way is not nearest:
-            if depth[way] >= depth[nearest]:
-                assert way is not None
-                way = above[way]
-            else:
-                assert nearest is not None
-                nearest = above[nearest]
-    return nearest
 
 
 def work(node: Node) -> float:
@@ -405,6 +399,13 @@ def _is_product(node: Node) -> bool:
 def is_tensor(node: Node) -> bool:
     """Whether a node is a tensor of known sizes."""
     return isinstance(node.type, TensorType) and is_static(node.type)
+
+
+def _loops_of(body: Function) -> Function | None:
+    """What of a kernel is loops over elements: all of it, or the epilogue of its product; None where that is nothing."""
+    op = next((n.op for n in body.nodes if _is_product(n)), None)
+    parts = None if op is None else split_epilogue(body, op)
+    return body if op is None else None if parts is None else parts.epilogue
 
 
 def _epilogue_of(function: Function, node: Node) -> Node | None:

@@ -211,12 +211,17 @@ class _Candidates:
             found, stack = set[Node](), [root.inputs[0]]
             while stack:
                 for user in self.function.users[stack.pop()]:
-                    is_read_there = user.op.view or (user in self.fitting and not self._is_stored(user))
+                    is_read_there = user.op.view or not self._is_in_memory(user)
                     if user is not root and user not in found and is_read_there:
                         found.add(user)
                         stack.append(user)
             self.above[root] = found
         return node in self.above[root]
+
+    def _is_in_memory(self, node: Node) -> bool:
+        """Whether the value of a node, which is no view, is put in memory for certain: something outside of all groups reads it."""
+        return (node not in self.fitting or self._is_stored(node) or node in self.results
+                or any(u not in self.fitting for u in self.function.users[node]))
 
     def _puts_positions_together(self, node: Node) -> bool:
         """Whether a node only puts together what gathers read as positions: each of them is read where it lies, in loops too."""

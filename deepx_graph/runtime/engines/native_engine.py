@@ -141,8 +141,7 @@ class NativeEngine(KernelEngine):
             return found
 
     def arranged(self, function: Function) -> Function:
-        """The function with epilogues, loops as kernels, and operations that move elements, or cost less than memory, computed
-        where they are read."""
+        """The function with epilogues, loops as kernels, and what moves elements, or costs less than memory, done where it is read."""
         function = with_columns(self.with_epilogues(as_products(with_sparse_updates(function))))
         function = with_loop_kernels(function, self.tried, self.threads, _has_large_products)
 
@@ -150,11 +149,8 @@ class NativeEngine(KernelEngine):
             found = self._remembered(key_of(body), lambda: self._loop_program(body))
             return found if isinstance(found, LoopKernel) else None
 
-        moved = with_composed_subscripts(function, kernel_of)
-        function = with_rematerialised(moved, self._accepts)
-        if function is not moved:
-            function = self._joined(function)  # kernels that have one result now are epilogues, too
-        return with_late_results(function, self._accepts)
+        function = with_rematerialised(with_composed_subscripts(function, kernel_of), self._accepts)
+        return with_late_results(self._joined(function), self._accepts)  # kernels that have one result now are epilogues, too
 
     def why_apart(self, function: Function) -> str:
         """Why a function that it canonicalized is not one kernel."""
@@ -166,13 +162,12 @@ class NativeEngine(KernelEngine):
         return kernel.program if isinstance(kernel, LoopKernel) else None
 
     def with_epilogues(self, function: Function) -> Function:
-        """The function with products as this engine does them, and the epilogue of a convolution or a product done where that is in
-        a cache."""
+        """The function with products in a form of ours, and epilogues done where the result of a product is in a cache."""
         from deepx_graph.runtime.native.gemm import kernel as gemm
 
         with vectors(self.vector_bits):
-            function = with_narrow_operands(function, lambda n: any(self._converts(n)) or _is_widened(n))
-            function = widened(function, lambda n: _is_widened(n) and not (_is_of_integers(n) and any(self._converts(n))))
+            function = with_narrow_operands(function, lambda n: any(_converts(n)) or _is_widened(n))
+            function = widened(function, lambda n: _is_widened(n) and not (_is_of_integers(n) and any(_converts(n))))
             function = super().canonicalize(in_order(function, gemm.transposed_before))
         return self._joined(function)
 
@@ -181,16 +176,9 @@ class NativeEngine(KernelEngine):
         from deepx_graph.runtime.native.gemm import kernel as gemm
 
         function = with_fused_epilogue(function, self._accepts, convolution)
-        return with_fused_epilogue(function, lambda body: self._accepts(body) if not _transposes(body) else (
-            self.tried(gemm.build_with_epilogue, body) is not None), dot_general, self._converts)
-
-    def _converts(self, node: Node) -> tuple[bool, ...]:
-        """Which operands a product converts while it packs them."""
-        from deepx_graph.runtime.native.gemm import kernel as gemm
-
         with vectors(self.vector_bits):
-            plan = gemm.converted_plan(node) if node.op is dot_general else None
-        return () if plan is None else tuple(source is not None for source in plan.sources)
+            return with_fused_epilogue(function, lambda body: self._accepts(body) if not _transposes(body) else (
+                self.tried(gemm.build_with_epilogue, body) is not None), dot_general, _converts)
 
     def tried(self, build: Callable[[Function, int], CompiledKernel], body: Function) -> CompiledKernel | None:
         """The kernel that a builder has for a function; where it has none, another may be asked."""
@@ -306,6 +294,14 @@ def _work(node: Node) -> int:
     """Multiplications of a product or a convolution."""
     assert node.op.flops is not None
     return node.op.flops([i.type for i in node.inputs], node.type, *node.attrs) // 2
+
+
+def _converts(node: Node) -> tuple[bool, ...]:
+    """Which operands a product converts while it packs them."""
+    from deepx_graph.runtime.native.gemm import kernel as gemm
+
+    plan = gemm.converted_plan(node) if node.op is dot_general else None
+    return () if plan is None else tuple(source is not None for source in plan.sources)
 
 
 def _is_widened(node: Node) -> bool:

@@ -9,9 +9,10 @@ import pytest
 
 import deepx_graph as dx
 from deepx_graph.ir import Builder, Function, Module, Node, Op
-from deepx_graph.ops import add, exponential, maximum, multiply, negate, reshape, subtract
-from deepx_graph.ops.contract.linear import matmul
-from deepx_graph.ops.data.fusion import fusion
+from deepx_graph.ops import add, exponential, maximum, multiply, negate, reshape, sqrt, subtract
+from deepx_graph.ops.contract.linear import dot_general, matmul
+from deepx_graph.ops.contract.reduce import reduction
+from deepx_graph.ops.data.fusion import fused_body, fusion
 from deepx_graph.types import F32, tensor
 
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
@@ -83,6 +84,85 @@ def normalised(steps: int) -> Module:
 def test_what_the_next_kernel_writes_over_is_kept(steps: int) -> None:
     """It takes no memory, and made again it takes a load as well."""
     assert kept(normalised(steps)) == [2]
+
+
+def distances() -> Module:
+    """A kernel whose results are a mask and polynomials of the roots of sums, all of which later kernels read, after a product."""
+    b = Builder()
+    x, w = b.param(0, tensor(F32, (ROWS, ROWS, 2))), b.param(1, tensor(F32, (ROWS, ROWS)))
+    p = b.param(0, x.type)
+    r = b(sqrt, reduction(b, add, b(multiply, p, p), (2,)))
+    cubed = b(multiply, b(multiply, r, r), r)
+    body = Function("fusion", (p,), (cubed, b(negate, r), b(subtract, cubed, r)), public=False)
+    first, *others = b.items(b(fusion, x, body=body))
+    second = matmul(b, matmul(b, w, w), w)
+    return Module((Function("main", (x, w), (b(add, b(multiply, second, first), b(multiply, *others)),)),))
+
+
+def test_what_results_are_made_of_is_kept_in_their_place() -> None:
+    """The root, which is no result, dominates all three, and is the only one that is left."""
+    module = distances()
+    assert set(kept(module)) == {1}
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(ROWS, ROWS, 2)).astype("f4"), rng.normal(size=(ROWS, ROWS)).astype("f4") / 16
+    r = np.sqrt((x.astype("f8") ** 2).sum(2))
+    expected = np.linalg.matrix_power(w.astype("f8"), 3) * r**3 - r * (r**3 - r)
+    np.testing.assert_allclose(dx.compile(module, engine="native")(x, w)[0], expected, rtol=1e-4, atol=1e-4)
+
+
+def iterated(steps: int) -> Module:
+    """Steps x -> a x + b (x x) x, as Newton and Schulz have them: passes make a kernel of each sum and what the next step takes."""
+    type = f"tensor<{ROWS}x{ROWS}xf32>"
+    dot = "contracting_dims = [1] x [0]"
+    lines, x = [f"%a = stablehlo.constant dense<1.5> : {type}", f"%b = stablehlo.constant dense<-0.5> : {type}"], "%x"
+    for k in range(steps):
+        lines += [f"%s{k} = stablehlo.dot_general {x}, {x}, {dot} : ({type}, {type}) -> {type}",
+                  f"%c{k} = stablehlo.multiply %s{k}, %b : {type}",
+                  f"%p{k} = stablehlo.dot_general %c{k}, {x}, {dot} : ({type}, {type}) -> {type}",
+                  f"%m{k} = stablehlo.multiply {x}, %a : {type}", f"%x{k} = stablehlo.add %m{k}, %p{k} : {type}"]
+        x = f"%x{k}"
+    return dx.loads("\n".join([f"func.func @main(%x: {type}) -> {type} {{", *lines, f"return {x} : {type}", "}"]))
+
+
+def test_kernels_that_have_one_result_left_are_epilogues() -> None:
+    module = dx.optimize(iterated(3))
+    function = NativeEngine(1).arranged(module.entry)
+    assert all(any(n.op is dot_general for n in body.nodes) for body in map(fused_body, function.nodes) if body is not None)
+    x = np.random.default_rng(0).normal(size=(ROWS, ROWS)).astype("f4") / 16
+    expected = x.astype("f8")
+    for _ in range(3):
+        expected = 1.5 * expected - 0.5 * expected @ expected @ expected
+    np.testing.assert_allclose(dx.compile(module, engine="native", optimize=False)(x)[0], expected, rtol=1e-4, atol=1e-5)
+
+
+CLAMPED = """func.func @main(%x: {t}, %w: {t}) -> {t} {{
+  %z = stablehlo.constant dense<0.0> : {t}
+  %h = stablehlo.constant dense<0.5> : {t}
+  %a = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : ({t}, {t}) -> {t}
+  %m = stablehlo.maximum %a, %z : {t}
+  %n = stablehlo.minimum %m, %h : {t}
+  %p = stablehlo.compare GT, %m, %h : ({t}, {t}) -> {b}
+  %q = stablehlo.select %p, %h, %m : {b}, {t}
+  %r = stablehlo.add %q, %n : {t}
+  %s = stablehlo.subtract %q, %m : {t}
+  %d = stablehlo.dot_general %n, %w, contracting_dims = [1] x [0] : ({t}, {t}) -> {t}
+  %e = stablehlo.dot_general %d, %n, contracting_dims = [1] x [0] : ({t}, {t}) -> {t}
+  %f = stablehlo.dot_general %e, %w, contracting_dims = [1] x [0] : ({t}, {t}) -> {t}
+  %g = stablehlo.multiply %f, %r : {t}
+  %i = stablehlo.multiply %g, %s : {t}
+  return %i : {t}
+}}"""
+
+
+def test_results_are_made_of_operands_where_those_are_fewer() -> None:
+    """Two results are read after a third has ended: what all are made of is kept alone, though the third could serve."""
+    module = dx.optimize(dx.loads(CLAMPED.format(t=f"tensor<{ROWS}x{ROWS}xf32>", b=f"tensor<{ROWS}x{ROWS}xi1>")))
+    assert 2 not in kept(module) and 3 not in kept(module)
+    x, w = np.random.default_rng(0).normal(size=(2, ROWS, ROWS)).astype("f4") / 4
+    m = np.maximum(x.astype("f8") @ w, 0)
+    n = np.minimum(m, 0.5)
+    expected = n @ w @ n @ w * (n + n) * (n - m)
+    np.testing.assert_allclose(dx.compile(module, engine="native", optimize=False)(x, w)[0], expected, rtol=1e-4, atol=1e-4)
 
 
 def program(rng: random.Random) -> Module:

@@ -332,6 +332,32 @@ def test_a_scatter_takes_in_what_is_made_of_its_array_by_way_of_memory() -> None
         np.testing.assert_array_equal(found, wanted)
 
 
+def test_a_scatter_takes_in_what_is_made_of_values_that_others_read_too() -> None:
+    """The slope of a result, which is made of the array that is updated: it is in memory before, so the update is one kernel."""
+    text = function_text("%e: tensor<500xf32>, %h: tensor<499xf32>", """  %at = stablehlo.constant dense<1> : tensor<1xi32>
+  %b = stablehlo.slice %e [1:500] : (tensor<500xf32>) -> tensor<499xf32>
+  %a = stablehlo.slice %e [0:499] : (tensor<500xf32>) -> tensor<499xf32>
+  %d = stablehlo.subtract %b, %a : tensor<499xf32>
+  %f = stablehlo.add %h, %d : tensor<499xf32>
+  %i = stablehlo.slice %f [1:499] : (tensor<499xf32>) -> tensor<498xf32>
+  %j = stablehlo.slice %f [0:498] : (tensor<499xf32>) -> tensor<498xf32>
+  %k = stablehlo.subtract %i, %j : tensor<498xf32>
+  %r = "stablehlo.scatter"(%e, %at, %k) <{scatter_dimension_numbers = #stablehlo.scatter<
+    update_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 0>}> ({
+  ^bb0(%u: tensor<f32>, %v: tensor<f32>):
+    %w = stablehlo.add %u, %v : tensor<f32>
+    stablehlo.return %w : tensor<f32>
+  }) : (tensor<500xf32>, tensor<1xi32>, tensor<498xf32>) -> tensor<500xf32>
+  return %f, %r : tensor<499xf32>, tensor<500xf32>""", "(tensor<499xf32>, tensor<500xf32>)")
+    assert nodes_run(text) == ["fusion: machine code of loops"] * 2
+    rng = np.random.default_rng(0)
+    e, h = rng.standard_normal(500).astype(np.float32), rng.standard_normal(499).astype(np.float32)
+    f, r = h + np.diff(e), e.copy()
+    r[1:-1] += np.diff(f)
+    for found, wanted in zip(dx.compile(dx.loads(text), engine="native")(e, h), (f, r), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
 ROWS = """func.func @main(%x: tensor<500x32xf32>, %i: tensor<900xi32>) -> tensor<900x32xf32> {
   %n = stablehlo.constant dense<500> : tensor<900xi32>
   %z = stablehlo.constant dense<0> : tensor<900xi32>

@@ -22,7 +22,7 @@ from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.passes.pipeline import parse_pipeline, run_pipeline
 from deepx_graph.rewrite.epilogue import with_fused_epilogue
-from deepx_graph.runtime.engines.gemm import in_order
+from deepx_graph.rewrite.product_layouts import in_order
 from deepx_graph.session import programs
 from deepx_graph.session.report.kernels import alike
 from tests.support.steps import steps

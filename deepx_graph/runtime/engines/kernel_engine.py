@@ -21,10 +21,11 @@ from deepx_graph.literal import Array
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.ops.tensor.index import box_at, dynamic_update_slice
+from deepx_graph.rewrite.product_layouts import canonicalized
 from deepx_graph.runtime.cost import counts as cost_counts
 from deepx_graph.runtime.cost.model import Forecast, ForecastParts
 from deepx_graph.runtime.engines.base import CONSUMES_FIRST, Declined, Engine, KernelFn
-from deepx_graph.runtime.engines.gemm import GemmNodeKernel, canonicalized
+from deepx_graph.runtime.engines.gemm import GemmNodeKernel
 from deepx_graph.runtime.engines.whole_function import is_program
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.memory.assignment import of_eval

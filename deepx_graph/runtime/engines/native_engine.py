@@ -20,32 +20,23 @@ from deepx_graph.loops.program import LoopProgram
 from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.data.fusion import fusion
-from deepx_graph.ops.tensor.layout import transpose
-from deepx_graph.rewrite.columns import with_columns
-from deepx_graph.rewrite.epilogue import with_fused_epilogue
-from deepx_graph.rewrite.late_results import with_late_results
 from deepx_graph.rewrite.outline import outlined
-from deepx_graph.rewrite.rematerialisation import with_rematerialised
-from deepx_graph.rewrite.sparse_updates import with_sparse_updates
-from deepx_graph.rewrite.subscript_fusion import with_composed_subscripts
-from deepx_graph.rewrite.whole_windows import as_products
 from deepx_graph.runtime.array_type import form_of
 from deepx_graph.runtime.engines.base import Declined, EntryFn, KernelFn
-from deepx_graph.runtime.engines.gemm import in_order, widened, with_narrow_operands
 from deepx_graph.runtime.engines.kernel_engine import CompiledKernel, KernelBuilder, KernelEngine, key_of
 from deepx_graph.runtime.engines.whole_function import as_kernel, is_program, is_too_large
 from deepx_graph.runtime.native import asked, vectors
+from deepx_graph.runtime.native.arrangement import arranged, has_large_products
 from deepx_graph.runtime.native.llvm.machine_code import collected
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
 from deepx_graph.runtime.native.loop_program.kernel import build as build_loops
-from deepx_graph.runtime.native.loop_program.loop_kernels import with_loop_kernels
 from deepx_graph.runtime.native.machine_kernel import MachineKernel
 from deepx_graph.runtime.native.trampoline import EntryMemory, entry
 from deepx_graph.runtime.native.whole_program.calls import CalledFunctions, CallLimits
 from deepx_graph.runtime.native.whole_program.kernel import build as build_whole_program
 from deepx_graph.runtime.unit_code import one_kernel
-from deepx_graph.types import TensorType, as_tensor
+from deepx_graph.types import as_tensor
 
 
 class NativeEngine(KernelEngine):
@@ -136,21 +127,19 @@ class NativeEngine(KernelEngine):
         try:
             return as_kernel(function, self._required)
         except Declined as e:
-            found = outlined(function, self._accepts)
+            found = outlined(function, self.accepts)
             self._apart[found] = str(e)
             return found
 
     def arranged(self, function: Function) -> Function:
-        """The function with epilogues, loops as kernels, and what moves elements, or costs less than memory, done where it is read."""
-        function = with_columns(self.with_epilogues(as_products(with_sparse_updates(function))))
-        function = with_loop_kernels(function, self.tried, self.threads, _has_large_products)
+        """The function with operations brought together in the kernels that do them best."""
+        with vectors(self.vector_bits):
+            return arranged(function, self)
 
-        def kernel_of(body: Function) -> LoopKernel | None:
-            found = self._remembered(key_of(body), lambda: self._loop_program(body))
-            return found if isinstance(found, LoopKernel) else None
-
-        function = with_rematerialised(with_composed_subscripts(function, kernel_of), self._accepts)
-        return with_late_results(self._joined(function), self._accepts)  # kernels that have one result now are epilogues, too
+    def loops_of(self, body: Function) -> LoopKernel | None:
+        """The kernel of a function as one loop program."""
+        found = self._remembered(key_of(body), lambda: self._loop_program(body))
+        return found if isinstance(found, LoopKernel) else None
 
     def why_apart(self, function: Function) -> str:
         """Why a function that it canonicalized is not one kernel."""
@@ -160,25 +149,6 @@ class NativeEngine(KernelEngine):
         """The loops of a node's kernel, alone or inside a kernel."""
         kernel = self._compiled(node) or self._built.get((alone, kind_of(node)))
         return kernel.program if isinstance(kernel, LoopKernel) else None
-
-    def with_epilogues(self, function: Function) -> Function:
-        """The function with products in a form of ours, and epilogues done where the result of a product is in a cache."""
-        from deepx_graph.runtime.native.gemm import kernel as gemm
-
-        with vectors(self.vector_bits):
-            function = with_narrow_operands(function, lambda n: any(_converts(n)) or _is_widened(n))
-            function = widened(function, lambda n: _is_widened(n) and not (_is_of_integers(n) and any(_converts(n))))
-            function = super().canonicalize(in_order(function, gemm.transposed_before))
-        return self._joined(function)
-
-    def _joined(self, function: Function) -> Function:
-        """The function with the epilogue of a convolution or a product as part of its kernel."""
-        from deepx_graph.runtime.native.gemm import kernel as gemm
-
-        function = with_fused_epilogue(function, self._accepts, convolution)
-        with vectors(self.vector_bits):
-            return with_fused_epilogue(function, lambda body: self._accepts(body) if not _transposes(body) else (
-                self.tried(gemm.build_with_epilogue, body) is not None), dot_general, _converts)
 
     def tried(self, build: Callable[[Function, int], CompiledKernel], body: Function) -> CompiledKernel | None:
         """The kernel that a builder has for a function; where it has none, another may be asked."""
@@ -203,13 +173,13 @@ class NativeEngine(KernelEngine):
         return is_too_large(function) or all(
             self.entered(n) is not None or isinstance(self._compiled(n), MachineKernel) for n in made)
 
-    def _accepts(self, body: Function) -> bool:
+    def accepts(self, body: Function) -> bool:
         """Whether there is a kernel for a loop, or for a convolution or a product and its epilogue; makes it."""
         return self._remembered(key_of(body), lambda: self.build(body)) is not None
 
     def _required(self, body: Function) -> None:
         """Makes the kernel of a function. Raises Declined where there is none."""
-        if not self._accepts(body):
+        if not self.accepts(body):
             raise Declined(self._declined[key_of(body)])
 
     def lowering(self, node: Node) -> str:
@@ -267,66 +237,13 @@ class NativeEngine(KernelEngine):
         return kernel if isinstance(kernel, LoopKernel) else None
 
 
-_MOST_WORK = {(dot_general, "float"): 1 << 12, (dot_general, "complex"): 1 << 14, (convolution, "float"): 1 << 18}
-_MOST_EXACT_WORK = 1 << 30
-"""Multiplications that loop programs do: of floats others are better, by dtype; BLAS is also of very large products of integers."""
-LEAST_READS = 3
-"""Complex operands whose elements are read less often are best read where they lie: as reals they would be copied."""
 DIRECT_GAIN = 0.5
 """A convolution is apart from what its loops are fused with where its own kernel takes at most that part of their time."""
-MOST_TERMS = 4
-"""Of a product of so few terms each element is best done where it is read, in the loops of what follows."""
-
-
-def _is_better_elsewhere(node: Node) -> bool:
-    """Whether the node is a product or a convolution of so many terms that tuned kernels, BLAS or `eval` do it better."""
-    type = node.type
-    if node.op not in (dot_general, convolution) or not isinstance(type, TensorType) or node.op.flops is None:
-        return False
-    limit = _MOST_WORK.get((node.op, type.dtype.kind), _MOST_EXACT_WORK)
-    work = _work(node)
-    is_short = node.op is dot_general and type.dtype.kind == "float" and work <= MOST_TERMS * type.size
-    is_thin = type.dtype.kind == "complex" and work < LEAST_READS * max(as_tensor(i.type).size for i in node.inputs)
-    return work > limit and not is_short and not is_thin
-
-
-def _work(node: Node) -> int:
-    """Multiplications of a product or a convolution."""
-    assert node.op.flops is not None
-    return node.op.flops([i.type for i in node.inputs], node.type, *node.attrs) // 2
-
-
-def _converts(node: Node) -> tuple[bool, ...]:
-    """Which operands a product converts while it packs them."""
-    from deepx_graph.runtime.native.gemm import kernel as gemm
-
-    plan = gemm.converted_plan(node) if node.op is dot_general else None
-    return () if plan is None else tuple(source is not None for source in plan.sources)
-
-
-def _is_widened(node: Node) -> bool:
-    """Whether the node is a product or a convolution of narrow floats or of integers that pays for conversions."""
-    if _is_of_integers(node):
-        return _work(node) > _MOST_WORK[node.op, "float"]
-    return _is_better_elsewhere(node) or node.op is convolution
-
-
-def _is_of_integers(node: Node) -> bool:
-    return isinstance(node.type, TensorType) and node.type.dtype.is_integer
-
-
-def _has_large_products(function: Function) -> bool:
-    return any(map(_is_better_elsewhere, function.nodes))
-
-
-def _transposes(function: Function) -> bool:
-    """Whether something is transposed: loops of a product and its transpose would be slower than those of each."""
-    return any(n.op is transpose for n in function.nodes)
 
 
 def _plain_loops(function: Function, threads: int) -> LoopKernel:
     """The kernel of a function as one loop program. Raises Declined."""
-    if _has_large_products(function) and not _is_of_lone_features(function):
+    if has_large_products(function) and not _is_of_lone_features(function):
         raise Declined
     return build_loops(function, threads)
 

@@ -17,8 +17,9 @@ from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.contract.reduce import reduce
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.rewrite.outline import outlined
+from deepx_graph.rewrite.product_types import widened
 from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.engines.gemm import small_product, widened
+from deepx_graph.runtime.engines.gemm import small_product
 from deepx_graph.runtime.engines.kernel_engine import CompiledKernel, KernelBuilder, KernelEngine, is_tensor
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.execute import build

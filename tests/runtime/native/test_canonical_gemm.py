@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
+from deepx_graph.analysis.batched_gemm import batched_gemm_of
 from deepx_graph.ir import Node
 from deepx_graph.ops import dot_general, transpose
 from deepx_graph.ops.math.elementwise import is_complex
-from deepx_graph.runtime.engines.gemm import batched_gemm_of, canonicalized, in_order, widened
+from deepx_graph.rewrite.product_layouts import canonicalized, in_order
+from deepx_graph.rewrite.product_types import widened
 
 PRODUCT = """
 HloModule m

@@ -14,7 +14,7 @@ from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.literal import Literal
 from deepx_graph.ops import add, convert, convolution, dot_general, tanh
-from deepx_graph.runtime.engines.gemm import widened
+from deepx_graph.rewrite.product_types import widened
 from deepx_graph.types import F32, F64, DType, TensorType, type_of_array
 
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")

@@ -18,8 +18,8 @@ from deepx_graph.types import F32, tensor
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
 from deepx_graph.rewrite import rematerialisation
-from deepx_graph.runtime.engines import native_engine
 from deepx_graph.runtime.engines.native_engine import NativeEngine
+from deepx_graph.runtime.native import arrangement
 
 ROWS = 96
 
@@ -195,7 +195,7 @@ def test_values_stay_and_plans_do_not_grow(monkeypatch: pytest.MonkeyPatch) -> N
         for a, e in zip(found(x, w), expected, strict=True):
             np.testing.assert_allclose(a, e, rtol=2e-4, atol=1e-5)
         with monkeypatch.context() as plain:
-            plain.setattr(native_engine, "with_rematerialised", lambda function, has_kernel: function)
+            plain.setattr(arrangement, "with_rematerialised", lambda function, has_kernel: function)
             before = dx.compile(module, engine="native", optimize=False).plan.peak_bytes
         assert found.plan.peak_bytes <= before
         changed += found.plan.peak_bytes < before

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from deepx_graph.analysis.batched_gemm import batched_gemm_of
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.peephole import primitive_of, splat_of
 from deepx_graph.ir.structure import PARAM
@@ -26,7 +27,6 @@ from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.cost.model import ForecastParts, memory_ns
 from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.engines.gemm import batched_gemm_of
 from deepx_graph.runtime.native.gemm.emit import module_text, scratch_bytes
 from deepx_graph.runtime.native.gemm.plan import LEFT, RESULT, RIGHT, GemmPlan, converting_plan, plan_of
 from deepx_graph.runtime.native.gemm.shares import STRIP, ShareAxis, cuts, cuts_of_rows

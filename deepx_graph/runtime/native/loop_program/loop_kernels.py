@@ -31,6 +31,7 @@ from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.whole_function import as_kernel
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
 from deepx_graph.runtime.native.loop_program.timing import nanoseconds
+from deepx_graph.runtime.native.machine_kernel import MachineKernel
 
 ELEMENT_BY_ELEMENT, IN_REGISTERS = "machine code: a loop, element by element", "machine code: loops with scalars in registers"
 """How such kernels run, in words."""
@@ -51,7 +52,7 @@ KernelOfLoop = Callable[[Function, int | None, float], object]
 """Gives the kernel of a function of one loop, which does so many iterations at most, of up to so many nanoseconds each; None where
 there is none. Without a number of iterations the loop is known not to run long."""
 
-Build = Callable[[Function, int], LoopKernel]
+Build = Callable[[Function, int], MachineKernel]
 Tried = Callable[[Build, Function], object]
 """Gives the kernel that a builder has for a function, or None."""
 

@@ -8,16 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from deepx_graph.runtime.native.convolution.plan import ELEMENTS, FEATURES, DirectPlan, Lanes, scratch_steps
-from deepx_graph.runtime.native.llvm.builder import (
-    IRBuilder,
-    VectorValue,
-    below,
-    branch,
-    digit,
-    greatest,
-    least,
-    memory_type,
-)
+from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, below, branch, digit, greatest, least
 
 
 class BlockCopy:
@@ -71,8 +62,8 @@ class BlockCopy:
         """What is seen along the innermost axis, one remainder by its stride after the other; zeros beside the input."""
         t, a, stride = self.t, self.problem.axes[axis], self.plan.phases
         if a.rows:
-            t.rows("0", self.reaches[axis], lambda i: self._move(
-                self._element(source, t.let(f"add i64 {self.firsts[axis]}, {i}")), self._at(target, i, 1)))
+            t.rows("0", self.reaches[axis], lambda i: t.copy_one(
+                self._element(source, t.let(f"add i64 {self.firsts[axis]}, {i}")), self._at(target, i, 1), self.dtype))
             return
 
         def steps(length: str) -> str:
@@ -112,7 +103,8 @@ class BlockCopy:
         def column(k: str, j: str) -> None:
             start, into = span(k)
             start, into = self._element(source, t.let(f"add i64 {start}, {j}")), self._at(into, j, 1)
-            t.rows("0", str(p.inputs), lambda c: self._move(self._at(start, c, p.x[2]), self._at(into, c, size)))
+            t.rows("0", str(p.inputs), lambda c: t.copy_one(
+                self._at(start, c, p.x[2]), self._at(into, c, size), self.dtype))
 
         if a.x == 1 and not a.rows:
             t.rows("0", str(p.inputs), lambda c: t.rows("0", spans, lambda k: vectors(c, k)))
@@ -131,17 +123,12 @@ class BlockCopy:
     def _at(self, pointer: str, index: str, step: int) -> str:
         return self.t.moved(pointer, self.dtype, (index, step))
 
-    def _move(self, source: str, target: str) -> None:
-        type, align = memory_type(self.dtype), self.dtype.itemsize
-        one = self.t.let(f"load {type}, ptr {source}, align {align}")
-        self.t.line(f"store {type} {one}, ptr {target}, align {align}")
-
     def _copy(self, source: str, target: str, count: str, step: int) -> None:
         """So many elements, `step` apart at the source."""
         if step == 1:
             self._vectors(source, target, count)
         else:
-            self.t.rows("0", count, lambda i: self._move(self._at(source, i, step), self._at(target, i, 1)))
+            self.t.rows("0", count, lambda i: self.t.copy_one(self._at(source, i, step), self._at(target, i, 1), self.dtype))
 
     def _vectors(self, source: str | None, target: str, count: str) -> None:
         """So many neighbours; zeros where there is no source."""

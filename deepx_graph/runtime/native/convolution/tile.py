@@ -13,7 +13,7 @@ from dataclasses import replace
 from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, DirectPlan, Lanes
 from deepx_graph.runtime.native.gemm import microkernel
 from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand
-from deepx_graph.runtime.native.llvm.builder import IRBuilder, least, scalar_type
+from deepx_graph.runtime.native.llvm.builder import IRBuilder, least
 
 MOST_TERMS = 4096
 """Sums of more terms are taken in parts, so that little is lost by rounding."""
@@ -115,12 +115,10 @@ class TileCode:
 
     def _scatter(self, t: IRBuilder, kept: str, rows: Sequence[str], lanes: int) -> None:
         """Element by element."""
-        kind, size = scalar_type(self.dtype), self.dtype.itemsize
 
         def lane(k: str) -> None:
             for r, into in enumerate(rows):
                 source = t.address(t.address(kept, k, self.dtype), str(r * self.plan.span), self.dtype)
-                one = t.let(f"load {kind}, ptr {source}, align {size}")
-                t.line(f"store {kind} {one}, ptr {t.moved(into, self.dtype, (k, self.plan.lane_step))}, align {size}")
+                t.copy_one(source, t.moved(into, self.dtype, (k, self.plan.lane_step)), self.dtype)
 
         t.rows("0", str(lanes), lane)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue, memory_type
+from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program.primitives import lower_primitive, np_dtype
 from deepx_graph.types import DType as ElementType
@@ -54,9 +54,7 @@ class PanelElements:
     def one(self, t: IRBuilder, at: str, other: str | None) -> str:
         """An element of a panel, from the addresses of its first and its second element in memory."""
         with t.narrowed(1):
-            low, high = (None if p is None else t.value(
-                f"load {memory_type(self.source)}, ptr {p}, align {self.source.itemsize}", self.source) for p in (at, other))
-            assert low is not None
+            low, high = t.load(at, self.source, None), None if other is None else t.load(other, self.source, None)
             return (self.made(t, low) if self.each == 1 else self.paired(t, low, high)).text
 
     def _extended(self, t: IRBuilder, x: VectorValue, dtype: DType) -> VectorValue:

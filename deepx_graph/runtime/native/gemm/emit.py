@@ -19,7 +19,7 @@ from deepx_graph.runtime.native.gemm.panels import Panels
 from deepx_graph.runtime.native.gemm.plan import LEFT, RESULT, RIGHT, GemmAxis, GemmPlan
 from deepx_graph.runtime.native.gemm.shares import STRIP, ShareAxis
 from deepx_graph.runtime.native.joined import JoinedOperands
-from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, digit, each_share, least, number, scalar_type
+from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, branch, digit, each_share, least, scalar_type
 
 LEAST_GROUP = 16
 """Rows that are converted at a time, at least, where neighbours are of different rows."""
@@ -286,14 +286,7 @@ class _Writer:
 
         def put(distance: str) -> None:
             for x, at, n, width in found:
-                with t.narrowed(width):
-                    if plan.scale != 1.0:
-                        x = t.binary("fmul", x, t.splat(plan.scale, self.dtype))
-                    if distance:
-                        before = t.load_first(t.behind(at, distance), self.dtype, n)
-                        t.store_first(t.binary("add" if plan.pairs else "fadd", before, x), at, n)
-                    else:
-                        t.store_first(x, at, n)
+                self._put(x, at, n, width, distance)
 
         if block.added:
             branch(t, block.added, lambda: put("0"), lambda: put(self.addend))
@@ -314,13 +307,17 @@ class _Writer:
             pointers = tuple(t.address(p, str(whole * self.lanes), self.dtype) for p in pointers[:RESULT])
         for r, total in enumerate(totals):
             at = t.address(block.pointers[RESULT], str(r * plan.rows.steps[RESULT]), self.dtype)
-            kind, align = scalar_type(self.dtype), self.dtype.itemsize
+            self._put(VectorValue(total, self.dtype), at, 1, 1, self.addend)
+
+    def _put(self, x: VectorValue, at: str, lanes: int, width: int, distance: str) -> None:
+        """Stores the first lanes of a sum of that width, times the factor, added to what lies so many bytes behind it, if any."""
+        t, plan = self.t, self.plan
+        with t.narrowed(width):
             if plan.scale != 1.0:
-                total = t.let(f"fmul {kind} {total}, {number(plan.scale, self.dtype)}")
-            if self.addend:
-                before = t.let(f"load {kind}, ptr {t.behind(at, self.addend)}, align {align}")
-                total = t.let(f"fadd {kind} {before}, {total}")
-            t.line(f"store {kind} {total}, ptr {at}, align {align}")
+                x = t.binary("fmul", x, t.splat(plan.scale, self.dtype))
+            if distance:
+                x = t.binary("add" if plan.pairs else "fadd", t.load_first(t.behind(at, distance), self.dtype, lanes), x)
+            t.store_first(x, at, lanes)
 
     def _summed(self, block: _Block, tile: Tile, operands: tuple[TileOperand, TileOperand], sides: tuple[int, int],
                 counts: Sequence[str], loops: Sequence[PointerLoop]) -> Tiles:

@@ -267,8 +267,12 @@ class IRBuilder:
                 pointer = self.address(pointer, index if step == 1 else self.let(f"mul i64 {index}, {step}"), dtype)
         return pointer
 
+    def _in_memory(self, dtype: DType) -> str:
+        """LLVM's name of a vector in memory."""
+        return memory_type(dtype) if self.lanes == 1 else f"<{self.lanes} x {memory_type(dtype)}>"
+
     def load(self, at: str, dtype: DType, mask: str | None) -> VectorValue:
-        kind, align = f"<{self.lanes} x {memory_type(dtype)}>", dtype.itemsize
+        kind, align = self._in_memory(dtype), dtype.itemsize
         if mask is None:
             raw = self.let(f"load {kind}, ptr {at}, align {align}")
         else:
@@ -284,7 +288,7 @@ class IRBuilder:
         return VectorValue(raw, dtype)
 
     def store(self, x: VectorValue, at: str, mask: str | None, past_caches: bool = False) -> None:
-        kind, align, text = f"<{self.lanes} x {memory_type(x.dtype)}>", x.dtype.itemsize, x.text
+        kind, align, text = self._in_memory(x.dtype), x.dtype.itemsize, x.text
         if x.dtype == BOOL:
             text = self.let(f"zext {self.vector(BOOL)} {text} to {kind}")
         if mask is None:
@@ -299,6 +303,9 @@ class IRBuilder:
 
     def store_first(self, x: VectorValue, at: str, lanes: int) -> None:
         """Stores the first so many lanes, piece by piece: a store under a mask takes some processors (Zen) a dozen cycles."""
+        if lanes == self.lanes:
+            self.store(x, at, None)
+            return
         kind, done, size = self.vector(x.dtype), 0, self.lanes
         while done < lanes:
             if size <= lanes - done:
@@ -334,10 +341,14 @@ class IRBuilder:
 
     def load_one(self, at: str, dtype: DType) -> VectorValue:
         """One element, in every lane."""
-        raw = self.let(f"load {memory_type(dtype)}, ptr {at}, align {dtype.itemsize}")
-        if dtype == BOOL:
-            raw = self.let(f"icmp ne i8 {raw}, 0")
-        return self.spread(raw, dtype)
+        with self.narrowed(1):
+            one = self.load(at, dtype, None)
+        return self.spread(one.text, dtype)
+
+    def copy_one(self, source: str, target: str, dtype: DType) -> None:
+        """Stores one element at another address."""
+        with self.narrowed(1):
+            self.store(self.load(source, dtype, None), target, None)
 
     # --- loops
 

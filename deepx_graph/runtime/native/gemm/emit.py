@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from deepx_graph.runtime.native.gemm.elements import PanelElements
-from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand, Tiles, accumulate, block_lanes
+from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand, Tiles, accumulate
 from deepx_graph.runtime.native.gemm.panels import Panels
 from deepx_graph.runtime.native.gemm.plan import LEFT, RESULT, RIGHT, GemmAxis, GemmPlan
 from deepx_graph.runtime.native.gemm.shares import STRIP, ShareAxis
 from deepx_graph.runtime.native.joined import JoinedOperands
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, branch, digit, each_share, least, scalar_type
+from deepx_graph.runtime.native.llvm.transpose import block_lanes
 
 LEAST_GROUP = 16
 """Rows that are converted at a time, at least, where neighbours are of different rows."""

@@ -24,9 +24,7 @@ from dataclasses import dataclass
 
 from deepx_graph.runtime.native.gemm.elements import PanelElements
 from deepx_graph.runtime.native.llvm.builder import DType, IRBuilder, VectorValue, concatenated, scalar_type
-
-BLOCK_BYTES = 16
-"""The part of a register within which elements are interleaved by one instruction."""
+from deepx_graph.runtime.native.llvm.transpose import block_lanes, transposed_blocks
 
 Tiles = list[list[VectorValue]]
 """A vector for each row and position in the row."""
@@ -182,29 +180,8 @@ def transposed_strip(t: IRBuilder, columns: Sequence[str], elements: PanelElemen
 
     A square would be as fast, and takes LLVM three times as long: it tries to make one of shuffles that depend on one another.
     """
-    dtype = elements.dtype
-    block = block_lanes(t.lanes, dtype)
-    type, each = t.vector(dtype), block * elements.each
+    block = block_lanes(t.lanes, elements.dtype)
+    each = block * elements.each
     kind = f"<{each} x {scalar_type(elements.source)}>"
     read = [t.let(f"load {kind}, ptr {column}, align {elements.source.itemsize}") for column in columns]
-    found, distance = [elements.made(t, concatenated(t, read[k::block], each, elements.source)) for k in range(block)], 1
-    while distance < block:
-        orders = [_interleaved(t.lanes, block, distance, half) for half in (0, 1)]
-        for k in range(block):
-            if not k & distance:
-                one, other = found[k].text, found[k + distance].text
-                found[k], found[k + distance] = (VectorValue(t.shuffle(type, one, order, other), dtype) for order in orders)
-        distance *= 2
-    bits = block.bit_length() - 1
-    return [found[sum((k >> bit & 1) << (bits - 1 - bit) for bit in range(bits))] for k in range(block)]
-
-
-def block_lanes(lanes: int, dtype: DType) -> int:
-    """How many elements of a vector are in a block: what one instruction interleaves with another block."""
-    return min(lanes, BLOCK_BYTES // dtype.itemsize)
-
-
-def _interleaved(lanes: int, block: int, group: int, half: int) -> list[int]:
-    """Of each block of two vectors the first halves, or the last ones, groups of elements in turn."""
-    return [side * lanes + start + half * block // 2 + at + k for start in range(0, lanes, block)
-            for at in range(0, block // 2, group) for side in (0, 1) for k in range(group)]
+    return transposed_blocks(t, [elements.made(t, concatenated(t, read[k::block], each, elements.source)) for k in range(block)])

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from deepx_graph.runtime.native.gemm.elements import PanelElements
-from deepx_graph.runtime.native.gemm.microkernel import block_lanes, transposed_strip
+from deepx_graph.runtime.native.gemm.microkernel import transposed_strip
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, below, branch, least, memory_type
+from deepx_graph.runtime.native.llvm.transpose import block_lanes
 
 FEW = 4
 """What is left of a row is converted so many elements at a time."""

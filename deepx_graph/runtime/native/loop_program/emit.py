@@ -38,6 +38,7 @@ from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar
 from deepx_graph.runtime.native.dispatch import TableSlot
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, branch, each_share, memory_type, number, scalar_type
 from deepx_graph.runtime.native.llvm.target import Target
+from deepx_graph.runtime.native.loop_program.outer_loop import OuterLoop, outer_plan, rows_at_once
 from deepx_graph.runtime.native.loop_program.primitives import lower_primitive, np_dtype
 from deepx_graph.runtime.native.loop_program.vector_loop import Traffic, VectorLoop, plan, traffic_of
 from deepx_graph.types import BOOL, I32, I64, DType
@@ -244,6 +245,8 @@ class FunctionEmitter:
 
     def _loop(self, s: For, low: str, high: str) -> None:
         t = self.t
+        if (across := outer_plan(s, self.machine)) is not None:
+            low = OuterLoop(self, s, across).write(low, high)
         times = None if "%" in low + high else int(high) - int(low)
         if times is not None and times <= 1:
             self.env[s.axis] = low
@@ -400,7 +403,7 @@ def module_text(program: LoopProgram, shares: Sequence[CodePart], machine: Targe
             functions.append(e.function(f"part{k}", part.body, shared=part.chunks > 0))
             declarations |= e.t.declarations
             used = e.used
-        functions.append(_caller(k, part, used, slot, objects))
+        functions.append(_caller(k, part, used, slot, objects, machine))
     return "\n".join([*functions, *declarations, *_kept(declarations), ""])
 
 
@@ -421,13 +424,13 @@ def pointers(t: IRBuilder, used: Iterable[Buffer], slot: Mapping[Buffer, int], o
     return [f"ptr {TableSlot(slot[b], is_object=slot[b] < objects).address(t)}" for b in used]
 
 
-def _caller(k: int, part: CodePart, used: Iterable[Buffer], slot: Mapping[Buffer, int], objects: int) -> str:
+def _caller(k: int, part: CodePart, used: Iterable[Buffer], slot: Mapping[Buffer, int], objects: int, machine: Target) -> str:
     """What is called with a table to do a part: on one thread, or on each that takes chunks from a counter until there are none. A
     copy is done here, unless it is of the same memory."""
     t, first = IRBuilder(1), part.body[0]
     arguments = pointers(t, used, slot, objects)
     if part.chunks:
-        _take_chunks(t, k, part, arguments)
+        _take_chunks(t, k, part, arguments, machine)
         return t.function(f"void @work{k}(ptr %table, ptr %counter, ptr %scratch) nounwind")
     if isinstance(first, Copy):
         target, source = arguments
@@ -438,12 +441,12 @@ def _caller(k: int, part: CodePart, used: Iterable[Buffer], slot: Mapping[Buffer
     return t.function(f"void @whole{k}(ptr %table, ptr %scratch) nounwind")
 
 
-def _take_chunks(t: IRBuilder, k: int, part: CodePart, arguments: Sequence[str]) -> None:
+def _take_chunks(t: IRBuilder, k: int, part: CodePart, arguments: Sequence[str], machine: Target) -> None:
     """Does chunks of a part as long as there are any."""
     (loop,) = part.body
     assert isinstance(loop, For)
     chunks, size = part.chunks, loop.high.constant
-    unit = WHOLE_LINES if size >= chunks * WHOLE_LINES * 16 else 1
+    unit = WHOLE_LINES if size >= chunks * WHOLE_LINES * 16 else rows_at_once(loop, machine)
 
     def begin(chunk: str) -> str:
         exact = t.let(f"udiv i64 {t.let(f'mul i64 {chunk}, {size}')}, {chunks}")

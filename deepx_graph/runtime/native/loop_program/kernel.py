@@ -24,6 +24,7 @@ from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program.emit import CodePart, is_all_vectors, module_text, parts
+from deepx_graph.runtime.native.loop_program.outer_loop import rows_at_once
 from deepx_graph.runtime.native.loop_program.primitives import array_dtype
 from deepx_graph.runtime.native.loop_program.timing import nanoseconds
 from deepx_graph.runtime.native.machine_kernel import MachineKernel, data_is_where_expected
@@ -85,7 +86,7 @@ def _chunks(body: Sequence[Statement], whole: float) -> int:
     if not isinstance(loop, For) or not loop.parallel or len(body) > 1:
         return 0
     least = cost.chunk_ns(constants())
-    chunks = min(MOST_CHUNKS, loop.high.constant, int(3 * whole / least))
+    chunks = min(MOST_CHUNKS, loop.high.constant // rows_at_once(loop, this_machine()), int(3 * whole / least))
     return chunks if whole > 2 * least and chunks > 1 else 0
 
 

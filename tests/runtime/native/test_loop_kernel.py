@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
-from deepx_graph.ir import Builder, Function, Module, Node
+from deepx_graph.ir import Builder, Function, Module, Node, Op
 from deepx_graph.ops import (
     add,
     bitcast_convert,
@@ -24,6 +24,7 @@ from deepx_graph.ops import (
     exponential,
     log,
     maximum,
+    minimum,
     multiply,
     pad,
     polygamma,
@@ -35,7 +36,7 @@ from deepx_graph.ops import (
     transpose,
 )
 from deepx_graph.ops.contract.reduce import monoid_body, reduction
-from deepx_graph.types import F32, F64, I8, I32, I64, DType, scalar, tensor
+from deepx_graph.types import F32, F64, I8, I16, I32, I64, U8, U16, DType, scalar, tensor
 from tests.support.laws import alone, constants
 
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
@@ -311,3 +312,32 @@ def test_rows_of_a_vector_and_less(size: int) -> None:
     with np.errstate(all="ignore"):
         np.testing.assert_array_max_ulp(found[1][6:], (given / maxima[:, None])[6:], 0 if size <= 4 else 1)
         np.testing.assert_array_equal(np.isnan(found[1]), np.isnan(given / maxima[:, None]))
+
+
+@pytest.mark.parametrize("bound", [2.5, -2.5, 0.0, -0.0, math.inf, -math.inf, math.nan, 1e-45])
+@pytest.mark.parametrize("op", [maximum, minimum], ids=str)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_extremes_with_a_number(bound: float, op: Op, is_first: bool) -> None:
+    """NaN, zeros of both signs and what lies at the bound itself, in whole vectors and what is left."""
+    special = [math.nan, -0.0, 0.0, math.inf, -math.inf, 1e-45, -1e-45, 2.5, -2.5, 3e38]
+    x = np.resize(np.array(special, "f4"), 133)
+    b = Builder()
+    p, number = b.param(0, tensor(F32, x.shape)), b(broadcast_in_dim, b.constant(bound, F32), shape=x.shape, broadcast_dimensions=())
+    kernel = build(Function("f", (p,), (b(op, *((number, p) if is_first else (p, number))),)), 1)
+    (got,) = kernel([x])
+    expected = op.eval((np.full_like(x, bound), x))
+    np.testing.assert_array_equal(got, expected)
+    np.testing.assert_array_equal(np.signbit(got)[got == 0], np.signbit(expected)[expected == 0])
+
+
+@pytest.mark.parametrize("source", [F32, F64], ids=str)
+@pytest.mark.parametrize("target", [I8, U8, I16, U16, I32, I64], ids=str)
+def test_floats_become_the_nearest_integer_there_is(source: DType, target: DType) -> None:
+    ends = np.iinfo(target.np)
+    special = [math.nan, math.inf, -math.inf, -0.5, 0.5, -0.99, 126.99, 127.99, 128, -128.99, -129, 255.9, 256, 65535.5, 1e10, -1e10, 1e30]
+    x = np.resize(np.array(special, source.np), 133)
+    b = Builder()
+    p = b.param(0, tensor(source, x.shape))
+    (got,) = build(Function("f", (p,), (b(convert, p, dtype=target),)), 1)([x])
+    exact = [0 if math.isnan(v) else ends.max if v == math.inf else ends.min if v == -math.inf else int(v) for v in x.tolist()]
+    assert np.asarray(got).tolist() == [min(max(v, ends.min), ends.max) for v in exact]

@@ -170,6 +170,12 @@ class IRBuilder:
         """Floats truncated to integers of a dtype: the least or greatest of them beyond it, 0 for NaN. LLVM's own `fptosi.sat` of a
         vector becomes a scalar instruction for each lane."""
         ends = np.iinfo(dtype)
+        if dtype.itemsize < x.dtype.itemsize:  # both ends are floats
+            low, high = self.splat(ends.min, x.dtype), self.splat(ends.max, x.dtype)
+            above = self.select(self.compare("fcmp ogt", x, low), x, low)
+            inside = self.select(self.compare("fcmp olt", above, high), above, high)
+            known = self.select(self.compare("fcmp ord", x, x), inside, self.splat(0, x.dtype))
+            return self.convert("fptosi" if dtype.kind == "i" else "fptoui", known, dtype)
         low, beyond = self.splat(ends.min, x.dtype), self.splat(ends.max + 1, x.dtype)
         below, above = self.compare("fcmp olt", x, low), self.compare("fcmp oge", x, beyond)
         holds = self.binary("and", self.compare("fcmp oge", x, low), self.compare("fcmp olt", x, beyond))

@@ -317,9 +317,10 @@ def extreme(t: IRBuilder, primitive: str, x: VectorValue, y: VectorValue) -> Vec
     if primitive == "max" and zero.text in (x.text, y.text):
         other = x if y.text == zero.text else y
         return t.binary("fadd", t.select(t.compare("fcmp olt", other, zero), zero, other), zero)  # -0.0 + 0.0 is 0.0
+    for bound, other in ((x, y), (y, x)):
+        if _is_literal(bound) and bound.text not in (t.splat(v, x.dtype).text for v in (0.0, -0.0, np.nan)):
+            return t.select(t.compare(beyond, bound, other), bound, other)  # the other where it is NaN: one instruction
     first = t.select(t.compare(beyond, x, y), x, y)
-    if any(_is_literal(v) and v.text not in (zero.text, t.splat(-0.0, x.dtype).text) for v in (x, y)):
-        return t.select(t.compare("fcmp uno", x, y), t.splat(np.nan, x.dtype), first)  # of x itself LLVM would make a masked store
     second, bits = t.select(t.compare(beyond, y, x), y, x), np.dtype(f"i{x.dtype.itemsize}")
     pair = [t.convert("bitcast", v, bits) for v in (first, second)]  # the same, but of zeros and where one is NaN
     if primitive == "min":

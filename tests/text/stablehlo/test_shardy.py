@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
+from deepx_graph.session.plans import planned
 from deepx_graph.sharding.annotations import stated_plan
+from deepx_graph.sharding.propagate import propagate
+from tests.support.sharded_programs import on_devices
 
 X = np.arange(32, dtype="f4").reshape(8, 4)
 HEAD = """module @m attributes {mhlo.num_partitions = 4 : i32} {
@@ -92,6 +95,35 @@ MOVES = """%a = sdy.all_gather [{"a"}, {}] %x out_sharding=<@mesh, [{}, {}]> : t
    sdy.return %h : tensor<8x4xf32>
  } : (tensor<8x4xf32>) -> tensor<8x4xf32>
  %r = sdy.collective_permute %g out_sharding=<@mesh, [{}, {"b"}]> : tensor<8x4xf32>"""
+
+
+@pytest.mark.parametrize("outer", ["a", ""])
+def test_what_is_done_by_hand_in_another_takes_parts_of_the_parts(outer: str) -> None:
+    """The outer one has half of the rows, or all where it is over no axes, and the inner one half of the columns of these."""
+    rows, axes, sharding = (4, '"a"', '{"a"}, {}') if outer else (8, "", "{}, {}")
+    text = HEAD + f"""  func.func @main(%x: tensor<8x4xf32>) -> tensor<16x2xf32> {{
+    %0 = sdy.manual_computation(%x) in_shardings=[<@mesh, [{sharding}]>] out_shardings=[<@mesh, [{sharding}]>]
+      manual_axes={{{axes}}} (%v: tensor<{rows}x4xf32>) {{
+      %w:2 = sdy.manual_computation(%v) in_shardings=[<@mesh, [{{}}, {{"b"}}]>]
+        out_shardings=[<@mesh, [{{"b"}}, {{}}]>, <@mesh, [{{}}, {{}}]>] manual_axes={{"b"}} (%u: tensor<{rows}x2xf32>) {{
+        %t = "stablehlo.all_reduce"(%u) <{{channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>,
+          replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>, use_global_device_ids}}> {SUM} :
+          (tensor<{rows}x2xf32>) -> tensor<{rows}x2xf32>
+        sdy.return %u, %t : tensor<{rows}x2xf32>, tensor<{rows}x2xf32>
+      }} : (tensor<{rows}x4xf32>) -> (tensor<{2 * rows}x2xf32>, tensor<{rows}x2xf32>)
+      %d = stablehlo.concatenate %w#1, %w#1, dim = 0 : (tensor<{rows}x2xf32>, tensor<{rows}x2xf32>) -> tensor<{2 * rows}x2xf32>
+      %r = stablehlo.subtract %w#0, %d : tensor<{2 * rows}x2xf32>
+      sdy.return %r : tensor<{2 * rows}x2xf32>
+    }} : (tensor<8x4xf32>) -> tensor<16x2xf32>
+    return %0 : tensor<16x2xf32>
+  }}
+}}"""
+    module = dx.loads(text, "stablehlo")
+    want = np.concatenate([np.concatenate([part[:, :2], part[:, 2:]]) - np.tile(part[:, :2] + part[:, 2:], (2, 1))
+                           for part in np.split(X, 8 // rows)])
+    np.testing.assert_array_equal(run(module), want)
+    inlined, plan = planned(module, None)
+    np.testing.assert_array_equal(on_devices(inlined, propagate(plan), [X])[0], want)
 
 
 def test_shardys_collectives_change_nothing_of_the_whole() -> None:

@@ -2,10 +2,10 @@
 
 A node that moves elements (its declaration says of which operand's element each of its own is) becomes part of the one kernel that
 reads it, together with what it reads itself, so that nothing of it is ever in memory. A group has one root, which is in memory; its
-other members are read by members alone. A scatter is a root: it takes in what it reads once; a reduction of several operands is one
-of what costs little; a sort is one of what has no operands. That, and views, which compute nothing, are members of every group that
-reads them; a view that is a result is a root. So is a kernel that puts values of its own in memory; what else a group would put
-there is a member where it is there a row at a time, in loops that are fused.
+other members are read by members alone. A scatter is a root: it takes in what it reads once, and the one number that it may start
+from; a reduction of several operands is one of what costs little; a sort is one of what has no operands. That, and views, which
+compute nothing, are members of every group that reads them; a view that is a result is a root. So is a kernel that puts values of
+its own in memory; what else a group would put there is a member where it is there a row at a time, in loops that are fused.
 Groups keep to one scope, but that positions which are put together for gathers in a loop are read where they lie. Those without
 such a node stay as passes have made them, unless a member is larger than caches are.
 """
@@ -21,6 +21,7 @@ from deepx_graph.analysis.kinds import ByKind
 from deepx_graph.analysis.liveness import liveness
 from deepx_graph.analysis.scopes import Placement
 from deepx_graph.ir import Function, Node
+from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.rebuild import inlined, rebuild, replaced, with_inputs
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, index_of
 from deepx_graph.loops.elements import has_element, tensor_type
@@ -175,7 +176,7 @@ class _Candidates:
                 assert root is not None
                 members.setdefault(root, []).append(node)
         groups = [_without_outer_reshapes(found[::-1]) for found in members.values()]
-        return [g for g in groups if len(g) > 1 and any(map(_pays, g, (*g[1:], None)))]
+        return [g for g in groups if (len(g) > 1 and any(map(_pays, g, (*g[1:], None)))) or any(map(_starts_from_one_number, g))]
 
     def _home(self, node: Node, readers: frozenset[Node | None], members: dict[Node, list[Node]]) -> frozenset[Node | None]:
         """The groups in which a node is: those of all that read it, or one of its own."""
@@ -299,6 +300,11 @@ def _is_scattered(node: Node) -> bool:
 def _pays(node: Node, later: Node | None) -> bool:
     """Whether a group with a node, and perhaps a `later` one, is one kernel: it moves elements, or is large and not the root."""
     return _moves(node) or (later is not None and not node.op.view and _size(node) >= FAR)
+
+
+def _starts_from_one_number(node: Node) -> bool:
+    """Whether a scatter writes over what is one number throughout: a kernel that knows the number fills memory, and reads none."""
+    return node.op is scatter and any(splat_of(i) is not None for i in node.inputs[: len(node.inputs) // 2])
 
 
 def _picks_few(node: Node) -> bool:

@@ -262,6 +262,27 @@ def test_a_scatter_computes_what_it_reads_once() -> None:
     np.testing.assert_array_equal(found, np.argsort(order))
 
 
+def test_a_scatter_into_one_number_reads_no_table_of_it() -> None:
+    text = """func.func @main(%i: tensor<400x1xi32>, %u: tensor<400x8xf32>) -> tensor<50x8xf32> {
+  %c = stablehlo.constant dense<1.5> : tensor<50x8xf32>
+  %r = "stablehlo.scatter"(%c, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1],
+    inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %s = stablehlo.maximum %a, %b : tensor<f32>
+    stablehlo.return %s : tensor<f32>
+  }) : (tensor<50x8xf32>, tensor<400x1xi32>, tensor<400x8xf32>) -> tensor<50x8xf32>
+  return %r : tensor<50x8xf32>
+}"""
+    rng = np.random.default_rng(0)
+    i, u = rng.integers(0, 60, (400, 1)).astype("i4"), rng.standard_normal((400, 8)).astype("f4")
+    step = dx.compile(dx.loads(text), engine="native")
+    expected = np.full((50, 8), 1.5, "f4")
+    np.maximum.at(expected, i[i[:, 0] < 50, 0], u[i[:, 0] < 50])
+    np.testing.assert_array_equal(step(i, u)[0], expected)
+    (kernel,) = (n for n in step.lowered.entry.nodes if n.inputs)
+    assert [k.op.name for k in kernel.inputs] == ["param", "param"]
+
+
 def test_a_search_for_the_nearest_computes_distances_where_it_reads_them() -> None:
     text = function_text("%x: tensor<90x8xf32>, %y: tensor<20x8xf32>", """
   %i = stablehlo.iota dim = 1 : tensor<90x20xi32>

@@ -265,8 +265,9 @@ def _reads_each_once(node: Node) -> bool:
 
 
 def _has_own_element(node: Node) -> bool:
-    """Whether an element is computed from those of the operands that its declaration says, and these lie close."""
-    if node.op.loops is not None or not has_element(node) or _is_scattered(node):
+    """Whether an element is computed from those of the operands that its declaration says, and these lie close: a sum reads what it
+    adds once, as it is made."""
+    if (node.op.loops is not None and node.op is not reduce) or not has_element(node) or _is_scattered(node):
         return False
     try:
         element_cost(node)

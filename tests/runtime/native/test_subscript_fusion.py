@@ -379,6 +379,32 @@ def test_a_scatter_takes_in_what_is_made_of_values_that_others_read_too() -> Non
         np.testing.assert_array_equal(found, wanted)
 
 
+SUMS = {
+    "rows that are gathered": ("""  %r = stablehlo.reshape %i : (tensor<900xi32>) -> tensor<900x1xi32>
+  %m = "stablehlo.gather"(%x, %r) <{dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0],
+    start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1, 32>}>
+    : (tensor<900x32xi32>, tensor<900x1xi32>) -> tensor<900x32xi32>""", lambda x, i: x[i].sum(0)),
+    "bits that are counted": ("""  %m = stablehlo.popcnt %x : tensor<900x32xi32>""", lambda x, i: np.bitwise_count(x).sum(0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_a_sum_reads_elements_where_they_come_from(name: str) -> None:
+    """Operations that no kernel of elementwise operations has, and that a sum alone reads: nothing of them is in memory."""
+    lines, meaning = SUMS[name]
+    text = function_text("%x: tensor<900x32xi32>, %i: tensor<900xi32>", f"""{lines}
+  %z = stablehlo.constant dense<0> : tensor<i32>
+  %s = stablehlo.reduce(%m init: %z) applies stablehlo.add across dimensions = [0]
+    : (tensor<900x32xi32>, tensor<i32>) -> tensor<32xi32>
+  return %s : tensor<32xi32>""", "tensor<32xi32>")
+    assert nodes_run(text) == ["fusion: machine code of loops"]
+    rng = np.random.default_rng(0)
+    x, i = rng.integers(0, 1 << 20, (900, 32)).astype(np.int32), rng.integers(0, 900, 900).astype(np.int32)
+    f = dx.compile(dx.loads(text), engine="native")
+    np.testing.assert_array_equal(f(x, i)[0], meaning(x, i))
+    assert f.plan.peak_bytes < x.nbytes / 2
+
+
 ROWS = """func.func @main(%x: tensor<500x32xf32>, %i: tensor<900xi32>) -> tensor<900x32xf32> {
   %n = stablehlo.constant dense<500> : tensor<900xi32>
   %z = stablehlo.constant dense<0> : tensor<900xi32>

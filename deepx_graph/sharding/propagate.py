@@ -220,7 +220,7 @@ class _Propagation:
             axes = step.agreed(f, seen, allowed[f]) if f in allowed else ()
             for k in step.targets(allowed[f]) if axes else ():
                 t, p = step.tensors[k], seen[k]
-                if t is None or p is None or f not in p.factors or not t.can_grow(step.dim_of(k, f)):
+                if t is None or p is None or len(axes) <= len(p.factors.get(f, axes)) or not t.can_grow(step.dim_of(k, f)):
                     continue
                 mine = step.fitting(k, f, _before(step.through_results(k, f, axes, seen), p.others(f) | t.forbidden))
                 if len(mine) > len(p.factors[f]):
@@ -296,16 +296,21 @@ class _Step:
         return axes[: max(found)] if k < count and found else axes
 
     def factor_order(self, seen: Sequence[Projection | None]) -> list[int]:
-        """Factors of the largest tensors that are split along them first; of equal ones those of the first tensor.
+        """Factors of the largest tensors first, of those that are split into most parts along them; of equal ones of the first.
 
-        Of elementwise operations those into most parts come before.
+        Of elementwise operations factors in more parts come before.
         """
         weight: dict[int, tuple[int, int, int]] = {}
+        most: dict[int, int] = {}
         for k, (t, p) in enumerate(zip(self.tensors, seen, strict=True)):
-            if t and p:
-                for f, axes in p.factors.items():
-                    if axes:
-                        weight[f] = min(weight.get(f, (0, 0, 0)), (-t.size, -count_of(axes) if self.ruled.elementwise else 0, k))
+            if t is None or p is None:
+                continue
+            for f, axes in p.factors.items():
+                parts = count_of(axes)
+                if axes and parts >= most.get(f, 1):
+                    found = -t.size, -parts if self.ruled.elementwise else 0, k
+                    weight[f] = min(found, weight[f]) if parts == most.get(f) else found
+                    most[f] = parts
         return sorted((f for f in weight if f not in self.rule.blocked), key=lambda f: (weight[f], f))
 
     def fitting(self, k: int, factor: int, axes: Axes) -> Axes:

@@ -23,7 +23,7 @@ from deepx_graph.sharding.values import CARRIERS
 from deepx_graph.types import TensorType
 from tests.support.jax_oracle import VARIABLE
 from tests.support.paths import SHARED
-from tests.support.sharded_texts import random_text
+from tests.support.sharded_texts import random_text, stated_more
 from tests.support.sharding_pairs import grouped, joined, pairs
 from tests.support.sharding_program_texts import PROGRAM_TEXTS
 from tests.support.sharding_statement_texts import STATEMENT_TEXTS
@@ -199,4 +199,14 @@ def test_random_programs_come_out_as_by_jaxlib() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         texts = {str(k): dx.dumps(dx.loads(random_text(rng), "stablehlo"), "stablehlo") for k in range(500)}
+    assert differing(texts) == {}
+
+
+@needs_jaxlib
+@pytest.mark.conformance
+def test_random_programs_with_more_said_of_them_come_out_as_by_jaxlib() -> None:
+    rng = random.Random(1147)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        texts = {str(k): dx.dumps(dx.loads(stated_more(random_text(rng), rng), "stablehlo"), "stablehlo") for k in range(500)}
     assert differing(texts) == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 MESHES = ((("a", 8),), (("a", 2), ("b", 4)), (("a", 4), ("b", 2)), (("a", 2), ("b", 2), ("c", 2)))
 SIZES = (16, 32, 64)
@@ -108,3 +109,26 @@ def random_text(rng: random.Random) -> str:
     body = "\n  ".join([*text.lines, f"return {', '.join(r[0] for r in results)} : {', '.join(map(_type, results))}"])
     return (f"sdy.mesh @mesh = <[{axes}]>\nfunc.func @main({first[0]}: {_type(first)} {{sdy.sharding = #sdy.sharding<@mesh, "
             f'[{{"a"}}, {{}}]>}}, {params}) -> ({", ".join(_type(r) + stated(r) for r in results)}) {{\n  {body}\n}}')
+
+
+def stated_more(text: str, rng: random.Random) -> str:
+    """A random program with more said of how its values lie: open dimensions, priorities, parts of axes, constraints."""
+    names = re.findall(r'"(\w)"=', text)
+
+    def dim(said: re.Match[str]) -> str:
+        axes = [a for a in said[1].split(", ") if a]
+        if len(names) == 1 and axes and rng.random() < 0.3:
+            axes = [rng.choice(('"a":(1)2', '"a":(1)4', '"a":(2)2'))]
+        axes += ["?"] * (rng.random() < 0.5)
+        return f"{{{', '.join(axes)}}}" + (f"p{rng.randrange(3)}" if axes and rng.random() < 0.3 else "")
+
+    def constraint(made: re.Match[str]) -> str:
+        if rng.random() > 0.15:
+            return made[0]
+        dims = ["{?}", f'{{"{rng.choice(names)}"{rng.choice((", ?", ""))}}}']
+        rng.shuffle(dims)
+        name, operation, type = made.groups()
+        return f"%c{name} = {operation}\n  %v{name} = sdy.sharding_constraint %c{name} <@mesh, [{', '.join(dims)}]> : {type}"
+
+    found = re.sub(r"(?<=@mesh, \[)[^\]]*", lambda m: re.sub(r"\{([^{}]*)\}", dim, m[0]), text)
+    return re.sub(r"%v(\d+) = (stablehlo.* -> (tensor<\w+>))", constraint, found)

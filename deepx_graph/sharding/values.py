@@ -63,7 +63,8 @@ class DataFlow:
                     self._join((source, 0), value)
             for members in self.groups.values():
                 for member in members:
-                    self._join((member if member.op is PARAM else member.inputs[0], 0), (members[0], 0))
+                    for node in (member, *member.inputs):
+                        self._join((node, 0), (members[0], 0))
 
     def _item(self, node: Node, k: int) -> Value:
         if node.op is TUPLE:

@@ -19,7 +19,7 @@ from deepx_graph.sharding.annotations import stated_plan
 from deepx_graph.sharding.plan import Plan
 from deepx_graph.sharding.propagate import propagate
 from deepx_graph.sharding.rules import makes_constants
-from deepx_graph.sharding.values import CARRIERS
+from deepx_graph.sharding.values import CARRIERS, DataFlow
 from deepx_graph.types import TensorType
 from tests.support.jax_oracle import VARIABLE
 from tests.support.paths import SHARED
@@ -141,6 +141,16 @@ def test_what_a_text_says_beside_values_counts(lines: str, value: str, wanted: s
     assert plan is not None
     found = propagate(plan)
     assert {found.values[n].text(found.mesh) for n in function.nodes if n.name == value} == {wanted}
+
+
+@pytest.mark.parametrize("name", ["group: unused parameter", "group: three members", "group: in a loop"])
+def test_where_nothing_may_lie_otherwise_members_of_a_group_are_one_class(name: str) -> None:
+    """As in automatic plans; in propagation a member may be stated to lie in a way of its own."""
+    function, _ = loaded(STATEMENT_TEXTS[name])
+    apart, together = DataFlow(function, with_sources=False), DataFlow(function)
+    (members,) = together.groups.values()
+    assert len({together.of(v) for m in members for v in (m, *m.inputs)}) == 1
+    assert len({apart.of(v) for m in members for v in (m, *m.inputs)}) > 1
 
 
 def test_a_program_that_is_split_by_hand_alone_states_its_mesh() -> None:

@@ -36,7 +36,8 @@ LEAST_ROWS = 1 << 10
 """For fewer rows a kernel more takes as long."""
 
 MOST_WORK = 2.0 * CHEAP
-"""What an element may take, in additions, that is computed for rows, too."""
+"""What an element may take, in additions: functions of more are vectors where what they read lies side by side, and it may be
+computed for rows, too."""
 
 MOST_ROUNDS = 4
 """How often kernels are looked for that columns are read of once their readers take columns."""
@@ -104,9 +105,8 @@ def _kernel_of(function: Function, node: Node) -> _Kernel | None:
     kernel = _Kernel(body, rows, taken, [k for k, r in enumerate(body.results) if k not in taken and not _is_of_rows(r, rows)])
     wanted = [body.results[k] for k in (*taken, *kernel.others)]
     work = [_work(r, rows) for r in wanted]
-    if not wanted or None in work or (kernel.kept and (kernel.others or max(w or 0.0 for w in work) > MOST_WORK)):
-        return None
-    return kernel
+    is_cheap = all(w is not None and w <= MOST_WORK for w in work)
+    return kernel if wanted and is_cheap and not (kernel.kept and kernel.others) else None
 
 
 def _items(function: Function, node: Node) -> dict[int, list[Node]]:

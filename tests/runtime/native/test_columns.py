@@ -11,13 +11,13 @@ import pytest
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
 import deepx_graph as dx
-from deepx_graph.ir import Builder, Function, Module, Node
+from deepx_graph.ir import Builder, Function, Module, Node, Op
 from deepx_graph.ops.contract.reduce import broadcast_in_dim, reduction
 from deepx_graph.ops.data.fusion import fusion
-from deepx_graph.ops.math.elementwise import add, maximum, multiply, negate, select, subtract
+from deepx_graph.ops.math.elementwise import add, exponential, maximum, multiply, negate, select, subtract
 from deepx_graph.ops.tensor.shape import slice_
 from deepx_graph.rewrite.columns import LEAST_ROWS, with_columns
-from deepx_graph.types import BOOL, as_tensor, type_of_array
+from deepx_graph.types import BOOL, F32, as_tensor, tensor, type_of_array
 
 SEEDS = 80
 Arrays = list[np.ndarray[Any, Any]]
@@ -94,3 +94,13 @@ def test_points_of_which_coordinates_are_read_are_no_rows() -> None:
     f = np.floor(p)
     np.testing.assert_allclose(found, f[:, 0] - f[:, 2] + (p - f).prod(1), rtol=1e-5, atol=1e-5)
     assert all((5000, 3) not in (as_tensor(n.type).dims,) for n in step.lowered.entry.nodes if n.inputs)
+
+
+@pytest.mark.parametrize(("function", "is_changed"), [(negate, True), (exponential, False)])
+def test_functions_that_take_much_stay_where_elements_lie_side_by_side(function: Op, is_changed: bool) -> None:
+    b, inside = Builder(), Builder()
+    x = b.param(0, tensor(F32, (LEAST_ROWS, 3)))
+    inner = inside.param(0, x.type)
+    body = Function("body", (inner,), (inside(function, reduction(inside, add, inner, (1,))),))
+    main = Function("main", (x,), (b(fusion, x, body=body),))
+    assert (with_columns(main) is not main) == is_changed

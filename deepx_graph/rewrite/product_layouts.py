@@ -16,9 +16,9 @@ from deepx_graph.ops import dot_general, transpose
 from deepx_graph.ops.contract.linear import transposed
 
 
-def canonicalized(function: Function) -> Function:
-    """The function with a transpose of a product as the product of the transposed operands, where nobody else reads the product;
-    itself where there is none. Takes time linear in its nodes."""
+def canonicalized(function: Function, accepts: Callable[[Node], bool] = lambda _: True) -> Function:
+    """The function with a transpose of a product as the product of the transposed operands, where nobody else reads the product and
+    the other product is accepted; itself where there is none. Takes time linear in its nodes."""
     found = {n for n in function.nodes if n.op is transpose and _is_transposable(function, n)}
     if not found:
         return function
@@ -26,7 +26,7 @@ def canonicalized(function: Function) -> Function:
 
     def step(node: Node, inputs: tuple[Node, ...]) -> Node:
         other = transposed(b, inputs[0], node.attr("permutation")) if node in found else None
-        if other is None:
+        if other is None or not accepts(other):
             return with_inputs(node, inputs)
         return Node(other.op, other.inputs, other.attrs, node.type, node.inputs[0].origin)
 

@@ -68,7 +68,7 @@ def _with_own_products(function: Function) -> Function:
 
     function = with_narrow_operands(function, lambda n: any(_converts(n)) or _is_widened(n))
     function = widened(function, lambda n: _is_widened(n) and not (_is_of_integers(n) and any(_converts(n))))
-    return canonicalized(in_order(function, gemm.transposed_before))
+    return canonicalized(in_order(function, gemm.transposed_before), lambda n: not any(gemm.transposed_before(n)))
 
 
 def _with_epilogues(function: Function, kernels: Kernels) -> Function:

@@ -9,6 +9,7 @@ import deepx_graph as dx
 from deepx_graph.analysis.batched_gemm import batched_gemm_of
 from deepx_graph.ir import Node
 from deepx_graph.ops import dot_general, transpose
+from deepx_graph.ops.data.fusion import fused_body
 from deepx_graph.ops.math.elementwise import is_complex
 from deepx_graph.rewrite.product_layouts import canonicalized, in_order
 from deepx_graph.rewrite.product_types import widened
@@ -58,6 +59,26 @@ def test_a_transposed_matmul_is_canonical_where_nobody_else_reads_it(text: str, 
     by_numpy, by_numexpr = (dx.compile(module, engine=engine, optimize=False)(*args) for engine in ("numpy", "numexpr"))
     for wanted, got in zip(by_numpy, by_numexpr, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("contracted", ["[0, 2] x [0, 1]", "[0, 2] x [0, 2]", "[0, 1] x [0, 2]", "[0, 1] x [0, 1]"])
+def test_no_product_is_transposed_into_one_whose_operands_are_no_matrices(contracted: str) -> None:
+    """Terms of several axes, as of a layer's weights over batches: turned, the lanes of a product would have nothing to read."""
+    pytest.importorskip("llvmlite")
+    from deepx_graph.runtime.engines.native_engine import NativeEngine
+    from deepx_graph.runtime.native.gemm.kernel import transposed_before
+
+    left, right = (f"tensor<{'8x96x48' if side == '[0, 1]' else '8x48x96'}xf32>" for side in contracted.split(" x "))
+    module = dx.loads(f"""func.func @main(%x: {left}, %y: {right}) -> tensor<48x48xf32> {{
+  %p = stablehlo.dot_general %x, %y, contracting_dims = {contracted} : ({left}, {right}) -> tensor<48x48xf32>
+  %t = stablehlo.transpose %p, dims = [1, 0] : (tensor<48x48xf32>) -> tensor<48x48xf32>
+  return %t : tensor<48x48xf32>
+}}""")
+    arranged = NativeEngine(1).arranged(module.entry)
+    products = [n for f in (arranged, *filter(None, map(fused_body, arranged.nodes))) for n in f.nodes if n.op is dot_general]
+    assert products and not any(any(transposed_before(n)) for n in products)
+    by_numpy, by_native = (dx.compile(module, engine=engine)(*_arrays(module)) for engine in ("numpy", "native"))
+    np.testing.assert_allclose(by_native[0], by_numpy[0], rtol=1e-5)
 
 
 def test_a_function_without_such_a_matmul_stays_the_same_object() -> None:

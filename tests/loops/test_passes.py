@@ -420,6 +420,19 @@ def test_what_a_row_needs_is_as_large_as_that_in_a_loop_of_one_iteration_too() -
     np.testing.assert_allclose(interpret(program, [given])[0], np.exp(given) / np.exp(given).sum(1, keepdims=True), rtol=1e-5)
 
 
+def test_loops_without_neighbours_stay_as_they_are() -> None:
+    """Nothing is written anew where nothing can be fused: what is computed twice is found by `forward_stores`."""
+    b = LoopBuilder()
+    x, y = memory("x", F32, (8, 8), "argument"), memory("y", F32, (8, 8), "result")
+    with b.nest((8, 8)) as at:
+        b.store(y, at, b.apply("add", b.load(x, at), b.load(x, at)))
+    program = LoopProgram((x,), (y,), (), (), b.body)
+    before = list(walk(program.body))
+    assert all(s is t for s, t in zip(walk(fuse_loops(program).body), before, strict=True))
+    assert len(list(walk(forward_stores.forward_stores(program).body))) < len(before)
+
+
+
 @pytest.mark.parametrize("shape", [(2, 1, 3), (3, 1, 4), (4, 2, 3), (6, 1, 1, 5), (2, 3, 1, 2)], ids=str)
 def test_what_is_made_of_totals_stays_behind_them(shape: tuple[int, ...]) -> None:
     """The rows of loops that are cut alike are counted before them; nothing else of their bodies is."""

@@ -8,7 +8,7 @@
 It is legal where each iteration touches a part of its own of every buffer that either loop stores to. Statements between the loops
 go before both or behind both. Loops within the new one are fused likewise, so rows become the tiles of several sweeps. Memory that
 only one loop touches, each iteration a part of its own, then becomes local memory of that size (array contraction), which stays in
-a cache from one sweep to the next.
+a cache from one sweep to the next. A nest in which nothing can be fused stays as it is.
 """
 
 from __future__ import annotations
@@ -85,12 +85,24 @@ def _fused(body: Sequence[Statement], fresh: Fresh, *, outermost: bool = False, 
                     q = p
             q += 1
         if isinstance(first, For):
-            first.body = _fused(forwarded(first.body, fresh) if is_new else first.body, fresh, is_forwarded=True)
+            if _has_neighbours(first.body):
+                first.body = _fused(forwarded(first.body, fresh) if is_new else first.body, fresh, is_forwarded=True)
         else:
             for block in blocks_of(first):
                 block[:] = _fused(block, fresh, is_forwarded=is_forwarded)
         p += 1
     return found
+
+
+def _has_neighbours(body: Sequence[Statement]) -> bool:
+    """Whether some block has two loops, which may become one."""
+    blocks: list[Sequence[Statement]] = [body]
+    while blocks:
+        block = blocks.pop()
+        if sum(isinstance(s, For) for s in block) > 1:
+            return True
+        blocks += (inner for s in block for inner in blocks_of(s))
+    return False
 
 
 @dataclass(eq=False)

@@ -16,7 +16,7 @@ from deepx_graph.sharding.notation import read_sharding
 from deepx_graph.sharding.stated.moves import MAY_START, StatedMove, check_kept
 from deepx_graph.text.stablehlo.reader.context import OperationContext
 from deepx_graph.text.stablehlo.syntax import Operation, RegionBlock
-from deepx_graph.types import ANY, STATE, Type, as_tensor, tensor
+from deepx_graph.types import ANY, as_tensor, tensor
 
 if TYPE_CHECKING:
     from deepx_graph.text.stablehlo.reader.lower import MlirLowering
@@ -59,12 +59,6 @@ def check_move(c: OperationContext, made: tuple[Mesh, TensorSharding]) -> None:
         move.check()
     except ValueError as e:
         raise c.fail(f"{c.op.name}: {e}") from None
-
-
-def fitting(c: OperationContext, form: str, types: Sequence[Type]) -> list[tuple[Mesh, TensorSharding]]:
-    """The shardings that an operation states, without those of tokens. Raises ParseError for what does not fit the types."""
-    found = c.lowering.shardings(c.op.name, form, types, c.lowering.span(c.op))
-    return [f for f, type in zip(found, types, strict=False) if type != STATE]
 
 
 def check_constraint(c: OperationContext, made: tuple[Mesh, TensorSharding]) -> None:

@@ -90,7 +90,7 @@ class _Flattening:
         for s in inner.body:
             (copy,) = copier.statement(s)
             if s in loads and isinstance(copy, Load):
-                copy.buffer, copy.index = self._copies(s, inner.axis, m, rows), (affine(row) * m + affine(column),)
+                copy.buffer, copy.index = self._copies(s, inner.axis, m, rows), (affine(row), affine(column))
             body.append(copy)
         nest = For(row, Affine(), Affine((), rows), [For(column, Affine(), Affine((), m), body, inner.parallel)], loop.parallel)
         flat = flattened(nest, self.fresh)
@@ -110,10 +110,10 @@ class _Flattening:
         at = position_in(s.buffer, s.index)
         key = (s.buffer, at.constant, at.stride(inner), size, rows)
         if key not in self.repeated:
-            copies = self.repeated[key] = self.fresh.buffer(s.buffer.dtype, rows * size, "scratch")
+            copies = self.repeated[key] = self.fresh.buffer(s.buffer.dtype, (rows, size), "scratch")
             row, column = self.fresh.var(I64, 0, rows - 1), self.fresh.var(I64, 0, size - 1)
             value, there = self.fresh.like(s.target), (affine(column) - affine(inner)) * at.stride(inner) + at
-            body: list[Statement] = [Load(value, s.buffer, (there,)), Store(copies, (affine(row) * size + affine(column),), value)]
+            body: list[Statement] = [Load(value, s.buffer, (there,)), Store(copies, (affine(row), affine(column)), value)]
             whole: list[Statement] = [For(column, Affine(), Affine((), size), body)]
             self.copying.append(For(row, Affine(), Affine((), rows), whole, parallel=True))
         return self.repeated[key]

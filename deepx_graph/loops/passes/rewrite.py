@@ -61,11 +61,11 @@ class Fresh:
 
     def local(self, dtype: DType, size: int) -> Buffer:
         """New memory of each thread's own."""
-        return self.buffer(dtype, size, "local")
+        return self.buffer(dtype, (size,), "local")
 
-    def buffer(self, dtype: DType, size: int, role: Role) -> Buffer:
+    def buffer(self, dtype: DType, shape: Sequence[int], role: Role) -> Buffer:
         """New memory."""
-        return Buffer(f"t{self._next()}", dtype, (size,), role)
+        return Buffer(f"t{self._next()}", dtype, tuple(shape), role)
 
 
 @dataclass(eq=False)

@@ -109,7 +109,7 @@ class _Splitting:
         body += self._strip(loop, affine(s), strip, cells)
         totals: list[Statement] = []
         for cell, part in cells.items():
-            buffer = fresh.buffer(part.dtype, count, "scratch")
+            buffer = fresh.buffer(part.dtype, (count,), "scratch")
             self.scratch.append(buffer)
             value, found = fresh.var(part.dtype), fresh.var(part.dtype)
             body += [Get(value, part), Store(buffer, (affine(s),), value)]

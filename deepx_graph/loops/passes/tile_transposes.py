@@ -185,20 +185,19 @@ class _Packing:
                         yield self._copy(load, (loop, *nest))
                         copies[key] = load.buffer
                     else:
-                        load.buffer, load.index = copies[key], (_place_in_copy((loop, *nest)),)
+                        load.buffer, load.index = copies[key], _place_in_copy((loop, *nest))
 
     def _copy(self, load: Load, nest: Nest) -> For:
         """The copy of what a load reads in all iterations of a nest; it reads the copy from now on."""
         lengths = _lengths(nest)
-        copy = self.fresh.buffer(load.buffer.dtype, math.prod(lengths), "scratch")
+        copy = self.fresh.buffer(load.buffer.dtype, lengths, "scratch")
         self.scratch.append(copy)
         axes = [self.fresh.var(I64, 0, n - 1) for n in lengths]
         here = {each.axis: affine(axis) + each.low for each, axis in zip(nest, axes, strict=True)}
         (read,) = Copier(self.fresh, dict(here)).statement(load)
         assert isinstance(read, Load)
-        position = _flat([affine(axis) for axis in axes], lengths)
-        load.buffer, load.index = copy, (_place_in_copy(nest),)
-        return _parallel(list(zip(axes, lengths, strict=True)), [read, Store(copy, (position,), read.target)])
+        load.buffer, load.index = copy, _place_in_copy(nest)
+        return _parallel(list(zip(axes, lengths, strict=True)), [read, Store(copy, tuple(map(affine, axes)), read.target)])
 
 
 def _nests(body: Sequence[Statement], around: Nest = ()) -> Iterator[Nest]:
@@ -218,9 +217,9 @@ def _lengths(nest: Nest) -> list[int]:
     return [(each.high - each.low).constant for each in nest]
 
 
-def _place_in_copy(nest: Nest) -> Affine:
+def _place_in_copy(nest: Nest) -> tuple[Affine, ...]:
     """Where an iteration of a nest finds its element in the copy of what all of them read."""
-    return _flat([affine(each.axis) - each.low for each in nest], _lengths(nest))
+    return tuple(affine(each.axis) - each.low for each in nest)
 
 
 def _what_is_read(load: Load, nest: Nest) -> Any:
@@ -241,11 +240,3 @@ def _is_across(load: Load, loop: For, nest: Nest) -> bool:
         and min(lengths[0], lengths[-1]) >= LEAST_LENGTH and LEAST_SIZE <= math.prod(lengths) <= load.buffer.size
         and all(at.stride(each.axis) for each in nest)
     )  # fmt: skip
-
-
-def _flat(index: Sequence[Affine], lengths: Sequence[int]) -> Affine:
-    """The position of an element in the order of C."""
-    total = Affine()
-    for i, n in zip(index, lengths, strict=True):
-        total = total * n + i
-    return total

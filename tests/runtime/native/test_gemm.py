@@ -613,6 +613,20 @@ def test_what_is_added_to_and_multiplied_is_not_written_over() -> None:
     close(multiply([x, y])[0] - x, x, y)
 
 
+@pytest.mark.parametrize("is_constant", [False, True])
+def test_a_small_product_that_converts_takes_no_counter(is_constant: bool) -> None:
+    """Its function has one share, and takes none, be the operand an argument or a constant."""
+    _native()
+    x, y = made(1, (32, 64), "f4"), made(2, (64, 64), "f4").astype("f2")
+    b = Builder()
+    p, q = b.param(0, type_of_array(x)), b.constant(y) if is_constant else b.param(1, type_of_array(y))
+    product = b(dot_general, p, b(convert, q, dtype=F32), lhs_batching_dimensions=(), rhs_batching_dimensions=(),
+                lhs_contracting_dimensions=(1,), rhs_contracting_dimensions=(1,))
+    multiply = kernel.build_with_epilogue(Function("main", (p,) if is_constant else (p, q), (product,)), 2)
+    assert [threads for _, threads in multiply.called] == [0]
+    np.testing.assert_allclose(multiply([x] if is_constant else [x, y])[0], x @ y.astype("f4").T, rtol=1e-5, atol=1e-4)
+
+
 @pytest.mark.parametrize("packed", [False], indirect=True)
 def test_sums_of_products_lie_in_one_place(packed: bool) -> None:
     _native()

@@ -57,14 +57,20 @@ def build(node: Node, threads: int) -> JoinedKernel | None:
 def kernel_of(plan: GemmPlan, shape: tuple[int, ...], machine: Target, threads: int,
               params: tuple[int, ...] = (LEFT, RIGHT)) -> JoinedKernel:
     """The kernel of a product. Its operands are the arguments `params`; a third one is added to the product."""
-    joined, found = JoinedOperands(params), cuts(plan)
-    product = machine_code.functions(module_text(plan, found, joined), ["product"], joined)["product"]
-    shared = _threads(found, threads)
-    made = JoinedKernel(joined, ArrayType(plan.dtype, shape), [(product, shared if found else 0)],
-                        scratch_bytes=scratch_bytes(plan, found), lowering="machine code",
-                        predicted=ForecastParts(constants().native_call_ns, plan.nanoseconds / shared))
+    found = cuts(plan)
+    predicted = ForecastParts(constants().native_call_ns, plan.nanoseconds / _threads(found, threads))
+    made = _made(JoinedOperands(params), plan, found, ArrayType(plan.dtype, shape), threads, predicted)
     made.nanoseconds, made.in_place = plan.nanoseconds, (_over(plan, params, params[RESULT:]),)
     return made
+
+
+def _made(joined: JoinedOperands, plan: GemmPlan, found: Sequence[ShareAxis], result: ArrayType, threads: int,
+          predicted: ForecastParts) -> JoinedKernel:
+    """The kernel of a product of such operands in such shares."""
+    product = machine_code.functions(module_text(plan, found, joined), ["product"], joined)["product"]
+    return JoinedKernel(joined, result, [(product, _threads(found, threads) if found or joined.then else 0)],
+                        scratch_bytes=scratch_bytes(plan, found), predicted=predicted,
+                        lowering="machine code, with epilogue" if joined.then else "machine code")
 
 
 def _over(plan: GemmPlan, params: Sequence[int], addend: Sequence[int] = ()) -> frozenset[int]:
@@ -156,11 +162,9 @@ def converted_plan(node: Node, order: Sequence[int] = ()) -> GemmPlan | None:
 def _with_epilogue(function: Function, parts: WithEpilogue, plan: GemmPlan, found: Sequence[ShareAxis], then: Epilogue | None,
                    threads: int) -> JoinedKernel:
     joined, threads = JoinedOperands.of(function, parts, then), _threads(found, threads)
-    product = machine_code.functions(module_text(plan, found, joined), ["product"], joined)["product"]
     alone = parts_alone(parts.node, threads)
-    made = JoinedKernel(joined, form_of(parts.result.type), [(product, threads)], scratch_bytes=scratch_bytes(plan, found),
-                        predicted=replace(alone, arithmetic=alone.arithmetic + (then.nanoseconds / threads if then else 0.0)),
-                        lowering="machine code, with epilogue" if then else "machine code")
+    predicted = replace(alone, arithmetic=alone.arithmetic + (then.nanoseconds / threads if then else 0.0))
+    made = _made(joined, plan, found, form_of(parts.result.type), threads, predicted)
     if parts.operands[LEFT].op is PARAM:
         made.in_place = (_over(plan, joined.params),)
     return made

@@ -130,8 +130,10 @@ def tiles(b: LoopBuilder, shape: Sequence[int], width: int = ROW) -> Iterator[tu
 
 
 def fold_rows(b: LoopBuilder, outs: Sequence[LazyTensor], row: Callable[[int], RowFold], starts: Callable[[], Sequence[Any]],
-              extents: Sequence[int], elements: Callable[[Index, Index], Sequence[Any]], most: int = ROW) -> None:
-    """Fills results with folds over extents, those of at most so many neighbours along the last axis side by side.
+              extents: Sequence[int], elements: Callable[[Index, Index], Sequence[Any]], most: int = ROW, *,
+              at_once: bool = False) -> None:
+    """Fills results with folds over extents, those of at most so many neighbours along the last axis side by side; `at_once`:
+    all steps of the last extent are done for a total while it is in a register.
 
     `row` makes as many totals; `elements` gives what is combined at a subscript of the results and one of the extents.
     """
@@ -140,7 +142,7 @@ def fold_rows(b: LoopBuilder, outs: Sequence[LazyTensor], row: Callable[[int], R
         totals, values = row(min(most, shape[-1])), starts()
         with b.loop(width) as k:
             totals.put(k, values)
-        for low, high, each in _jammed(extents):
+        for low, high, each in _jammed(extents, *((extents[-1], 1) if at_once else (JAM, 2 * JAM))):
             with b.loops(extents[:-1]) as inner, b.loop(high, low) as i, b.loop(width) as k:
                 found: Sequence[Any] = totals.at(k)
                 for step in range(each):
@@ -173,12 +175,13 @@ def fold_strips(b: LoopBuilder, out: LazyTensor, primitive: str, starts: Callabl
               lambda at, inner: [partial.at(b, (*inner, *at))])
 
 
-def _jammed(extents: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """The last of some extents in ranges of so many steps at a time, which a total takes up while it is in a register."""
+def _jammed(extents: Sequence[int], jam: int, least: int) -> Iterator[tuple[int, int, int]]:
+    """The last of some extents, if it is at least so long, in ranges of `jam` steps, which a total takes up while it is in a
+    register."""
     last = extents[-1]
-    if last >= 2 * JAM and math.prod(extents[:-1]) == 1:
-        yield 0, last // JAM, JAM
-        last, rest = last % JAM, last - last % JAM
+    if math.prod(extents[:-1]) == 1 and last >= least:
+        yield 0, last // jam, jam
+        last, rest = last % jam, last - last % jam
         if last:
             yield rest, rest + last, 1
     else:

@@ -27,6 +27,9 @@ STRIP, LEAST_STRIP_ROWS, MOST_COLUMNS = 1 << 16, 64, 768
 LANES = 16
 """So many rows, or pieces of a long row, are reduced at once by a function of which nothing is known."""
 
+SHORT_ROW = 16
+"""A row of so many elements is reduced without a loop, all totals in registers."""
+
 LEAST_PIECE = 8
 """Elements of a piece."""
 
@@ -163,7 +166,7 @@ def reduce_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Seq
             return
     if not whole_rows or shape[-1] < LANES * LEAST_PIECE:
         fold_rows(b, outs, lambda width: row_fold(b, body, dtypes, math.prod(extents), width), starts, extents, elements,
-                  LANES if whole_rows else ROW)
+                  LANES if whole_rows else ROW, at_once=whole_rows and shape[-1] <= SHORT_ROW)
         return
     with b.nest(outs[0].shape) as at:
         totals = row_fold(b, body, dtypes, math.prod(extents), 1)

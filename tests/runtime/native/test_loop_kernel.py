@@ -322,7 +322,8 @@ def test_extremes_with_a_number(bound: float, op: Op, is_first: bool) -> None:
     special = [math.nan, -0.0, 0.0, math.inf, -math.inf, 1e-45, -1e-45, 2.5, -2.5, 3e38]
     x = np.resize(np.array(special, "f4"), 133)
     b = Builder()
-    p, number = b.param(0, tensor(F32, x.shape)), b(broadcast_in_dim, b.constant(bound, F32), shape=x.shape, broadcast_dimensions=())
+    p = b.param(0, tensor(F32, x.shape))
+    number = b(broadcast_in_dim, b.constant(bound, F32), shape=x.shape, broadcast_dimensions=())
     kernel = build(Function("f", (p,), (b(op, *((number, p) if is_first else (p, number))),)), 1)
     (got,) = kernel([x])
     expected = op.eval((np.full_like(x, bound), x))
@@ -334,7 +335,7 @@ def test_extremes_with_a_number(bound: float, op: Op, is_first: bool) -> None:
 @pytest.mark.parametrize("target", [I8, U8, I16, U16, I32, I64], ids=str)
 def test_floats_become_the_nearest_integer_there_is(source: DType, target: DType) -> None:
     ends = np.iinfo(target.np)
-    special = [math.nan, math.inf, -math.inf, -0.5, 0.5, -0.99, 126.99, 127.99, 128, -128.99, -129, 255.9, 256, 65535.5, 1e10, -1e10, 1e30]
+    special = [math.nan, math.inf, -math.inf, -0.5, 0.5, -0.99, 127.99, 128, -128.99, -129, 255.9, 256, 65535.5, 1e10, -1e10]
     x = np.resize(np.array(special, source.np), 133)
     b = Builder()
     p = b.param(0, tensor(source, x.shape))

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph.errors import slot_setters
 from deepx_graph.loops import primitives
 from deepx_graph.types import BOOL, I64, DType
 
@@ -20,17 +21,27 @@ class NotExpressible(Exception):
     """A function that has no loop program: says why."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, init=False)
 class ScalarVar:
     """A value computed once in each iteration of the loops around it. `low` and `high` bound an integer's value, where known."""
 
     number: int
     dtype: DType
-    low: int | None = None
-    high: int | None = None
+    low: int | None
+    high: int | None
+
+    def __init__(self, number: int, dtype: DType, low: int | None = None, high: int | None = None) -> None:
+        set_number, set_dtype, set_low, set_high = _VARIABLE
+        set_number(self, number)
+        set_dtype(self, dtype)
+        set_low(self, low)
+        set_high(self, high)
 
     def __repr__(self) -> str:
         return f"%{self.number}"
+
+
+_VARIABLE = slot_setters(ScalarVar)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +55,17 @@ class ScalarConst:
         return f"{self.dtype}({self.value})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Affine:
     """A subscript: `constant` and multiples of i64 variables, each of which stands there once."""
 
-    terms: tuple[tuple[ScalarVar, int], ...] = ()
-    constant: int = 0
+    terms: tuple[tuple[ScalarVar, int], ...]
+    constant: int
+
+    def __init__(self, terms: tuple[tuple[ScalarVar, int], ...] = (), constant: int = 0) -> None:
+        set_terms, set_constant = _AFFINE
+        set_terms(self, terms)
+        set_constant(self, constant)
 
     @property
     def dtype(self) -> DType:
@@ -103,6 +119,9 @@ class Affine:
     def __repr__(self) -> str:
         parts = [f"{v}" if f == 1 else f"{f} * {v}" for v, f in self.terms]
         return " + ".join([*parts, *([str(self.constant)] if self.constant or not parts else [])])
+
+
+_AFFINE = slot_setters(Affine)
 
 
 def split_quotient(x: Affine, divisor: int) -> tuple[Affine, Affine]:

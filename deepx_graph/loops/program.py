@@ -237,6 +237,13 @@ def reads(s: Statement) -> list[ScalarVar | Cell]:
     return variables((s.value,) if isinstance(s, Set) else (s.condition,))
 
 
+def operands(s: Statement) -> Sequence[Scalar]:
+    """The values that a statement computes with, stores or combines."""
+    if isinstance(s, Let):
+        return s.args
+    return (s.value,) if isinstance(s, (Store, Set, Combine)) else ()
+
+
 def variables(scalars: Sequence[Scalar]) -> list[ScalarVar | Cell]:
     """The variables in some scalars."""
     found: list[ScalarVar | Cell] = []

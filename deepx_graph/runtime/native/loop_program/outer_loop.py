@@ -31,6 +31,7 @@ from deepx_graph.loops.program import (
     Statement,
     Store,
     assigns,
+    operands,
     position_in,
     reads,
     walk,
@@ -387,10 +388,3 @@ def _joined(values: Sequence[VectorValue], join: Callable[[VectorValue, VectorVa
     while len(rest) > 1:
         rest = [reduce(join, rest[k : k + 2]) for k in range(0, len(rest), 2)]
     return rest[0]
-
-
-def operands(s: Statement) -> Sequence[Scalar]:
-    """The values that a statement uses."""
-    if isinstance(s, Let):
-        return s.args
-    return (s.value,) if isinstance(s, (Store, Set, Combine)) else ()

@@ -25,6 +25,7 @@ from deepx_graph.loops.program import (
     LoopProgram,
     Statement,
     Store,
+    operands,
     position_in,
     reads,
     walk,
@@ -275,7 +276,7 @@ class VectorLoop:
             if isinstance(s, (Load, Store)):
                 at = outside.scalar(position_in(s.buffer, s.index))
                 self.bases[s] = t.address(outside.pointer(s.buffer), at, np_dtype(s.buffer.dtype))
-        wanted = [x for s in self.plan.inside for x in _operands(s)]
+        wanted = [x for s in self.plan.inside for x in operands(s)]
         scalars = {x: outside.scalar(x) for x in wanted if not isinstance(x, ScalarConst) and self._is_same(x)}
         steps = dict.fromkeys(v for x in wanted if isinstance(x, Affine) for v, _ in x.terms
                               if v is not axis and v not in self.plan.varying)
@@ -394,7 +395,3 @@ class VectorLoop:
             x = join(x, VectorValue(t.shuffle(type, x.text, order), x.dtype))
             shift //= 2
         return x
-
-
-def _operands(s: Statement) -> Sequence[Scalar]:
-    return s.args if isinstance(s, Let) else (s.value,) if isinstance(s, (Store, Combine)) else ()

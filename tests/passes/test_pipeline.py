@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import pytest
 
-from bench import texts
+from bench.models import texts
 from deepx_graph.cycles import no_collection
 from deepx_graph.errors import Source, UsageError
 from deepx_graph.ir import Builder, Function, Module, Node

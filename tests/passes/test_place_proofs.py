@@ -86,6 +86,11 @@ def _padded_twice(s: Scene) -> Node:
     return s.pad(s.pad(x, y), y)
 
 
+def _padded_alike(s: Scene) -> Node:
+    x = s.pad(s.tensor(), s.value())
+    return s.b(add, x, s.b(pad, s.tensor(symbolic.shape(x.inputs[0])), s.value(), **x.named_attrs))
+
+
 def _flipped(s: Scene, x: Node) -> Node:
     return s.b(reverse, x, dimensions=_axes(s)[:1])
 
@@ -190,6 +195,7 @@ CASES = [
     Case(data_movement.slice_of_some_parts, _some, ((1,), (3,))),
     Case(data_movement.concatenate_of_neighbours, _neighbours),
     Case(data_movement.pad_twice, _padded_twice, ((1,), (2, 1))),
+    Case(data_movement.elementwise_of_padded, _padded_alike, ((1,), (2, 1))),
     Case(data_movement.slice_of_padded, lambda s: s.slice(s.pad(s.tensor(), s.value())), ((1,), (1, 2))),
     Case(data_movement.dynamic_slice_at_known, lambda s: s.dynamic_slice(s.tensor())),
     *(Case(data_movement.dynamic_slice_at_known, _known_start(k)) for k in (-2, 0, 1, 5)),
@@ -204,7 +210,7 @@ NOT_PLACES = {
     "convolution-of-padded": "sums of products", "window-of-ones": "a reduction", "window-of-everything": "a reduction",
     "dot-of-transposed": "sums of products", "transpose-of-dot": "sums of products", "transpose-of-float-dot": "sums of products",
     "sort-of-ones": "an order", "sort-twice": "an order", "scatter-at-known": "several updates may meet",
-    "convert-of-iota": "numbers, not places",
+    "convert-of-iota": "numbers, not places", "sum-with-padded": "numbers, not places",
 }  # fmt: skip
 """Rules of these files that are about something else than places; they are tried, by the laws of passes, and not proved."""
 

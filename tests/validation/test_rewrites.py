@@ -178,8 +178,8 @@ def test_a_shape_that_no_operand_has_is_seen() -> None:
 
 
 WITHOUT = {
-    "wrong operand": "and-not compare-self-float constant-compared-right elementwise-of-stack or-not scalar-operand "
-    "select-of-equal subtract-self subtract-self-float times-zero xor-self",
+    "wrong operand": "and-not compare-self-float constant-compared-right elementwise-of-padded elementwise-of-stack or-not "
+    "scalar-operand select-of-equal subtract-self subtract-self-float times-zero xor-self",
     "missing guard": "absorb-again declared-law identity-of-anything negate-difference-float not-order reverse-twice "
     "transpose-of-float-dot",
     "wrong constant": "abs-of-negative absorb-and absorb-or add-negative add-then-subtract all-scalars broadcast-nothing "

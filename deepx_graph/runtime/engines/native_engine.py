@@ -22,11 +22,11 @@ from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.rewrite.outline import outlined
 from deepx_graph.runtime.array_type import form_of
+from deepx_graph.runtime.engines.arrangement import arranged, has_large_products
 from deepx_graph.runtime.engines.base import Declined, EntryFn, KernelFn
 from deepx_graph.runtime.engines.kernel_engine import CompiledKernel, KernelBuilder, KernelEngine, key_of
 from deepx_graph.runtime.engines.whole_function import as_kernel, is_program, is_too_large
 from deepx_graph.runtime.native import asked, vectors
-from deepx_graph.runtime.native.arrangement import arranged, has_large_products
 from deepx_graph.runtime.native.llvm.machine_code import collected
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel

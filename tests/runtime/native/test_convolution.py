@@ -516,7 +516,7 @@ def test_an_epilogue_has_only_steps_in_place_of_the_one_reader() -> None:
         from deepx_graph.runtime.engines.native_engine import NativeEngine
 
         function = one_step(FEATURES_FIRST[0], make)
-        return len([n for n in with_fused_epilogue(function, NativeEngine(2)._accepts, convolution).nodes if n.inputs])
+        return len([n for n in with_fused_epilogue(function, NativeEngine(2).accepts, convolution).nodes if n.inputs])
 
     def gate(b: Builder, c: Node) -> list[Node]:
         gate = b(logistic, c)

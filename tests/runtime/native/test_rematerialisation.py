@@ -18,8 +18,8 @@ from deepx_graph.types import F32, tensor
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
 from deepx_graph.rewrite import rematerialisation
+from deepx_graph.runtime.engines import arrangement
 from deepx_graph.runtime.engines.native_engine import NativeEngine
-from deepx_graph.runtime.native import arrangement
 
 ROWS = 96
 

@@ -34,7 +34,7 @@ MOST_TERMS = 4
 """Of a product of so few terms each element is best done where it is read, in the loops of what follows."""
 
 
-class Kernels(Protocol):
+class KernelMaker(Protocol):
     """Who makes the kernels, and remembers them."""
 
     threads: int
@@ -52,7 +52,7 @@ class Kernels(Protocol):
         """The kernel of a function as one loop program."""
 
 
-def arranged(function: Function, kernels: Kernels) -> Function:
+def arranged(function: Function, kernels: KernelMaker) -> Function:
     """The function with operations brought together in the kernels that do them best, for vectors of the width asked for."""
     function = _with_own_products(as_products(with_sparse_updates(function)))
     function = with_columns(_with_epilogues(function, kernels))
@@ -71,7 +71,7 @@ def _with_own_products(function: Function) -> Function:
     return canonicalized(in_order(function, gemm.transposed_before), lambda n: not any(gemm.transposed_before(n)))
 
 
-def _with_epilogues(function: Function, kernels: Kernels) -> Function:
+def _with_epilogues(function: Function, kernels: KernelMaker) -> Function:
     """The function with the epilogue of a convolution or a product as part of its kernel."""
     from deepx_graph.runtime.native.gemm import kernel as gemm
 

@@ -401,7 +401,7 @@ class IRBuilder:
                          lambda i, carried: body([i, *(self.let(f"add nuw i64 {i}, {self.lanes * u}") for u in range(1, unroll))],
                                                  None, carried),
                          step, is_sure=low.isdigit() and whole.isdigit() and int(low) < int(whole))
-        single = [_joined([VectorValue(part, end.dtype) for part in end.parts], join)
+        single = [joined([VectorValue(part, end.dtype) for part in end.parts], join)
                   for end, join in zip(ends, combine, strict=True)]
         return single if not has_tail else self.loop(
             whole, high, single, lambda i, carried: body([i], below(self, self.let(f"sub i64 {high}, {i}")), carried), self.lanes)
@@ -419,7 +419,8 @@ class IRBuilder:
         return self.each(lambda a, b: f"phi {type} [ {a}, %{before} ], [ {b}, %{last} ]", x.dtype, x, y)
 
 
-def _joined(values: Sequence[VectorValue], combine: Callable[[VectorValue, VectorValue], VectorValue]) -> VectorValue:
+def joined(values: Sequence[VectorValue], combine: Callable[[VectorValue, VectorValue], VectorValue]) -> VectorValue:
+    """All values combined, neighbours first."""
     rest = list(values)
     while len(rest) > 1:
         rest = [combine(rest[k], rest[k + 1]) if k + 1 < len(rest) else rest[k] for k in range(0, len(rest), 2)]

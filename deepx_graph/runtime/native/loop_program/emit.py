@@ -39,7 +39,7 @@ from deepx_graph.runtime.native.dispatch import TableSlot
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, branch, each_share, memory_type, number, scalar_type
 from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.runtime.native.loop_program.outer_loop import OuterLoop, outer_plan, rows_at_once
-from deepx_graph.runtime.native.loop_program.primitives import lower_primitive, np_dtype
+from deepx_graph.runtime.native.loop_program.primitives import held, lower_primitive, np_dtype
 from deepx_graph.runtime.native.loop_program.vector_loop import Traffic, VectorLoop, plan, traffic_of
 from deepx_graph.types import BOOL, I32, I64, DType
 
@@ -164,8 +164,7 @@ class FunctionEmitter:
         if isinstance(x, ScalarVar):
             return self.env[x]
         if isinstance(x, ScalarConst):
-            held = np_dtype(x.dtype)
-            return number(x.value.view(held) if x.dtype.is_float and held.kind == "u" else x.value, held)
+            return number(*held(x))
         total = ""
         for var, factor in x.terms:
             term = self.env[var] if factor == 1 else self.t.let(f"mul nsw i64 {self.env[var]}, {factor}")

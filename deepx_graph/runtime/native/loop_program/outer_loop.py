@@ -12,9 +12,8 @@ rows nothing is folded within a register. Elements that lie side by side in memo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,11 +36,11 @@ from deepx_graph.loops.program import (
     walk,
 )
 from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar, affine
-from deepx_graph.runtime.native.llvm.builder import BOOL, DType, VectorValue, branch, of_parts
+from deepx_graph.runtime.native.llvm.builder import BOOL, DType, VectorValue, branch, joined, of_parts
 from deepx_graph.runtime.native.llvm.math import FORMATS, Maths, Reciprocal
 from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.runtime.native.llvm.transpose import load_columns, store_columns
-from deepx_graph.runtime.native.loop_program.primitives import has_vectors, lower_primitive, np_dtype
+from deepx_graph.runtime.native.loop_program.primitives import has_vectors, held, lower_primitive, np_dtype
 
 if TYPE_CHECKING:
     from deepx_graph.runtime.native.loop_program.emit import FunctionEmitter
@@ -276,12 +275,11 @@ class OuterLoop:
             case Combine(cell, primitive, value):
                 write = lower_primitive(primitive, [cell.dtype, cell.dtype], cell.dtype, self.outside.machine)
                 each = [VectorValue(text, np_dtype(cell.dtype)) for text in self._elements(value)]
-                self.cells[cell] = _joined([self.cells[cell], *each], lambda a, b: write(self.t, (a, b)))
+                self.cells[cell] = joined([self.cells[cell], *each], lambda a, b: write(self.t, (a, b)))
 
     def _value(self, x: Scalar) -> VectorValue:
         if isinstance(x, ScalarConst):
-            held = np_dtype(x.dtype)
-            return self.t.splat(x.value.view(held) if x.dtype.is_float and held.kind == "u" else x.value, held)
+            return self.t.splat(*held(x))
         if isinstance(x, Affine):
             return self.t.splat(x.constant, INDEX)
         return self._axis(x) if x not in self.values else self.values[x]
@@ -380,11 +378,3 @@ def _looped(length: int) -> int:
     """How many elements of a row are done in a loop over parts."""
     whole = (length // PART - (length % PART > 0)) * PART
     return whole if whole > MOST_PARTS * PART else 0
-
-
-def _joined(values: Sequence[VectorValue], join: Callable[[VectorValue, VectorValue], VectorValue]) -> VectorValue:
-    """All values joined, neighbours first."""
-    rest = list(values)
-    while len(rest) > 1:
-        rest = [reduce(join, rest[k : k + 2]) for k in range(0, len(rest), 2)]
-    return rest[0]

@@ -7,10 +7,11 @@ else lane by lane; every such symbol is looked up before code that names it is c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from deepx_graph.loops.scalar import NotExpressible
+from deepx_graph.loops.scalar import NotExpressible, ScalarConst
 from deepx_graph.loops.storage import TABLED
 from deepx_graph.runtime.native.llvm.builder import BOOL, F4, F8, IRBuilder, VectorValue, library_function, scalar_type
 from deepx_graph.runtime.native.llvm.builder import DType as NumpyDType
@@ -89,6 +90,12 @@ def np_dtype(dtype: DType) -> NumpyDType:
     """How a register holds a scalar: bf16 and floats of a byte as their bits."""
     assert dtype.np is not None
     return _U2 if dtype is BF16 else _U1 if dtype in TABLED else dtype.np
+
+
+def held(x: ScalarConst) -> tuple[Any, NumpyDType]:
+    """A number as a register holds it, and how that is."""
+    dtype = np_dtype(x.dtype)
+    return x.value.view(dtype) if x.dtype.is_float and dtype.kind == "u" else x.value, dtype
 
 
 def array_dtype(dtype: DType) -> NumpyDType:

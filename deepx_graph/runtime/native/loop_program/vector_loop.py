@@ -34,7 +34,7 @@ from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar, aff
 from deepx_graph.runtime.native.llvm.builder import BOOL, VectorValue, branch, least, of_parts
 from deepx_graph.runtime.native.llvm.math import FORMATS, Maths, Reciprocal
 from deepx_graph.runtime.native.llvm.target import Target
-from deepx_graph.runtime.native.loop_program.primitives import has_vectors, lower_primitive, np_dtype
+from deepx_graph.runtime.native.loop_program.primitives import has_vectors, held, lower_primitive, np_dtype
 
 if TYPE_CHECKING:
     from deepx_graph.runtime.native.loop_program.emit import FunctionEmitter
@@ -350,8 +350,7 @@ class VectorLoop:
     def _vector(self, x: Scalar, at: Sequence[str]) -> VectorValue:
         """An operand: one vector where it is the same for all iterations, else one for each index."""
         if isinstance(x, ScalarConst):
-            held = np_dtype(x.dtype)
-            return self.t.splat(x.value.view(held) if x.dtype.is_float and held.kind == "u" else x.value, held)
+            return self.t.splat(*held(x))
         if x in self.splats:
             return self.splats[x]
         if isinstance(x, ScalarVar):

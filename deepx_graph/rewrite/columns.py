@@ -20,7 +20,7 @@ from deepx_graph.literal import Literal
 from deepx_graph.loops.lower import CHEAP, element_cost
 from deepx_graph.loops.scalar import NotExpressible
 from deepx_graph.ops.contract.reduce import broadcast_in_dim, reduce
-from deepx_graph.ops.data.fusion import fused, fused_body
+from deepx_graph.ops.data.fusion import fused, fused_body, part_of
 from deepx_graph.ops.tensor.layout import reshape
 from deepx_graph.ops.tensor.shape import slice_
 from deepx_graph.types import F32, F64, TensorType, as_tensor, is_static
@@ -188,11 +188,9 @@ def _split(b: Builder, kernel: _Kernel, operands: Sequence[Node], new: dict[Node
 
 def _kept(b: Builder, kernel: _Kernel, given: dict[Node, Node]) -> dict[int, Node]:
     """The results that stay as they are."""
-    results = [kernel.body.results[k] for k in kernel.kept]
-    nodes = Function("", (), tuple(results)).nodes
-    params = {p: Builder().param(k, p.type) for k, p in enumerate(n for n in nodes if n.op is PARAM)}
-    inside = rebuild(nodes, dict(params))
-    return dict(zip(kernel.kept, fused(b, {params[p]: given[p] for p in params}, [inside[r] for r in results]), strict=True))
+    part, used = part_of(kernel.body, kernel.kept)
+    taken = {p: given[kernel.body.params[k]] for p, k in zip(part.params, used, strict=True)}
+    return dict(zip(kernel.kept, fused(b, taken, part.results), strict=True))
 
 
 def _by_columns(b: Builder, given: dict[Node, Node], rows: Shape, wanted: Sequence[Part]) -> list[Node]:

@@ -14,7 +14,7 @@ from deepx_graph.ir import Function, Node
 from deepx_graph.ir.rebuild import rebuild, replaced, with_inputs
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, index_of
 from deepx_graph.loops.in_place import LEAST_BYTES
-from deepx_graph.ops.data.fusion import fused_body, fusion
+from deepx_graph.ops.data.fusion import fused_body, fusion_of, part_of
 from deepx_graph.rewrite.rematerialisation import MOST_WORK, is_kernel, is_tensor, work
 from deepx_graph.types import TensorType, TupleType, is_static, nbytes
 
@@ -30,10 +30,11 @@ def with_late_results(function: Function, has_kernel: Callable[[Function], bool]
     new, bodies = dict[Node, Node](), list[Function]()
 
     def part(maker: Node, numbers: Sequence[int]) -> Node:
-        body, outside = _part(maker, numbers)
+        whole = fused_body(maker)
+        assert whole is not None
+        body, used = part_of(whole, numbers)
         bodies.append(body)
-        type, *more = types = body.type.results
-        return Node(fusion, tuple(new[i] for i in outside), (body,), TupleType(types) if more else type, maker.origin)
+        return fusion_of(body, [new[maker.inputs[k]] for k in used], maker.origin)
 
     def step(node: Node, inputs: tuple[Node, ...]) -> Node:
         if node in late:
@@ -103,15 +104,3 @@ def _is_made_of_little(maker: Node, number: int) -> bool:
     alone, rest = (Function("part", (), tuple(r for k, r in enumerate(body.results) if (k == number) == own)).nodes
                    for own in (True, False))
     return sum(work(n) for n in set(alone).intersection(rest) if n.op is not PARAM) <= MOST_WORK
-
-
-def _part(maker: Node, numbers: Sequence[int]) -> tuple[Function, list[Node]]:
-    """The body of a kernel for some of its results, and what it reads."""
-    body = fused_body(maker)
-    assert body is not None
-    results = tuple(body.results[k] for k in numbers)
-    nodes = Function("part", (), results).nodes
-    outer = {p: i for p, i in zip(body.params, maker.inputs, strict=True) if p in nodes}
-    params = {p: Node(PARAM, (), (k, p.type), p.type, p.origin) for k, p in enumerate(outer)}
-    made = rebuild(nodes, dict(params))
-    return Function("fusion", tuple(params.values()), tuple(made[r] for r in results), public=False), list(outer.values())

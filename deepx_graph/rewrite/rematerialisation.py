@@ -27,7 +27,7 @@ from deepx_graph.loops.scalar import NotExpressible
 from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.contract.reduce import broadcast_in_dim
-from deepx_graph.ops.data.fusion import fused_body, fusion
+from deepx_graph.ops.data.fusion import fused_body, fusion_of
 from deepx_graph.ops.tensor.index import dynamic_slice, scatter
 from deepx_graph.ops.tensor.layout import reshape
 from deepx_graph.ops.tensor.shape import iota
@@ -76,10 +76,10 @@ def with_rematerialised(function: Function, has_kernel: Callable[[Function], boo
             return with_inputs(node, inputs)
         operands, body = choice.composed(node)
         bodies.append(body)
-        type, *more = types = body.type.results
-        made = Node(fusion, tuple(new[o] for o in operands), (body,), TupleType(types) if more else type, node.origin)
+        made = fusion_of(body, [new[o] for o in operands], node.origin)
         if (cut := choice.cuts.get(node)) is not None:
-            new[cut] = Node(PROJ, (made,), (len(more),), cut.type, cut.origin) if more else made
+            last = len(body.results) - 1
+            new[cut] = Node(PROJ, (made,), (last,), cut.type, cut.origin) if last else made
         return made
 
     found = replaced(function, rebuild(function.nodes, new, step))

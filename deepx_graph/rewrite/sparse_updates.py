@@ -18,10 +18,10 @@ from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.ops.contract.reduce import broadcast_in_dim
 from deepx_graph.ops.data.fusion import fused, fusion
 from deepx_graph.ops.math.elementwise import and_, compare, select
-from deepx_graph.ops.tensor.index import gather, scatter
+from deepx_graph.ops.tensor.index import gather, replacing, scatter
 from deepx_graph.ops.tensor.layout import reshape
 from deepx_graph.ops.tensor.shape import concatenate, iota
-from deepx_graph.types import I32, I64, U32, TensorType, as_tensor, is_static, scalar, tensor
+from deepx_graph.types import I32, I64, U32, TensorType, as_tensor, is_static, tensor
 
 LEAST_BYTES = 1 << 18
 """Of a table: a smaller one is in a core's cache."""
@@ -144,9 +144,7 @@ def _combined(b: Builder, table: Node, slots: Node, count: int) -> Node:
 
 def _replaced(b: Builder, table: Node, rows: Node, new: Node, axis: int = 0) -> Node:
     """The table with new rows."""
-    t = scalar(as_tensor(table.type).dtype)
-    replace = b.function("replace", (("old", t), ("new", t)), lambda old, new: [new], public=False)
-    return _scattered(b, table, rows, new, axis, replace)
+    return _scattered(b, table, rows, new, axis, replacing(as_tensor(table.type).dtype))
 
 
 def _scattered(b: Builder, table: Node, rows: Node, updates: Node, axis: int, body: Function) -> Node:

@@ -9,8 +9,9 @@ from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand, Result, examples
 from deepx_graph.ir.constraint import VALUE
 from deepx_graph.ir.evaluation import in_blocks, scratch_of
-from deepx_graph.ir.rebuild import inlined, made_by
-from deepx_graph.ir.structure import CONSTANT
+from deepx_graph.ir.node import Origin
+from deepx_graph.ir.rebuild import inlined, made_by, rebuild
+from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.ops.contract.reduce import broadcast_in_dim
 from deepx_graph.ops.interpret import evaluate
 from deepx_graph.ops.vjp.accumulate import through
@@ -23,6 +24,10 @@ def _fusion_type(types: Sequence[Type], body: Function) -> Type:
     for k, (given, param) in enumerate(zip(types, body.params, strict=True)):
         if not compatible(given, param.type):
             raise InferError(f"operand {k} is {an(given)}", operand=k, expected=str(param.type))
+    return _result_type(body)
+
+
+def _result_type(body: Function) -> Type:
     results = body.type.results
     return results[0] if len(results) == 1 else TupleType(results)
 
@@ -45,6 +50,21 @@ def fused_body(node: Node) -> Function | None:
     """The body of a fusion; None for other operations."""
     body: Function | None = node.attr("body") if node.op is fusion else None
     return body
+
+
+def fusion_of(body: Function, inputs: Sequence[Node], origin: Origin) -> Node:
+    """A fusion of a body over inputs of the types of its parameters."""
+    return Node(fusion, tuple(inputs), (body,), _result_type(body), origin)
+
+
+def part_of(body: Function, numbers: Sequence[int]) -> tuple[Function, list[int]]:
+    """The body for some of its results, and the numbers of the parameters that it takes for these."""
+    results = tuple(body.results[k] for k in numbers)
+    nodes = Function("part", (), results).nodes
+    used = [k for k, p in enumerate(body.params) if p in nodes]
+    params = {p: Node(PARAM, (), (k, p.type), p.type, p.origin) for k, p in enumerate(body.params[k] for k in used)}
+    made = rebuild(nodes, dict(params))
+    return Function("fusion", tuple(params.values()), tuple(made[r] for r in results), public=False), used
 
 
 def fused(b: Builder, given: Mapping[Node, Node], results: Sequence[Node]) -> list[Node]:

@@ -38,7 +38,7 @@ from deepx_graph.ops.helpers import loops_in, placed_by, staged_in, written_in
 from deepx_graph.ops.interpret import combine, report_fallback
 from deepx_graph.ops.math.elementwise import add, clamp, maximum, minimum, multiply
 from deepx_graph.ops.tensor.layout import show_dims
-from deepx_graph.types import F64, Dims, TensorType, TupleType, Type, as_tensor, scalar
+from deepx_graph.types import F64, Dims, DType, TensorType, TupleType, Type, as_tensor, scalar
 
 Axes = tuple[int, ...]
 Index = np.ndarray[Any, np.dtype[np.int64]]
@@ -466,11 +466,15 @@ def in_rounds(results: Sequence[Array], positions: Index, updates: Sequence[Arra
             result[at] = value
 
 
+def replacing(dtype: DType) -> Function:
+    """The update computation of a scatter by which updates replace what was there: the last one stays."""
+    t = scalar(dtype)
+    return Builder().function("replace", (("old", t), ("new", t)), lambda old, new: [new], public=False)
+
+
 def _scatter_samples(rng: Any) -> Any:
     names = (*_SCATTER, "index_vector_dim", "update_computation")
-    t = scalar(F64)
-    replace = Builder().function("replace", (("old", t), ("new", t)), lambda old, new: [new], public=False)
-    bodies = (monoid_body(add, F64), replace, *(monoid_body(op, F64) for op in (multiply, maximum, minimum)))
+    bodies = (monoid_body(add, F64), replacing(F64), *(monoid_body(op, F64) for op in (multiply, maximum, minimum)))
 
     def scattered(body: Function, *attrs: Any) -> dict[str, Any]:
         return dict(zip(names, (*attrs, body), strict=True))

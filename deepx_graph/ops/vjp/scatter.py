@@ -29,10 +29,10 @@ from deepx_graph.ops.math.elementwise import (
     select,
     subtract,
 )
-from deepx_graph.ops.tensor.index import gather, scatter
+from deepx_graph.ops.tensor.index import gather, replacing, scatter
 from deepx_graph.ops.tensor.layout import reshape
 from deepx_graph.ops.tensor.shape import iota, pad
-from deepx_graph.types import I32, I64, DType, as_tensor, scalar
+from deepx_graph.types import I32, I64, DType, as_tensor
 
 Axes = tuple[int, ...]
 
@@ -65,11 +65,6 @@ def _again(b: Builder, node: Node, x: Node, updates: Node, body: Function) -> No
 
 def _indices(node: Node) -> Node:
     return node.inputs[len(node.inputs) // 2]
-
-
-def _replacing(dtype: DType) -> Function:
-    t = scalar(dtype)
-    return Builder().function("replace", (("old", t), ("new", t)), lambda old, new: [new], public=False)
 
 
 # --- reading where scatter writes ---------------------------------------------------------------------------------
@@ -137,14 +132,14 @@ def _subtracted(b: Builder, node: Node, g: Node) -> tuple[Node, Node]:
 
 def _replaced(b: Builder, node: Node, g: Node, dtype: DType) -> tuple[Node, Node]:
     updates = as_tensor(node.inputs[-1].type).with_dtype(dtype)
-    by_operand = _again(b, node, g, b.splat(0, updates), _replacing(dtype))
+    by_operand = _again(b, node, g, b.splat(0, updates), replacing(dtype))
     by_updates = _read(b, node, g)
     if _is_one_slice(node):
         return by_operand, by_updates
     count = math.prod(updates.shape)
     numbers = b(add, b(reshape, b(iota, dtype=I32, shape=(count,)), shape=updates.shape), b.constant(1, I32))
     nobody = b.splat(0, as_tensor(node.inputs[0].type).with_dtype(I32))
-    last = _read(b, node, _again(b, node, nobody, numbers, _replacing(I32)))
+    last = _read(b, node, _again(b, node, nobody, numbers, replacing(I32)))
     return by_operand, b(select, b(compare, last, numbers, direction="EQ"), by_updates, b.like(0, g))
 
 

@@ -5,7 +5,6 @@ Convolutions and matrix products are imported where they are met: starting shoul
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from deepx_graph.ir import Function, Node
@@ -22,7 +21,7 @@ from deepx_graph.rewrite.sparse_updates import with_sparse_updates
 from deepx_graph.rewrite.subscript_fusion import with_composed_subscripts
 from deepx_graph.rewrite.whole_windows import as_products
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
-from deepx_graph.runtime.native.loop_program.loop_kernels import Tried, with_loop_kernels
+from deepx_graph.runtime.native.loop_program.loop_kernels import Build, with_loop_kernels
 from deepx_graph.types import TensorType, as_tensor
 
 MOST_WORK = {(dot_general, "float"): 1 << 12, (dot_general, "complex"): 1 << 14, (convolution, "float"): 1 << 18}
@@ -39,16 +38,13 @@ class KernelMaker(Protocol):
 
     threads: int
 
-    @property
-    def tried(self) -> Tried:
+    def tried(self, build: Build, body: Function) -> object:
         """The kernel that a builder has for a function, or None."""
 
-    @property
-    def accepts(self) -> Callable[[Function], bool]:
+    def accepts(self, body: Function) -> bool:
         """Whether some builder has a kernel for a function."""
 
-    @property
-    def loops_of(self) -> Callable[[Function], LoopKernel | None]:
+    def loops_of(self, body: Function) -> LoopKernel | None:
         """The kernel of a function as one loop program."""
 
 

@@ -392,12 +392,12 @@ class IRBuilder:
                     combine: Sequence[Callable[[VectorValue, VectorValue], VectorValue]]) -> Sequence[VectorValue]:
         """The inner loop over elements from `low` to below `high`: `unroll` vectors at a time, then single ones under a mask.
 
-        `body(indices, mask, carried)` gives the carried values anew. What is left at the end is combined into one vector. Without
-        `has_tail` the count is a multiple of the step.
+        `body(indices, mask, carried)` gives the carried values anew. What is left at the end is combined into one vector, which the
+        single ones go on with. Without `has_tail` the count is a multiple of the step.
         """
         step = unroll * self.lanes
         whole = self._whole(low, high, step) if has_tail else high
-        ends = self.loop(low, whole, [of_parts(s.parts * unroll, s.dtype) for s in starts],
+        ends = self.loop(low, whole, starts,
                          lambda i, carried: body([i, *(self.let(f"add nuw i64 {i}, {self.lanes * u}") for u in range(1, unroll))],
                                                  None, carried),
                          step, is_sure=low.isdigit() and whole.isdigit() and int(low) < int(whole))

@@ -38,6 +38,7 @@ from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar
 from deepx_graph.runtime.native.dispatch import TableSlot
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, branch, each_share, memory_type, number, scalar_type
 from deepx_graph.runtime.native.llvm.target import Target
+from deepx_graph.runtime.native.loop_program.extremes import chained
 from deepx_graph.runtime.native.loop_program.outer_loop import OuterLoop, outer_plan, rows_at_once
 from deepx_graph.runtime.native.loop_program.primitives import held, lower_primitive, np_dtype
 from deepx_graph.runtime.native.loop_program.vector_loop import Traffic, VectorLoop, plan, traffic_of
@@ -130,7 +131,7 @@ class FunctionEmitter:
 
     def block(self, body: Sequence[Statement]) -> None:
         """Statements in order."""
-        for s in body:
+        for s in chained(body):
             self.statement(s)
 
     def statement(self, s: Statement) -> None:
@@ -300,7 +301,8 @@ class FunctionEmitter:
         head, body, after = t.name("test"), t.name("body"), t.name("after")
         t.line(f"br label %{head}")
         t.start(head)
-        self.block(s.test)
+        for each in s.test:  # the body sees what it assigns
+            self.statement(each)
         t.line(f"br i1 {self.scalar(s.condition)}, label %{body}, label %{after}")
         t.start(body)
         self.block(s.body)

@@ -40,6 +40,7 @@ from deepx_graph.runtime.native.llvm.builder import BOOL, DType, VectorValue, br
 from deepx_graph.runtime.native.llvm.math import FORMATS, Maths, Reciprocal
 from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.runtime.native.llvm.transpose import load_columns, store_columns
+from deepx_graph.runtime.native.loop_program.extremes import is_extreme
 from deepx_graph.runtime.native.loop_program.primitives import has_vectors, held, lower_primitive, np_dtype
 
 if TYPE_CHECKING:
@@ -275,7 +276,10 @@ class OuterLoop:
             case Combine(cell, primitive, value):
                 write = lower_primitive(primitive, [cell.dtype, cell.dtype], cell.dtype, self.outside.machine)
                 each = [VectorValue(text, np_dtype(cell.dtype)) for text in self._elements(value)]
-                self.cells[cell] = joined([self.cells[cell], *each], lambda a, b: write(self.t, (a, b)))
+                if is_extreme(primitive, cell.dtype):
+                    self.cells[cell] = write(self.t, (self.cells[cell], *each))
+                else:
+                    self.cells[cell] = joined([self.cells[cell], *each], lambda a, b: write(self.t, (a, b)))
 
     def _value(self, x: Scalar) -> VectorValue:
         if isinstance(x, ScalarConst):

@@ -17,6 +17,7 @@ from deepx_graph.runtime.native.llvm.builder import BOOL, F4, F8, IRBuilder, Vec
 from deepx_graph.runtime.native.llvm.builder import DType as NumpyDType
 from deepx_graph.runtime.native.llvm.math import Maths
 from deepx_graph.runtime.native.llvm.target import Target
+from deepx_graph.runtime.native.loop_program.extremes import EXTREMES, extreme
 from deepx_graph.types import BF16, F16, F32, DType
 
 Write = Callable[[IRBuilder, Sequence[VectorValue]], VectorValue]
@@ -256,7 +257,7 @@ def _floating(primitive: str, dtype: NumpyDType) -> Write | None:
         return lambda t, v: getattr(Maths(t, dtype), primitive)(*v)
     if primitive == "neg":
         return lambda t, v: t.unary("fneg", v[0])
-    if primitive in ("max", "min"):
+    if primitive in EXTREMES:
         return lambda t, v: extreme(t, primitive, *v)
     return (lambda t, v: _sign(t, v[0])) if primitive == "sign" else None
 
@@ -316,30 +317,6 @@ def _boolean(primitive: str) -> Write | None:
     if primitive == "not":
         return lambda t, v: t.binary("xor", v[0], t.splat(True, BOOL))
     return None
-
-
-def extreme(t: IRBuilder, primitive: str, x: VectorValue, y: VectorValue) -> VectorValue:
-    """The greater or lesser of two floats as IEEE 754-2019 (9.6) has it: NaN where either is, and +0.0 is above -0.0."""
-    zero, beyond = t.splat(0, x.dtype), "fcmp ogt" if primitive == "max" else "fcmp olt"
-    if primitive == "max" and zero.text in (x.text, y.text):
-        other = x if y.text == zero.text else y
-        return t.binary("fadd", t.select(t.compare("fcmp olt", other, zero), zero, other), zero)  # -0.0 + 0.0 is 0.0
-    for bound, other in ((x, y), (y, x)):
-        if _is_literal(bound) and bound.text not in (t.splat(v, x.dtype).text for v in (0.0, -0.0, np.nan)):
-            return t.select(t.compare(beyond, bound, other), bound, other)  # the other where it is NaN: one instruction
-    first = t.select(t.compare(beyond, x, y), x, y)
-    second, bits = t.select(t.compare(beyond, y, x), y, x), np.dtype(f"i{x.dtype.itemsize}")
-    pair = [t.convert("bitcast", v, bits) for v in (first, second)]  # the same, but of zeros and where one is NaN
-    if primitive == "min":
-        return t.convert("bitcast", t.binary("or", *pair), x.dtype)
-    is_nan, joined = t.compare("fcmp uno", x, y), t.binary("and", *pair)
-    if t.lanes == 1:
-        return t.select(is_nan, t.splat(np.nan, x.dtype), t.convert("bitcast", joined, x.dtype))
-    return t.convert("bitcast", t.select(is_nan, t.splat(-1, bits), joined), x.dtype)
-
-
-def _is_literal(x: VectorValue) -> bool:
-    return x.text.startswith(("0x", "splat"))
 
 
 def cast(t: IRBuilder, x: VectorValue, target: NumpyDType) -> VectorValue:

@@ -34,6 +34,7 @@ from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar, aff
 from deepx_graph.runtime.native.llvm.builder import BOOL, VectorValue, branch, least, of_parts
 from deepx_graph.runtime.native.llvm.math import FORMATS, Maths, Reciprocal
 from deepx_graph.runtime.native.llvm.target import Target
+from deepx_graph.runtime.native.loop_program.extremes import chained, is_extreme
 from deepx_graph.runtime.native.loop_program.primitives import has_vectors, held, lower_primitive, np_dtype
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ CACHE_BYTES = 64 << 20
 LONGEST_AHEAD = 64 << 10
 """The bytes of a row up to which the next one is fetched while this one is in a cache."""
 
-Join = Callable[[VectorValue, VectorValue], VectorValue]
+Join = Callable[..., VectorValue]
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def plan(loop: For, machine: Target) -> VectorPlan | None:
     varying = {loop.axis}
     before: list[Statement] = []
     inside: list[Statement] = []
-    for s in loop.body:
+    for s in chained(loop.body):
         if not _fits(s, loop.axis, varying, stored, machine):
             return None
         if isinstance(s, (Store, Combine)) or not varying.isdisjoint(reads(s)):
@@ -260,8 +261,12 @@ class VectorLoop:
         joins = [self._join(s) for s in combines]
         step = self.lanes * self.plan.vectors
         whole = begin == "0" and end.isdigit() and int(end) % step == 0
-        first: Sequence[Join] = [lambda x, _: x] * len(joins) if whole and int(end) == step else joins  # of one iteration
-        totals = t.vector_loop(begin, end, self.plan.vectors, not whole, starts,
+        counts = [1 if is_extreme(s.primitive, s.cell.dtype) else self.plan.vectors for s in combines]
+        first: Sequence[Join] = joins
+        if whole and int(end) == step:  # of one iteration
+            first = [join if count < self.plan.vectors else lambda x, _: x for join, count in zip(joins, counts, strict=True)]
+        carried = [of_parts(s.parts * count, s.dtype) for s, count in zip(starts, counts, strict=True)]
+        totals = t.vector_loop(begin, end, self.plan.vectors, not whole, carried,
                                lambda at, mask, olds: self._iterations(at, mask, olds, combines, starts, first), joins)
         ends = [t.first(self._folded(total, join)) for total, join in zip(totals, joins, strict=True)]
         t.lanes = 1
@@ -330,7 +335,9 @@ class VectorLoop:
                 continue
             x = self._vector(s.value, at)
             x = x if x.more or len(at) == 1 else of_parts(x.parts * len(at), x.dtype)
-            found.append(join(x if mask is None else t.select(VectorValue(mask, BOOL), x, start), old))
+            x = x if mask is None else t.select(VectorValue(mask, BOOL), x, start)
+            apart = [x] if len(old.parts) == len(at) else [VectorValue(part, x.dtype) for part in x.parts]
+            found.append(join(*apart, old))
         # Last, as LLVM 22 makes one masked load, at the select, of a masked load and a select: behind stores to what is loaded.
         for s in self.plan.inside:
             if isinstance(s, Store):
@@ -376,7 +383,7 @@ class VectorLoop:
 
     def _join(self, s: Combine) -> Join:
         write = lower_primitive(s.primitive, [s.cell.dtype, s.cell.dtype], s.cell.dtype, self.outside.machine)
-        return lambda x, y: write(self.t, (x, y))
+        return lambda *x: write(self.t, x)
 
     def _factors(self, s: Combine) -> tuple[Scalar, ...] | None:
         """The factors of what a float sum adds up, where it is a product: that is not rounded then."""

@@ -7,6 +7,7 @@ scalars beside a full operand are dropped.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -91,11 +92,17 @@ def transpose_twice(b: Builder, node: Node, x: Node) -> Node:
 @rule(op_of(transpose, X))
 def transpose_of_ones(b: Builder, node: Node, x: Node) -> Node | None:
     """transpose(x) = reshape(x) where only axes of size 1 move"""
+    permutation = node.attr("permutation")
     dims = static_dims(x)
-    if dims is None:
+    if dims is None or not _moves_ones(dims, permutation):
         return None
-    moved = [p for p in node.attr("permutation") if dims[p] != 1]
-    return b(reshape, x, shape=tuple(dims[p] for p in node.attr("permutation"))) if moved == sorted(moved) else None
+    return b(reshape, x, shape=tuple(dims[p] for p in permutation))
+
+
+def _moves_ones(dims: Sequence[int], permutation: Sequence[int]) -> bool:
+    """Whether a permutation of axes moves those of size 1 alone."""
+    moved = [p for p in permutation if dims[p] != 1]
+    return moved == sorted(moved)
 
 
 # --- broadcasts -----------------------------------------------------------------------------------------------------
@@ -263,6 +270,17 @@ def concatenate_nested(b: Builder, node: Node) -> Node | None:
     if inner.op is not concatenate or inner.attrs != node.attrs or len(inner.inputs) > 64:
         return None
     return b(concatenate, *inner.inputs, *node.inputs[1:], dimension=node.attr("dimension"))
+
+
+@rule(transpose, over=(concatenate,))
+def transpose_of_concatenate(b: Builder, node: Node) -> Node | None:
+    """transpose(concatenate(x, y)) = concatenate(reshape(x), reshape(y)) where only axes of size 1 of x and y move"""
+    whole, permutation = node.inputs[0], node.attr("permutation")
+    dims = map(static_dims, whole.inputs)
+    if not all(d is not None and _moves_ones(d, permutation) for d in dims):
+        return None
+    parts = [b(transpose, x, permutation=permutation) for x in whole.inputs]
+    return b(concatenate, *parts, dimension=permutation.index(whole.attr("dimension")))
 
 
 @rule(reverse)

@@ -181,6 +181,8 @@ CASES = [
     Case(shape.pad_nothing, lambda s: s.pad(s.tensor(), s.value())),
     Case(shape.concatenate_one, lambda s: s.concatenate(*_pair(s))),
     Case(shape.concatenate_nested, lambda s: (lambda x: s.concatenate(s.concatenate(x, s.beside(x)), s.beside(x)))(s.tensor())),
+    Case(shape.transpose_of_concatenate, lambda s: s.b(transpose, s.b(concatenate, s.tensor((1, 4)), s.tensor((1, 4)), dimension=0),
+                                                       permutation=(1, 0)), ranks=(2,), most=2),
     Case(shape.reverse_ones, lambda s: s.b(reverse, s.tensor(), dimensions=_axes(s))),
     Case(data_movement.broadcast_of_squeeze, lambda s: _broadcast((4, 7), (0,))(s, _shaped((4, 1), (4,))(s)), ranks=(2,), most=2),
     Case(data_movement.reshape_of_broadcast, _shaped((3,), (1, 3, 1, 4), move=_broadcast((3, 4), (0,))), ranks=(1,), most=1),

@@ -42,6 +42,7 @@ from deepx_graph.loops.scalar import (
     ScalarVar,
     affine,
     compared,
+    reduced_quotient,
     split_quotient,
 )
 from deepx_graph.loops.tensor import LazyTensor, in_memory
@@ -459,13 +460,14 @@ class LoopBuilder:
         low, high = (None, None) if rest.bounds is None else (end // max(divisor, 1) for end in rest.bounds)  # 0: no elements
         if low is not None and low == high:
             return known + low
+        few, by = reduced_quotient(rest, divisor)
 
         def make() -> Affine:
             target = self.var(I64, low, high)
-            self.emit(Let(target, "quotient", (rest, _i64(divisor))))
+            self.emit(Let(target, "quotient", (few, _i64(by))))
             return Affine(((target, 1),))
 
-        return known + self.shared(("quotient", rest, divisor), make)
+        return known + self.shared(("quotient", few, by), make)
 
 
 def _nearest(b: LoopBuilder, x: Scalar, low: int, high: int) -> Any:

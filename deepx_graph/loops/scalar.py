@@ -6,6 +6,7 @@ short and what their ranges decide is decided while a program is built.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -138,6 +139,17 @@ def split_quotient(x: Affine, divisor: int) -> tuple[Affine, Affine]:
             known = Affine(tuple((v, f // divisor) for v, f in multiple.terms), multiple.constant // divisor)
             return (known, Affine()) if ends[1] < divisor else (known, rest)
     return Affine(), x
+
+
+def reduced_quotient(x: Affine, divisor: int) -> tuple[Affine, int]:
+    """A subscript, which is not negative, and a positive divisor of the same quotient, of fewer axes where there are such. What is
+    less than a common factor of the rest and the divisor decides nothing: (64 i + k) / 256 = i / 4 for k below 64."""
+    for factor in sorted({math.gcd(f, divisor) for _, f in x.terms}, reverse=True):
+        rest = Affine(tuple((v, f) for v, f in x.terms if f % factor), x.constant % factor)
+        if factor > 1 and (ends := rest.bounds) is not None and 0 <= ends[0] <= ends[1] < factor:
+            whole = x - rest
+            return Affine(tuple((v, f // factor) for v, f in whole.terms), whole.constant // factor), divisor // factor
+    return x, divisor
 
 
 Scalar = ScalarVar | ScalarConst | Affine

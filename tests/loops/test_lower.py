@@ -19,7 +19,7 @@ from deepx_graph.loops.interpret import interpret
 from deepx_graph.loops.lower import element_cost, lower, stored_values
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import Let, LoopProgram, walk
-from deepx_graph.loops.scalar import Affine, NotExpressible, ScalarConst, ScalarVar, affine, split_quotient
+from deepx_graph.loops.scalar import Affine, NotExpressible, ScalarConst, ScalarVar, affine, reduced_quotient, split_quotient
 from deepx_graph.loops.weight import weighted
 from deepx_graph.ops import (
     OPS,
@@ -240,6 +240,23 @@ def test_a_quotient_is_what_is_known_of_it_and_the_rest(seed: int) -> None:
         assert whole < 0 or (last >= 0 and first + last // divisor == whole // divisor)
 
 
+@pytest.mark.parametrize("seed", range(200))
+def test_a_reduced_quotient_is_the_same(seed: int) -> None:
+    """Of random subscripts; of fewer axes where the last is less than what the others have in common."""
+    rng = np.random.default_rng(seed)
+    factor, times = (int(n) for n in rng.integers(1, 6, 2))
+    axes = [ScalarVar(k, I64, 0, n) for k, n in enumerate((4, 3, factor - 1 if rng.random() < 0.7 else factor))]
+    factors = [int(rng.integers(1, 4)) * factor, int(rng.choice([factor, 1, 2])), 1]
+    x, divisor = Affine(tuple(zip(axes, factors, strict=True)), int(rng.integers(0, 3)) * factor), factor * times
+    few, by = reduced_quotient(x, divisor)
+    for values in itertools.product(*(range(v.high + 1) for v in axes)):  # type: ignore[operator]
+        at = dict(zip(axes, values, strict=True))
+        whole, less = (a.constant + sum(f * at[v] for v, f in a.terms) for a in (x, few))
+        assert whole // divisor == less // by
+    if factor > 1 and axes[2].high == factor - 1 and factors[1] % factor == 0:
+        assert axes[2] not in [v for v, _ in few.terms]
+
+
 def test_the_row_of_an_element_is_known_once_its_axis_is_two() -> None:
     """Where a pass puts a row and a place in it for an element, what was divided by the row's length is the row: loops that compare
     subscripts then find them equal."""
@@ -398,3 +415,18 @@ def test_what_a_trial_has_shown_of_a_function_is_known_when_it_is_lowered(monkey
     assert stored_values(function) == [value] == tried
     program = lower(function)
     assert len(program.scratch) == 1 and tried == [value]
+
+
+
+def test_blocks_within_rows_are_found_without_divisions() -> None:
+    """Of rows cut into blocks the positions alone count: which row a block is of is not computed."""
+    b = Builder()
+
+    def extremes(x: Node) -> Sequence[Node]:
+        cut = b(reshape, x, shape=(24, 8))
+        return [reduction(b, maximum, b(negate, cut), (1,))]
+
+    program = optimised(made(extremes, tensor(F32, (6, 32))))
+    assert not any(isinstance(s, Let) and s.primitive == "quotient" for s in walk(program.body))
+    x = np.random.default_rng(0).standard_normal((6, 32), np.float32)
+    np.testing.assert_array_equal(interpret(program, [x])[0], (-x).reshape(24, 8).max(1))

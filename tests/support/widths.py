@@ -17,7 +17,7 @@ from deepx_graph.runtime.native import WIDTHS
 MODULES = (
     *(f"runtime.native.test_{name}" for name in (
         "native_engine", "microkernel", "convolution", "native_memory", "gemm", "canonical_gemm", "small_loops", "masked_loops",
-        "outer_loop", "extremes")),
+        "outer_loop", "extremes", "row_widths")),
     "runtime.test_trampoline", "runtime.test_updates_in_place", "ops.test_accuracy",
 )  # fmt: skip
 ONE_OF = 24

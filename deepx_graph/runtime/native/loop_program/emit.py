@@ -41,7 +41,8 @@ from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.runtime.native.loop_program.extremes import chained
 from deepx_graph.runtime.native.loop_program.outer_loop import OuterLoop, outer_plan, rows_at_once
 from deepx_graph.runtime.native.loop_program.primitives import held, lower_primitive, np_dtype
-from deepx_graph.runtime.native.loop_program.vector_loop import Traffic, VectorLoop, plan, traffic_of
+from deepx_graph.runtime.native.loop_program.vector_loop import MOST_LANES, Traffic, VectorLoop, traffic_of
+from deepx_graph.runtime.native.loop_program.vector_plan import plan
 from deepx_graph.types import BOOL, I32, I64, DType
 
 LEAST_VECTOR = 8
@@ -124,7 +125,8 @@ class FunctionEmitter:
         self.t.line("ret void")
         pointers = [f"ptr {'' if b in self.traffic.near else 'noalias '}nocapture {_named(b)}" for b in self.used]
         head = [f"  {slot} = alloca {scalar_type(np_dtype(c.dtype))}" for c, slot in self.slots.items()]
-        head += [f"  {slot} = alloca [{b.size} x {memory_type(np_dtype(b.dtype))}], align 64" for b, slot in self.locals.items()]
+        head += [f"  {slot} = alloca [{b.size + MOST_LANES} x {memory_type(np_dtype(b.dtype))}], align 64"
+                 for b, slot in self.locals.items()]
         params = ", ".join([*pointers, *(f"i64 {x}" for x in (["%low", "%high", *more] if shared else []))])
         text = [f"define internal void @{name}({params}) nounwind noinline {{", "entry:", *head, *self.t.lines, "}"]
         return "\n".join(text)

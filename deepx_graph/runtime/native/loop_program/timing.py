@@ -33,7 +33,7 @@ from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.native.llvm.target import Target, this_machine
 from deepx_graph.runtime.native.loop_program.primitives import has_vectors, np_dtype
-from deepx_graph.runtime.native.loop_program.vector_loop import FEWEST, plan
+from deepx_graph.runtime.native.loop_program.vector_plan import FEWEST, plan
 
 SCALAR = 6.0
 """What a statement costs here, beside the same as part of a kernel of whole vectors: not all loops become vectors."""

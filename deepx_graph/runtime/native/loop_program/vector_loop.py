@@ -1,14 +1,9 @@
-"""Innermost loops written as vectors: some vectors of elements at a time, what is left under a mask.
-
-LLVM makes vectors of loops, too, but not of what a function of floats does only where no lane is out of the ordinary, nor several
-sums side by side in a loop of functions. A loop is written here where its accesses are to neighbours and no iteration waits for
-another; all others are left to LLVM.
-"""
+"""Innermost loops written as vectors: some vectors of elements at a time, what is left by narrower ones or under a mask."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,24 +22,17 @@ from deepx_graph.loops.program import (
     Store,
     operands,
     position_in,
-    reads,
     walk,
 )
 from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar, affine, identity
 from deepx_graph.runtime.native.llvm.builder import BOOL, VectorValue, branch, least, of_parts
 from deepx_graph.runtime.native.llvm.math import FORMATS, Maths, Reciprocal
-from deepx_graph.runtime.native.llvm.target import Target
-from deepx_graph.runtime.native.loop_program.extremes import chained, is_extreme
-from deepx_graph.runtime.native.loop_program.primitives import has_vectors, held, lower_primitive, np_dtype
+from deepx_graph.runtime.native.loop_program.extremes import is_extreme
+from deepx_graph.runtime.native.loop_program.primitives import held, lower_primitive, np_dtype
+from deepx_graph.runtime.native.loop_program.vector_plan import VectorPlan
 
 if TYPE_CHECKING:
     from deepx_graph.runtime.native.loop_program.emit import FunctionEmitter
-
-FEWEST = 8
-"""A loop of fewer iterations is left to LLVM."""
-
-MOST_VECTORS, MOST_WORK, MOST_WORK_OF_FUNCTIONS = 4, 16, 30
-"""So many vectors are computed side by side, where an iteration costs no more additions; else half as many."""
 
 LINE = 64
 """The bytes of a cache line."""
@@ -57,6 +45,12 @@ CACHE_BYTES = 64 << 20
 
 LONGEST_AHEAD = 64 << 10
 """The bytes of a row up to which the next one is fetched while this one is in a cache."""
+
+FEWEST_LANES = 4
+"""What is left of a loop of known length is done by vectors of half, and a quarter of, as many lanes, down to so many."""
+
+MOST_LANES = 16
+"""No vector has more elements: local memory has room for so many behind its own."""
 
 Join = Callable[..., VectorValue]
 
@@ -81,104 +75,6 @@ def traffic_of(program: LoopProgram, body: Sequence[Statement], near: frozenset[
         return Traffic(near=near)
     read = {s.buffer if isinstance(s, Load) else s.source for s in walk(program.body) if isinstance(s, (Load, Copy))}
     return Traffic(frozenset(touched), frozenset(touched & set(program.results)) - read, near)
-
-
-@dataclass(frozen=True)
-class VectorPlan:
-    """How a loop is written: what is done once before it, and what for each vector of iterations."""
-
-    before: tuple[Statement, ...]
-    inside: tuple[Statement, ...]
-    varying: frozenset[ScalarVar]
-    lanes: int
-    vectors: int
-
-
-def plan(loop: For, machine: Target) -> VectorPlan | None:
-    """How a loop becomes vectors; None where that is left to LLVM."""
-    count = loop.high - loop.low
-    if not count.terms and count.constant < FEWEST:
-        return None
-    stores = [s for s in loop.body if isinstance(s, Store)]
-    stored = {s.buffer: position_in(s.buffer, s.index) for s in stores}
-    if len(stored) < len(stores) or _reads_what_it_stored(loop.body):
-        return None
-    varying = {loop.axis}
-    before: list[Statement] = []
-    inside: list[Statement] = []
-    for s in chained(loop.body):
-        if not _fits(s, loop.axis, varying, stored, machine):
-            return None
-        if isinstance(s, (Store, Combine)) or not varying.isdisjoint(reads(s)):
-            inside.append(s)
-            if isinstance(s, (Let, Load)):
-                varying.add(s.target)
-        else:
-            before.append(s)
-    primitives = {s.cell: s.primitive for s in inside if isinstance(s, Combine)}
-    if (not stores and not primitives) or any(isinstance(s, Combine) and primitives[s.cell] != s.primitive for s in inside):
-        return None
-    lanes = _lanes(inside, count, machine.register_bytes)
-    return VectorPlan(tuple(before), tuple(inside), frozenset(varying), lanes, _side_by_side(inside, lanes, count))
-
-
-def _reads_what_it_stored(body: Sequence[Statement]) -> bool:
-    stored: set[Buffer] = set()
-    for s in body:
-        if isinstance(s, Load) and s.buffer in stored:
-            return True
-        if isinstance(s, Store):
-            stored.add(s.buffer)
-    return False
-
-
-def _fits(s: Statement, axis: ScalarVar, varying: set[ScalarVar], stored: dict[Buffer, Affine], machine: Target) -> bool:
-    """Whether a statement can be done for several iterations at once."""
-    match s:
-        case Load(_, buffer, index) | Store(buffer, index, _):
-            at = position_in(buffer, index)
-            if any(v in varying for v, _ in at.terms if v is not axis):
-                return False
-            if buffer in stored:
-                return at.stride(axis) == 1 and not (at - stored[buffer]).terms and at.constant == stored[buffer].constant
-            return at.stride(axis) in (0, 1)
-        case Let(target, primitive, args):
-            if varying.isdisjoint(reads(s)):
-                return True
-            return has_vectors(primitive, [a.dtype for a in args], target.dtype, machine)
-        case Combine(cell, primitive, _):
-            return identity(primitive, cell.dtype) is not None
-    return False
-
-
-def _lanes(inside: Sequence[Statement], count: Affine, register_bytes: int) -> int:
-    """How many iterations a vector stands for: as many as one register holds of the widest elements, or more where that is faster,
-    as where functions of single precision are added up in double; fewer where half of them would be idle in every row."""
-    widest = max(4, max((_itemsize(s) for s in inside), default=4))
-    work = [(price(s.primitive) if isinstance(s, (Let, Combine)) else 1, _itemsize(s)) for s in inside]
-
-    def cost(lanes: int) -> float:
-        return sum(price * max(1, lanes * size / register_bytes) for price, size in work) / lanes
-
-    lanes = min((register_bytes // size for size in (8, 4) if size <= widest), key=cost)
-    while not count.terms and lanes >= 2 * count.constant:
-        lanes //= 2
-    return lanes
-
-
-def _itemsize(s: Statement) -> int:
-    dtype = s.buffer.dtype if isinstance(s, Store) else s.cell.dtype if isinstance(s, Combine) else s.target.dtype  # type: ignore[union-attr]
-    return int(np_dtype(dtype).itemsize)
-
-
-def _side_by_side(inside: Sequence[Statement], lanes: int, count: Affine) -> int:
-    """How many vectors are computed side by side: enough to fill the time that each takes, few enough for registers."""
-    prices = [price(s.primitive) for s in inside if isinstance(s, (Let, Combine))]
-    slow = any(p >= FUNCTION_PRICE for p in prices)
-    most = MOST_VECTORS if sum(prices) <= (MOST_WORK_OF_FUNCTIONS if slow else MOST_WORK) else MOST_VECTORS // 2
-    while most > 1 and not count.terms and most * lanes > count.constant:
-        most //= 2
-    return most
 
 
 class VectorLoop:
@@ -212,15 +108,30 @@ class VectorLoop:
         t = self.t
         for s in self.plan.before:
             self.outside.statement(s)
+        self._from(low, high if low == "0" else t.let(f"sub i64 {high}, {low}"))
+
+    def _from(self, low: str, count: str) -> None:
+        """So many iterations from `low` on."""
+        t = self.t
         self._prepare(low)
-        count = high if low == "0" else t.let(f"sub i64 {high}, {low}")
         streams = [s for s in self.plan.inside if isinstance(s, Store) and self._may_stream(s)]
         if not streams:
-            self._loop("0", count)
+            self._in_widths(low, count)
             return
         begin = t.let(f"select i1 {self._are_apart(streams)}, i64 {self._first_line(streams, count)}, i64 {count}")
         branch(t, t.let(f"icmp sgt i64 {begin}, 0"), lambda: self._loop("0", begin))
         branch(t, t.let(f"icmp slt i64 {begin}, {count}"), lambda: self._loop(begin, count, frozenset(s.buffer for s in streams)))
+
+    def _in_widths(self, low: str, count: str) -> None:
+        """The iterations; of a known number those that are left by vectors of fewer lanes, where these take them without a mask."""
+        rest = int(count) % self.lanes if count.isdigit() else 0
+        if not rest or rest % FEWEST_LANES or any(isinstance(s, Combine) for s in self.plan.inside):
+            self._loop("0", count)
+            return
+        if (whole := int(count) - rest) > 0:
+            self._loop("0", str(whole))
+        narrower = VectorLoop(self.outside, self.loop, replace(self.plan, lanes=self.lanes // 2, vectors=1))
+        narrower._from(self.t.let(f"add i64 {low}, {whole}"), str(rest))
 
     def _may_stream(self, s: Store) -> bool:
         """Whether all vectors of an iteration side by side are whole cache lines: a line is then written at once."""
@@ -341,11 +252,18 @@ class VectorLoop:
         # Last, as LLVM 22 makes one masked load, at the select, of a masked load and a select: behind stores to what is loaded.
         for s in self.plan.inside:
             if isinstance(s, Store):
-                t.stores(self._vector(s.value, at), self._addresses(s, at), mask, s.buffer in self.past_caches)
+                t.stores(self._vector(s.value, at), self._addresses(s, at), None if self._has_room(s) else mask,
+                         s.buffer in self.past_caches)
         return found
 
     def _addresses(self, s: Load | Store, at: Sequence[str]) -> list[str]:
         return [self.t.address(self.bases[s], i, np_dtype(s.buffer.dtype)) for i in at]
+
+    def _has_room(self, s: Store) -> bool:
+        """Whether a vector may be stored whole where only the first of its lanes count: in a row that ends where local memory does.
+        What is stored under a mask is not at hand for the next load."""
+        end = position_in(s.buffer, s.index) + (self.loop.high - affine(self.loop.axis))
+        return s.buffer.role == "local" and end == Affine((), s.buffer.size)
 
     def _computed(self, s: Let, at: Sequence[str]) -> VectorValue:
         x = [self._vector(a, at) for a in s.args]

@@ -30,6 +30,7 @@ from deepx_graph.loops.program import (
     Statement,
     Store,
     While,
+    needed_index,
 )
 from deepx_graph.loops.scalar import (
     TRUE,
@@ -266,7 +267,7 @@ class LoopBuilder:
     def load(self, buffer: Buffer, index: Index) -> ScalarVar:
         """An element, as it is stored."""
         target = self.var(buffer.dtype)
-        self.emit(Load(target, buffer, tuple(index)))
+        self.emit(Load(target, buffer, needed_index(buffer, index)))
         return target
 
     def store(self, buffer: Buffer, index: Index, value: Scalar) -> None:

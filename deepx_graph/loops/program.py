@@ -185,6 +185,13 @@ def position_in(buffer: Buffer, index: Sequence[Affine]) -> Affine:
     return Affine(tuple([(v, f) for v, f in factors.items() if f]), constant)
 
 
+def needed_index(buffer: Buffer, index: Sequence[Affine]) -> tuple[Affine, ...]:
+    """Subscripts, or the position alone where that depends on fewer variables: x[q, 64 i + k - 256 q] of rows of 256 elements is at
+    64 i + k, whatever row q is."""
+    at = position_in(buffer, index)
+    return (at,) if len(index) > 1 and len(at.terms) < len(set(variables(index))) else tuple(index)
+
+
 def blocks_of(s: Statement) -> tuple[list[Statement], ...]:
     """The blocks within a statement."""
     if isinstance(s, For):

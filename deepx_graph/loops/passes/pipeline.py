@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from deepx_graph.loops.in_place import temporaries_in_results
-from deepx_graph.loops.passes.dead_values import without_dead_values
 from deepx_graph.loops.passes.flatten_loops import flatten_loops
 from deepx_graph.loops.passes.forward_stores import forward_stores, propagate_copies, without_dead_stores
 from deepx_graph.loops.passes.fuse_loops import fuse_loops
@@ -16,8 +15,8 @@ from deepx_graph.loops.passes.vectorise_across import vectorise_across
 from deepx_graph.loops.program import LoopProgram
 
 PASSES: tuple[Callable[[LoopProgram], LoopProgram], ...] = (
-    without_dead_values, propagate_copies, without_dead_stores, fuse_loops, split_guards, forward_stores, vectorise_across,
-    split_folds, fuse_loops, pack_columns, forward_stores, flatten_loops, tile_transposes, temporaries_in_results)
+    propagate_copies, without_dead_stores, fuse_loops, split_guards, forward_stores, vectorise_across, split_folds, fuse_loops,
+    pack_columns, forward_stores, flatten_loops, tile_transposes, temporaries_in_results)
 """All passes, in order."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import ml_dtypes
@@ -14,6 +15,7 @@ from deepx_graph.loops.program import For, walk
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue
+from deepx_graph.runtime.native.llvm.machine_code import functions
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.llvm.transpose import load_columns, store_columns
 from deepx_graph.runtime.native.loop_program.kernel import build
@@ -125,13 +127,22 @@ def test_rows_of_narrow_numbers(n: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["i1", "f4", "f8"])
-@pytest.mark.parametrize("count", [1, 3, 8, 10])
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 10])
 def test_columns_are_stored_as_they_are_loaded(count: int, dtype: str) -> None:
-    """Each load and store is of elements of a row, however wide blocks are: none lies outside."""
-    t = IRBuilder(16)
-    rows = [f"%row{k}" for k in range(16)]
-    columns = load_columns(t, rows, count, np.dtype(dtype))
+    """Columns are those of the rows, and go back to where they were. Each load and store is of elements of a row, however wide
+    blocks are: none lies outside."""
+    t, kind = IRBuilder(16), np.dtype(dtype)
+    rows, others = ([t.address(at, str(k * count), kind) for k in range(16)] for at in ("%rows", "%others"))
+    columns = load_columns(t, rows, count, kind)
     assert len(columns.parts) == count
-    store_columns(t, VectorValue(columns.text, columns.dtype, columns.more), rows)
+    store_columns(t, VectorValue(columns.text, columns.dtype, columns.more), others)
     moved = [int(line.split("<")[1].split(" ")[0]) for line in t.lines if " load <" in line or "store <" in line]
     assert max(moved) <= count
+    t.stores(columns, [t.address("%columns", str(k * 16), kind) for k in range(count)], None)
+    ir = "\n".join([t.function("void @move(ptr %rows, ptr %columns, ptr %others)"), *t.declarations])
+    given = np.random.default_rng(0).integers(-99, 99, (16, count)).astype(kind)
+    turned, back = np.zeros((count, 16), kind), np.zeros_like(given)
+    move = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(functions(ir, ["move"])["move"].address)
+    move(given.ctypes.data, turned.ctypes.data, back.ctypes.data)
+    np.testing.assert_array_equal(turned, given.T)
+    np.testing.assert_array_equal(back, given)

@@ -495,10 +495,10 @@ def greatest(t: IRBuilder, x: str, y: str) -> str:
 
 
 def concatenated(t: IRBuilder, parts: Sequence[str], lanes: int, dtype: DType) -> VectorValue:
-    """One vector of several of so many lanes, of which there are a power of two."""
+    """One vector of several of so many lanes, of which there are a power of two. Those of one lane are vectors, too."""
     while len(parts) > 1:
-        type = IRBuilder(lanes).vector(dtype)
-        parts = [t.shuffle(type, a, range(2 * lanes), b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+        kind = f"<{lanes} x {scalar_type(dtype)}>"
+        parts = [t.shuffle(kind, a, range(2 * lanes), b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
         lanes *= 2
     return VectorValue(parts[0], dtype)
 

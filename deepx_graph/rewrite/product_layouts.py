@@ -35,7 +35,7 @@ def canonicalized(function: Function, accepts: Callable[[Node], bool] = lambda _
 
 def in_order(function: Function, chosen: Callable[[Node], Sequence[bool]]) -> Function:
     """The function with operands that are `chosen` as they are no matrices transposed before their product: a transpose is a kernel
-    like others. Itself where there is none."""
+    like others, and one for all products that want the same. Itself where there is none."""
 
     def to_transpose(node: Node) -> tuple[BatchedGemm, Sequence[bool]] | None:
         return (gemm, which) if any(which := chosen(node)) and (gemm := batched_gemm_of(node)) is not None else None
@@ -44,7 +44,7 @@ def in_order(function: Function, chosen: Callable[[Node], Sequence[bool]]) -> Fu
     found = {n: how for n in function.nodes if n.op is dot_general and (how := of_kind(n)) is not None}
     if not found:
         return function
-    b = Builder()
+    b = Builder(intern=True)
 
     def step(node: Node, inputs: tuple[Node, ...]) -> Node:
         if node not in found:
@@ -53,13 +53,20 @@ def in_order(function: Function, chosen: Callable[[Node], Sequence[bool]]) -> Fu
         operands, batches, terms = list(inputs), list(node.attrs[:2]), list(node.attrs[2:])
         for k, (order, _) in enumerate((gemm.left, gemm.right)):
             if which[k]:
-                first, count = len(batches[k]), len(terms[k])
+                first = len(batches[k])
+                if min(gemm.rows, gemm.columns) == 1:  # either way: rather as it lies, which other products may read, too
+                    order = _nearest(order, first, terms[k])
                 operands[k] = b(transpose, inputs[k], permutation=order)
-                start = first if k else len(order) - count
-                batches[k], terms[k] = tuple(range(first)), tuple(range(start, start + count))
+                batches[k], terms[k] = tuple(range(first)), tuple(map(order.index, terms[k]))
         return Node(node.op, tuple(operands), (*batches, *terms), node.type, node.origin)
 
     return rebuilt(function, step)
+
+
+def _nearest(order: Sequence[int], first: int, terms: Sequence[int]) -> tuple[int, ...]:
+    """The order of matrices' axes, behind the first ones, or that of their transposes, whichever has the last axis at its end."""
+    last = max(order[first:])
+    return (*order[:first], *sorted(order[first:], key=lambda axis: (axis in terms) == (last in terms)))
 
 
 def _is_transposable(function: Function, node: Node) -> bool:

@@ -19,6 +19,7 @@ from deepx_graph.rewrite.product_types import widened, with_narrow_operands
 from deepx_graph.rewrite.rematerialisation import with_rematerialised
 from deepx_graph.rewrite.sparse_updates import with_sparse_updates
 from deepx_graph.rewrite.subscript_fusion import with_composed_subscripts
+from deepx_graph.rewrite.sums_of_products import as_sums
 from deepx_graph.rewrite.whole_windows import as_products
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
 from deepx_graph.runtime.native.loop_program.loop_kernels import Build, with_loop_kernels
@@ -64,6 +65,7 @@ def _with_own_products(function: Function) -> Function:
 
     function = with_narrow_operands(function, lambda n: any(_converts(n)) or _is_widened(n))
     function = widened(function, lambda n: _is_widened(n) and not (_is_of_integers(n) and any(_converts(n))))
+    function = as_sums(function, _is_better_elsewhere)
     return canonicalized(in_order(function, gemm.transposed_before), lambda n: not any(gemm.transposed_before(n)))
 
 

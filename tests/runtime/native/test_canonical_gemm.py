@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -116,6 +118,29 @@ def test_operands_that_are_no_matrices_are_transposed(x: str, y: str, z: str, ho
         (module, "numpy"), (dx.Module((function,)), "numpy"), (module, "auto")))
     np.testing.assert_array_equal(got, wanted)
     np.testing.assert_allclose(by_native, wanted, rtol=1e-5)
+
+
+SIZES = {"b": 160, "n": 132, "j": 16}
+
+
+@pytest.mark.parametrize(("x", "y"), [
+    *itertools.product(["bn", "nb"], ["bnj", "bjn", "nbj", "njb", "jbn", "jnb"]), ("nb", "nb"), ("jnb", "nb")])
+def test_products_of_vectors_in_batches_fill_registers(x: str, y: str) -> None:
+    """However their operands lie: where neighbours are of the batch, they are sums of products, or operands are copied."""
+    pytest.importorskip("llvmlite")
+    from deepx_graph.runtime.engines.native_engine import NativeEngine
+    from deepx_graph.runtime.native.gemm.plan import plan_of
+
+    z = "bj" if "j" in x + y else "b"
+    types = ["x".join([*(str(SIZES[k]) for k in axes), "f32"]) for axes in (x, y, z)]
+    how = ", ".join(f"{kind}_dims = [{x.index(k)}] x [{y.index(k)}]" for kind, k in (("batching", "b"), ("contracting", "n")))
+    module = dx.loads(SCATTERED % (*types, how, *types, types[2]))
+    arranged = NativeEngine(1).arranged(module.entry)
+    products = [n for f in (arranged, *filter(None, map(fused_body, arranged.nodes))) for n in f.nodes if n.op is dot_general]
+    assert not any(plan is None or plan.is_scalar for plan in map(plan_of, products))
+    args = _arrays(module)
+    (got,) = dx.compile(module, engine="native", threads=1)(*args)
+    np.testing.assert_allclose(got, np.einsum(f"{x},{y}->{z}", *(a.astype("f8") for a in args)), rtol=1e-4, atol=1e-4)
 
 
 def test_operands_that_are_matrices_stay_as_they_are() -> None:

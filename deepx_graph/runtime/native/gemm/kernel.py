@@ -189,9 +189,12 @@ def _rows_apart(parts: WithEpilogue) -> int:
 
 def transposed_before(node: Node) -> tuple[bool, ...]:
     """Which operands of a product are transposed by a kernel of their own before it: those of which neither rows nor columns of the
-    matrices lie along memory, unless small ones are read where they are and fill registers."""
+    matrices lie along memory, unless small ones are read where they are and fill registers. What reads a matrix once is bound by
+    memory: a copy pays for itself where each element would be a load, and a line of the cache, of its own."""
     gemm, plan = batched_gemm_of(node), plan_of(node)
-    if gemm is None or plan is None or plan.work < LEAST_WORK or _is_thin(node) or (plan.is_small and not plan.is_narrow):
+    if gemm is None or plan is None or plan.work < LEAST_WORK or (plan.is_small and not plan.is_narrow):
+        return (False, False)
+    if _is_thin(node) and not plan.is_scalar:
         return (False, False)
     batches = node.attr("lhs_batching_dimensions"), node.attr("rhs_batching_dimensions")
     shapes = [form_of(i.type).shape for i in node.inputs]

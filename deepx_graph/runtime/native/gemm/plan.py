@@ -160,6 +160,11 @@ class GemmPlan:
         return not self.along and 2 * self.lane.size < this_machine().register_bytes // self.dtype.itemsize
 
     @property
+    def is_scalar(self) -> bool:
+        """Whether registers hold one element, as neither results nor terms lie side by side."""
+        return not self.along and self.lane.size == 1
+
+    @property
     def is_picked(self) -> bool:
         """Whether panels are copied element by element, as neither what is in a row of one nor its terms are neighbours."""
         return self.by_panels and 1 not in (self.lane.steps[self.vector], *(a.steps[self.vector] for a in self.terms[-1:]))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from deepx_graph.analysis.liveness import has_control
 from deepx_graph.ir import Function, Node
 from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
@@ -70,14 +71,17 @@ def _with_own_products(function: Function) -> Function:
 
 
 def _with_epilogues(function: Function, kernels: KernelMaker) -> Function:
-    """The function with the epilogue of a convolution or a product as part of its kernel."""
+    """The function with the epilogue of a convolution or a product as part of its kernel: no loop, though that may be a kernel."""
     from deepx_graph.runtime.native.gemm import kernel as gemm
 
     def accepts(body: Function) -> bool:
-        return kernels.tried(gemm.build_with_epilogue, body) is not None if _transposes(body) else kernels.accepts(body)
+        return not has_control(body) and kernels.accepts(body)
 
-    function = with_fused_epilogue(function, kernels.accepts, convolution)
-    return with_fused_epilogue(function, accepts, dot_general, _converts)
+    def accepts_product(body: Function) -> bool:
+        return kernels.tried(gemm.build_with_epilogue, body) is not None if _transposes(body) else accepts(body)
+
+    function = with_fused_epilogue(function, accepts, convolution)
+    return with_fused_epilogue(function, accepts_product, dot_general, _converts)
 
 
 def has_large_products(function: Function) -> bool:

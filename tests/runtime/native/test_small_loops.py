@@ -568,3 +568,22 @@ def test_a_long_chain_has_the_memory_of_few_values() -> None:
     for _ in range(40):
         want = np.tanh(want @ x)
     np.testing.assert_allclose(kernel([x])[0], want, rtol=1e-9)
+
+
+def test_a_loop_that_is_a_kernel_is_no_epilogue() -> None:
+    """A loop that begins with a product which nobody else reads: the two would be a whole program within another one."""
+    def made(x: Node, y: Node, other: Node) -> tuple[Node, ...]:
+        b = Builder()
+        gram = b(dot_general, x, x, lhs_contracting_dimensions=(1,), rhs_contracting_dimensions=(1,))
+        gram = b(multiply, gram, b.like(1e-4, gram))
+        _, moved = counted(b, 8, (matmul(b, x, y),), lambda _, v: (matmul(b, gram, v),))
+        return moved, b(sine, other)
+
+    types = [("x", "f32[16,3000]"), ("y", "f32[3000,8]"), ("other", "f32[8]")]
+    module = Module((Builder().function("main", types, made),))
+    f = compile(module, engine="native", threads=1)
+    assert not f.python_steps
+    rng = np.random.default_rng(0)
+    x, y, other = (rng.normal(size=shape).astype("f4") for shape in ((16, 3000), (3000, 8), (8,)))
+    gram = x.astype("f8") @ x.T * 1e-4
+    np.testing.assert_allclose(f(x, y, other)[0], np.linalg.matrix_power(gram, 8) @ (x.astype("f8") @ y), rtol=1e-3, atol=1e-2)

@@ -19,6 +19,7 @@ import numpy as np
 
 from deepx_graph.analysis.schedule import Schedule
 from deepx_graph.blas import FREE, limited
+from deepx_graph.cycles import rare_collection
 from deepx_graph.errors import Diagnostic, InferError, LimitError, RunError, UsageError, suggest
 from deepx_graph.forking import Lock
 from deepx_graph.ir import Module
@@ -162,6 +163,7 @@ class Compiled(InNotebook):
         if is_fixed(module):
             self._start()
 
+    @rare_collection()
     def _start(self) -> None:
         """Takes the program that an earlier process has kept; makes it where there is none, and keeps it."""
         kept_as, bits = self._kept_as(), getattr(self.engine, "vector_bits", None)
@@ -378,6 +380,7 @@ class Compiled(InNotebook):
         values = arguments(self.module.entry, arrays, self._world)
         return types, tuple((k, *(hashlib.blake2b(content(v)).digest() for v in flatten(values[k]))) for k in asked)
 
+    @rare_collection()
     def _build(self, types: tuple[Type, ...], given: InputValues | None) -> _Ready:
         module = specialise(self.module, types, seed=self._seed, data_root=self._world.data_root, arguments=given)
         if self._passes is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
 import warnings
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from deepx_graph.cycles import NEW
 from deepx_graph.errors import LimitError, RunError, UsageError
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ir.structure import CONSTANT, TUPLE
@@ -198,6 +200,24 @@ def test_what_is_missing_without_llvmlite_is_said_once(monkeypatch: pytest.Monke
         api.compile(module(double, VECTOR)), api.compile(module(double, VECTOR), engine="numpy")
     assert not said
     api._tell_of_native.cache_clear()
+
+
+def test_the_search_for_cycles_is_rare_in_a_compilation_and_as_before_behind_the_last() -> None:
+    before, found = gc.get_threshold(), []
+
+    def prepare(m: Module) -> Module:
+        found.append(gc.get_threshold())
+        return m
+
+    def another(m: Module) -> Module:
+        inner = threading.Thread(target=lambda: compile(m, engine="numpy", prepare=prepare))
+        inner.start()
+        inner.join()
+        return prepare(m)
+
+    compile(module(double, VECTOR), engine="numpy", prepare=another)
+    assert found == [(NEW, *before[1:])] * 2
+    assert gc.get_threshold() == before
 
 
 def test_another_entry() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from typing import Any
 
@@ -65,6 +66,20 @@ def test_who_asks_last_is_served_as_well_as_who_asks_first() -> None:
     for thread in threads:
         thread.join(60)
     assert found == {k: running_machine().compile(text(k)) for k in range(6)}
+
+
+def test_python_switches_threads_as_before_once_no_thread_compiles(cores: int) -> None:
+    before = sys.getswitchinterval()
+    begun = [running_machine().compilation(text(k)) for k in range(6)]
+    for compilation in begun:
+        compilation.begin()
+    assert sys.getswitchinterval() <= before
+    assert all(c.code() for c in begun)
+    made = compilers._COMPILERS._threads
+    assert (made is None) == (cores == 1)
+    if made is not None:
+        made.shutdown()
+    assert sys.getswitchinterval() == before
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -44,6 +45,10 @@ def without_lock(name: str) -> Any:
 
 _run_passes, _emit = without_lock("LLVMPY_RunNewModulePassManager"), without_lock("LLVMPY_TargetMachineEmitToMemory")
 
+
+SOON = 0.0003
+"""Seconds after which a thread that compiles gets Python's lock, which it needs between LLVM's calls: they often take less than the
+5 ms that it would wait."""
 
 AGAIN = 0.1
 """Seconds after which who waits looks again for what nobody has begun: another thread may have been interrupted."""
@@ -151,11 +156,15 @@ class Compilers:
         self._running, self._idle = 0, threading.Condition()
         self._threads: ThreadPoolExecutor | None = None
         self._busy, self._starting = 0, Lock()
+        self._interval = sys.getswitchinterval()
+        """Python's, while no thread is busy."""
         renew_after_fork(self)
 
     def after_fork(self) -> None:
         """A forked child has none of the threads. What waits is made by whoever needs it."""
-        self._threads, self._busy = None, 0
+        self._threads = None
+        if self._busy:
+            self._count(-self._busy)
 
     def add(self, compilation: Compilation) -> None:
         """Has it made."""
@@ -167,7 +176,16 @@ class Compilers:
             self._threads = self._threads or ThreadPoolExecutor(count, "deepx-graph compiler")
             with suppress(RuntimeError):  # Python is about to end: no new threads
                 self._threads.submit(self._run_all)
-                self._busy += 1
+                self._count(1)
+
+    def _count(self, more: int) -> None:
+        """So many more threads are busy."""
+        if not self._busy:
+            self._interval = sys.getswitchinterval()
+            sys.setswitchinterval(min(SOON, self._interval))
+        self._busy += more
+        if not self._busy:
+            sys.setswitchinterval(self._interval)
 
     def _run_all(self) -> None:
         """Makes one after the other until none is left: what a thread does."""
@@ -176,7 +194,7 @@ class Compilers:
                 pass
         finally:
             with self._starting:
-                self._busy -= 1
+                self._count(-1)
 
     def help(self) -> bool:
         """Makes the first of those that nobody has begun; whether there was one."""

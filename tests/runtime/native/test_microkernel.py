@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[nativ
 
 from deepx_graph.runtime.native.gemm.elements import PanelElements
 from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand, accumulate, block_lanes, transposed_strip
-from deepx_graph.runtime.native.llvm.builder import F4, F8, IRBuilder
+from deepx_graph.runtime.native.llvm.builder import F4, F8, IRBuilder, VectorValue
 from deepx_graph.runtime.native.llvm.machine_code import linker
 from deepx_graph.runtime.native.llvm.target import this_machine
 
@@ -76,3 +77,22 @@ def test_rows_and_lanes_are_exchanged(dtype: np.dtype[Any]) -> None:
     a, b = numbers(n, block).astype(dtype), np.empty((block, n), dtype)
     run(f"turned{dtype.itemsize}", t, a, b)
     assert np.array_equal(b, a.T)
+
+
+@pytest.mark.parametrize(("low", "high", "step"), [(0, 0, 1), (5, 3, 2), (0, 1, 1), (2, 9, 8), (2, 10, 8), (2, 11, 8), (0, 7, 1)])
+def test_loops_between_numbers_are_those_of_range(low: int, high: int, step: int) -> None:
+    """Carried: the indices as digits of a number, so that their order counts. There is no loop for one iteration."""
+    t, integer = IRBuilder(1), np.dtype("i8")
+
+    def digits(i: str, carried: Sequence[VectorValue]) -> Sequence[VectorValue]:
+        tens = t.let(f"mul i64 {carried[0].text}, 100")
+        return [t.value(f"add i64 {tens}, {i}", integer)]
+
+    (last,) = t.loop(str(low), str(high), [t.splat(7, integer)], digits, step)
+    t.store(last, "%a", None)
+    found, expected = np.zeros(1, integer), 7
+    run(f"range{low}_{high}_{step}", t, found, found)
+    for i in range(low, high, step):
+        expected = 100 * expected + i
+    assert found[0] == expected
+    assert any("phi" in line for line in t.lines) == (len(range(low, high, step)) > 1)

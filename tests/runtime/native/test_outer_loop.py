@@ -15,7 +15,7 @@ from deepx_graph.loops.program import For, walk
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue
-from deepx_graph.runtime.native.llvm.machine_code import functions
+from deepx_graph.runtime.native.llvm.machine_code import collected, functions
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.llvm.transpose import load_columns, store_columns
 from deepx_graph.runtime.native.loop_program.kernel import build
@@ -60,7 +60,7 @@ def _expected(x: Any, w: Any) -> tuple[Any, Any, Any]:
 @pytest.mark.parametrize("n", LENGTHS)
 def test_rows_of_every_length(n: int, dtype: str) -> None:
     """Rows that fill vectors and those left, parts of rows that are whole and those that are not."""
-    for rows in (7, 8, 15, 16, 17, 40, 131):
+    for rows in (7, 8, 15, 16, 17, 40, 131, 391):
         x, w = (np.random.default_rng(n).normal(size=size).astype(NUMPY[dtype]) for size in ((rows, n), (n,)))
         got = dx.compile(_rows(rows, n, dtype), engine="native", threads=2)(x, w)
         bytes_, scale, p = _expected(x, w)
@@ -75,6 +75,15 @@ def test_rows_of_a_few_elements_are_done_side_by_side() -> None:
     for n, wanted in ((4, False), (8, True), (64, True), (65, False)):
         loops = [s for s in walk(build(_rows(100, n, "f32").entry, 1).program.body) if isinstance(s, For)]
         assert any(outer_plan(s, this_machine()) is not None for s in loops) == wanted, n
+
+
+def test_passes_are_run_only_for_rows_left_that_are_not_few() -> None:
+    """Of 24 rows one may be left."""
+    lanes = this_machine().register_bytes // 4
+    for vectors, left, wanted in ((24, lanes - 1, False), (20, lanes - 1, True), (1, 0, False), (1, lanes - 1, True)):
+        with collected(this_machine()) as found:
+            build(_rows(vectors * lanes + left, 10, "f32").entry, 1)
+        assert {f.optimise for f in found.functions} == {wanted}, (vectors, left)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -0.0])

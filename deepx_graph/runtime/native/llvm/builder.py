@@ -369,7 +369,12 @@ class IRBuilder:
     def loop(self, low: str, high: str, starts: Sequence[VectorValue], body: Carry, step: int | str = 1, *, is_sure: bool = False,
              hint: Callable[[], str] = str) -> Sequence[VectorValue]:
         """`for i in range(low, high, step): carried = body(i, carried)`: the carried values after it, at first `starts`. The range
-        may be empty unless that `is_sure`; `hint` says what LLVM is told of the loop once its body is written."""
+        may be empty unless that `is_sure`; `hint` says what LLVM is told of the loop once its body is written. Where bounds are
+        numbers that leave one iteration or none, there is no loop."""
+        times = _times(low, high, step)
+        if times is not None and times <= 1:
+            return body(low, starts) if times else starts
+        is_sure = is_sure or times is not None
         before, head, after = self.block, self.name("head"), self.name("end")
         some = "true" if is_sure else self.let(f"icmp slt i64 {low}, {high}")
         self.line(f"br label %{head}" if is_sure else f"br i1 {some}, label %{head}, label %{after}")
@@ -399,8 +404,7 @@ class IRBuilder:
         whole = self._whole(low, high, step) if has_tail else high
         ends = self.loop(low, whole, starts,
                          lambda i, carried: body([i, *(self.let(f"add nuw i64 {i}, {self.lanes * u}") for u in range(1, unroll))],
-                                                 None, carried),
-                         step, is_sure=low.isdigit() and whole.isdigit() and int(low) < int(whole))
+                                                 None, carried), step)
         single = [joined([VectorValue(part, end.dtype) for part in end.parts], join)
                   for end, join in zip(ends, combine, strict=True)]
         return single if not has_tail else self.loop(
@@ -417,6 +421,12 @@ class IRBuilder:
     def _phi(self, x: VectorValue, before: str, y: VectorValue, last: str) -> VectorValue:
         type = self.vector(x.dtype)
         return self.each(lambda a, b: f"phi {type} [ {a}, %{before} ], [ {b}, %{last} ]", x.dtype, x, y)
+
+
+def _times(low: str, high: str, step: int | str) -> int | None:
+    """How many iterations a loop has; None where its bounds are not all numbers."""
+    bounds = low, high, str(step)
+    return len(range(*map(int, bounds))) if all(map(str.isdigit, bounds)) else None
 
 
 def joined(values: Sequence[VectorValue], combine: Callable[[VectorValue, VectorValue], VectorValue]) -> VectorValue:

@@ -255,6 +255,9 @@ class FunctionEmitter:
             self.block(s.body if times == 1 else [])
             return
         vectors = None if _is_row(s) else plan(s, self.machine)
+        if vectors is not None and times is not None:
+            VectorLoop(self, s, vectors).write(low, high)
+            return
         if vectors is not None:
             branch(t, t.let(f"icmp slt i64 {low}, {high}"), lambda: VectorLoop(self, s, vectors).write(low, high))
             return

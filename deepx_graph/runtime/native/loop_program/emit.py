@@ -39,7 +39,7 @@ from deepx_graph.runtime.native.dispatch import TableSlot
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, branch, each_share, memory_type, number, scalar_type
 from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.runtime.native.loop_program.extremes import chained
-from deepx_graph.runtime.native.loop_program.outer_loop import OuterLoop, outer_plan, rows_at_once
+from deepx_graph.runtime.native.loop_program.outer_loop import OuterLoop, leaves_few_rows, outer_plan, rows_at_once
 from deepx_graph.runtime.native.loop_program.primitives import held, lower_primitive, np_dtype
 from deepx_graph.runtime.native.loop_program.vector_loop import MOST_LANES, Traffic, VectorLoop, traffic_of
 from deepx_graph.runtime.native.loop_program.vector_plan import plan
@@ -328,8 +328,16 @@ def _is_vectors(loop: For) -> bool:
 
 
 def is_all_vectors(body: Sequence[Statement], machine: Target) -> bool:
-    """Whether all innermost loops of statements are written as vectors, so that nothing is left to LLVM's passes."""
-    return all(isinstance(s, For) and not _is_row(s) and plan(s, machine) is not None for s in _innermost(body))
+    """Whether all innermost loops of statements are written as vectors, along rows or, but for few of them, across, so that nothing
+    is left to LLVM's passes."""
+    def is_left(s: Statement) -> bool:
+        if leaves_few_rows(s, machine):
+            return False
+        if isinstance(s, (For, While)) and not any(isinstance(x, (For, While)) for block in blocks_of(s) for x in walk(block)):
+            return not isinstance(s, For) or _is_row(s) or plan(s, machine) is None
+        return any(is_left(each) for block in blocks_of(s) for each in block)
+
+    return not any(map(is_left, body))
 
 
 def _innermost(body: Sequence[Statement]) -> Iterator[For | While]:

@@ -24,7 +24,7 @@ from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program.emit import CodePart, is_all_vectors, module_text, parts
-from deepx_graph.runtime.native.loop_program.outer_loop import leaves_few_rows, rows_at_once
+from deepx_graph.runtime.native.loop_program.outer_loop import rows_at_once
 from deepx_graph.runtime.native.loop_program.primitives import array_dtype
 from deepx_graph.runtime.native.loop_program.timing import nanoseconds
 from deepx_graph.runtime.native.machine_kernel import MachineKernel, data_is_where_expected
@@ -69,9 +69,8 @@ class LoopKernel(MachineKernel):
 
     def _functions(self, ir: str) -> None:
         called = [(f"work{k}", min(self.threads, s.chunks)) if s.chunks else (f"whole{k}", 0) for k, s in enumerate(self.shares)]
-        machine = this_machine()
-        along = [s for share in self.shares for s in share.body if not leaves_few_rows(s, machine)]
-        at = machine_code.functions(ir, [name for name, _ in called], self, optimise=not is_all_vectors(along, machine))
+        plain = all(is_all_vectors(s.body, this_machine()) for s in self.shares)
+        at = machine_code.functions(ir, [name for name, _ in called], self, optimise=not plain)
         self.called = tuple((at[name], threads) for name, threads in called)
 
     def predicted(self) -> ForecastParts:

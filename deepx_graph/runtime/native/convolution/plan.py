@@ -7,7 +7,6 @@ shapes alone; nothing is emitted and nothing is computed.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -79,7 +78,7 @@ class Extent:
 
 
 @dataclass(frozen=True)
-class ConvolutionPlan(ABC):
+class ConvolutionPlan:
     """A method, and its shares: each has all windows of one block of one image, for a part of the panels of lanes."""
 
     problem: Problem
@@ -156,11 +155,6 @@ class ConvolutionPlan(ABC):
     # --- sums and weights
 
     @property
-    @abstractmethod
-    def products(self) -> DirectPlan:
-        """The plan whose tiles read the packed weights."""
-
-    @property
     def panel_size(self) -> int:
         """Elements of a panel of weights."""
         return self.panel * self.problem.depth
@@ -198,22 +192,11 @@ class ConvolutionPlan(ABC):
         """Whether a share has only a part of each row."""
         return any(extent.is_cut for extent in self.extents[-1:])
 
-    @property
-    @abstractmethod
-    def thread_bytes(self) -> int:
-        """All memory of a thread."""
-
-
-class DirectPlan(ConvolutionPlan):
-    """Tiles sum up the windows of the input as they are."""
-
-    @property
-    def products(self) -> DirectPlan:
-        return self
+    # --- scratch memory
 
     @property
     def thread_bytes(self) -> int:
-        """A position takes two words."""
+        """All memory of a thread; a position takes two words."""
         return self.list_start + 16 * self.positions(self.longest)
 
     @property
@@ -252,7 +235,7 @@ class DirectPlan(ConvolutionPlan):
         return offset % self.phases * self.phase_columns + offset // self.phases
 
 
-def scratch_steps(plan: DirectPlan) -> dict[int, int]:
+def scratch_steps(plan: ConvolutionPlan) -> dict[int, int]:
     """The element step of each axis of the scratch memory: spatial axes by number, the features (or groups) of an image, the whole.
 
     They stand outermost first: as in the input's memory, but for the axis in the lanes, which is innermost.

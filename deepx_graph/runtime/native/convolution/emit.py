@@ -96,17 +96,13 @@ class ShareCode:
         x = t.moved(x, self.dtype, (image, p.x[0]), (group, p.x[1]))
         y = t.moved(y, self.dtype, (image, p.y[0]), (group, p.y[1]), *((s, a.y) for s, a in zip(starts, p.axes, strict=True)))
         self._unless_there(number, lambda: self._fill(x, starts, counts))
-
-        joined = self.operands.joined
+        joined, (low, panels) = self.operands.joined, part_of_range(t, part, plan.parts, plan.panels)
         then = None if joined.then is None else joined.epilogue(t)
-
-        def finish(low: str, panels: str) -> None:
-            if then is not None:
-                share = {IMAGES: (image, "1"), FEATURES: self._features(group, low, panels)}
-                share |= enumerate(zip(starts, counts, strict=True))
-                joined.finish(t, then, [(extent.size, *share[extent.axis]) for extent in plan.extents])
-
-        self._panels(part_of_range(t, part, plan.parts, plan.panels), counts, (group, w, y), finish)
+        self._panels((low, panels), counts, (group, w, y))
+        if then is not None:
+            share = {IMAGES: (image, "1"), FEATURES: self._features(group, low, panels)}
+            share |= enumerate(zip(starts, counts, strict=True))
+            joined.finish(t, then, [(extent.size, *share[extent.axis]) for extent in plan.extents])
         params = "ptr noalias %table, i64 %number, ptr noalias %scratch, ptr noalias %block"
         return t.function(f"internal void @share({params}) nounwind")
 
@@ -176,8 +172,8 @@ class ShareCode:
 
         t.rows("0", counts[depth], one)
 
-    def _panels(self, part: tuple[str, str], counts: Sequence[str], at: tuple[str, str, str],
-                finish: Callable[[str, str], None]) -> None:
+    def _panels(self, part: tuple[str, str], counts: Sequence[str], at: tuple[str, str, str]) -> None:
+        """The results of each panel, from one on so many. `at`: the group, and where the weights and its results begin."""
         t, plan, p, (group, w, y), (low, panels) = self.t, self.plan, self.problem, at, part
         each, is_grouped = plan.method.positions, plan.method.lanes is Lanes.GROUPS
         count = self._along_last(counts)
@@ -196,9 +192,5 @@ class ShareCode:
                 call_tile(t, plan, k, x, weights, results, listed)
 
             t.rows("0", tiles, tile)
-            if plan.has_panel_rows:
-                finish(k, "1")
 
         t.rows(low, t.let(f"add i64 {low}, {panels}"), panel)
-        if not plan.has_panel_rows:
-            finish(low, panels)

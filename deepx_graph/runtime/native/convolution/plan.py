@@ -167,17 +167,11 @@ class ConvolutionPlan:
     # --- rows for an epilogue
 
     @property
-    def has_panel_rows(self) -> bool:
-        """Whether the results of a panel are whole rows, which an epilogue that follows it finds in the nearest cache."""
-        p = self.problem
-        return self.method.lanes is not Lanes.GROUPS and any(a.count > 1 and a.y < p.y[2] for a in p.axes)
-
-    @property
     def extents(self) -> tuple[Extent, ...]:
         """The output's axes in the order of its memory."""
         p = self.problem
         found = [(p.y[0], Extent(IMAGES, p.images, p.images > 1)),
-                 (p.y[2], Extent(FEATURES, p.groups * p.outputs, self.groups > 1 or self.parts > 1 or self.has_panel_rows))]
+                 (p.y[2], Extent(FEATURES, p.groups * p.outputs, self.groups > 1 or self.parts > 1))]
         found += ((a.y, Extent(k, a.count, b > 1)) for k, (a, b) in enumerate(zip(p.axes, self.blocks, strict=True)))
         return tuple(extent for _, extent in sorted(found, key=lambda item: -item[0]) if extent.size > 1)
 

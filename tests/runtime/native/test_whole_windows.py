@@ -57,6 +57,23 @@ def test_a_product_computes_what_the_convolution_does() -> None:
     assert seen > SEEDS / 2
 
 
+@pytest.mark.parametrize("size", [8, 16])
+@pytest.mark.parametrize("constant", [False, True])
+def test_few_results_by_constant_weights_stay_a_convolution(size: int, constant: bool) -> None:
+    """Weights that are packed once are worth it there; features come first, so that a product is transposed."""
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((3, 5, size, size)).astype("f4"), rng.standard_normal((7, 5, 1, 1)).astype("f4")
+    b = Builder()
+    p, q = b.param(0, type_of_array(x)), b.constant(w) if constant else b.param(1, type_of_array(w))
+    attrs = conv_attrs(2, input_feature_dimension=1, input_spatial_dimensions=(2, 3), kernel_output_feature_dimension=0,
+                       kernel_input_feature_dimension=1, kernel_spatial_dimensions=(2, 3), output_feature_dimension=1,
+                       output_spatial_dimensions=(2, 3))
+    function = Function("main", (p,) if constant else (p, q), (b(convolution, p, q, **attrs),))
+    assert (as_products(function) is function) == (constant and size == 8)
+    (got,) = dx.compile(Module((function,)), engine="native")(*((x,) if constant else (x, w)))
+    np.testing.assert_allclose(got, np.einsum("ncij,oc->noij", x, w[:, :, 0, 0]), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(("images", "size", "features", "window"), [(4, 9, 24, 3), (2, 6, 70, 5), (1, 5, 16, 1), (3, 12, 7, 3)])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_gradients_of_weights_of_lone_features_are_loops(images: int, size: int, features: int, window: int, threads: int) -> None:

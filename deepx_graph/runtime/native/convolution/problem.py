@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from deepx_graph.ir import Node
 from deepx_graph.runtime.engines.base import Declined
+from deepx_graph.runtime.native.gemm.plan import steps_of
 from deepx_graph.runtime.native.llvm.builder import F4, F8, DType
 from deepx_graph.types import TensorType
 
@@ -143,8 +144,3 @@ def _residue_class(axis: SpatialAxis, base: int, first: int, period: int, apart:
     window, low = -(-(axis.window - tap) // apart), -(begin + tap * axis.dilation) // base
     dense = replace(dense, window=window, low=low, dilation=apart * axis.dilation // base, w=apart * axis.w)
     return ResidueClass(dense, tap * axis.w, first * axis.y)
-
-
-def steps_of(shape: Sequence[int]) -> tuple[int, ...]:
-    """Element steps of an array in C order."""
-    return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))

@@ -257,12 +257,12 @@ def planned(dtype: DType, left: Sequence[int], right: Sequence[int], left_batch:
             sources: Sources = (None, None), order: Sequence[int] = ()) -> GemmPlan:
     """The loops of a product of operands of those shapes, which are converted from those types; of its transpose, where there is an
     order of its axes."""
-    x, y = _steps(left), _steps(right)
+    x, y = steps_of(left), steps_of(right)
     rows = [k for k in range(len(left)) if k not in (*left_batch, *left_terms)]
     columns = [k for k in range(len(right)) if k not in (*right_batch, *right_terms)]
     result = [*(left[k] for k in (*left_batch, *rows)), *(right[k] for k in columns)]
     order = order or range(len(result))
-    z = dict(zip(order, _steps([result[k] for k in order]), strict=True))
+    z = dict(zip(order, steps_of([result[k] for k in order]), strict=True))
     batch = joined([GemmAxis(left[i], (x[i], y[j], z[k])) for k, (i, j) in enumerate(zip(left_batch, right_batch, strict=True))])
     down = joined([GemmAxis(left[i], (x[i], 0, z[k])) for k, i in enumerate(rows, len(left_batch))])
     across = joined([GemmAxis(right[j], (0, y[j], z[k])) for k, j in enumerate(columns, len(left_batch) + len(rows))])
@@ -275,8 +275,8 @@ def planned(dtype: DType, left: Sequence[int], right: Sequence[int], left_batch:
     return replace(plan, alone=bool(last.size % 2), apart=(last.steps[LEFT], last.steps[RIGHT]))
 
 
-def _steps(shape: Sequence[int]) -> list[int]:
-    """How far the next element along each axis is."""
+def steps_of(shape: Sequence[int]) -> list[int]:
+    """How far the next element along each axis is, of an array in C order."""
     return [math.prod(shape[k + 1 :]) for k in range(len(shape))]
 
 

@@ -55,12 +55,6 @@ LONGEST_ROW = 400
 """Loads, stores and operations of the elements of a row that is kept in registers."""
 
 
-LONGEST_UNROLLED = 150
-"""Statements that an innermost loop of known length may become where LLVM finds it short: more take it longer than the rest."""
-
-STEPS = 4
-"""Steps of a longer loop that are done without a jump between them."""
-
 MOST_UNROLLED = 300
 """Statements that a loop around vectors may become where LLVM finds it short: more take it longer than they gain."""
 
@@ -287,8 +281,6 @@ class FunctionEmitter:
             hints.append("unroll.disable\"")
         elif _is_row(s):
             hints.append("unroll.full\"")
-        elif _is_long(s):
-            hints.append(f"unroll.count\", i32 {STEPS}")
         elif _length(s) >= LEAST_VECTOR and _unrolled(s) > MOST_UNROLLED and _is_around_wide(s, self.machine):
             hints.append("unroll.disable\"")
         if group:
@@ -364,12 +356,6 @@ def _unrolled(s: Statement) -> int:
     """How many statements there are when all loops are unrolled."""
     inside = sum(_unrolled(each) for block in blocks_of(s) for each in block) or 1
     return inside * (max(1, _length(s)) if isinstance(s, For) else 1)
-
-
-def _is_long(loop: For) -> bool:
-    """Whether an innermost loop is of a known length and many statements when it is unrolled."""
-    size = loop.high - loop.low
-    return not size.terms and size.constant * len(loop.body) > LONGEST_UNROLLED and not any(map(blocks_of, loop.body))
 
 
 def _opened(body: Sequence[Statement]) -> Iterator[Statement]:

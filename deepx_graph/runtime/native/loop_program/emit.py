@@ -55,9 +55,6 @@ LONGEST_ROW = 400
 """Loads, stores and operations of the elements of a row that is kept in registers."""
 
 
-MOST_UNROLLED = 300
-"""Statements that a loop around vectors may become where LLVM finds it short: more take it longer than they gain."""
-
 WHOLE_LINES = 64
 """Shares of a long loop begin at multiples of so many iterations: vectors then lie on cache lines as results do."""
 
@@ -281,7 +278,7 @@ class FunctionEmitter:
             hints.append("unroll.disable\"")
         elif _is_row(s):
             hints.append("unroll.full\"")
-        elif _length(s) >= LEAST_VECTOR and _unrolled(s) > MOST_UNROLLED and _is_around_wide(s, self.machine):
+        elif _length(s) >= LEAST_VECTOR and _is_around_wide(s, self.machine):
             hints.append("unroll.disable\"")
         if group:
             hints.append(f"parallel_accesses\", {group}")
@@ -350,12 +347,6 @@ def _length(loop: For) -> int:
     """How many iterations a loop has at most; 0 where nobody knows."""
     trips = (loop.high - loop.low).bounds
     return 0 if trips is None else trips[1]
-
-
-def _unrolled(s: Statement) -> int:
-    """How many statements there are when all loops are unrolled."""
-    inside = sum(_unrolled(each) for block in blocks_of(s) for each in block) or 1
-    return inside * (max(1, _length(s)) if isinstance(s, For) else 1)
 
 
 def _opened(body: Sequence[Statement]) -> Iterator[Statement]:

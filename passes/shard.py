@@ -12,6 +12,7 @@ from deepx_graph.planning.cluster import preset
 from deepx_graph.planning.search import IN_STAGES
 from deepx_graph.rewrite.base import Pass
 from deepx_graph.sharding.annotations import needed_plan
+from deepx_graph.sharding.by_hand.opened import opened
 from deepx_graph.sharding.notation import mesh_from_option
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.propagate import propagate
@@ -46,7 +47,8 @@ class Shard(Pass):
     def run(self, module: Module) -> Module:
         """Raises UsageError where the text states no sharding, and for what has no parts."""
         if not self.auto:
-            return partition(module, propagate(needed_plan(module))).module
+            split = opened(module)
+            return partition(split, propagate(needed_plan(split))).module
         from deepx_graph.passes.chosen_plan import chosen_plan  # runs passes, which know this one
 
         mesh, memory = mesh_from_option(",".join(self.mesh)), bytes_of(self.memory)

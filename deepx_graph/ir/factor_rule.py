@@ -129,6 +129,8 @@ class Partitioning:
     """`placed(b, node, operands, attrs, positions)`: the result on parts of positional factors."""
     repeats: bool = False
     """Whether the result repeats the operand, as of broadcasts: how that lies says least of how the result is to."""
+    borders: bool = False
+    """Whether it passes a value over a border, on whose sides that lies alike: it never waits for others, as a data-flow edge."""
     selects: bool = False
     """Whether a part at computed positions is taken or put: how the whole lies says most of how the result is to."""
 

@@ -12,6 +12,7 @@ from deepx_graph.session.programs import optimise
 from deepx_graph.session.query.facts import PlacedValue
 from deepx_graph.session.report.collectives import collectives_of, mesh_figures
 from deepx_graph.sharding.annotations import needed_plan, stated_plan
+from deepx_graph.sharding.by_hand.opened import opened
 from deepx_graph.sharding.mesh import split
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.pieces import Partitioned
@@ -25,11 +26,12 @@ STATED = "stated"
 
 
 def given_plan(module: Module, text: str | None = None, name: str = "<plan>") -> tuple[Module, Plan]:
-    """The module without calls, and what `text` says, or else the program states, of how its values lie.
+    """The module without calls, and what `text` says, or else the program states, of how its values lie. Computations by hand that
+    leave axes to a partitioner are opened.
 
     Raises UsageError where neither says anything, ParseError for a plan that does not fit.
     """
-    inlined = optimise(module, "inline").module
+    inlined = opened(optimise(module, "inline").module)
     return inlined, needed_plan(inlined) if text is None else read_plan(text, inlined.entry, name)
 
 

@@ -14,7 +14,7 @@ from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.node import Notes
 from deepx_graph.ir.structure import PHI, PROJ, index_of
-from deepx_graph.sharding.manual import mesh_by_hand
+from deepx_graph.sharding.by_hand.manual import mesh_by_hand
 from deepx_graph.sharding.mesh import Mesh, TensorSharding
 from deepx_graph.sharding.notation import read_annotation, read_mesh, read_tiles
 from deepx_graph.sharding.plan import Plan
@@ -29,6 +29,9 @@ ASKED, MOVED, BORDER = "sharding_constraint", "reshard", "named_computation"
 """The roles of the identities that have it: what may say how the value is made, too; what moves it, and nothing is propagated over;
 what goes into a computation with a name, and comes out of it.
 """
+
+SOURCE = "sharding_source"
+"""The note of a value with Shardy's name for what states its sharding, where that is no constraint."""
 
 _STATED = ("sdy.sharding", CONSTRAINT, "sharding")
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.factor_rule import FactorRule
 from deepx_graph.ir.structure import PROJ, index_of
+from deepx_graph.sharding.by_hand.opened import axes_by_hand
 from deepx_graph.sharding.copies import Copies
 from deepx_graph.sharding.halo import halo_cost
 from deepx_graph.sharding.mesh import Axes, Mesh, fills, local_shape
@@ -42,6 +43,7 @@ class Splits:
                  asked: Mapping[Node, Sequence[TensorLayout]]) -> None:
         self.function, self.layouts, self.mesh = function, layouts, mesh
         self.copies, self.asked = copies, asked
+        self.by_hand = axes_by_hand(function)
 
     def chosen(self, node: Node, rule: FactorRule) -> FactorAxes:
         """The axes of each factor that make operands and results cheapest to bring where they belong.
@@ -67,7 +69,8 @@ class Splits:
     def _add_reductions(self, node: Node, rule: FactorRule, wishes: dict[int, list[Axes]]) -> bool:
         """Adds to the wishes of each reduction factor every axis of the mesh, and all together that no tensor has; whether any."""
         named = {a for found in wishes.values() for axes in found for a in axes}
-        each = [self.mesh.atoms([self.mesh.axis(name)]) for name, _ in self.mesh.axes]
+        by_hand = self.by_hand.get(node, frozenset())
+        each = [self.mesh.atoms([self.mesh.axis(name)]) for name, _ in self.mesh.axes if name not in by_hand]
         tried = [*each, tuple(a for axes in each for a in axes if a not in named)]
         before = sum(map(len, wishes.values()))
         for f in sorted(rule.reduction):

@@ -10,7 +10,7 @@ here are products of the prime factors of the size of the axis, in ascending ord
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -221,6 +221,10 @@ class TensorSharding:
     def axes(self) -> tuple[Axes, ...]:
         """The axes of each dimension."""
         return tuple(d.axes for d in self.dims)
+
+    def along(self, names: Collection[str]) -> tuple[Axes, ...]:
+        """The axes of each dimension that have these names."""
+        return tuple(tuple(a for a in axes if a.name in names) for axes in self.axes)
 
     @property
     def every_axis(self) -> Axes:

@@ -19,7 +19,7 @@ from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ir.builder import fresh_loop
 from deepx_graph.ir.factor_rule import FactorRule, result_shapes
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, PARAM, PARTIAL, PROJ, index_of
-from deepx_graph.sharding import manual
+from deepx_graph.sharding.by_hand import manual
 from deepx_graph.sharding.choice import Splits
 from deepx_graph.sharding.local import LocalValues, unsplit
 from deepx_graph.sharding.mesh import TensorSharding, local_shape, merged, split
@@ -27,7 +27,7 @@ from deepx_graph.sharding.pieces import Partitioned
 from deepx_graph.sharding.plan import Plan
 from deepx_graph.sharding.reasons import CollectiveCause, MeetingReason, of_operand
 from deepx_graph.sharding.reshard import TensorLayout
-from deepx_graph.sharding.rules import factor_rule, layout_of, makes_constants, partial_axes
+from deepx_graph.sharding.rules import factor_rule, is_border, layout_of, makes_constants, partial_axes, possible_axes, project
 from deepx_graph.sharding.values import CARRIERS, numbered, owners
 from deepx_graph.types import TensorType, TupleType, Type, as_tensor, is_state
 
@@ -56,6 +56,7 @@ class _Partitioner:
         self.splits = Splits(self.function, self.layouts, plan.mesh, self.local.copies, self.asked)
         self.by_hand = {n: said for n in self.function.nodes if (said := manual.shardings_of(n, self.mesh)) is not None}
         self.by_device: dict[Node, list[Node]] = {}
+        self.has_borders = any(is_border(n) for n in self.function.nodes)
         self.apart = manual.only_whole(self.function, self.by_hand)
 
     def _planned(self, node: Node, sharding: TensorSharding | None) -> TensorLayout:
@@ -104,8 +105,10 @@ class _Partitioner:
             (source, k), (_, after) = by_hand, self.by_hand[by_hand[0]]
             self._add(node, self._planned(node, after[k]), self.by_device[source][k])
             return
-        _check(node)
-        if node.op is PARAM:
+        self._check(node)
+        if is_border(node):
+            self._over_border(node)
+        elif node.op is PARAM:
             layout = self.layouts[node]
             self.local.copies.add(node, layout, self.b.param(index_of(node), _part_type(node.type, layout), node.name))
         elif node.op is PROJ and node.inputs[0] in self.items:
@@ -116,6 +119,8 @@ class _Partitioner:
         else:
             rule = None if node in self.plan.devices else factor_rule(node)
             made, layouts = self._whole(node) if rule is None else self._split(node, rule)
+            if node.op.exchange is not None and node.inputs:
+                self.local.meetings[made] = CollectiveCause(made, MeetingReason.WRITTEN, node, None, layouts[0], layouts[0])
             if isinstance(node.type, TupleType):
                 self.items[node] = layouts
                 self.local.copies.add(node, self.layouts[node], made)
@@ -136,9 +141,23 @@ class _Partitioner:
         parts = [self.local.moved(x, self._planned(x, s), node, lambda _: MeetingReason.CONSTRAINT)
                  for x, s in zip(operands, before, strict=True)]
         met = len(self.local.mover.met)
-        made = manual.on_this_device(self.b, self.module, node, parts, self.local.mover.met)
+        made = manual.on_this_device(self.b, manual.pure_body(self.module, node), parts, self.local.mover.met)
         self.local.remember(met, CollectiveCause(node, MeetingReason.WRITTEN, node, None, TensorLayout(()), TensorLayout(())))
         return made
+
+    def _over_border(self, node: Node) -> None:
+        """What goes into, or comes out of, a computation by hand whose operations stand here: the same part, seen in two ways."""
+        rule = factor_rule(node)
+        assert rule is not None
+        (mapped,), (given,) = rule.operands, rule.results
+        inner = {f for dim in mapped for f in dim} & {f for dim in given for f in dim}
+        ends = ((node.inputs[0], mapped), (node, given))
+        outside, whole = max(ends, key=lambda end: sum(map(len, end[1])))
+        axes = {f: possible_axes(node, rule, f, a) if f in inner else a
+                for f, a in project(whole, self.layouts[outside].dims, rule.sizes).items()}
+        before, after = (layout_of(m, axes, rule.sizes) for m in (mapped, given))
+        made = self.local.moved(node.inputs[0], before, node, lambda _: MeetingReason.CONSTRAINT)
+        self.local.copies.add(node, after, made)
 
     def _carried(self, node: Node) -> Node:
         """What only passes values on: they lie as what they come to be in a loop or branch has it in the plan."""
@@ -167,6 +186,16 @@ class _Partitioner:
         after = [TensorLayout(layout_of(mapped, axes, rule.sizes).dims, sums) for mapped in rule.results]
         return self.local.part(node, rule, axes, inputs), after
 
+    def _check(self, node: Node) -> None:
+        """Raises UsageError for what has no parts."""
+        if node.op in (CALL, CALL_VALUE, PARTIAL):
+            raise _refused(node, "it calls a function", "inline calls first: -p inline,shard")
+        if node.op.exchange is not None and node.inputs and not self.has_borders:
+            raise _refused(node, "devices meet in it already", "a program of one device is not split again; "
+                           "why DUMPS --collective tells of XLA's from the folder that has the program before, too")
+        if is_state(node.type) or any(is_state(i.type) for i in node.inputs):
+            raise _refused(node, "it has an effect")
+
     # --- results
 
     def _asked_layout(self, k: int, node: Node) -> TensorLayout:
@@ -178,18 +207,8 @@ class _Partitioner:
 
     def _is_fixed(self, node: Node) -> bool:
         """Whether a value is not computed again."""
-        return node.op in CARRIERS or node in self.by_device or manual.result_of(node) is not None
-
-
-def _check(node: Node) -> None:
-    """Raises UsageError for what has no parts."""
-    if node.op in (CALL, CALL_VALUE, PARTIAL):
-        raise _refused(node, "it calls a function", "inline calls first: -p inline,shard")
-    if node.op.exchange is not None and node.inputs:
-        raise _refused(node, "devices meet in it already", "a program of one device is not split again; "
-                       "why DUMPS --collective tells of XLA's from the folder that has the program before, too")
-    if is_state(node.type) or any(is_state(i.type) for i in node.inputs):
-        raise _refused(node, "it has an effect")
+        is_met = is_border(node) or node.op.exchange is not None
+        return is_met or node.op in CARRIERS or node in self.by_device or manual.result_of(node) is not None
 
 
 def _part_type(type: Type, layout: TensorLayout) -> Type:

@@ -15,7 +15,7 @@ from functools import cached_property
 from deepx_graph.ir import Node
 from deepx_graph.ir.factor_rule import FactorRule
 from deepx_graph.ir.structure import PROJ
-from deepx_graph.sharding.rules import makes_constants, partitioning_of
+from deepx_graph.sharding.rules import is_border, makes_constants, partitioning_of
 
 BARRIER = "propagation_barrier"
 """The note of a value over which shardings go in one direction alone, or in none: `FORWARD`, `BACKWARD`, `NONE`."""
@@ -49,7 +49,7 @@ class RuledNode:
 
         items = [u for u in users[node] if u.op is PROJ] or [node]
         operands = [i for i, mapped in zip(node.inputs, rule.operands, strict=True) if mapped and not makes_constants(i)]
-        is_shared = any(map(has_many, operands)), any(map(has_many, items))
+        is_shared = (False, False) if is_border(node) else (any(map(has_many, operands)), any(map(has_many, items)))
         return RuledNode(node, rule, is_shared, Direction[dict(node.origin.notes).get(BARRIER, "BOTH")], node.op.elementwise)
 
     def direction(self, factor: int, level: int) -> Direction:
@@ -68,8 +68,10 @@ class RuledNode:
     @cached_property
     def passed(self) -> Direction:
         """Where the node passes elements on before others combine them: a part at computed positions lies as the whole."""
+        if self.passes_through or is_border(self.node):
+            return Direction.BOTH
         how = partitioning_of(self.node)
-        return Direction.BOTH if self.passes_through else Direction.FORWARD if how is not None and how.selects else Direction.NONE
+        return Direction.FORWARD if how is not None and how.selects else Direction.NONE
 
     @cached_property
     def repeats(self) -> bool:

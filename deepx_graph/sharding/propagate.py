@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from deepx_graph.ir import Node
 from deepx_graph.ir.factor_rule import FactorRule, Mapped, letter, result_shapes
 from deepx_graph.ir.structure import PARAM, index_of
-from deepx_graph.sharding.manual import stated_around
+from deepx_graph.sharding.annotations import SOURCE
+from deepx_graph.sharding.by_hand.manual import AXES, stated_around
 from deepx_graph.sharding.mesh import Axes, AxisRef, DimSharding, TensorSharding, count_of, merged
 from deepx_graph.sharding.plan import AxisOrigin, Plan
 from deepx_graph.sharding.priorities import SCHEDULE, Direction, RuledNode
@@ -90,7 +91,7 @@ class _Propagation:
                         if isinstance((r := self.function.results[k]).type, TensorType) and r.type.is_static}
         for node, sharding in plan.values.items():
             if (t := self.tensors.get(self.flow.of(node))) is not None and not t.reason:
-                self._state(t, sharding, "given", _source(node))
+                self._state(t, sharding, "given", _source(node), dict(node.origin.notes).get(AXES, "").split())
         for k, returned in self.results.items():
             self._state(returned, plan.results[k], f"given of result {k}", f"output: {k}")
         self.returns = [*self._returns()]
@@ -152,8 +153,8 @@ class _Propagation:
             return _fresh(operand, operand.type.shape)
         return found
 
-    def _state(self, t: _Tensor, sharding: TensorSharding, reason: str, source: str) -> None:
-        """A sharding that is given."""
+    def _state(self, t: _Tensor, sharding: TensorSharding, reason: str, source: str, by_hand: Collection[str] = ()) -> None:
+        """A sharding that is given. Axes that split the value by hand do so whatever the priority of its dimensions."""
         t.reason = reason
         t.taboo = frozenset(self.mesh.atoms((*sharding.replicated, *sharding.unreduced)))
         for k, d in enumerate(sharding.dims):
@@ -162,6 +163,7 @@ class _Propagation:
             t.is_open[k] = d.open
             if d.priority:
                 t.pending[k] = d.priority, atoms
+                t.dims[k] = tuple(a for a in atoms if a.name in by_hand)
             else:
                 t.dims[k] = atoms
 
@@ -230,7 +232,9 @@ class _Propagation:
 
 def _source(node: Node) -> str:
     """What Shardy calls a value whose sharding is given."""
-    return f"input: {index_of(node)}" if node.op is PARAM else f"constraint: {node.name or node.op.name}"
+    if node.op is PARAM:
+        return f"input: {index_of(node)}"
+    return dict(node.origin.notes).get(SOURCE) or f"constraint: {node.name or node.op.name}"
 
 
 def _agreed(factor: int, seen: Sequence[Projection]) -> Axes:

@@ -22,6 +22,12 @@ def partitioning_of(node: Node) -> Partitioning | None:
     return node.op.sharding or (POINTWISE if node.op.elementwise else None)
 
 
+def is_border(node: Node) -> bool:
+    """Whether a value goes into a computation by hand here, or comes out of one."""
+    how = partitioning_of(node)
+    return how is not None and how.borders
+
+
 _RULES: WeakKeyDictionary[Node, FactorRule | None] = WeakKeyDictionary()
 """Those of nodes that are there: a rule is asked for in each way to split a node, and under each plan that is tried."""
 

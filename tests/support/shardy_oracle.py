@@ -16,10 +16,13 @@ from collections.abc import Mapping
 from tests.support.jax_oracle import VARIABLE
 from tests.support.paths import ROOT
 
-PROPAGATION = "sdy-import-pipeline,sdy-apply-sharding-constraints,sdy-user-priority-propagate"
-PROPAGATION_WITH_ORIGINS = f"{PROPAGATION}{{debug-sharding-origins=true debug-propagation-edge-sharding=true}}"
-"""The same, with where each axis of each value came from, and by which steps."""
-PROPAGATION_ALONE = "sdy-user-priority-propagate"
+_SINK = "func.func(sdy-sink-data-flow-edges)"
+PROPAGATION_WITH_ORIGINS = ("sdy-import-pipeline,sdy-apply-sharding-constraints,sdy-user-priority-propagate"
+                            "{debug-sharding-origins=true debug-propagation-edge-sharding=true}")
+"""Propagation, with where each axis of each value came from, and by which steps."""
+PROPAGATION = f"sdy-import-pipeline,sdy-apply-sharding-constraints,sdy-user-priority-propagate,{_SINK}"
+"""The same; how values lie on data-flow edges then stands at what these lead into."""
+PROPAGATION_ALONE = f"sdy-user-priority-propagate,{_SINK}"
 """Of texts that have data-flow edges already."""
 
 

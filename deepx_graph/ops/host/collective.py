@@ -18,6 +18,7 @@ from deepx_graph.ir import Attr, Builder, Function, Node, Op, Operand, Result, e
 from deepx_graph.ir.collective import Devices, Exchange, Grid, GroupNetwork, nothing
 from deepx_graph.ir.constraint import STATE_VALUE, TENSOR, Constraint
 from deepx_graph.literal import Array
+from deepx_graph.ops.factors.meeting import beside
 from deepx_graph.ops.interpret import combine
 from deepx_graph.ops.math import elementwise
 from deepx_graph.types import STATE, U32, TensorType, TupleType, Type, as_tensor, scalar
@@ -344,10 +345,11 @@ collective_reduce: Op = _collective(
 # --- without the state --------------------------------------------------------------------------------------------
 
 
-def _spmd(op: Op, example: str, transpose: Callable[[Builder, Node, Node], Node]) -> Op:
+def _spmd(op: Op, example: str, transpose: Callable[[Builder, Node, Node], Node], *dims: str) -> Op:
     """The same among devices that all run one schedule, as a partitioner makes it: no other order is to be kept, hence no state.
 
-    It is linear in what all devices bring; `transpose(b, node, cotangent)` takes what all of them have of cotangents back.
+    It is linear in what all devices bring; `transpose(b, node, cotangent)` takes what all of them have of cotangents back. Devices
+    that do not meet in it may have parts of each operand, but along the dimensions that the attributes `dims` name.
     """
 
     def infer(types: Sequence[Type], *values: Any) -> Type:
@@ -359,7 +361,7 @@ def _spmd(op: Op, example: str, transpose: Callable[[Builder, Node, Node], Node]
     exchange = op.exchange
     return Op(f"spmd_{op.name}", f"{op.summary} Made by a partitioner: pure.", operands=(Operand("operand", type=TENSOR),),
               attrs=op.attrs, infer=infer, eval=lambda xs, *values: exchange.alone(xs, values)[0], exchange=exchange,
-              vjp=lambda b, node, g: (transpose(b, node, g),), foldable=False,
+              vjp=lambda b, node, g: (transpose(b, node, g),), sharding=beside(*dims), foldable=False,
               example=examples.spmd_collective(f"spmd_{op.name}", example), source=op.source)
 
 
@@ -387,16 +389,19 @@ spmd_all_reduce: Op = _spmd(
 spmd_all_gather: Op = _spmd(
     all_gather, "replica_groups = [], all_gather_dim = 0, shard_count = 1",
     lambda b, node, g: b(spmd_reduce_scatter, g, **_meeting(node), scatter_dimension=node.attr("all_gather_dim"),
-                         shard_count=node.attr("shard_count"), computation=_sum_of(b, node)))
+                         shard_count=node.attr("shard_count"), computation=_sum_of(b, node)),
+    "all_gather_dim")
 spmd_reduce_scatter: Op = _spmd(
     reduce_scatter, "replica_groups = [], scatter_dimension = 0, shard_count = 1, SUM",
     lambda b, node, g: b(spmd_all_gather, g, **_meeting(node), all_gather_dim=node.attr("scatter_dimension"),
-                         shard_count=_summed(node) and node.attr("shard_count")))
+                         shard_count=_summed(node) and node.attr("shard_count")),
+    "scatter_dimension")
 spmd_all_to_all: Op = _spmd(
     all_to_all, "replica_groups = [], split_dimension = 0, concat_dimension = 0, split_count = 1",
     lambda b, node, g: b(spmd_all_to_all, g, replica_groups=node.attr("replica_groups"), channel_id=node.attr("channel_id"),
                          split_dimension=node.attr("concat_dimension"), concat_dimension=node.attr("split_dimension"),
-                         split_count=node.attr("split_count")))
+                         split_count=node.attr("split_count")),
+    "split_dimension", "concat_dimension")
 spmd_collective_permute: Op = _spmd(
     collective_permute, "source_target_pairs = [[0, 0]]",
     lambda b, node, g: b(spmd_collective_permute, g, channel_id=node.attr("channel_id"), source_target_pairs=tuple(

@@ -15,7 +15,7 @@ from deepx_graph.errors import counted
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.sharding.annotations import ASKED, BORDER, CONSTRAINT, MOVED
-from deepx_graph.sharding.manual import IN, OUT, ROLE
+from deepx_graph.sharding.by_hand.manual import AXES, IN, OUT, ROLE
 from deepx_graph.sharding.mesh import Axes, Mesh, TensorSharding, count_of
 from deepx_graph.sharding.mesh import split as split_along
 from deepx_graph.sharding.moves import Mover
@@ -115,8 +115,8 @@ def manual_computation(c: OperationContext) -> list[Node]:
     at work already, and takes its part.
     """
     manual = set(re.findall(r'"([^"]*)"', c.op.extra["manual_axes"]))
-    before = _shardings(c, "in_shardings", manual, c.op.operand_types)
-    after = _shardings(c, "out_shardings", manual, c.op.result_types)
+    taken, given = _stated(c, "in_shardings", c.op.operand_types), _stated(c, "out_shardings", c.op.result_types)
+    before, after = _by_manual_axes(c, "in_shardings", taken, manual), _by_manual_axes(c, "out_shardings", given, manual)
     mesh = _mesh(c, [m for m, _ in (*before, *after)])
     if unknown := manual - dict(mesh.axes).keys():
         raise c.fail(f"{c.op.name}: no axis '{min(unknown)}' in the mesh", f"some of {', '.join(dict(mesh.axes))}")
@@ -127,7 +127,8 @@ def manual_computation(c: OperationContext) -> list[Node]:
     _check_parts(c, "result", c.results, after, [r.type for r in function.results[:-1]])
     programs = [c.b.partial(function) for _ in range(mesh.count)]
     args = [_part(c, x, mesh, split, d) for d in range(mesh.count) for x, (_, split) in zip(c.inputs, before, strict=True)]
-    c.b.origin = replace(origin := c.b.origin, notes=(*c.b.origin.notes, (IN, _note(before)), (OUT, _note(after))))
+    notes = (IN, _note(taken)), (OUT, _note(given)), (AXES, " ".join(sorted(manual)))
+    c.b.origin = replace(origin := c.b.origin, notes=(*c.b.origin.notes, *notes))
     results = c.act(ops.run_parallel, *programs, *args, replicas=1, partitions=mesh.count,
                     operand_segment_sizes=(1, mesh.count, 0, len(args)))
     c.b.origin = origin
@@ -167,21 +168,25 @@ def _gathered(c: OperationContext, x: Node, mesh: Mesh, split: Split) -> Node:
     return x
 
 
-def _note(shardings: Sequence[tuple[Mesh, Split]]) -> str:
-    each = ", ".join(f"<mesh{mesh}, {split_along(*split).text(mesh)}>" for mesh, split in shardings)
-    return f"#sdy.sharding_per_value<[{each}]>"
+def _note(shardings: Sequence[tuple[Mesh, TensorSharding]]) -> str:
+    return f"#sdy.sharding_per_value<[{', '.join(f'<mesh{mesh}, {sharding.text(mesh)}>' for mesh, sharding in shardings)}]>"
 
 
-def _shardings(c: OperationContext, word: str, manual: set[str], types: Sequence[Type]) -> list[tuple[Mesh, Split]]:
-    """`[<@mesh, [{"a"}, {}]>, ...]`: the mesh and the split of each along manual axes, which stand before others."""
-    found = []
-    for mesh, sharding in _fitting(c, f"<{c.op.extra[word]}>", types):
-        split = tuple(tuple(a for a in axes if a.name in manual) for axes in sharding.axes)
-        if any(axes[: len(own)] != own for axes, own in zip(sharding.axes, split, strict=True)):
-            raise c.fail(f"{c.op.name}: manual axes stand before others in {word}")
-        found.append((mesh, split))
+def _stated(c: OperationContext, word: str, types: Sequence[Type]) -> list[tuple[Mesh, TensorSharding]]:
+    """`[<@mesh, [{"a"}, {}]>, ...]`: how each value lies."""
+    found = _fitting(c, f"<{c.op.extra[word]}>", types)
     if len(found) != len(without_tokens(types)):
         raise c.fail(f"{c.op.name} needs a mesh that is read", "sdy.mesh @mesh = <[...]>")
+    return found
+
+
+def _by_manual_axes(c: OperationContext, word: str, stated: Sequence[tuple[Mesh, TensorSharding]],
+                    manual: Set[str]) -> list[tuple[Mesh, Split]]:
+    """The mesh and the split of each value along manual axes. Raises ParseError where these do not stand before others."""
+    found = [(mesh, sharding.along(manual)) for mesh, sharding in stated]
+    for (_, sharding), (_, split) in zip(stated, found, strict=True):
+        if any(axes[: len(own)] != own for axes, own in zip(sharding.axes, split, strict=True)):
+            raise c.fail(f"{c.op.name}: manual axes stand before others in {word}")
     return found
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from deepx_graph.ir import Node
 from deepx_graph.ir.stated_rule import check_rule, read_rule
 from deepx_graph.sharding.annotations import stated_sharding
-from deepx_graph.sharding.manual import ROLE
+from deepx_graph.sharding.by_hand.manual import ROLE
 from deepx_graph.sharding.mesh import Mesh, TensorSharding, split
 from deepx_graph.sharding.notation import read_sharding
 from deepx_graph.sharding.stated.moves import MAY_START, StatedMove, check_kept

@@ -8,19 +8,20 @@ without the state: what a partitioner makes runs on all devices alike, too.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from deepx_graph import ops
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Builder, Function, Module, Node
-from deepx_graph.ir.rebuild import inlined
+from deepx_graph.ir.rebuild import inlined, rebuild, with_inputs
 from deepx_graph.ir.structure import PARAM, PARTIAL, PROJ, callee_of, index_of
 from deepx_graph.ops.host.collective import PURE
-from deepx_graph.sharding.mesh import Mesh, TensorSharding
+from deepx_graph.sharding.mesh import Mesh, TensorSharding, count_of, split
 from deepx_graph.sharding.notation import read_annotation
 from deepx_graph.types import TensorType, is_state
 
-IN, OUT = "sdy.manual_in", "sdy.manual_out"
-"""The notes with the shardings of operands and results."""
+IN, OUT, AXES = "sdy.manual_in", "sdy.manual_out", "sdy.manual_axes"
+"""The notes with the shardings of operands and results, and the names of the axes that they are split along by hand."""
 
 ROLE = "manual_computation"
 """The role of the identity of each result that is put together."""
@@ -28,49 +29,68 @@ ROLE = "manual_computation"
 
 def shardings_of(node: Node, mesh: Mesh) -> tuple[list[TensorSharding], list[TensorSharding]] | None:
     """Of operands and results of a computation by hand; None for any other node. Raises UsageError where its mesh is another."""
-    if (found := _stated(node)) is None:
+    if (found := stated_by_hand(node)) is None:
         return None
     if not _are_over(mesh, found):
         raise UsageError(Diagnostic("a computation by hand over another mesh than that of the plan", node.span))
-    before, after = ([s for _, s in each] for each in found)
-    return before, after
+    return found.split(found.before), found.split(found.after)
 
 
-def _stated(node: Node) -> list[Sequence[tuple[Mesh, TensorSharding]]] | None:
+@dataclass(frozen=True)
+class StatedByHand:
+    """What a computation by hand says: how operands and results lie, and along which axes it splits them itself."""
+
+    before: Sequence[tuple[Mesh, TensorSharding]]
+    after: Sequence[tuple[Mesh, TensorSharding]]
+    axes: frozenset[str]
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh of all values."""
+        return next(mesh for mesh, _ in (*self.before, *self.after))
+
+    def split(self, shardings: Sequence[tuple[Mesh, TensorSharding]]) -> list[TensorSharding]:
+        """How these split along its own axes."""
+        return [split(*sharding.along(self.axes)) for _, sharding in shardings]
+
+
+def stated_by_hand(node: Node) -> StatedByHand | None:
+    """What a computation by hand says; None for any other node."""
     notes = dict(node.origin.notes)
-    is_by_hand = node.op is ops.run_parallel and {IN, OUT} <= notes.keys()
-    return [read_annotation(notes[k], {}) for k in (IN, OUT)] if is_by_hand else None
+    if node.op is not ops.run_parallel or not {IN, OUT, AXES} <= notes.keys():
+        return None
+    return StatedByHand(read_annotation(notes[IN], {}), read_annotation(notes[OUT], {}), frozenset(notes[AXES].split()))
 
 
 def mesh_by_hand(function: Function) -> Mesh | None:
     """The mesh of the first computation by hand, if there is one."""
-    stated = (found for n in function.nodes if (found := _stated(n)) is not None)
-    return next((mesh for each in stated for shardings in each for mesh, _ in shardings), None)
+    return next((found.mesh for n in function.nodes if (found := stated_by_hand(n)) is not None), None)
 
 
-def _are_over(mesh: Mesh, found: Iterable[Sequence[tuple[Mesh, TensorSharding]]]) -> bool:
-    return all(m.axes == mesh.axes and m.devices == mesh.devices for each in found for m, _ in each)
+def _are_over(mesh: Mesh, found: StatedByHand) -> bool:
+    return all(m.axes == mesh.axes and m.devices == mesh.devices for m, _ in (*found.before, *found.after))
 
 
 def stated_around(function: Function, mesh: Mesh) -> Iterator[tuple[Node, TensorSharding, str]]:
     """What goes into computations by hand over a mesh and what they give: how it lies there, and Shardy's name of that place."""
-    by_hand = [(n, found) for n in function.nodes if (found := _stated(n)) is not None and _are_over(mesh, found)]
+    by_hand = [(n, found) for n in function.nodes if (found := stated_by_hand(n)) is not None and _are_over(mesh, found)]
     number = {node: k for k, (node, _) in enumerate(by_hand)}
-    for node, (before, _) in by_hand:
-        needed = [s for _, s in before]
+    for node, found in by_hand:
+        needed = found.split(found.before)
         for k, (operand, sharding) in enumerate(zip(operands_of(node, needed), needed, strict=True)):
             yield operand, sharding, f"mc_{number[node]}_input: {k}"
     for node in function.nodes:
         if (given := result_of(node)) is not None and given[0] in number:
             at, k = number[given[0]], given[1]
-            yield node, by_hand[at][1][1][k][1], f"mc_{at}_output: {k}"
+            found = by_hand[at][1]
+            yield node, found.split(found.after)[k], f"mc_{at}_output: {k}"
 
 
 def operands_of(node: Node, before: Sequence[TensorSharding]) -> list[Node]:
     """The whole operands of the slices that device 0 is given."""
     first = 1 + node.attr("partitions")
     parts = node.inputs[first : first + len(before)]
-    return [p.inputs[0] if s.is_split and p.op is ops.slice_ else p for p, s in zip(parts, before, strict=True)]
+    return [p.inputs[0] if count_of(a for axes in s.axes for a in axes) > 1 else p for p, s in zip(parts, before, strict=True)]
 
 
 def result_of(node: Node) -> tuple[Node, int] | None:
@@ -100,25 +120,36 @@ def _joins(nodes: Iterable[Node], found: Collection[Node]) -> set[Node]:
     return inner
 
 
-def on_this_device(b: Builder, module: Module, node: Node, operands: Sequence[Node], met: list[Node]) -> list[Node]:
-    """The results of one device for its parts of the operands; `met` gets the collectives. Raises UsageError for other effects."""
+def pure_body(module: Module, node: Node) -> Function:
+    """What one device does of a computation by hand, its collectives without the state. Raises UsageError for other effects."""
     function = module[callee_of(node.inputs[1])]
-    state = b.constant(False)  # stands for it; nothing that is left reads it
+    state = Builder().constant(False)  # stands for it; nothing that is left reads it
 
     def step(n: Node, inputs: tuple[Node, ...]) -> Node:
+        b = Builder()
+        b.origin = n.origin
         if n.op in PURE:
             attrs = dict(zip(n.op.attr_index, n.attrs, strict=True))
-            made = [b(PURE[n.op], x, **attrs) for x in inputs[1:]]
-            met.extend(made)
-            return b.pack(*made, state)
+            return b.pack(*(b(PURE[n.op], x, **attrs) for x in inputs[1:]), state)
         if n.op is PROJ and is_state(n.type):
             return state
         if n.op is PROJ and n.inputs[0].op in PURE:
             return inputs[0].inputs[index_of(n)]
         if any(is_state(i.type) for i in n.inputs) or (n.op.exchange is not None and n.inputs):
             raise UsageError(Diagnostic(f"{n.op.name} cannot be split over devices: it has an effect", n.span))
-        return b.make(n.op, inputs, n.attrs, n.type)
+        return with_inputs(n, inputs)
 
-    given = iter(operands)
-    arguments = [state if is_state(p.type) else next(given) for p in function.params]
-    return [r for r, old in zip(inlined(function, arguments, step), function.results, strict=True) if not is_state(old.type)]
+    new = rebuild(function.nodes, {p: state if is_state(p.type) else p for p in function.params}, step)
+    params, results = (tuple(n for n in nodes if not is_state(n.type)) for nodes in (function.params, function.results))
+    return function.with_(params=params, results=tuple(new[r] for r in results), result_names=(), result_notes=())
+
+
+def on_this_device(b: Builder, body: Function, operands: Sequence[Node], met: list[Node]) -> list[Node]:
+    """The results of one device for its parts of the operands; `met` gets the collectives."""
+    def step(n: Node, inputs: tuple[Node, ...]) -> Node:
+        made = b.make(n.op, inputs, n.attrs, n.type)
+        if n.op in PURE.values():
+            met.append(made)
+        return made
+
+    return inlined(body, operands, step)

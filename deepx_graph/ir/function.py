@@ -82,6 +82,9 @@ class Function(InNotebook, Searched):
     """What a text says of each result beside its value, as of parameters their origins do; none where it says nothing."""
     whole: Origin = NOWHERE
     """What the text says of the tuple of all results, where it has a value of its own."""
+    beside: tuple[Node, ...] = ()
+    """Values that the results do not need, of which a text says how they lie; nothing runs them, and what has other parameters or
+    results has none."""
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -152,7 +155,13 @@ class Function(InNotebook, Searched):
 
     def with_(self, **changes: Any) -> Function:
         """A copy with some fields replaced."""
-        return replace(self, **changes)
+        is_other = "params" in changes or "results" in changes
+        return replace(self, **({"beside": ()} if is_other else {}) | changes)
+
+    @cached_property
+    def with_beside(self) -> Function:
+        """The function that also gives the values beside its results; itself where there are none."""
+        return self.with_(results=(*self.results, *self.beside)) if self.beside else self
 
     def to_networkx(self) -> networkx.MultiDiGraph[Any]:
         """The function as a networkx graph; see `Module.to_networkx` for the data that it carries."""

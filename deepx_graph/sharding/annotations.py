@@ -42,8 +42,9 @@ def stated_plan(module: Module) -> Plan | None:
     """The plan for the entry; None where the text states nothing. Raises UsageError for shardings over meshes that differ."""
     meshes = dict(_meshes(module))
     function = module.entry
+    every_value = function.with_beside
     values: dict[Node, Stated] = {}
-    for node in function.nodes:
+    for node in every_value.nodes:
         if (found := stated_sharding(node.origin.notes, node, meshes)):
             values[node] = found
     results = {}
@@ -57,7 +58,7 @@ def stated_plan(module: Module) -> Plan | None:
     if not every:
         by_hand = mesh_by_hand(function)
         return Plan(by_hand, function) if by_hand else None
-    values |= _applied(function, values)
+    values |= _applied(every_value, values)
     mesh = _common([m for m, _ in every])
     if wrong := next((n for n, d in devices.items() if d >= mesh.count), None):
         raise UsageError(Diagnostic(f"a value of device {devices[wrong]} beside a mesh of {mesh.count}", wrong.span))

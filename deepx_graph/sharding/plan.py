@@ -102,7 +102,7 @@ class PortablePlan:
         """A plan without its function."""
         number = {n: k for k, n in enumerate(plan.function.nodes)}
         return cls(plan.mesh, _named_by(number, plan.values), dict(plan.results), _named_by(number, plan.reasons),
-                   frozenset(number[n] for n in plan.given), _named_by(number, plan.devices))
+                   frozenset(number[n] for n in plan.given if n in number), _named_by(number, plan.devices))
 
     def on(self, function: Function) -> Plan:
         """The plan for a function that is equal to that which it was for."""
@@ -112,8 +112,8 @@ class PortablePlan:
 
 
 def _named_by(names: Mapping[A, B], said: Mapping[A, T]) -> dict[B, T]:
-    """The same under other names."""
-    return {names[key]: x for key, x in said.items()}
+    """The same under other names, of what has one."""
+    return {names[key]: x for key, x in said.items() if key in names}
 
 
 def program_of(text: str) -> str:
@@ -208,8 +208,9 @@ def plan_diff(before: Plan, after: Plan) -> list[str]:
 
 
 def _texts(plan: Plan) -> dict[Node, str]:
-    """What a plan says of each value."""
-    return {n: s.text(plan.mesh) for n, s in plan.values.items()} | {n: f"device {d}" for n, d in plan.devices.items()}
+    """What a plan says of each value of its function."""
+    said = {n: s.text(plan.mesh) for n, s in plan.values.items()} | {n: f"device {d}" for n, d in plan.devices.items()}
+    return {n: said[n] for n in plan.function.nodes if n in said}
 
 
 def _lines(plan: Plan) -> dict[str, str]:

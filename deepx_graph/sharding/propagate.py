@@ -80,8 +80,8 @@ class Projection:
 
 class _Propagation:
     def __init__(self, plan: Plan) -> None:
-        self.plan, self.mesh, self.function = plan, plan.mesh, plan.function
-        self.flow = DataFlow(plan.function, with_sources=False)
+        self.plan, self.mesh, self.function = plan, plan.mesh, plan.function.with_beside
+        self.flow = DataFlow(self.function, with_sources=False)
         self.tensors: dict[Value, _Tensor] = {}
         for node in self.flow.tensors():
             type = node.type
@@ -179,13 +179,14 @@ class _Propagation:
                 self._return()
                 self._until_fixed(ways)
                 self._return()
-        found = {n: self.tensors[v] for n in self.flow.tensors() if (v := self.flow.of(n)) in self.tensors}
+        own = set(self.plan.function.nodes)
+        found = {n: self.tensors[v] for n in self.flow.tensors() if n in own and (v := self.flow.of(n)) in self.tensors}
         values = {n: self._sharding(t) for n, t in found.items()}
         reasons = {n: t.reason for n, t in found.items() if t.reason and values[n].is_split}
         origins = {n: {a: o for a in self.mesh.atoms(a for axes in values[n].axes for a in axes) if (o := t.origins.get(a))}
                    for n, t in found.items() if t.origins}
         results = {**self.plan.results, **{k: self._sharding(t) for k, t in self.results.items()}}
-        return Plan(self.mesh, self.function, values, results, reasons, frozenset(self.plan.values), origins,
+        return Plan(self.mesh, self.plan.function, values, results, reasons, frozenset(own.intersection(self.plan.values)), origins,
                     devices=self.plan.devices)
 
     @staticmethod

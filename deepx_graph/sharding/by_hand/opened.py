@@ -67,12 +67,11 @@ WHOLE = Op("manual_whole", "The value that devices have parts of in a computatio
 def opened(module: Module) -> Module:
     """The module whose entry has the operations of computations by hand that leave axes to a partitioner.
 
-    One that has effects, or where devices meet that differ along such axes, stays as it is.
+    One that has effects stays as it is.
     """
-    function = module.entry
+    entry, function = module.entry, module.entry.with_beside
     found = [(n, stated) for n in function.nodes if (stated := stated_by_hand(n)) is not None]
-    opening = {n: _Opening(f"mc_{k}", stated, body) for k, (n, stated) in enumerate(found)
-               if (body := _split_body(module, n, stated)) is not None}
+    opening = {n: at for k, (n, stated) in enumerate(found) if (at := _opening(module, n, f"mc_{k}", stated)) is not None}
     if not opening:
         return module
     left_out = only_whole(function, opening)
@@ -88,20 +87,27 @@ def opened(module: Module) -> Module:
             new[node] = opening[given[0]].given(node, given[1], results[given[0]][given[1]])
         elif node not in left_out and source not in opening:
             rebuild([node], new, copied)
-    return module.with_functions([replaced(function, new)])
+    return module.with_functions([replaced(entry, new).with_(beside=tuple(new[n] for n in entry.beside))])
 
 
-def _split_body(module: Module, node: Node, stated: StatedByHand) -> Function | None:
-    """What one device does, where the computation leaves axes along which that may be split; None where not."""
+def _opening(module: Module, node: Node, name: str, stated: StatedByHand) -> _Opening | None:
+    """A computation whose body may be split along axes that it leaves, those aside over which its devices meet; None for others.
+
+    They meet over such where another computation by hand is in the body.
+    """
     mesh = stated.mesh
-    left = [mesh.axis(name) for name, size in mesh.axes if size > 1 and name not in stated.axes]
+    left = {name for name, size in mesh.axes if size > 1} - stated.axes
     try:
         body = pure_body(module, node) if left else None
     except UsageError:
         return None
-    if body is None or any(len({mesh.index(d, left) for d in devices}) > 1 for n in body.nodes for devices in _meeting(n, mesh)):
+    if body is None:
         return None
-    return body
+    groups = [devices for n in body.nodes for devices in _meeting(n, mesh)]
+    met = {name for name in left if any(len({mesh.index(d, [mesh.axis(name)]) for d in devices}) > 1 for devices in groups)}
+    if met == left or any(a.name in met for _, s in (*stated.before, *stated.after) for a in s.every_axis):
+        return None
+    return _Opening(name, replace(stated, axes=stated.axes | met), body)
 
 
 def _meeting(node: Node, mesh: Mesh) -> Iterator[Collection[int]]:

@@ -34,7 +34,7 @@ from deepx_graph.text.stablehlo.literals import dense_text, type_text
 from deepx_graph.text.stablehlo.notes import LocationTable, notes_text
 from deepx_graph.text.stablehlo.printer.legal import flattened
 from deepx_graph.text.stablehlo.printer.names import ValueNames, hidden_states, is_legal
-from deepx_graph.text.stablehlo.printer.ops import FORMS, TOKENS, programs, respell
+from deepx_graph.text.stablehlo.printer.ops import FORMS, TOKENS, grouped, identity, programs, respell
 from deepx_graph.text.xla.fields import GenericForm
 from deepx_graph.text.xla.mlir_text import NoText, string_text
 from deepx_graph.types import BOOL, STATE, TupleType, Type, as_tensor, is_state
@@ -85,6 +85,8 @@ class MlirWriter:
     def body(self, keyword: str) -> None:
         """The lines of the function after its declaration; `keyword` returns its results."""
         placement = self.placement = TextRegions(self.function)
+        for p in self.function.params:
+            grouped(self, p, p)
         self.work = [lambda: self.give_back(self.given(self.function.results), keyword), reversed(placement.root.nodes)]
         while self.work:
             item = self.work.pop()
@@ -394,7 +396,7 @@ def _variables(w: MlirWriter, begin: Node) -> None:
 
 
 _WRITERS: dict[Op, Callable[[MlirWriter, Node], None]] = {
-    PROJ: MlirWriter.item, PHI: MlirWriter.item, TUPLE: MlirWriter.tuple, CALL: MlirWriter.call,
+    PROJ: MlirWriter.item, PHI: MlirWriter.item, TUPLE: MlirWriter.tuple, CALL: MlirWriter.call, ops.identity: identity,
     ops.rng_uniform: MlirWriter.draw, ops.rng_normal: MlirWriter.draw,
     ops.opaque: MlirWriter.opaque, ops.deferred: MlirWriter.opaque,
     ops.probe: MlirWriter.probe, ops.run_parallel: MlirWriter.parallel, ops.custom_call: MlirWriter.custom,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from deepx_graph import ops
 from deepx_graph.errors import DeepxGraphError, Source
@@ -16,6 +17,8 @@ from deepx_graph.ir import Module, Node, Op
 from deepx_graph.ir.structure import CONSTANT, PARTIAL, callee_of, value_of
 from deepx_graph.ops.host import custom_calls
 from deepx_graph.sharding.annotations import ASKED, BORDER, CONSTRAINT, MOVED
+from deepx_graph.sharding.priorities import BARRIER, Direction
+from deepx_graph.sharding.values import GROUP
 from deepx_graph.text.stablehlo.literals import dense_text, type_text
 from deepx_graph.text.stablehlo.reader.parser import MlirParser
 from deepx_graph.text.stablehlo.syntax import Operation
@@ -23,6 +26,9 @@ from deepx_graph.text.xla.fields import GenericForm
 from deepx_graph.text.xla.hlo_text import present
 from deepx_graph.text.xla.mlir_text import NoText, string_text, word_text
 from deepx_graph.text.xla.table import ROWS
+
+if TYPE_CHECKING:
+    from deepx_graph.text.stablehlo.printer.function import MlirWriter
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|(%[\w$.\-]+)(#\d+)?')
 _LOCATION = re.compile(r"\s*\bloc\((?:#\w+|unknown|\"[^\"]*\"(?::\d+:\d+)?)\)")
@@ -141,6 +147,8 @@ def _identity(n: Node) -> GenericForm:
         return GenericForm("stablehlo.custom_call", f"call_target_name = {string_text(role)}")
     if role in (ASKED, MOVED, BORDER) and (said := dict(n.origin.notes).get(CONSTRAINT)):
         return GenericForm("sdy.reshard" if role == MOVED else "sdy.sharding_constraint", f"sharding = {said}")
+    if (allowed := dict(n.origin.notes).get(BARRIER)) and role != MOVED:
+        return GenericForm("sdy.propagation_barrier", f"allowed_direction = {Direction[allowed].value} : i32")
     is_barrier = role == "optimization_barrier"
     return GenericForm("stablehlo.optimization_barrier", notes="" if is_barrier else f"role = {string_text(role)}")
 
@@ -159,3 +167,27 @@ FORMS: dict[Op, Rule] = {
     **DEVICES,
 }
 """Every operation that StableHLO, CHLO or the check dialect has, with how it is written."""
+
+
+# --- Shardy's statements about values that give none themselves
+
+
+def groups_of(node: Node) -> list[str]:
+    """The numbers of the groups that a value, or what an identity is of, is a member of."""
+    return [number for name, number in node.origin.notes if name == GROUP]
+
+
+def grouped(writer: MlirWriter, node: Node, value: Node) -> None:
+    """Says that the value belongs to the groups of a node."""
+    for number in groups_of(node):
+        text, types = writer.generic(GenericForm("sdy.sharding_group", f"group_id = {number} : i64"), [value])
+        writer.put(f"{text} : {types} -> ()")
+
+
+def identity(writer: MlirWriter, node: Node) -> None:
+    """A member of groups is its operand; any other identity has a line."""
+    if not groups_of(node):
+        writer.operation(node)
+        return
+    grouped(writer, node, node.inputs[0])
+    writer.names[node] = writer.use(node.inputs[0])

@@ -38,7 +38,7 @@ from deepx_graph.text.stablehlo.reader.dynamic import named_dims
 from deepx_graph.text.stablehlo.reader.effects import Effects, without_tokens
 from deepx_graph.text.stablehlo.reader.rules import RULES
 from deepx_graph.text.stablehlo.reader.shardy_checks import BlockNames, check_stated_rule
-from deepx_graph.text.stablehlo.reader.shardy_places import behind_values, groups_of_unused
+from deepx_graph.text.stablehlo.reader.shardy_places import behind_values, groups_of_unused, statements_beside
 from deepx_graph.text.stablehlo.syntax import VJP, Noted, Operation, ParsedProgram, RegionBlock
 from deepx_graph.text.xla.lowering import MALFORMED, MAX_NESTING, DialectLowering
 from deepx_graph.types import STATE, FunctionType, Type, compatible
@@ -185,7 +185,9 @@ class MlirLowering(DialectLowering):
         if name in self.effectful:
             self.state = self.b.param(len(params), STATE, "state")
             params.append(self.state)
-        results = self.run(block, self.bound(block, plain, op), op)
+        scope = self.bound(block, plain, op)
+        results = self.run(block, scope, op)
+        beside = statements_beside(scope.values(), results) if self.meshes else ()
         if self.state is not None:
             results = [*results, self.state]
         named = op.attributes.get(VJP)
@@ -193,7 +195,8 @@ class MlirLowering(DialectLowering):
         stated = op.extra.get("results", ())
         notes = tuple(self.notes(a, [t], self.span(op)) for t, a in zip(op.result_types, stated, strict=False) if t != STATE)
         return Function(name, tuple(params), tuple(results), public=op.attributes["sym_visibility"] != "private",
-                        vjp=vjp, result_notes=notes if any(notes) else (), span=Span(self.source, op.start, op.start + 9))
+                        vjp=vjp, result_notes=notes if any(notes) else (), span=Span(self.source, op.start, op.start + 9),
+                        beside=beside)
 
     def _name_sizes(self, block: RegionBlock) -> None:
         """Unknown sizes of different parameters are different symbols."""

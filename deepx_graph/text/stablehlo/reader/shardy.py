@@ -19,7 +19,7 @@ from deepx_graph.sharding.by_hand.manual import AXES, IN, OUT, ROLE
 from deepx_graph.sharding.mesh import Axes, Mesh, TensorSharding, count_of
 from deepx_graph.sharding.mesh import split as split_along
 from deepx_graph.sharding.moves import Mover
-from deepx_graph.sharding.priorities import BARRIER
+from deepx_graph.sharding.priorities import BARRIER, Direction
 from deepx_graph.sharding.values import GROUP
 from deepx_graph.text.stablehlo.reader.context import OperationContext
 from deepx_graph.text.stablehlo.reader.effects import without_tokens
@@ -70,7 +70,12 @@ def sharding_constraint(c: OperationContext) -> list[Node]:
 
 def _barrier(c: OperationContext) -> list[Node]:
     """The operand; shardings are propagated over it in the directions named alone."""
-    return [_noted(c, c.inputs[0], "propagation_barrier", (BARRIER, c.word("allowed_direction", default="NONE")))]
+    said = c.raw("allowed_direction") or 0
+    try:
+        allowed = Direction(said) if isinstance(said, int) else Direction[said]
+    except (KeyError, ValueError):
+        raise c.fail(f"{c.op.name}: no direction '{said}'", ", ".join(d.name or "" for d in Direction)) from None
+    return [_noted(c, c.inputs[0], "propagation_barrier", (BARRIER, allowed.name or "NONE"))]
 
 
 def _edge(c: OperationContext) -> list[Node]:

@@ -9,8 +9,12 @@ Source: Shardy, docs/sdy_dialect.md, and its `apply-sharding-constraints`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from deepx_graph.ir import Node
+from deepx_graph.ir.node import reachable
+from deepx_graph.sharding.annotations import ASKED
+from deepx_graph.sharding.values import GROUP as MEMBER
 from deepx_graph.text.stablehlo.syntax import Operation, RegionBlock, plain
 
 GROUP, CONSTRAINT, BY_HAND = "sdy.sharding_group", "sdy.sharding_constraint", "sdy.manual_computation"
@@ -45,6 +49,14 @@ def groups_of_unused(block: RegionBlock) -> dict[str, list[str]]:
         if (name := _whole(op.operands[0][0])) in unused:
             found.setdefault(name, []).append(str(plain(op.attributes.get("group_id", 0))))
     return found
+
+
+def statements_beside(values: Iterable[Node], results: Sequence[Node]) -> tuple[Node, ...]:
+    """Constraints and members of groups that no result needs, nor another one of them. What else is unused Shardy's passes drop."""
+    needed = set(reachable(results))
+    found = [n for n in dict.fromkeys(values) if n not in needed and n.named_attrs.get("role") in (ASKED, MEMBER)]
+    inner = {i for n in reachable(found) for i in n.inputs}
+    return tuple(n for n in found if n not in inner)
 
 
 def is_dangling(op: Operation) -> bool:

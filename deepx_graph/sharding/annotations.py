@@ -18,6 +18,7 @@ from deepx_graph.sharding.by_hand.manual import mesh_by_hand
 from deepx_graph.sharding.mesh import Mesh, TensorSharding
 from deepx_graph.sharding.notation import read_annotation, read_mesh, read_tiles
 from deepx_graph.sharding.plan import Plan
+from deepx_graph.sharding.rules import is_border
 from deepx_graph.sharding.values import CARRIERS
 from deepx_graph.types import TensorType
 
@@ -109,6 +110,17 @@ def stated_sharding(notes: Notes, node: Node, meshes: dict[str, Mesh]) -> Stated
             said = read_tiles(_item_of(text, node), rank) if text.lstrip().startswith("{") else None
         if said is not None and (len(said[1].dims) == rank or said[0].single is not None):
             found = said
+    return found
+
+
+def stated_at_borders(function: Function, mesh: Mesh) -> dict[Node, TensorSharding]:
+    """How values lie where they go into computations by hand, and come out. Raises UsageError where these are over another mesh."""
+    found: dict[Node, TensorSharding] = {}
+    for node in function.nodes:
+        if is_border(node) and (said := stated_sharding(node.origin.notes, node, {})) is not None:
+            if said[0].axes != mesh.axes or said[0].devices != mesh.devices:
+                raise UsageError(Diagnostic("a computation by hand over another mesh than that of the plan", node.span))
+            found[node] = said[1]
     return found
 
 

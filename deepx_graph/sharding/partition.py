@@ -22,7 +22,7 @@ from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, PARAM, PARTIA
 from deepx_graph.sharding.by_hand import manual
 from deepx_graph.sharding.choice import Splits
 from deepx_graph.sharding.local import LocalValues, unsplit
-from deepx_graph.sharding.mesh import TensorSharding, local_shape, merged, split
+from deepx_graph.sharding.mesh import TensorSharding, count_of, local_shape, merged, split
 from deepx_graph.sharding.pieces import Partitioned
 from deepx_graph.sharding.plan import Plan
 from deepx_graph.sharding.reasons import CollectiveCause, MeetingReason, of_operand
@@ -155,6 +155,8 @@ class _Partitioner:
         outside, whole = max(ends, key=lambda end: sum(map(len, end[1])))
         axes = {f: possible_axes(node, rule, f, a) if f in inner else a
                 for f, a in project(whole, self.layouts[outside].dims, rule.sizes).items()}
+        if any(count_of(axes.get(f, ())) != rule.sizes[f] for dim in whole for f in dim if f not in inner):
+            raise _refused(node, "the plan has it in another way than the computation by hand")
         before, after = (layout_of(m, axes, rule.sizes) for m in (mapped, given))
         made = self.local.moved(node.inputs[0], before, node, lambda _: MeetingReason.CONSTRAINT)
         self.local.copies.add(node, after, made)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from deepx_graph.ir import Node
 from deepx_graph.ir.factor_rule import FactorRule, Mapped, letter, result_shapes
 from deepx_graph.ir.structure import PARAM, index_of
-from deepx_graph.sharding.annotations import SOURCE
+from deepx_graph.sharding.annotations import SOURCE, stated_at_borders
 from deepx_graph.sharding.by_hand.manual import AXES, stated_around
 from deepx_graph.sharding.mesh import Axes, AxisRef, DimSharding, TensorSharding, count_of, merged
 from deepx_graph.sharding.plan import AxisOrigin, Plan
@@ -89,7 +89,8 @@ class _Propagation:
                 self.tensors.setdefault(self.flow.of(node), _fresh(node, type.shape))
         self.results = {k: _fresh(r, r.type.shape) for k in plan.results
                         if isinstance((r := self.function.results[k]).type, TensorType) and r.type.is_static}
-        for node, sharding in plan.values.items():
+        self.values = {**stated_at_borders(self.function, self.mesh), **plan.values}
+        for node, sharding in self.values.items():
             if (t := self.tensors.get(self.flow.of(node))) is not None and not t.reason:
                 self._state(t, sharding, "given", _source(node), dict(node.origin.notes).get(AXES, "").split())
         for k, returned in self.results.items():
@@ -149,7 +150,7 @@ class _Propagation:
 
     def _operand(self, user: Node, operand: Node) -> _Tensor | None:
         found = self.tensors.get(self.flow.of(operand))
-        if makes_constants(operand) and operand not in self.plan.values and isinstance(operand.type, TensorType):
+        if makes_constants(operand) and operand not in self.values and isinstance(operand.type, TensorType):
             return _fresh(operand, operand.type.shape)
         return found
 
@@ -186,7 +187,7 @@ class _Propagation:
         origins = {n: {a: o for a in self.mesh.atoms(a for axes in values[n].axes for a in axes) if (o := t.origins.get(a))}
                    for n, t in found.items() if t.origins}
         results = {**self.plan.results, **{k: self._sharding(t) for k, t in self.results.items()}}
-        return Plan(self.mesh, self.plan.function, values, results, reasons, frozenset(own.intersection(self.plan.values)), origins,
+        return Plan(self.mesh, self.plan.function, values, results, reasons, frozenset(own.intersection(self.values)), origins,
                     devices=self.plan.devices)
 
     @staticmethod

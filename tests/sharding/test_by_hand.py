@@ -28,6 +28,43 @@ def check(seed: int) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * max(1.0, float(np.abs(want).max(initial=0))))
 
 
+def test_a_plan_of_other_values_leaves_what_is_stated_at_the_borders() -> None:
+    """A plan need not repeat it, and cannot contradict it; nor can it be over another mesh."""
+    text = partly_by_hand(random.Random(3))
+    module, (said, stated) = dx.loads(text, "stablehlo"), planned(dx.loads(text, "stablehlo"))
+    lines = str(stated).splitlines()
+    _, plan = planned(module, "\n".join((lines[0], *(line for line in lines if line.startswith("x:")))))
+    borders = [k for k, n in enumerate(said.entry.nodes) if n.op.name.startswith("manual")]
+    assert [plan.values[plan.function.nodes[k]].axes for k in borders] == [stated.values[said.entry.nodes[k]].axes for k in borders]
+    split, plan = planned(module, "\n".join((lines[0], f"#{borders[0]}: [{{}}, {{}}]")))
+    with pytest.raises(dx.UsageError, match="another way than the computation by hand"):
+        partition(split, plan)
+    with pytest.raises(dx.UsageError, match="another mesh than that of the plan"):
+        planned(module, 'mesh <["a"=2, "b"=4]>')
+
+
+def test_axes_of_another_computation_inside_split_nothing() -> None:
+    """A quarter of the rows each along `a` and `b`, of which `b` belongs to the inner one; `c` is left by both."""
+    text = """sdy.mesh @mesh = <["a"=2, "b"=2, "c"=2]>
+func.func @main(%x: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{?}, {"c", ?}]>}) -> tensor<8x8xf32> {
+  %0 = sdy.manual_computation(%x) in_shardings=[<@mesh, [{"a", ?}, {?}]>] out_shardings=[<@mesh, [{"a", ?}, {?}]>]
+      manual_axes={"a"} (%v: tensor<4x8xf32>) {
+    %1 = sdy.manual_computation(%v) in_shardings=[<@mesh, [{"b", ?}, {?}]>] out_shardings=[<@mesh, [{"b", ?}, {?}]>]
+        manual_axes={"b"} (%u: tensor<2x8xf32>) {
+      %t = stablehlo.reverse %u, dims = [0] : tensor<2x8xf32>
+      sdy.return %t : tensor<2x8xf32>
+    } : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    sdy.return %1 : tensor<4x8xf32>
+  } : (tensor<8x8xf32>) -> tensor<8x8xf32>
+  return %0 : tensor<8x8xf32>
+}"""
+    x = np.arange(64, dtype=np.float32).reshape(8, 8)
+    split, plan = planned(dx.loads(text, "stablehlo"))
+    local = partition(split, plan)
+    np.testing.assert_array_equal(results_on_devices(local, [x])[0], x.reshape(4, 2, 8)[:, ::-1].reshape(8, 8))
+    assert all(n.type.shape[-1] == 4 for n in local.module.entry.nodes if n.type.shape[1:])
+
+
 @pytest.mark.parametrize("seed", range(SAMPLED))
 def test_sampled(seed: int) -> None:
     check(seed)

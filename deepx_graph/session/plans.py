@@ -26,8 +26,8 @@ STATED = "stated"
 
 
 def given_plan(module: Module, text: str | None = None, name: str = "<plan>") -> tuple[Module, Plan]:
-    """The module without calls, and what `text` says, or else the program states, of how its values lie. Computations by hand that
-    leave axes to a partitioner are opened.
+    """The module without calls, and what `text` says, or else the program states, of how its values lie. Computations by hand
+    are opened.
 
     Raises UsageError where neither says anything, ParseError for a plan that does not fit.
     """

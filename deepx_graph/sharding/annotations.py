@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from deepx_graph import ops
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.node import Notes
@@ -80,12 +79,17 @@ def _applied(function: Function, stated: Mapping[Node, Stated]) -> dict[Node, St
     for node in function.nodes:
         if node in stated or node.op in CARRIERS:
             continue
-        asked = {stated[u] for u in function.users[node] if u in stated and u.op is ops.identity and u.attr("role") == ASKED}
+        asked = {stated[u] for u in function.users[node] if u in stated and _asks(u)}
         if len(asked) == 1:
             (one,) = asked
             if not any(d.open for d in one[1].dims):
                 found[node] = one
     return found
+
+
+def _asks(node: Node) -> bool:
+    """Whether a value is its operand as that is asked to lie: by a constraint, or where it goes into a computation by hand."""
+    return node.named_attrs.get("role") == ASKED or (is_border(node) and not node.attrs)
 
 
 def _meshes(module: Module) -> Iterator[tuple[str, Mesh]]:

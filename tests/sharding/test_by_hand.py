@@ -12,6 +12,7 @@ from deepx_graph.session.plans import planned
 from deepx_graph.sharding.partition import partition
 from tests.support.partly_by_hand import partly_by_hand
 from tests.support.sharded_programs import inputs, results_on_devices
+from tests.support.sharding_border_texts import BORDER_TEXTS
 
 COUNT = 500
 SAMPLED = 40
@@ -63,6 +64,15 @@ func.func @main(%x: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{?}, {
     local = partition(split, plan)
     np.testing.assert_array_equal(results_on_devices(local, [x])[0], x.reshape(4, 2, 8)[:, ::-1].reshape(8, 8))
     assert all(n.type.shape[-1] == 4 for n in local.module.entry.nodes if n.type.shape[1:])
+
+
+@pytest.mark.parametrize("name", [name for name, text in BORDER_TEXTS.items() if "custom_call" not in text])
+def test_texts_split_give_what_they_give_whole(name: str) -> None:
+    module = dx.loads(BORDER_TEXTS[name], "stablehlo")
+    arrays = inputs(module)
+    whole = dx.compile(module, engine="numpy", optimize=False)(*arrays)
+    for got, want in zip(results_on_devices(partition(*planned(module)), arrays), whole, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(SAMPLED))

@@ -23,6 +23,13 @@ from deepx_graph.types import TensorType, is_state
 IN, OUT, AXES = "sdy.manual_in", "sdy.manual_out", "sdy.manual_axes"
 """The notes with the shardings of operands and results, and the names of the axes that they are split along by hand."""
 
+INTO, INNER_PART, RESULT, INNER_WHOLE = "nested_manual_operand", "nested_manual_part", "nested_manual_result", "nested_manual_whole"
+"""The roles of identities around a computation by hand in another one: an operand and the part of it that a device has, a result
+of a device and the whole of that. What is between two of them cuts, or joins. Operand and whole have `LIES` and `AXES` as notes."""
+
+LIES = "sdy.manual_sharding"
+"""The note with the sharding of one value that goes into a computation by hand in another one, or comes out of it."""
+
 ROLE = "manual_computation"
 """The role of the identity of each result that is put together."""
 

@@ -1,32 +1,49 @@
-"""Computations by hand that leave axes of the mesh to a partitioner, taken into the program around them.
+"""Computations by hand, taken into the program around them, so that they are split along the axes of the mesh that they leave.
 
-Such a computation (`sdy.manual_computation` over some axes, JAX's `shard_map` with `auto` ones) runs as devices that differ along
-the axes that it leaves do the same. To be split along these its operations stand in the function itself: its operands are cut into
-parts (`manual_part`), and the parts of its results are one value again (`manual_whole`), as Shardy's data-flow edges have it. What
-is in between is as large as on a device that has whole tensors along the axes left. Such functions are planned and partitioned, and
-never run: what one device does of them does.
+Such a computation (`sdy.manual_computation`, JAX's `shard_map`) runs as it stands with devices that do the same where they differ
+along axes that it leaves. To be planned and split along these its operations stand in the function itself: its operands are cut
+into parts (`manual_part`), and the parts of its results are one value again (`manual_whole`), as Shardy's data-flow edges have it.
+What is in between is as large as on a device that has whole tensors along the axes left. Such functions are planned and
+partitioned, and never run: what one device does of them does.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from deepx_graph.errors import UsageError
-from deepx_graph.ir import Attr, Function, Module, Node, Op, Operand
+from deepx_graph.ir import Attr, Builder, Function, Module, Node, Op, Operand
+from deepx_graph.ir.builder import fresh_loop
 from deepx_graph.ir.collective import Grid
 from deepx_graph.ir.constraint import TENSOR
 from deepx_graph.ir.factor_rule import POINTWISE, FactorRule, Partitioning, RuleBuilder
 from deepx_graph.ir.node import Origin
-from deepx_graph.ir.rebuild import copied, inlined, rebuild, replaced
-from deepx_graph.ir.structure import PROJ
+from deepx_graph.ir.rebuild import copied, inlined, rebuild, replaced, with_inputs
+from deepx_graph.ir.structure import LOOP_BEGIN, PARAM, PROJ
 from deepx_graph.ops.host.collective import PURE
 from deepx_graph.sharding.annotations import CONSTRAINT, SOURCE
-from deepx_graph.sharding.by_hand.manual import AXES, StatedByHand, only_whole, operands_of, pure_body, result_of, stated_by_hand
+from deepx_graph.sharding.by_hand.manual import (
+    AXES,
+    INNER_PART,
+    INNER_WHOLE,
+    INTO,
+    LIES,
+    RESULT,
+    StatedByHand,
+    only_whole,
+    operands_of,
+    pure_body,
+    result_of,
+    stated_by_hand,
+)
 from deepx_graph.sharding.mesh import Axes, Mesh, TensorSharding, count_of
+from deepx_graph.sharding.notation import read_annotation
 from deepx_graph.sharding.rules import is_border
-from deepx_graph.types import TensorType, Type, as_tensor, is_state
+from deepx_graph.sharding.values import CARRIERS
+from deepx_graph.types import TensorType, TupleType, Type, as_tensor, is_state
 
 _OPERANDS = (Operand("operand", type=TENSOR),)
 PAIRS = "source_target_pairs"
@@ -65,7 +82,7 @@ WHOLE = Op("manual_whole", "The value that devices have parts of in a computatio
 
 
 def opened(module: Module) -> Module:
-    """The module whose entry has the operations of computations by hand that leave axes to a partitioner.
+    """The module whose entry has the operations of computations by hand.
 
     One that has effects stays as it is.
     """
@@ -76,6 +93,9 @@ def opened(module: Module) -> Module:
         return module
     left_out = only_whole(function, opening)
     new = {p: p for p in function.params}
+    if is_pure := all(n.op in CARRIERS or n.op is PARAM or n in opening for n in function.nodes if _takes_state(n)):
+        nothing = Builder().constant(False)  # stands for the state, which nothing but loops and branches passes on
+        new |= {p: nothing for p in function.params if is_state(p.type)}
     results: dict[Node, list[Node]] = {}
     for node in function.nodes:
         source = node.inputs[0] if node.op is PROJ else None
@@ -86,28 +106,72 @@ def opened(module: Module) -> Module:
         elif (given := result_of(node)) is not None and given[0] in opening:
             new[node] = opening[given[0]].given(node, given[1], results[given[0]][given[1]])
         elif node not in left_out and source not in opening:
-            rebuild([node], new, copied)
+            rebuild([node], new, _carried if is_pure and _takes_state(node) else copied)
+    if is_pure:
+        new |= {r: p for r in entry.results for p in entry.params if is_state(r.type) and is_state(p.type)}
     return module.with_functions([replaced(entry, new).with_(beside=tuple(new[n] for n in entry.beside))])
 
 
-def _opening(module: Module, node: Node, name: str, stated: StatedByHand) -> _Opening | None:
-    """A computation whose body may be split along axes that it leaves, those aside over which its devices meet; None for others.
+def _takes_state(node: Node) -> bool:
+    """Whether a state is what a node gives, or is given."""
+    given = node.type.items if isinstance(node.type, TupleType) else (node.type,)
+    return any(map(is_state, (*given, *(i.type for i in node.inputs))))
 
-    They meet over such where another computation by hand is in the body.
+
+def _carried(node: Node, inputs: tuple[Node, ...]) -> Node:
+    """What passes values on, of which one is of another type now."""
+    b = Builder()
+    b.origin = node.origin
+    attrs = {"loop": fresh_loop()} if node.op is LOOP_BEGIN else node.named_attrs
+    return b(node.op, *inputs, **attrs)
+
+
+def _opening(module: Module, node: Node, name: str, stated: StatedByHand) -> _Opening | None:
+    """What is to be opened of a computation; None where that cannot be. Axes over which its devices meet though it leaves them are
+    not left.
     """
-    mesh = stated.mesh
-    left = {name for name, size in mesh.axes if size > 1} - stated.axes
     try:
-        body = pure_body(module, node) if left else None
+        body = _with_inner_opened(pure_body(module, node), name)
     except UsageError:
         return None
-    if body is None:
+    mesh, inner = stated.mesh, axes_by_hand(body)
+    groups = [(n, devices) for n in body.nodes for devices in _meeting(n, mesh)]
+    met = {axis for axis, _ in mesh.axes if axis not in stated.axes and any(
+        axis not in inner.get(n, ()) and len({mesh.index(d, [mesh.axis(axis)]) for d in devices}) > 1 for n, devices in groups)}
+    if any(a.name in met for _, s in (*stated.before, *stated.after) for a in s.every_axis):
         return None
-    groups = [devices for n in body.nodes for devices in _meeting(n, mesh)]
-    met = {name for name in left if any(len({mesh.index(d, [mesh.axis(name)]) for d in devices}) > 1 for devices in groups)}
-    if met == left or any(a.name in met for _, s in (*stated.before, *stated.after) for a in s.every_axis):
-        return None
-    return _Opening(name, replace(stated, axes=stated.axes | met), body)
+    return _Opening(_Border(name, stated.axes | met), stated, body)
+
+
+def _with_inner_opened(body: Function, name: str) -> Function:
+    """What one device does, with the operations of computations by hand in it between borders of their own."""
+    new: dict[Node, Node] = {}
+    count = itertools.count()
+
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+        role, notes = node.named_attrs.get("role"), dict(node.origin.notes)
+        if role == RESULT:
+            return inputs[0]
+        if role not in (INTO, INNER_PART, INNER_WHOLE):
+            return with_inputs(node, inputs)
+        source = _behind(node, RESULT if role == INNER_WHOLE else INTO)
+        notes = dict((node if role == INNER_WHOLE else source).origin.notes)
+        (said,) = read_annotation(notes[LIES], {})
+        border = _Border(f"{name}_{next(count)}", frozenset(notes[AXES].split()))
+        if role == INTO:
+            return border.operand(inputs[0], node.origin, said, 0)
+        if role == INNER_PART:
+            return border.part(new[source], node.origin, said, 0)
+        return border.whole(new[source], node.origin, said, 0)
+
+    return replaced(body, rebuild(body.nodes, new, step))
+
+
+def _behind(node: Node, role: str) -> Node:
+    """The node of a role that it is a part, or the whole, of."""
+    while node.named_attrs.get("role") != role:
+        node = node.inputs[0]
+    return node
 
 
 def _meeting(node: Node, mesh: Mesh) -> Iterator[Collection[int]]:
@@ -119,61 +183,80 @@ def _meeting(node: Node, mesh: Mesh) -> Iterator[Collection[int]]:
 
 
 def axes_by_hand(function: Function) -> dict[Node, frozenset[str]]:
-    """The axes along which devices have different values of a node, as it is in a computation by hand over these."""
+    """The axes along which devices have different values of a node, as it is in computations by hand over these."""
     found: dict[Node, frozenset[str]] = {}
     for node in function.nodes:
+        own = frozenset[str]().union(*(found.get(i, ()) for i in node.inputs))
         if is_border(node):
-            own = frozenset(dict(node.origin.notes).get(INSIDE, "").split())
-        else:
-            own = frozenset[str]().union(*(found.get(i, ()) for i in node.inputs))
+            notes = dict(node.origin.notes)
+            own = (own | set(notes.get(INSIDE, "").split())) - set(notes.get(AXES, "").split())
         if own:
             found[node] = own
     return found
 
 
+Said = tuple[Mesh, TensorSharding]
+
+
 @dataclass(frozen=True)
-class _Opening:
-    """One computation: its name in Shardy's words, what it states, and what one device does."""
+class _Border:
+    """The border of a computation: its name in Shardy's words, and its axes."""
 
     name: str
+    axes: frozenset[str]
+
+    def operand(self, x: Node, origin: Origin, said: Said, k: int) -> Node:
+        """What goes in as operand k."""
+        return self._marked(OPERAND, x, (), origin, f"{self.name}_input: {k}", AXES, self._kept_out(said))
+
+    def part(self, x: Node, origin: Origin, said: Said, k: int) -> Node:
+        """The part that a device has of what goes in, of which it is said how it lies."""
+        mesh, sharding = said
+        left = replace(sharding, dims=tuple(replace(d, axes=self._left(d.axes)) for d in sharding.dims),
+                       replicated=self._left(sharding.replicated), unreduced=self._left(sharding.unreduced))
+        return self._marked(PART, x, (self._parts(sharding),), origin, f"{self.name}_input: {k}", INSIDE, (mesh, left))
+
+    def whole(self, x: Node, origin: Origin, said: Said, k: int) -> Node:
+        """Result k, of which the devices have parts."""
+        return self._marked(WHOLE, x, (self._parts(said[1]),), origin, f"{self.name}_output: {k}", AXES, self._kept_out(said))
+
+    def _left(self, axes: Axes) -> Axes:
+        return tuple(a for a in axes if a.name not in self.axes)
+
+    def _parts(self, sharding: TensorSharding) -> tuple[int, ...]:
+        return tuple(map(count_of, sharding.along(self.axes)))
+
+    def _kept_out(self, said: Said) -> Said:
+        """With the axes by hand that it does not name: such a value is whole along them."""
+        mesh, sharding = said
+        named = {a.name for a in sharding.every_axis}
+        whole = (mesh.axis(name) for name, _ in mesh.axes if name in self.axes - named)
+        return mesh, replace(sharding, replicated=(*sharding.replicated, *whole))
+
+    def _marked(self, op: Op, x: Node, attrs: tuple[Any, ...], origin: Origin, source: str, word: str, said: Said) -> Node:
+        """A value at the border, with how it lies, and the axes by hand, of which the note `word` says where these are."""
+        mesh, sharding = said
+        notes = ((CONSTRAINT, f"#sdy.sharding<mesh{mesh}, {sharding.text(mesh)}>"), (SOURCE, source),
+                 (word, " ".join(sorted(self.axes))))
+        return Node(op, (x,), attrs, op.infer([x.type], *attrs), replace(origin, notes=notes))
+
+
+@dataclass(frozen=True)
+class _Opening:
+    """One computation: what it states, and what one device does."""
+
+    border: _Border
     stated: StatedByHand
     body: Function
 
     def results(self, node: Node, new: Mapping[Node, Node]) -> list[Node]:
         """What the body makes of the parts of its operands."""
         operands = operands_of(node, self.stated.split(self.stated.before))
-        parts = [self._taken(node, k, new[x]) for k, x in enumerate(operands)]
+        parts = []
+        for k, (x, said) in enumerate(zip(operands, self.stated.before, strict=True)):
+            parts.append(self.border.part(self.border.operand(new[x], node.origin, said, k), node.origin, said, k))
         return inlined(self.body, parts, copied)
-
-    def _taken(self, node: Node, k: int, x: Node) -> Node:
-        mesh, sharding = self.stated.before[k]
-        source = f"{self.name}_input: {k}"
-        left = replace(sharding, dims=tuple(replace(d, axes=self._left(d.axes)) for d in sharding.dims),
-                       replicated=self._left(sharding.replicated), unreduced=self._left(sharding.unreduced))
-        whole = self._marked(OPERAND, x, (), node.origin, source, AXES, mesh, self._kept_out(mesh, sharding))
-        return self._marked(PART, whole, (self._parts(sharding),), node.origin, source, INSIDE, mesh, left)
 
     def given(self, node: Node, k: int, x: Node) -> Node:
         """Result k of the computation, which the node was, from what the body makes."""
-        mesh, sharding = self.stated.after[k]
-        return self._marked(WHOLE, x, (self._parts(sharding),), node.origin, f"{self.name}_output: {k}", AXES, mesh,
-                            self._kept_out(mesh, sharding))
-
-    def _left(self, axes: Axes) -> Axes:
-        return tuple(a for a in axes if a.name not in self.stated.axes)
-
-    def _parts(self, sharding: TensorSharding) -> tuple[int, ...]:
-        return tuple(map(count_of, sharding.along(self.stated.axes)))
-
-    def _kept_out(self, mesh: Mesh, sharding: TensorSharding) -> TensorSharding:
-        """With the axes by hand that it does not name: such a value is whole along them."""
-        named = {a.name for a in sharding.every_axis}
-        return replace(sharding, replicated=(*sharding.replicated, *(
-            mesh.axis(name) for name, _ in mesh.axes if name in self.stated.axes - named)))
-
-    def _marked(self, op: Op, x: Node, attrs: tuple[Any, ...], origin: Origin, source: str, word: str, mesh: Mesh,
-                sharding: TensorSharding) -> Node:
-        """A value at the border, with how it lies, and the axes by hand, of which the note `word` says where these are."""
-        notes = ((CONSTRAINT, f"#sdy.sharding<mesh{mesh}, {sharding.text(mesh)}>"), (SOURCE, source),
-                 (word, " ".join(sorted(self.stated.axes))))
-        return Node(op, (x,), attrs, op.infer([x.type], *attrs), replace(origin, notes=notes))
+        return self.border.whole(x, node.origin, self.stated.after[k], k)

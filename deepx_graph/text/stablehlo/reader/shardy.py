@@ -15,7 +15,7 @@ from deepx_graph.errors import counted
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.sharding.annotations import ASKED, BORDER, CONSTRAINT, MOVED
-from deepx_graph.sharding.by_hand.manual import AXES, IN, OUT, ROLE
+from deepx_graph.sharding.by_hand.manual import AXES, IN, INNER_PART, INNER_WHOLE, INTO, LIES, OUT, RESULT, ROLE
 from deepx_graph.sharding.mesh import Axes, Mesh, TensorSharding, count_of
 from deepx_graph.sharding.mesh import split as split_along
 from deepx_graph.sharding.moves import Mover
@@ -126,7 +126,7 @@ def manual_computation(c: OperationContext) -> list[Node]:
     if unknown := manual - dict(mesh.axes).keys():
         raise c.fail(f"{c.op.name}: no axis '{min(unknown)}' in the mesh", f"some of {', '.join(dict(mesh.axes))}")
     if c.lowering.bound_axes:
-        return _nested(c, mesh, before, after, manual)
+        return _nested(c, mesh, taken, given, manual)
     function = _function(c, manual)
     _check_parts(c, "operand", [x.type for x in c.inputs], before, [p.type for p in function.params[:-1]])
     _check_parts(c, "result", c.results, after, [r.type for r in function.results[:-1]])
@@ -141,17 +141,21 @@ def manual_computation(c: OperationContext) -> list[Node]:
     return [c(ops.identity, _joined(c, parts, mesh, split), role=ROLE) for parts, (_, split) in zip(each, after, strict=True)]
 
 
-def _nested(c: OperationContext, mesh: Mesh, before: Sequence[tuple[Mesh, Split]], after: Sequence[tuple[Mesh, Split]],
-            manual: Set[str]) -> list[Node]:
+def _nested(c: OperationContext, mesh: Mesh, taken: Sequence[tuple[Mesh, TensorSharding]],
+            given: Sequence[tuple[Mesh, TensorSharding]], manual: Set[str]) -> list[Node]:
     """What one device does by hand with its part of what it has, and the others' parts of the results beside its own."""
     lowering, mover = c.lowering, Mover(c.b, mesh)
+    before, after = ([(m, s.along(manual)) for m, s in each] for each in (taken, given))
+    axes = (AXES, " ".join(sorted(manual)))
     _check_parts(c, "operand", [x.type for x in c.inputs], before, [a.type for a in c.op.regions[0][0].args])
-    parts = [_own_part(mover, x, split) for x, (_, split) in zip(c.inputs, before, strict=True)]
+    whole = [_noted(c, x, INTO, (LIES, _note([said])), axes) for x, said in zip(c.inputs, taken, strict=True)]
+    parts = [_noted(c, _own_part(mover, x, split), INNER_PART) for x, (_, split) in zip(whole, before, strict=True)]
     bound, lowering.bound_axes = lowering.bound_axes, lowering.bound_axes | manual
     results = c.region(0, parts)
     lowering.bound_axes = bound
     _check_parts(c, "result", c.results, after, [r.type for r in results])
-    return [_gathered(c, r, mesh, split) for r, (_, split) in zip(results, after, strict=True)]
+    joined = [_gathered(c, _noted(c, r, RESULT), mesh, split) for r, (_, split) in zip(results, after, strict=True)]
+    return [_noted(c, r, INNER_WHOLE, (LIES, _note([said])), axes) for r, said in zip(joined, given, strict=True)]
 
 
 def _own_part(mover: Mover, x: Node, split: Split) -> Node:

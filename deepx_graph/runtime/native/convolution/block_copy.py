@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deepx_graph.runtime.native.convolution.plan import ELEMENTS, FEATURES, ConvolutionPlan, Lanes, scratch_steps
+from deepx_graph.runtime.native.convolution.plan import ELEMENTS, FEATURES, DirectPlan, Lanes, scratch_steps
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, branch, greatest, least
 
 
@@ -15,7 +15,7 @@ class BlockCopy:
     """Writes the copying of one block into a function under construction. Vectors are stored whole, as what lies beyond is written
     next, or not read."""
 
-    def __init__(self, plan: ConvolutionPlan, t: IRBuilder) -> None:
+    def __init__(self, plan: DirectPlan, t: IRBuilder) -> None:
         self.plan, self.problem, self.t, self.dtype = plan, plan.problem, t, plan.problem.dtype
         self.steps = scratch_steps(plan)
         self.order = [k for k in self.steps if k != ELEMENTS]

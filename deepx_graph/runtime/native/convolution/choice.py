@@ -9,9 +9,10 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, Lanes, Method
+from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, DirectPlan, Lanes, Method
 from deepx_graph.runtime.native.convolution.problem import Problem
 from deepx_graph.runtime.native.gemm.microkernel import Tile
 
@@ -48,11 +49,13 @@ as so many steps: laying them out, and what stands around it becomes many kernel
 MOST_SCRATCH = 4 << 20
 """Of the input of a share, where no blocks are small enough."""
 
+P = TypeVar("P", bound=ConvolutionPlan)
 
-def plan(problem: Problem, register_bytes: int, registers: int) -> ConvolutionPlan:
+
+def plan(problem: Problem, register_bytes: int, registers: int) -> DirectPlan:
     """The cheapest plan for so many registers. Raises Declined."""
     width, blocks = register_bytes // problem.dtype.itemsize, (1,) * len(problem.axes)
-    whole = [ConvolutionPlan(problem, width, method, blocks, 1) for method in _methods(problem, width, registers)]
+    whole = [DirectPlan(problem, width, method, blocks, 1) for method in _methods(problem, width, registers)]
     if not whole:
         raise Declined("no direct kernel for this layout")
     found = sorted((price(p), k) for k, p in enumerate(whole))
@@ -94,7 +97,7 @@ def _has_room(method: Method, registers: int) -> bool:
     return method.tile.rows * method.tile.vectors + min(method.spread, method.read) < registers
 
 
-def price(plan: ConvolutionPlan) -> float:
+def price(plan: DirectPlan) -> float:
     """Vector products, and what takes as long, of the whole convolution."""
     problem, method, tile, lanes = plan.problem, plan.method, plan.method.tile, plan.method.lanes
     lengths = [block_lengths(a.count, b) for a, b in zip(problem.axes, plan.blocks, strict=True)]
@@ -115,7 +118,7 @@ def block_lengths(count: int, blocks: int) -> list[tuple[int, int]]:
     return [(length + 1, longer), (length, blocks - longer)] if longer else [(length, blocks)]
 
 
-def copying(plan: ConvolutionPlan) -> float:
+def copying(plan: DirectPlan) -> float:
     """What copying the input of all blocks costs."""
     problem, longest = plan.problem, plan.longest
     *outer, run = (a.reach(n) for a, n in zip(problem.axes, longest, strict=True))
@@ -126,7 +129,7 @@ def copying(plan: ConvolutionPlan) -> float:
 # --- shares
 
 
-def _shared(plan: ConvolutionPlan, steps: float) -> ConvolutionPlan:
+def _shared(plan: DirectPlan, steps: float) -> DirectPlan:
     """The plan cut into shares: blocks small enough for a cache and enough of them, and parts of the panels.
 
     Each block reads all weights and each part the whole block: whatever is larger is cut first, and the other where that does not
@@ -156,17 +159,17 @@ def _has_few(plan: ConvolutionPlan, wanted: int) -> bool:
     return 2 * plan.shares < wanted or plan.shares == 1 < wanted
 
 
-def _cut(plan: ConvolutionPlan, axis: int, blocks: int) -> ConvolutionPlan:
+def _cut(plan: DirectPlan, axis: int, blocks: int) -> DirectPlan:
     return replace(plan, blocks=tuple(blocks if k == axis else b for k, b in enumerate(plan.blocks)))
 
 
-def with_parts(plan: ConvolutionPlan, wanted: int) -> ConvolutionPlan:
+def with_parts(plan: P, wanted: int) -> P:
     """The plan with as many parts of the panels as are about so many shares."""
     parts = min(-(-wanted // plan.shares), plan.most_parts)
     return _even(plan, [replace(plan, parts=n) for n in range(max(1, parts * 2 // 3), max(2, parts * 3 // 2) + 1)], wanted)
 
 
-def _even(plan: ConvolutionPlan, found: Sequence[ConvolutionPlan], wanted: int) -> ConvolutionPlan:
+def _even(plan: P, found: Sequence[P], wanted: int) -> P:
     """Of some plans with room in their blocks, of about so many shares, one that lets two workers end together; else the given."""
     return min((p for p in found if p.has_room), key=lambda p: (busy(p), abs(p.shares - wanted)), default=plan)
 

@@ -1,4 +1,4 @@
-"""A convolution as LLVM IR: what each thread runs, and what its shares have in common.
+"""A convolution as LLVM IR: what each thread runs, and what its shares have in common, however their sums are taken.
 
 `work(table, counter, scratch)` takes shares from the counter until there are none; before it, `pack` does so with shares of packing
 the weights. Of input, weights and output nothing outside is read or written; of the scratch memory only what the share has filled
@@ -7,11 +7,13 @@ counts, the rest is arbitrary and ends in lanes that are not stored.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from deepx_graph.runtime.native.convolution.block_copy import BlockCopy
-from deepx_graph.runtime.native.convolution.plan import FEATURES, IMAGES, ConvolutionPlan, Lanes, scratch_steps
+from deepx_graph.runtime.native.convolution.plan import FEATURES, IMAGES, ConvolutionPlan, DirectPlan, Lanes, scratch_steps
 from deepx_graph.runtime.native.convolution.tile import TileCode, call_tile
 from deepx_graph.runtime.native.convolution.weights import packing
 from deepx_graph.runtime.native.dispatch import TableSlot
@@ -22,24 +24,27 @@ CHUNKS, COUNT_BITS = 64, 16
 """About so many chunks of shares, as threads wait for one another's access to their counter; fewer than twice as many, so that the
 number taken from one side has room in so many bits."""
 
+P = TypeVar("P", bound=ConvolutionPlan)
+
 
 @dataclass(frozen=True)
 class ConvolutionOperands:
-    """Where a convolution finds what it reads and writes: weights as they are packed, and into what; as they are
-    read. And what is done with finished rows."""
+    """Where a convolution finds what it reads and writes: weights as they are packed, and into what; as they are read, and as they
+    were given. And what is done with finished rows."""
 
     x: TableSlot
     weights: TableSlot
     into: TableSlot
     packed: TableSlot
+    given: TableSlot
     y: TableSlot
     joined: JoinedOperands
 
 
-def module_text(code: ShareCode) -> str:
+def module_text(code: ShareCode[P]) -> str:
     """The IR of a whole convolution."""
-    tiles, plan = code.tiles, code.plan
-    functions = [tiles.function("tile", plan.panel), code.function(), work_text(plan.shares),
+    tiles, plan = code.tiles, code.plan.products
+    functions = [tiles.function("tile", plan.panel), *code.functions(), work_text(code.plan.shares),
                  *packing(plan, code.operands.weights, code.operands.into, tiles.declarations)]
     if rest := plan.features % plan.panel:
         functions.append(tiles.function("edge", rest))
@@ -71,18 +76,18 @@ def work_text(shares: int) -> str:
     return t.function("void @work(ptr %table, ptr %counter, ptr %scratch) nounwind", "br label %next")
 
 
-class ShareCode:
+class ShareCode(ABC, Generic[P]):
     """Writes the function of a share of one plan."""
 
-    def __init__(self, plan: ConvolutionPlan, operands: ConvolutionOperands) -> None:
+    def __init__(self, plan: P, operands: ConvolutionOperands) -> None:
         self.plan, self.problem, self.dtype, self.operands = plan, plan.problem, plan.problem.dtype, operands
-        self.tiles = TileCode(plan)
+        self.tiles = TileCode(plan.products)
         self.t = IRBuilder(plan.width)
 
     # --- a share
 
-    def function(self) -> str:
-        """The function `share(table, number, scratch, block)`."""
+    def functions(self) -> list[str]:
+        """The function `share(table, number, scratch, block)`, and those that it calls beside tiles."""
         t, plan, p = self.t, self.plan, self.problem
         t.declarations = self.tiles.declarations
         part, number = digit(t, "%number", plan.parts)
@@ -104,7 +109,21 @@ class ShareCode:
             share |= enumerate(zip(starts, counts, strict=True))
             joined.finish(t, then, [(extent.size, *share[extent.axis]) for extent in plan.extents])
         params = "ptr noalias %table, i64 %number, ptr noalias %scratch, ptr noalias %block"
-        return t.function(f"internal void @share({params}) nounwind")
+        return [t.function(f"internal void @share({params}) nounwind")]
+
+    @abstractmethod
+    def _windows(self, axis: int, block: str) -> tuple[str, str]:
+        """Where the windows of a block begin along an axis, and how many there are."""
+
+    @abstractmethod
+    def _fill(self, x: str, starts: Sequence[str], counts: Sequence[str]) -> None:
+        """Writes into scratch memory what these windows of the image at `x` see."""
+
+    @abstractmethod
+    def _panels(self, part: tuple[str, str], counts: Sequence[str], at: tuple[str, str, str],
+                finish: Callable[[str, str], None]) -> None:
+        """The results of each panel, from one on so many. `at`: the group, and where the weights and its results begin. Calls
+        `finish` with panels whose results are there."""
 
     def _unless_there(self, number: str, write: Callable[[], None]) -> None:
         """Fills the scratch memory, unless the last share of this thread had the same block."""
@@ -131,7 +150,9 @@ class ShareCode:
         most, whole = t.let(f"sub i64 {p.outputs}, {begin}"), t.let(f"mul i64 {panels}, {plan.panel}")
         return t.let(f"add i64 {t.let(f'mul i64 {group}, {p.outputs}')}, {begin}"), least(t, most, whole)
 
-    # --- positions and tiles
+
+class DirectShareCode(ShareCode[DirectPlan]):
+    """That of a direct convolution: its tiles, panel after panel."""
 
     def _windows(self, axis: int, block: str) -> tuple[str, str]:
         return part_of_range(self.t, block, self.plan.blocks[axis], self.problem.axes[axis].count)

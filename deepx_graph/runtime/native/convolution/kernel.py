@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
 from operator import mul
+from typing import Any
 
 from deepx_graph.ir import Function, Node
+from deepx_graph.ir.structure import PARAM
 from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.rewrite.epilogue import WithEpilogue, split_epilogue
 from deepx_graph.runtime.array_type import ArrayType
@@ -21,11 +23,15 @@ from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import room
 from deepx_graph.runtime.native.call_image import rounded
+from deepx_graph.runtime.native.convolution import winograd
 from deepx_graph.runtime.native.convolution.choice import plan
-from deepx_graph.runtime.native.convolution.emit import ConvolutionOperands, ShareCode, module_text
+from deepx_graph.runtime.native.convolution.emit import ConvolutionOperands, DirectShareCode, ShareCode, module_text
 from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan
 from deepx_graph.runtime.native.convolution.problem import problems_of
 from deepx_graph.runtime.native.convolution.weights import pack_shares
+from deepx_graph.runtime.native.convolution.winograd import WinogradPlan
+from deepx_graph.runtime.native.convolution.winograd_share import WinogradShareCode
+from deepx_graph.runtime.native.dispatch import TableSlot
 from deepx_graph.runtime.native.gemm import microkernel
 from deepx_graph.runtime.native.joined import JoinedKernel, JoinedOperands
 from deepx_graph.runtime.native.llvm import machine_code
@@ -37,10 +43,12 @@ from deepx_graph.runtime.native.threads import SHARED, run_shared
 
 
 def planned(node: Node) -> Sequence[ConvolutionPlan]:
-    """The plans of a convolution node for this machine: one for each residue class of results. Raises Declined."""
+    """The plans of a convolution node for this machine: one for each residue class of results. Constant weights can be transformed.
+    Raises Declined."""
     machine = this_machine()
     registers = microkernel.registers(machine.register_bytes, machine.triple)
-    return [plan(problem, machine.register_bytes, registers) for problem in problems_of(node)]
+    found = [plan(problem, machine.register_bytes, registers) for problem in problems_of(node)]
+    return [winograd.plan(p, registers) for p in found] if len(found) == 1 and node.inputs[1].op is not PARAM else found
 
 
 def build(function: Function, threads: int) -> JoinedKernel:
@@ -78,16 +86,17 @@ def kernel_of(function: Function, parts: WithEpilogue, plans: Sequence[Convoluti
     """Packs weights that are no constants, then takes shares of the results: those of one plan, or of one for each residue class.
     `then` is the kernel of the epilogue."""
     joined, called, dtype = JoinedOperands.of(function, parts, then), list[tuple[FunctionReference, int]](), plans[0].problem.dtype
-    x, w = joined.sources
-    *starts, packed_bytes = accumulate((rounded(p.packed_size * dtype.itemsize) for p in plans), initial=0)
+    x, given = joined.sources
+    w = _transformed(joined, given, plans[0])
+    *starts, packed_bytes = accumulate((rounded(p.products.packed_size * dtype.itemsize) for p in plans), initial=0)
     known = None if w.is_object or machine_code.is_collecting() else room(packed_bytes)
     for p, start in zip(plans, starts, strict=True):
-        first, results = (dtype.itemsize * n for n in p.problem.begin)
+        (first, _), (begin, results) = ([dtype.itemsize * n for n in q.problem.begin] for q in (p.products, p))
         packed = replace(joined.own, offset=start)
         operands = ConvolutionOperands(x, replace(w, offset=first), packed, packed if known is None else replace(w, offset=start),
-                            replace(joined.result, offset=results), joined)
-        at = machine_code.functions(module_text(ShareCode(p, operands)), ["work", "pack"], joined)
-        pack_threads = min(threads, pack_shares(p))
+                            replace(given, offset=begin), replace(joined.result, offset=results), joined)
+        at = machine_code.functions(module_text(_share_code(p, operands)), ["work", "pack"], joined)
+        pack_threads = min(threads, pack_shares(p.products))
         if known is None:
             called.append((at["pack"], pack_threads))
         else:
@@ -102,10 +111,25 @@ def kernel_of(function: Function, parts: WithEpilogue, plans: Sequence[Convoluti
                         lowering=_lowering(largest, len(plans), then))
 
 
+def _transformed(joined: JoinedOperands, given: TableSlot, plan: ConvolutionPlan) -> TableSlot:
+    """The weights that a plan reads: others than were given, one more constant, where it wants them transformed."""
+    if not isinstance(plan, WinogradPlan):
+        return given
+    joined.constants.append(plan.transformed(joined.constants[given.number - joined.first]))
+    return TableSlot(joined.own.number - 1)
+
+
+def _share_code(plan: ConvolutionPlan, operands: ConvolutionOperands) -> ShareCode[Any]:
+    if isinstance(plan, WinogradPlan):
+        return WinogradShareCode(plan, operands)
+    return DirectShareCode(plan.products, operands)
+
+
 def _lowering(plan: ConvolutionPlan, classes: int, then: Epilogue | None) -> str:
     tile, several = plan.method.tile, f"{classes} classes of results, " if classes > 1 else ""
     lanes = f"{several}{plan.method.lanes.value} in the lanes, tiles of {tile.rows} x {tile.vectors} vectors"
-    return f"direct convolution{'' if then is None else ' with epilogue'}, {lanes}"
+    how = "convolution by transforms of squares" if isinstance(plan, WinogradPlan) else "direct convolution"
+    return f"{how}{'' if then is None else ' with epilogue'}, {lanes}"
 
 
 def _pack(function: int, arrays: dict[int, Array], threads: int) -> None:

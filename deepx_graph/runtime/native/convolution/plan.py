@@ -7,6 +7,7 @@ shapes alone; nothing is emitted and nothing is computed.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -78,7 +79,7 @@ class Extent:
 
 
 @dataclass(frozen=True)
-class ConvolutionPlan:
+class ConvolutionPlan(ABC):
     """A method, and its shares: each has all windows of one block of one image, for a part of the panels of lanes."""
 
     problem: Problem
@@ -155,6 +156,11 @@ class ConvolutionPlan:
     # --- sums and weights
 
     @property
+    @abstractmethod
+    def products(self) -> DirectPlan:
+        """The plan whose tiles read the packed weights."""
+
+    @property
     def panel_size(self) -> int:
         """Elements of a panel of weights."""
         return self.panel * self.problem.depth
@@ -186,11 +192,22 @@ class ConvolutionPlan:
         """Whether a share has only a part of each row."""
         return any(extent.is_cut for extent in self.extents[-1:])
 
-    # --- scratch memory
+    @property
+    @abstractmethod
+    def thread_bytes(self) -> int:
+        """All memory of a thread."""
+
+
+class DirectPlan(ConvolutionPlan):
+    """Tiles sum up the windows of the input as they are."""
+
+    @property
+    def products(self) -> DirectPlan:
+        return self
 
     @property
     def thread_bytes(self) -> int:
-        """All memory of a thread; a position takes two words."""
+        """A position takes two words."""
         return self.list_start + 16 * self.positions(self.longest)
 
     @property
@@ -229,7 +246,7 @@ class ConvolutionPlan:
         return offset % self.phases * self.phase_columns + offset // self.phases
 
 
-def scratch_steps(plan: ConvolutionPlan) -> dict[int, int]:
+def scratch_steps(plan: DirectPlan) -> dict[int, int]:
     """The element step of each axis of the scratch memory: spatial axes by number, the features (or groups) of an image, the whole.
 
     They stand outermost first: as in the input's memory, but for the axis in the lanes, which is innermost.

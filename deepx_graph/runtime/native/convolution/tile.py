@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, Lanes
+from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, DirectPlan, Lanes
 from deepx_graph.runtime.native.gemm import microkernel
 from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, least
@@ -32,7 +32,7 @@ def call_tile(t: IRBuilder, plan: ConvolutionPlan, panel: str, *pointers: str) -
 class TileCode:
     """Writes the tiles of one plan."""
 
-    def __init__(self, plan: ConvolutionPlan) -> None:
+    def __init__(self, plan: DirectPlan) -> None:
         self.plan, self.problem, self.method, self.dtype = plan, plan.problem, plan.method, plan.problem.dtype
         self.declarations: dict[str, None] = {}
         last, terms = len(self.problem.axes) - 1, plan.terms

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deepx_graph.runtime.native.convolution.plan import ConvolutionPlan, Lanes
+from deepx_graph.runtime.native.convolution.plan import DirectPlan, Lanes
 from deepx_graph.runtime.native.dispatch import TableSlot
 from deepx_graph.runtime.native.gemm.elements import PanelElements
 from deepx_graph.runtime.native.gemm.panels import Panels
@@ -13,21 +13,21 @@ PACKED_SHARE = 1 << 15
 """Weights of a share of packing, at least: some microseconds."""
 
 
-def pack_shares(plan: ConvolutionPlan) -> int:
+def pack_shares(plan: DirectPlan) -> int:
     """How many shares packing has: parts of the sums of panels."""
     return plan.groups * plan.panels * _parts(plan)
 
 
-def _parts(plan: ConvolutionPlan) -> int:
+def _parts(plan: DirectPlan) -> int:
     return max(1, min(_runs(plan)[0].size, plan.panel_size // PACKED_SHARE))
 
 
-def _runs(plan: ConvolutionPlan) -> list[GemmAxis]:
+def _runs(plan: DirectPlan) -> list[GemmAxis]:
     """The axes of a sum in the order of packing; neighbours that are one run made one."""
     return joined([GemmAxis(term.size, (term.w, 0, 0)) for term in plan.terms]) or [ONE]
 
 
-def packing(plan: ConvolutionPlan, weights: TableSlot, packed: TableSlot, declarations: dict[str, None]) -> list[str]:
+def packing(plan: DirectPlan, weights: TableSlot, packed: TableSlot, declarations: dict[str, None]) -> list[str]:
     """The function `pack(table, counter, scratch)`, whose shares are parts of the outermost run of a panel, and what it calls; that
     adds to the declarations."""
     p, runs, parts, t = plan.problem, _runs(plan), _parts(plan), IRBuilder(plan.width)

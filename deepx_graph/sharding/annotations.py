@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from deepx_graph import ops
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Function, Module, Node
-from deepx_graph.ir.node import Notes
+from deepx_graph.ir.node import Notes, Origin
 from deepx_graph.ir.structure import PHI, PROJ, index_of
 from deepx_graph.sharding.by_hand.manual import mesh_by_hand
 from deepx_graph.sharding.mesh import Mesh, TensorSharding
@@ -132,6 +133,12 @@ def _item_of(text: str, node: Node) -> str:
     """The sharding of one of several results or variables of a loop, `{{replicated}, {devices=[2]<=[2]}}`; any other as it is."""
     items = re.findall(r"\{[^{}]*\}", text) if text.replace(" ", "").startswith("{{") else []
     return items[index_of(node)] if node.op in (PROJ, PHI) and index_of(node) < len(items) else text
+
+
+def at_border(x: Node, notes: Notes) -> Node:
+    """A value where it goes into a function, or comes out of it, as the notes say of it there; itself where they say nothing."""
+    said = [(CONSTRAINT, text) for name, text in notes if name == "sdy.sharding"]
+    return Node(ops.identity, (x,), (BORDER,), x.type, Origin("", x.origin.spans, (), tuple(said))) if said else x
 
 
 def needed_plan(module: Module) -> Plan:

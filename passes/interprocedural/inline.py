@@ -7,7 +7,7 @@ types become exact when a module is specialised.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from deepx_graph.analysis.components import components, on_cycles
@@ -16,6 +16,7 @@ from deepx_graph.ir.rebuild import copied, inlined, new_item, rebuilt, with_inpu
 from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL, TUPLE, callee_of, signature_of
 from deepx_graph.passes.scalar.dce import references
 from deepx_graph.rewrite.base import Pass, RewriteControl
+from deepx_graph.sharding.annotations import at_border
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def with_calls_inlined(function: Function, allowed: dict[str, Function], control
     """The function with its calls of the allowed functions replaced by their bodies; itself where it has none."""
     if not any(n.op in (CALL, CALL_VALUE) for n in function.nodes):
         return function
-    grown = 0
+    grown, beside = 0, list[Node]()
 
     def step(node: Node, inputs: tuple[Node, ...]) -> Node:
         nonlocal grown
@@ -101,10 +102,14 @@ def with_calls_inlined(function: Function, allowed: dict[str, Function], control
         callee = allowed.get(callee_of(call)) if call.op is CALL else None
         if callee is not None and grown <= MAX_GROWTH and _fits(callee, call) and control.permit("inline", node, call):
             grown += len(callee.nodes)
-            return Node(TUPLE, _results(callee, call), (), call.type, call.origin)
+            results = _results(callee, call)
+            beside.extend(results[len(callee.results) :])
+            return Node(TUPLE, results[: len(callee.results)], (), call.type, call.origin)
         return call
 
-    return rebuilt(function, step)
+    after, count = rebuilt(function.with_beside, step), len(function.results)
+    return after.with_(results=after.results[:count], result_names=after.result_names[:count],
+                       beside=(*after.results[count:], *beside)) if function.beside or beside else after
 
 
 def _fits(callee: Function, call: Node) -> bool:
@@ -112,9 +117,13 @@ def _fits(callee: Function, call: Node) -> bool:
 
 
 def _results(callee: Function, call: Node) -> tuple[Node, ...]:
-    """The callee's results over the call's arguments, from a fresh copy of its nodes."""
+    """The callee's results, and what is beside them, over the call's arguments, from a fresh copy of its nodes with their notes."""
 
     def step(node: Node, inputs: tuple[Node, ...]) -> Node:
-        return copied(node, inputs, node.origin.merged(call.origin).rewritten("inline"))
+        origin = node.origin.merged(call.origin).rewritten("inline")
+        return copied(node, inputs, replace(origin, notes=node.origin.notes) if node.origin.notes else origin)
 
-    return tuple(inlined(callee, call.inputs, step))
+    arguments = [at_border(x, p.origin.notes) for x, p in zip(call.inputs, callee.params, strict=True)]
+    results = inlined(callee.with_beside, arguments, step)
+    stated = (*callee.result_notes, *[()] * (len(results) - len(callee.result_notes)))
+    return tuple(at_border(r, notes) for r, notes in zip(results, stated, strict=True))

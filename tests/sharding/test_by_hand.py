@@ -66,6 +66,18 @@ func.func @main(%x: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{?}, {
     assert all(n.type.shape[-1] == 4 for n in local.module.entry.nodes if n.type.shape[1:])
 
 
+def test_a_computation_of_a_called_function_is_opened_where_that_is_called() -> None:
+    text = BORDER_TEXTS["left: a closed dimension inside"].replace("@main", "@inner")
+    head, inner = text.split("\n", 1)
+    main = """func.func public @main(%x: tensor<8x8xf32>) -> tensor<8x8xf32> {
+      %r = func.call @inner(%x) : (tensor<8x8xf32>) -> tensor<8x8xf32>
+      return %r : tensor<8x8xf32>
+    }"""
+    module = dx.loads(f"{head}\n{main}\n{inner}", "stablehlo")
+    (x,) = inputs(module)
+    np.testing.assert_allclose(results_on_devices(partition(*planned(module)), [x])[0], -np.tanh(np.tanh(x)), rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", [name for name, text in BORDER_TEXTS.items() if "custom_call" not in text])
 def test_texts_split_give_what_they_give_whole(name: str) -> None:
     module = dx.loads(BORDER_TEXTS[name], "stablehlo")

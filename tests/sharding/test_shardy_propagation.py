@@ -15,6 +15,7 @@ import deepx_graph as dx
 from deepx_graph import ops
 from deepx_graph.errors import DeepxGraphError
 from deepx_graph.ir import Function, Node
+from deepx_graph.session.programs import optimise
 from deepx_graph.sharding.annotations import stated_plan
 from deepx_graph.sharding.by_hand.opened import opened
 from deepx_graph.sharding.plan import Plan
@@ -30,7 +31,7 @@ from tests.support.sharding_pairs import grouped, joined, pairs
 from tests.support.sharding_program_texts import PROGRAM_TEXTS
 from tests.support.sharding_statement_texts import STATEMENT_TEXTS
 from tests.support.sharding_texts import SHARDED_TEXTS
-from tests.support.shardy_oracle import PROPAGATION, PROPAGATION_ALONE, ask
+from tests.support.shardy_oracle import PIPELINE, PROPAGATION, PROPAGATION_ALONE, ask
 
 SUITE = SHARED / "suites" / "shardy" / "transforms"
 TEXTS = sorted([*SUITE.glob("propagation/**/*.mlir"), *SUITE.glob("export/test/insert_explicit_reshards/*.mlir"),
@@ -60,14 +61,24 @@ def functions(path: Path) -> Iterator[tuple[str, str]]:
                 yield re.findall(r"@([\w.$\-]+)", text)[0], f"{meshes}\n{text}"
 
 
+def callers(path: Path) -> Iterator[tuple[str, str, str]]:
+    """Each part of a file with a function that calls others, and that function's name."""
+    for number, part in enumerate(re.split(r"^// -----.*$", path.read_text(encoding="utf-8"), flags=re.M)):
+        for found in re.finditer(r"^func\.func (?:public |private )?@([\w.$\-]+)\((?:.*\n)*?}", part, flags=re.M):
+            if "call @" in found[0]:
+                yield f"{path.stem}:{number}", found[1], part
+
+
 def pipeline_of(text: str) -> str:
     return PROPAGATION_ALONE if "sdy.data_flow_edge" in text else PROPAGATION
 
 
-def loaded(text: str) -> tuple[Function, Plan | None]:
+def loaded(text: str, name: str = "") -> tuple[Function, Plan | None]:
+    """A function, the first one unless it is named, without calls, and what it states."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        module = opened(dx.loads(text, "stablehlo"))
+        module = dx.loads(text, "stablehlo")
+    module = opened(optimise(module.with_entry(name or module.entry_name), "inline").module)
     return module.entry, stated_plan(module)
 
 
@@ -95,15 +106,15 @@ def differences(ours: Plan, theirs: Plan | None, after: Function) -> list[str] |
     return found
 
 
-def verdict(before: str, after: str | None) -> str:
+def verdict(before: str, after: str | None, name: str = "") -> str:
     """What becomes of one text: `equal`, `different: ...`, or why it is not compared."""
     if after is None:
         return "refused by jaxlib"
     try:
-        _, plan = loaded(before)
+        _, plan = loaded(before, name)
         if plan is None:
             return "nothing stated"
-        found = differences(propagate(plan), *reversed(loaded(after)))
+        found = differences(propagate(plan), *reversed(loaded(after, name)))
     except DeepxGraphError as e:
         return f"refused: {e.diagnostics[0].message}"
     return "another structure" if found is None else f"different: {found}" if found else "equal"
@@ -152,6 +163,25 @@ def test_where_nothing_may_lie_otherwise_members_of_a_group_are_one_class(name: 
     assert len({apart.of(v) for m in members for v in (m, *m.inputs)}) > 1
 
 
+def test_what_a_called_function_states_counts_where_it_is_called() -> None:
+    """Of its parameter, of a value in it, of what it gives, and of a value that nothing uses."""
+    text = """sdy.mesh @mesh = <["a"=2, "b"=2, "c"=2, "d"=2]>
+    func.func @main(%x: T) -> T {
+      %r = func.call @f(%x) : (T) -> T
+      return %r : T
+    }
+    func.func private @f(%p: T {sdy.sharding = #sdy.sharding<@mesh, [{"a", ?}, {?}]>}) ->
+        (T {sdy.sharding = #sdy.sharding<@mesh, [{?}, {"b", ?}]>}) {
+      %q = stablehlo.tanh %p {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"a", "c", ?}, {?}]>]>} : T
+      %u = stablehlo.negate %q : T
+      %v = sdy.sharding_constraint %u <@mesh, [{?}, {"b", "d", ?}]> : T
+      return %q : T
+    }"""
+    function, plan = loaded(text.replace("T", "tensor<8x8xf32>"))
+    assert plan is not None
+    assert propagate(plan).values[function.params[0]].text(plan.mesh) == '[{"a", "c", ?}, {"b", "d", ?}]'
+
+
 def test_a_program_that_is_split_by_hand_alone_states_its_mesh() -> None:
     function, plan = loaded(STATEMENT_TEXTS["by hand: all axes by hand"])
     assert plan is not None
@@ -172,6 +202,19 @@ def test_shardys_tests_come_out_as_there() -> None:
         print(said.partition(":")[0].ljust(20), key, said.partition(":")[2])
     assert {key: said for key, said in found.items() if said.startswith("different")} == {}
     assert list(found.values()).count("equal") >= 389
+
+
+@needs_jaxlib
+@pytest.mark.conformance
+@pytest.mark.skipif(not SUITE.exists(), reason="Shardy's tests are not beside the checkout")
+def test_shardys_tests_with_calls_come_out_as_there() -> None:
+    """All but one: what a callee states closed there comes to its callers before what these state."""
+    parts = {f"{key}:{name}": (name, text) for path in TEXTS for key, name, text in callers(path)}
+    answers = ask({key: (PIPELINE, text) for key, (_, text) in parts.items()})
+    found = {key: verdict(text, answers[key], name) for key, (name, text) in parts.items()}
+    assert [key for key, said in found.items() if said.startswith("different")] == [
+        "propagation_pipeline_dedup_functions_fully_true:6:main"]
+    assert list(found.values()).count("equal") >= 39
 
 
 @needs_jaxlib

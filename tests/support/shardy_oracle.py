@@ -22,6 +22,8 @@ PROPAGATION_WITH_ORIGINS = ("sdy-import-pipeline,sdy-apply-sharding-constraints,
 """Propagation, with where each axis of each value came from, and by which steps."""
 PROPAGATION = f"sdy-import-pipeline,sdy-apply-sharding-constraints,sdy-user-priority-propagate,{_SINK}"
 """The same; how values lie on data-flow edges then stands at what these lead into."""
+PIPELINE = "sdy-propagation-pipeline"
+"""All of it, through calls, and what Shardy does before and after it."""
 PROPAGATION_ALONE = f"sdy-user-priority-propagate,{_SINK}"
 """Of texts that have data-flow edges already."""
 

@@ -158,7 +158,7 @@ class Function(InNotebook, Searched):
         is_other = "params" in changes or "results" in changes
         return replace(self, **({"beside": ()} if is_other else {}) | changes)
 
-    @cached_property
+    @property
     def with_beside(self) -> Function:
         """The function that also gives the values beside its results; itself where there are none."""
         return self.with_(results=(*self.results, *self.beside)) if self.beside else self

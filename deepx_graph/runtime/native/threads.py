@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -237,3 +238,14 @@ def pool() -> WorkerPool | TeamPool:
     """The pool of this process, made when first asked for."""
     fit = sys.platform == "linux" and platform.machine() == "x86_64" and np.dtype(np.intp).itemsize == 8
     return WorkerPool() if fit else TeamPool()
+
+
+def run_shared(function: Any, table: int, threads: int) -> None:
+    """Runs a `SHARED` machine function that needs no memory of its own in so many threads until all shares are done."""
+    counter = ctypes.c_int64()
+    if threads == 1:
+        function(table, ctypes.addressof(counter), None)
+        return
+    pool().hire(threads - 1)
+    address, own = ctypes.cast(function, _POINTER).value, (_POINTER * threads)()
+    SHARE(pool().share_address)(pool().address, threads, address, table, ctypes.addressof(counter), ctypes.addressof(own))

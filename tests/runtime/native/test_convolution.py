@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import math
 import threading
@@ -23,11 +24,14 @@ from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.native.convolution import choice, tile
 from deepx_graph.runtime.native.convolution import kernel as conv
 from deepx_graph.runtime.native.convolution.choice import plan
+from deepx_graph.runtime.native.convolution.emit import CHUNKS, COUNT_BITS, work_text
 from deepx_graph.runtime.native.convolution.kernel import build
 from deepx_graph.runtime.native.convolution.plan import Lanes
 from deepx_graph.runtime.native.convolution.problem import problems_of
 from deepx_graph.runtime.native.joined import JoinedKernel
+from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import this_machine
+from deepx_graph.runtime.native.threads import SHARED, run_shared
 from deepx_graph.types import F64, type_of_array
 from tests.support import laws
 
@@ -312,6 +316,34 @@ def test_results_do_not_depend_on_threads() -> None:
         kernels = [build(laws.one_op(convolution, arrays, attrs), threads) for threads in (1, 2, 3)]
         one, *others = (k(arrays)[0].tobytes() for k in kernels)
         assert all(other == one for other in others)
+
+
+ORDER = """define internal void @share(ptr %order, i64 %number, ptr %scratch, ptr %block) nounwind {
+  %taken = atomicrmw add ptr %order, i64 1 monotonic
+  %behind = add i64 %taken, 1
+  %into = getelementptr i64, ptr %order, i64 %behind
+  store i64 %number, ptr %into
+  ret void
+}
+"""
+
+
+@pytest.mark.parametrize("shares", [1, 2, 127, 1003])
+def test_threads_take_shares_from_both_sides(shares: int) -> None:
+    owner = threading.Event()
+    function = SHARED(machine_code.functions(ORDER + work_text(shares), ["work"], owner)["work"].address)
+
+    def taken(threads: int, came: int = 0) -> list[int]:
+        order, counter = np.zeros(1 + shares, np.int64), ctypes.c_int64(came << 2 * COUNT_BITS)
+        run = run_shared if threads > 1 else lambda f, table, _: f(table, ctypes.addressof(counter), None)
+        run(function, order.ctypes.data, threads)
+        assert order[0] == shares
+        return order[1:].tolist()
+
+    assert taken(1) == list(range(shares))
+    chunk = max(1, shares // CHUNKS)
+    assert taken(1, came=1) == [k for low in reversed(range(0, shares, chunk)) for k in range(low, min(low + chunk, shares))]
+    assert all(sorted(taken(threads)) == list(range(shares)) for threads in (2, 5) for _ in range(10))
 
 
 def test_operands_and_results_anywhere_in_memory() -> None:

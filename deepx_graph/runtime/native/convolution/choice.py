@@ -135,8 +135,7 @@ def _shared(plan: DirectPlan, steps: float) -> DirectPlan:
     Each block reads all weights and each part the whole block: whatever is larger is cut first, and the other where that does not
     give half of the shares that are wanted.
     """
-    problem, last = plan.problem, len(plan.problem.axes) - 1
-    wanted = max(1, min(SHARES, int(steps / SHARE_STEPS)), min(2, int(steps / LEAST_SHARE)))
+    problem, wanted, last = plan.problem, shares_for(steps), len(plan.problem.axes) - 1
     has_large_weights = problem.outputs * problem.depth * problem.dtype.itemsize > plan.scratch_bytes
     if has_large_weights:
         plan = with_parts(plan, wanted)
@@ -148,6 +147,11 @@ def _shared(plan: DirectPlan, steps: float) -> DirectPlan:
             blocks = -(-wanted * least // plan.shares)
         plan = _even(plan, [_cut(plan, k, n) for n in range(max(least, blocks * 2 // 3), blocks * 3 // 2 + 1)], wanted)
     return with_parts(plan, wanted) if plan.parts == 1 and (_has_few(plan, wanted) or plan.shares % 2) else plan
+
+
+def shares_for(steps: float) -> int:
+    """How many shares are wanted for so much work."""
+    return max(1, min(SHARES, int(steps / SHARE_STEPS)), min(2, int(steps / LEAST_SHARE)))
 
 
 def _has_few(plan: ConvolutionPlan, wanted: int) -> bool:

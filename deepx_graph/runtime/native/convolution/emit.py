@@ -18,7 +18,11 @@ from deepx_graph.runtime.native.convolution.tile import TileCode, call_tile
 from deepx_graph.runtime.native.convolution.weights import packing
 from deepx_graph.runtime.native.dispatch import TableSlot
 from deepx_graph.runtime.native.joined import JoinedOperands
-from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, digit, each_share, greatest, least, part_of_range
+from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, digit, greatest, least, leave_if, part_of_range
+
+CHUNKS, COUNT_BITS = 64, 16
+"""About so many chunks of shares, as threads wait for one another's access to their counter; fewer than twice as many, so that the
+number taken from one side has room in so many bits."""
 
 P = TypeVar("P", bound=ConvolutionPlan)
 
@@ -48,12 +52,28 @@ def module_text(code: ShareCode[P]) -> str:
 
 
 def work_text(shares: int) -> str:
-    """What each thread runs. It keeps the number of the block of input that is in its scratch memory."""
-    t = IRBuilder(1)
+    """What each thread runs. It keeps the number of the block of input that is in its scratch memory.
+
+    Threads take chunks of shares from the first on and from the last on in turn, so that two have blocks of their own to copy. The
+    counter has the numbers of chunks taken from either side, and of threads that came, whose last bit counts.
+    """
+    t, side, chunk = IRBuilder(1), COUNT_BITS, max(1, shares // CHUNKS)
+    chunks, mask = -(-shares // chunk), (1 << side) - 1
     block = t.let("alloca i64")
     t.line(f"store i64 -1, ptr {block}")
-    each_share(t, shares, lambda k: t.line(f"call void @share(ptr %table, i64 {k}, ptr %scratch, ptr {block})"))
-    return t.function("void @work(ptr %table, ptr %counter, ptr %scratch) nounwind")
+    came = t.let(f"atomicrmw add ptr %counter, i64 {1 << 2 * side} monotonic")
+    forward = t.let(f"icmp eq i64 {t.let(f'and i64 {came}, {1 << 2 * side}')}, 0")
+    one = t.let(f"select i1 {forward}, i64 1, i64 {1 << side}")
+    t.line("br label %next")
+    t.start("next")
+    taken = t.let(f"atomicrmw add ptr %counter, i64 {one} monotonic")
+    first, last = t.let(f"and i64 {taken}, {mask}"), t.let(f"and i64 {t.let(f'lshr i64 {taken}, {side}')}, {mask}")
+    leave_if(t, t.let(f"icmp uge i64 {t.let(f'add i64 {first}, {last}')}, {chunks}"), lambda: t.line("ret void"))
+    number = t.let(f"select i1 {forward}, i64 {first}, i64 {t.let(f'sub i64 {chunks - 1}, {last}')}")
+    low = t.let(f"mul i64 {number}, {chunk}")
+    t.rows(low, least(t, t.let(f"add i64 {low}, {chunk}"), str(shares)),
+           lambda k: t.line(f"call void @share(ptr %table, i64 {k}, ptr %scratch, ptr {block})"))
+    return t.function("void @work(ptr %table, ptr %counter, ptr %scratch) nounwind", "br label %next")
 
 
 class ShareCode(ABC, Generic[P]):
@@ -100,8 +120,10 @@ class ShareCode(ABC, Generic[P]):
         """Writes into scratch memory what these windows of the image at `x` see."""
 
     @abstractmethod
-    def _panels(self, part: tuple[str, str], counts: Sequence[str], at: tuple[str, str, str]) -> None:
-        """The results of each panel, from one on so many. `at`: the group, and where the weights and its results begin."""
+    def _panels(self, part: tuple[str, str], counts: Sequence[str], at: tuple[str, str, str],
+                finish: Callable[[str, str], None]) -> None:
+        """The results of each panel, from one on so many. `at`: the group, and where the weights and its results begin. Calls
+        `finish` with panels whose results are there."""
 
     def _unless_there(self, number: str, write: Callable[[], None]) -> None:
         """Fills the scratch memory, unless the last share of this thread had the same block."""
@@ -142,9 +164,11 @@ class DirectShareCode(ShareCode[DirectPlan]):
     def _along_last(self, counts: Sequence[str]) -> str:
         """How many positions there are along the last axis."""
         t, span, last = self.t, self.plan.span, counts[-1]
-        if self.plan.method.lanes is not Lanes.WINDOWS:
-            return last
-        return t.let(f"udiv i64 {t.let(f'add i64 {last}, {span - 1}')}, {span}")
+        return t.let(f"udiv i64 {t.let(f'add i64 {last}, {span - 1}')}, {span}") if self._in_windows else last
+
+    @property
+    def _in_windows(self) -> bool:
+        return self.plan.method.lanes is Lanes.WINDOWS
 
     def _list(self, depth: int, before: tuple[str, str, str], counts: Sequence[str], last: str) -> None:
         """Lists the positions of a block: where they are in scratch memory and in the output. `before`: how many there are before,
@@ -160,7 +184,7 @@ class DirectShareCode(ShareCode[DirectPlan]):
 
         def one(i: str) -> None:
             window, step = i, a.stride * steps[depth]
-            if self.plan.method.lanes is Lanes.WINDOWS and depth == len(counts) - 1:
+            if self._in_windows and depth == len(counts) - 1:
                 room = greatest(t, t.let(f"sub i64 {last}, {plan.span}"), "0")
                 window, step = least(t, t.let(f"mul i64 {i}, {plan.span}"), room), 1
             moves = (t.let(f"mul i64 {number}, {counts[depth]}"), i, 1), (x, window, step), (y, window, a.y)

@@ -39,7 +39,7 @@ from deepx_graph.runtime.native.llvm.machine_code import FunctionReference
 from deepx_graph.runtime.native.llvm.target import this_machine
 from deepx_graph.runtime.native.loop_program import epilogue
 from deepx_graph.runtime.native.loop_program.epilogue import Epilogue
-from deepx_graph.runtime.native.threads import SHARED
+from deepx_graph.runtime.native.threads import SHARED, run_shared
 
 
 def planned(node: Node) -> Sequence[ConvolutionPlan]:
@@ -71,7 +71,7 @@ def _epilogue(parts: WithEpilogue, plans: Sequence[ConvolutionPlan]) -> Epilogue
         raise Declined("the epilogue is not in place")
     rows = math.prod(extent.size for extent in plan.extents[: plan.apart])
     built = epilogue.build(parts.epilogue, _axes_of(parts.node.type.shape, rows))  # type: ignore[attr-defined]
-    if built.needs_rows and any(extent.is_cut for extent in plan.extents[-1:]):
+    if plan.cuts_rows and built.needs_rows:
         raise Declined("the epilogue has no whole rows in a share")
     return built
 
@@ -96,10 +96,11 @@ def kernel_of(function: Function, parts: WithEpilogue, plans: Sequence[Convoluti
         operands = ConvolutionOperands(x, replace(w, offset=first), packed, packed if known is None else replace(w, offset=start),
                             replace(given, offset=begin), replace(joined.result, offset=results), joined)
         at = machine_code.functions(module_text(_share_code(p, operands)), ["work", "pack"], joined)
+        pack_threads = min(threads, pack_shares(p.products))
         if known is None:
-            called.append((at["pack"], min(threads, pack_shares(p.products))))
+            called.append((at["pack"], pack_threads))
         else:
-            _pack(at["pack"].address, {w.number: joined.constants[w.number - joined.first], packed.number: known})
+            _pack(at["pack"].address, {w.number: joined.constants[w.number - joined.first], packed.number: known}, pack_threads)
         called.append((at["work"], min(threads, p.shares)))
     if known is not None:
         joined.constants[w.number - joined.first] = known
@@ -131,9 +132,9 @@ def _lowering(plan: ConvolutionPlan, classes: int, then: Epilogue | None) -> str
     return f"{how}{'' if then is None else ' with epilogue'}, {lanes}"
 
 
-def _pack(function: int, arrays: dict[int, Array]) -> None:
+def _pack(function: int, arrays: dict[int, Array], threads: int) -> None:
     """Lays weights, now, as tiles read them: both arrays by their slots of the table."""
     table = (ctypes.c_void_p * (max(arrays) + 1))()
     for slot, array in arrays.items():
         table[slot] = array.ctypes.data
-    SHARED(function)(table, ctypes.byref(ctypes.c_int64()), None)
+    run_shared(SHARED(function), ctypes.addressof(table), threads)

@@ -188,6 +188,11 @@ class ConvolutionPlan(ABC):
         return min(max((k + 1 for k, extent in enumerate(self.extents) if extent.is_cut), default=0), max(0, len(self.extents) - 1))
 
     @property
+    def cuts_rows(self) -> bool:
+        """Whether a share has only a part of each row."""
+        return any(extent.is_cut for extent in self.extents[-1:])
+
+    @property
     @abstractmethod
     def thread_bytes(self) -> int:
         """All memory of a thread."""

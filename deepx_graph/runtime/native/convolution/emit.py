@@ -120,10 +120,8 @@ class ShareCode(ABC, Generic[P]):
         """Writes into scratch memory what these windows of the image at `x` see."""
 
     @abstractmethod
-    def _panels(self, part: tuple[str, str], counts: Sequence[str], at: tuple[str, str, str],
-                finish: Callable[[str, str], None]) -> None:
-        """The results of each panel, from one on so many. `at`: the group, and where the weights and its results begin. Calls
-        `finish` with panels whose results are there."""
+    def _panels(self, part: tuple[str, str], counts: Sequence[str], at: tuple[str, str, str]) -> None:
+        """The results of each panel, from one on so many. `at`: the group, and where the weights and its results begin."""
 
     def _unless_there(self, number: str, write: Callable[[], None]) -> None:
         """Fills the scratch memory, unless the last share of this thread had the same block."""

@@ -85,8 +85,7 @@ class WinogradShareCode(ShareCode[WinogradPlan]):
 
     # --- products and results
 
-    def _panels(self, part: tuple[str, str], counts: Sequence[str], at: tuple[str, str, str],
-                finish: Callable[[str, str], None]) -> None:
+    def _panels(self, part: tuple[str, str], counts: Sequence[str], at: tuple[str, str, str]) -> None:
         t, plan, (low, panels), (group, w, y) = self.t, self.plan, part, at
         source, sums = (t.behind("%scratch", start) for start in (plan.input_start, plan.sums_start))
         rows, vectors = self._tiles(counts[0]), plan.method.tile.vectors
@@ -114,7 +113,6 @@ class WinogradShareCode(ShareCode[WinogradPlan]):
         y = self._at(y, (first, self.problem.y[2]))
         t.rows("0", features, lambda f: self._results((rows, counts[0]), self._at(sums, (f, self.row_step)),
                                                       self._at(given, (f, step)), self._at(y, (f, self.problem.y[2]))))
-        finish(low, panels)
 
     def _results(self, rows: tuple[str, str], sums: str, weights: str, y: str) -> None:
         """The results of a feature, of so many rows of tiles and of windows."""

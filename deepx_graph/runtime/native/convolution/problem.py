@@ -1,4 +1,4 @@
-"""A convolution in one form: its sizes and the element steps along every axis.
+"""A convolution in one form: its sizes and the element steps along every axis, of which neighbours are made one where they run on.
 
 Where there are gaps between the elements of the input (a transposed convolution, the gradient of one with strides), results are
 done by residue classes, each of which is a convolution without gaps.
@@ -35,6 +35,13 @@ class SpatialAxis:
     w: int
     """Negative where windows are reversed."""
     y: int
+    rows: tuple[int, int] | tuple[()] = ()
+    """Where the input does not run on: how many elements do, and the step from one such row to the next."""
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether a result is of the element at its own place alone."""
+        return self.window == self.stride == 1 and self.low == 0 and self.size == self.count
 
     def reach(self, windows: int) -> int:
         """How many elements of the padded input so many neighbouring windows see."""
@@ -102,11 +109,35 @@ def _problems(node: Node, dtype: DType, x: tuple[int, ...], w: tuple[int, ...], 
 
     def part(each: Sequence[ResidueClass]) -> Problem:
         seen = 1 if any(r.is_zero for r in each) else inputs
-        axes = tuple(_picked(r.axis) for r in each)
+        axes = merged([r.axis for r in each], xs[f] if groups == 1 else 0)
         return Problem(dtype, images, groups, seen, outputs, axes, (xs[n], group_step, xs[f]), (outputs * ws[o], ws[o], ws[c]),
                        (ys[yn], outputs * ys[yf], ys[yf]), (begin + sum(r.w for r in each), sum(r.y for r in each)))
 
     return [part(each) for each in itertools.product(*classes)]
+
+
+def merged(axes: Sequence[SpatialAxis], features: int) -> tuple[SpatialAxis, ...]:
+    """The axes with neighbours made one where every result is of the element at its own place and both arrays run on. Two that are
+    left are made one where the output alone runs on, and steps of the input's features are larger: it is picked when it is copied.
+
+    Rows of a few elements are then no longer what tiles and vectors are cut from.
+    """
+    found: list[SpatialAxis] = []
+    for axis in map(_picked, axes):
+        if found and _runs_on(found[-1], axis) and found[-1].x == axis.size * axis.x:
+            found[-1] = replace(axis, size=found[-1].size * axis.size, count=found[-1].size * axis.size)
+        else:
+            found.append(axis)
+    if len(found) == 2 and _runs_on(*found) and max(a.x for a in found) < features:
+        outer, inner = found
+        size = outer.size * inner.size
+        return (replace(inner, size=size, count=size, rows=(inner.size, outer.x)),)
+    return tuple(found)
+
+
+def _runs_on(outer: SpatialAxis, inner: SpatialAxis) -> bool:
+    """Whether results of two axes lie one after another, each of the element at its own place."""
+    return outer.is_pointwise and inner.is_pointwise and outer.y == inner.size * inner.y
 
 
 def _picked(axis: SpatialAxis) -> SpatialAxis:

@@ -154,7 +154,7 @@ class _Check:
         self.step = STEP if double else 100 * STEP
         names = [p.name for p in self.f.inputs]
         self.places = [names.index(o.name.removeprefix("grad_")) for o in self.g.outputs]
-        self.zero = {at for at, x in zip(self.places, gradient.entry.results, strict=True) if splat_of(x) == 0}
+        self.zero = {at for at, x in zip(self.places, gradient.entry.results, strict=True) if _is_zero(x)}
         self.rng = np.random.default_rng(seed)
         self.recorder = recorder
         self.worst: dict[int, tuple[tuple[bool, bool, float], tuple[float, float, float]]] = {}
@@ -224,6 +224,12 @@ class _Check:
             zero = at in self.zero
             found.append(InputCheck(port.name, str(port.type), count, error, gradient, difference, ok, checked, zero))
         return found
+
+
+def _is_zero(gradient: Node) -> bool:
+    """Whether a gradient is zero by structure: a constant of zeros, or of no elements."""
+    type = gradient.type
+    return splat_of(gradient) == 0 or (isinstance(type, TensorType) and type.is_static and type.size == 0)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import deepx_graph as dx
 from deepx_graph.cli.main import main
 from deepx_graph.ir import Builder, Node
 from deepx_graph.numerics.double import widened
-from deepx_graph.ops import add, clamp, multiply, sign, sine, tanh
+from deepx_graph.ops import add, clamp, concatenate, multiply, sign, sine, slice_, tanh
 from deepx_graph.session.gradcheck import check_gradient, differences
 from deepx_graph.types import F32, F64, TensorType, tensor
 from tests.support.grad_calls import own, recursion
@@ -164,6 +164,20 @@ def test_a_gradient_that_is_zero_by_structure_is_checked() -> None:
         assert report.ok, str(report)
         assert [i.name for i in report.inputs if i.zero] == ["x0"]
         assert "ok: zero by structure" in str(report)
+
+
+def test_what_has_no_elements_carries_no_derivative() -> None:
+    """Nothing flows through values of no elements: their gradients, and those of what is only summed into them, are zero by
+    structure; the gradient of the gradient, too."""
+    def empty_parts(b: Builder, x: Node) -> list[Node]:
+        none, also_none = (b(slice_, x, start_indices=(k, 0), limit_indices=(k, 3), strides=(1, 1)) for k in range(2))
+        return [b(concatenate, x, none, dimension=0), also_none]
+
+    from_nothing = module(empty_parts, M)
+    for program in (from_nothing, dx.grad(from_nothing)):
+        report = check_gradient(program)
+        assert report.ok, str(report)
+    assert [i.name for i in report.inputs if i.zero] == ["x0", "ct_out1"]
 
 
 def test_a_rule_that_gives_zero_is_noticed() -> None:

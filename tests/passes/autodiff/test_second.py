@@ -13,9 +13,14 @@ def names() -> list[str]:
     return [c["name"] for c in cases(grads=True)]
 
 
+ZERO = {"complex_basic": {"ct_5"}}
+"""Inputs of gradients whose own gradient is zero up to rounding: an argument of z / |z| has no slope along z."""
+
+
 def check(name: str) -> None:
     report = check_gradient(dx.grad(dx.load(JAX / f"{name}.stablehlo")), samples=4)
-    assert report.ok, str(report)
+    assert {i.name for i in report.inputs if not i.ok} == {i.name for i in report.inputs if not i.checked}, str(report)
+    assert {i.name for i in report.inputs if not i.checked} == ZERO.get(name, set()), str(report)
 
 
 SAMPLE = ("cond_true_false", "model_attention", "scan_carry_outputs", "while_fori", "gather_take", "sim_heat_stencil")

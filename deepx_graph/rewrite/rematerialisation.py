@@ -163,7 +163,7 @@ class _Choice:
             if len(found) != len(maker.type.items) or len(found) != len(users):
                 self.bodies[maker] = None
                 return
-            self.items[maker] = found
+            self.items[maker] = dict(sorted(found.items()))
         free = {k: read for k, v in self.results(maker).items() if (read := self._read(maker, v)) is not None}
         self._make_again(maker, body, free)
         left = {k: read for k, read in free.items() if self.results(maker)[k] not in self.recipes}

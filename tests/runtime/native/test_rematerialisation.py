@@ -14,6 +14,7 @@ from deepx_graph.ops.contract.linear import dot_general, matmul
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.ops.data.fusion import fused_body, fusion
 from deepx_graph.types import F32, tensor
+from deepx_graph.verify import verify
 
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
@@ -84,6 +85,29 @@ def normalised(steps: int) -> Module:
 def test_what_the_next_kernel_writes_over_is_kept(steps: int) -> None:
     """It takes no memory, and made again it takes a load as well."""
     assert kept(normalised(steps)) == [2]
+
+
+def beside(first: int) -> Module:
+    """The module of `layer`, beside a kernel that stays as it is, of whose two results one is asked for first."""
+    b = Builder()
+    x, w, y = (b.param(k, tensor(F32, (ROWS, ROWS))) for k in range(3))
+    dear, scaled, difference = fused(b, matmul(b, x, w), x, by=exponential)
+    p = b.param(0, y.type)
+    body = Function("fusion", (p,), (b(sqrt, b(multiply, p, p)), b(exponential, p)), public=False)
+    made = b(fusion, y, body=body)
+    asked = {k: b.proj(made, k) for k in (first, 1 - first)}
+    ends = b(add, b(multiply, matmul(b, dear, w), scaled), difference)
+    return Module((Function("main", (x, w, y), (ends, asked[0], asked[1])),))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_results_stay_in_their_order_whichever_is_asked_for_first(first: int) -> None:
+    module = beside(first)
+    verify(module.with_functions([NativeEngine(1).arranged(module.entry)]))
+    x, w, y = np.random.default_rng(0).normal(size=(3, ROWS, ROWS)).astype("f4") / 16
+    _, root, power = dx.compile(module, engine="native")(x, w, y)
+    np.testing.assert_allclose(root, np.abs(y), rtol=1e-6)
+    np.testing.assert_allclose(power, np.exp(y), rtol=1e-6)
 
 
 def distances() -> Module:

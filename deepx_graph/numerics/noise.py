@@ -67,7 +67,7 @@ def _ones(x: Any) -> Any:
 
 def reordered(value: Any, size: Any, terms: Any, rng: np.random.Generator) -> Any:
     """Floats that are sums, each moved up or down, or as it was; any other array as it is. `size` has the sums of the absolute
-    values of their terms, `terms` how many these are."""
+    values of their terms, `terms` how many these are. What may as well cancel is zero in one case of three."""
     if value.dtype.kind == "c":
         return _of_parts(value, lambda part: reordered(part, size.real, terms.real, rng))
     if value.dtype.kind not in "fV" or value.dtype.itemsize < 2:
@@ -75,10 +75,11 @@ def reordered(value: Any, size: Any, terms: Any, rng: np.random.Generator) -> An
     towards = rng.integers(-1, 2, np.shape(value))
     with np.errstate(all="ignore"):
         place = np.nextafter(size, np.asarray(np.inf, value.dtype)).astype(np.float64) - size.astype(np.float64)
-        step = place * np.sqrt(terms.astype(np.float64)) * towards
+        most = place * np.sqrt(terms.astype(np.float64))
+        step, cancels = most * towards, (np.abs(value) <= most) & (rng.integers(0, 3, np.shape(value)) == 0)
         other = np.where(np.isnan(value), -value, (value.astype(np.float64) + step).astype(value.dtype))
     keep = (towards == 0) | (size == 0) | ~(np.isfinite(step) | np.isnan(value))
-    return np.asarray(np.where(keep, value, other))
+    return np.asarray(np.where(cancels, np.zeros((), value.dtype), np.where(keep, value, other)))
 
 
 def _of_parts(value: Any, of_part: Callable[[Any], Any]) -> Any:
@@ -166,9 +167,9 @@ def _wider(spread: Array | None, want: Array, got: Array) -> Array:
 
 
 def distances(want: Array, got: Array) -> Array:
-    """How far the elements of an array are from those it was moved from; infinitely where they are no numbers any more."""
+    """How far the elements of an array are from those it was moved from; infinitely where numbers become none, or the reverse."""
     wide = np.complex128 if want.dtype.kind == "c" else np.float64
     with np.errstate(all="ignore"):
         apart = np.abs(got.astype(wide) - want.astype(wide))
-    lost = np.isfinite(want.astype(wide)) & ~np.isfinite(got.astype(wide))
-    return np.where(lost, np.inf, np.nan_to_num(apart, nan=0.0, posinf=np.inf))
+    undecided = (np.isnan(want) != np.isnan(got)) | (np.isfinite(want.astype(wide)) & ~np.isfinite(got.astype(wide)))
+    return np.where(undecided, np.inf, np.nan_to_num(apart, nan=0.0, posinf=np.inf))

@@ -1,7 +1,8 @@
 """How two results differ, in the words in which a compiler's fault is described.
 
 Integers, bools and shapes are exact. Floats may differ by rounding, which is at most `slack`: what is known of the error that
-rounding can make of each element, or (None) the root of the precision of the element type, relative to the largest finite value.
+rounding can make of each element (infinite: it decides even whether that is a number), or (None) the root of the precision of the
+element type, relative to the largest finite value.
 """
 
 from __future__ import annotations
@@ -100,13 +101,17 @@ def _kinds(want: Array, got: Array, slack: Array | None, narrowest: Any) -> list
             kept = beyond & (apart <= 8 * _eps(narrowest) * np.maximum(np.abs(a), np.abs(b)))
         small = beyond & (a == 0) & (np.abs(b) <= 2 * _tiny(want.dtype) ** 0.5)
         zero = (both & (a == 0) & (b == 0) & (np.signbit(a) != np.signbit(b))) if want.dtype.kind != "c" else kept & False
-    return [
+    kinds: list[tuple[Kind, Array]] = [
         ("wrong element", (beyond & ~kept & ~small) | (inf_a & inf_b & (a != b))), ("NaN made", nan_b & ~nan_a & ~inf_a),
         ("NaN lost", nan_a & np.isfinite(b)), ("overflow made", inf_b & np.isfinite(a)),
         ("overflow folded", (inf_a & ~inf_b) | (nan_a & inf_b)), ("underflow folded", small),
         ("sign of zero", zero), ("precision kept", kept),
         ("rounding", (apart > 0) & ~beyond),
     ]  # fmt: skip
+    if slack is None or not np.isinf(slack).any():
+        return kinds
+    is_open = np.isinf(np.broadcast_to(slack, want.shape))  # rounding decides even whether these are numbers
+    return [(kind, where if kind == "rounding" else where & ~is_open) for kind, where in kinds]
 
 
 def rounding_of(want: Array) -> float:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 import deepx_graph as dx
 from deepx_graph.numerics.noise import slacks
+from deepx_graph.validation.discrepancy import discrepancy
 
 SUM = """HloModule m
 add {{ a = {t}[] parameter(0) b = {t}[] parameter(1) ROOT c = {t}[] add(a, b) }}
@@ -60,3 +63,27 @@ def test_a_wrong_sum_is_still_found() -> None:
     x = np.random.default_rng(0).uniform(1, 2, 100).astype(np.float32)
     (slack,) = slacks(dx.loads(SUM.format(t="f32", n=100)), {"x": x})
     assert slack is not None and np.max(slack) < 0.1, "less than any term"
+
+
+LOG = SUM.replace("ROOT y = {t}[] reduce(", "s = {t}[] reduce(").replace("to_apply=add }}", "to_apply=add ROOT y = {t}[] log(s) }}")
+
+
+@pytest.mark.parametrize("terms", [(0.1, 0.2, -0.3), (0.7, 0.1, -0.3, -0.5), (1.0, -2.0, 0.5, 0.5)], ids=str)
+def test_where_sums_cancel_logarithms_are_open(terms: tuple[float, ...]) -> None:
+    """The sum is zero, a positive or a negative number by the order of terms: its logarithm is infinite, a number or none."""
+    module, x = dx.loads(LOG.format(t="f32", n=len(terms))), np.array(terms, "f4")
+    want = np.asarray(dx.compile(module, engine="numpy")(x)[0])
+    (slack,) = slacks(module, {"x": x})
+    with np.errstate(all="ignore"):
+        for order in itertools.permutations(x):
+            found = discrepancy(want, np.log(np.asarray(one_by_one(np.array(order)))), slack)
+            assert found is None or found.harmless, str(found)
+
+
+def test_where_sums_do_not_cancel_a_logarithm_is_none_of_a_negative_number() -> None:
+    module, x = dx.loads(LOG.format(t="f32", n=3)), np.array((0.5, 0.25, 1e-3), "f4")
+    want = np.asarray(dx.compile(module, engine="numpy")(x)[0])
+    (slack,) = slacks(module, {"x": x})
+    found = discrepancy(want, np.array(np.nan, "f4"), slack)
+    assert found is not None
+    assert found.kind == "NaN made"

@@ -166,9 +166,7 @@ def test_a_gradient_that_is_zero_by_structure_is_checked() -> None:
         assert "ok: zero by structure" in str(report)
 
 
-def test_what_has_no_elements_carries_no_derivative() -> None:
-    """Nothing flows through values of no elements: their gradients, and those of what is only summed into them, are zero by
-    structure; the gradient of the gradient, too."""
+def test_a_gradient_of_no_elements_is_zero_by_structure() -> None:
     def empty_parts(b: Builder, x: Node) -> list[Node]:
         none, also_none = (b(slice_, x, start_indices=(k, 0), limit_indices=(k, 3), strides=(1, 1)) for k in range(2))
         return [b(concatenate, x, none, dimension=0), also_none]

@@ -187,7 +187,8 @@ WITHOUT = {
     "divide-by-constant divide-by-power-of-two divide-by-root exponential-of-log identity-of-anything known-size "
     "log-of-exponential negate-constant-product negate-difference negate-difference-float negative-times-constant or-not or-ones "
     "product-of-exponentials product-of-negatives quotient-of-negatives reshape-twice root-of-square select-again-false "
-    "select-again-true select-not select-same square-of-root subtract-constant subtract-negative subtract-then-add",
+    "select-again-true select-not select-same square-of-root subtract-constant subtract-negative subtract-then-add "
+    "transpose-of-ones",
 }
 """By kind of fault the rules that have no place for one: what they give is a constant or is made by helpers from all of the node,
 they apply wherever their pattern does, no number stands in them."""

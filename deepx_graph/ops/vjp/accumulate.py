@@ -77,11 +77,11 @@ def _between(wanted: set[Node], roots: Sequence[Node]) -> list[Node]:
 
 
 def carries(type: Type) -> bool:
-    """Whether a derivative can flow through a value of the type: numbers, if there are any, a tuple with some, a closure."""
+    """Whether a derivative can flow through a value of the type: numbers, a tuple with some, a closure."""
     if isinstance(type, TupleType):
         return any(map(carries, type.items))
     if isinstance(type, TensorType):
-        return (type.dtype.is_differentiable or type.dtype is ANY) and not (type.is_static and type.size == 0)
+        return type.dtype.is_differentiable or type.dtype is ANY
     return isinstance(type, (FunctionType, TapeType))
 
 

@@ -13,8 +13,8 @@ def names() -> list[str]:
     return [c["name"] for c in cases(grads=True)]
 
 
-ZERO = {"complex_basic": {"ct_5"}}
-"""Inputs of gradients whose own gradient is zero up to rounding: an argument of z / |z| has no slope along z."""
+ZERO = {"complex_basic": {"ct_5"}, "edge_zero_size": {"ct_2", "ct_3", "ct_5", "ct_9"}}
+"""Inputs of gradients whose own gradient is zero everywhere: up to rounding, and of what nothing but empty arrays is made of."""
 
 
 def check(name: str) -> None:

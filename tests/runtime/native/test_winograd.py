@@ -16,6 +16,7 @@ from deepx_graph.ops import add, broadcast_in_dim, maximum
 from deepx_graph.ops.contract.convolution import conv_attrs, convolution
 from deepx_graph.ops.interpret import evaluate
 from deepx_graph.rewrite.epilogue import split_epilogue
+from deepx_graph.runtime.memory.pool import RESULTS
 from deepx_graph.runtime.native.convolution import kernel, winograd
 from deepx_graph.runtime.native.convolution.problem import problems_of
 from deepx_graph.runtime.native.convolution.winograd import WinogradPlan
@@ -142,6 +143,23 @@ def test_results_are_the_same_by_any_number_of_threads() -> None:
     x, w = rng.standard_normal((1, 40, 30, 30), "f4"), rng.standard_normal((64, 40, 3, 3), "f4")
     function = function_of(x, w, conv_attrs(2, **PADDED))
     np.testing.assert_array_equal(kernel.build(function, 1)([x])[0], kernel.build(function, 2)([x])[0])
+
+
+def test_what_lies_behind_the_input_in_memory_is_no_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes without a tile see what was in memory: NaN there does not change how the tiles beside are summed."""
+    rng = np.random.default_rng(6)
+    x, w = rng.standard_normal((1, 40, 30, 30), "f4"), rng.standard_normal((64, 40, 3, 3), "f4")
+    function = function_of(x, w, conv_attrs(2, **PADDED))
+    found = []
+    for byte in (0x00, 0xFF):
+        def filled(shape: tuple[int, ...], dtype: Any, byte: int = byte) -> Array:
+            made = np.empty(shape, dtype)
+            made.view(np.uint8)[...] = byte
+            return made
+
+        monkeypatch.setattr(RESULTS, "empty", filled)
+        found.append(kernel.build(function, 1)([x])[0])
+    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.parametrize("change", [{"window_strides": (2, 1)}, {"rhs_dilation": (1, 2)}, {"lhs_dilation": (2, 2)}])

@@ -17,6 +17,7 @@ from deepx_graph.runtime.native.convolution.tile import call_tile
 from deepx_graph.runtime.native.convolution.winograd import POINTS, RESULTS, SEEN, TAPS, WinogradPlan
 from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand, accumulate
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, branch, least, of_parts, part_of_range
+from deepx_graph.types import BOOL
 
 Square = list[list[VectorValue]]
 
@@ -123,7 +124,7 @@ class WinogradShareCode(ShareCode[WinogradPlan]):
         def vector(row: str, column: str, lanes: int) -> None:
             into = self._at(y, (row, RESULTS * outer.y), (column, RESULTS * self.plan.width))
             own = self._at(sums, (row, self.plan.row_vectors * self.plan.width), (column, self.plan.width))
-            found = self._square(own, self._seen(row, column), weights)
+            found = self._square(own, self._seen(row, column), weights, -(-lanes // RESULTS))
             self._store(found[0], into, lanes)
             below = self._at(into, ("1", outer.y))
             if outer.count % RESULTS == 0:
@@ -139,8 +140,8 @@ class WinogradShareCode(ShareCode[WinogradPlan]):
 
         t.rows("0", rows[0], row)
 
-    def _square(self, sums: str, x: str, weights: str) -> Square:
-        """The results of a vector of tiles."""
+    def _square(self, sums: str, x: str, weights: str, tiles: int) -> Square:
+        """The results of a vector of tiles, of which so many are there: the others are of whatever lies behind the input."""
         t = self.t
         points = [t.address(sums, str(k * self.sum_step), self.dtype) for k in range(POINTS)]
         loaded = [t.load(at, self.dtype, None) for at in points]
@@ -153,6 +154,9 @@ class WinogradShareCode(ShareCode[WinogradPlan]):
         zero, *others = (t.binary("fsub", v, v) for v in found)
         for other in others:
             zero = t.binary("fadd", zero, other)
+        if tiles < t.lanes:
+            there = VectorValue(f"<{', '.join(f'i1 {int(k < tiles)}' for k in range(t.lanes))}>", BOOL)
+            zero = t.select(there, zero, t.splat(0, self.dtype))
 
         def by_windows() -> VectorValue:
             t.line(f"call void @windows(ptr {x}, ptr {weights}, ptr {sums})")

@@ -16,8 +16,7 @@ from deepx_graph.runtime.native.convolution.plan import FEATURES, scratch_steps
 from deepx_graph.runtime.native.convolution.tile import call_tile
 from deepx_graph.runtime.native.convolution.winograd import POINTS, RESULTS, SEEN, TAPS, WinogradPlan
 from deepx_graph.runtime.native.gemm.microkernel import PointerLoop, Tile, TileOperand, accumulate
-from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, branch, least, of_parts, part_of_range
-from deepx_graph.types import BOOL
+from deepx_graph.runtime.native.llvm.builder import BOOL, IRBuilder, VectorValue, branch, least, of_parts, part_of_range
 
 Square = list[list[VectorValue]]
 

@@ -12,7 +12,7 @@ closures. These are the only ops that verify, scheduling and pictures treat by i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -208,6 +208,11 @@ def index_of(node: Node) -> int:
     """The index of a `param` among the parameters, of what a `proj` or `phi` takes among the values of its operand."""
     index: int = node.attrs[0]
     return index
+
+
+def projections(users: Iterable[Node]) -> dict[int, Node]:
+    """The results that `users` take of an operation with several, by their numbers, in the order of these."""
+    return dict(sorted(((index_of(u), u) for u in users if u.op is PROJ), key=lambda item: item[0]))
 
 
 def is_loop_variable(node: Node) -> bool:

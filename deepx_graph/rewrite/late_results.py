@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.rebuild import rebuild, replaced, with_inputs
-from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, index_of
+from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, index_of, projections
 from deepx_graph.loops.in_place import LEAST_BYTES
 from deepx_graph.ops.data.fusion import fused_body, fusion_of, part_of
 from deepx_graph.rewrite.rematerialisation import MOST_WORK, is_kernel, is_tensor, work
@@ -87,7 +87,7 @@ def _items(function: Function, maker: Node) -> dict[int, Node]:
     if not all(is_static(i.type) for i in maker.inputs) or sum(nbytes(i.type) for i in maker.inputs) >= LEAST_BYTES:
         return {}
     users = function.users[maker]
-    found = {index_of(u): u for u in users if u.op is PROJ} if isinstance(maker.type, TupleType) else {0: maker}
+    found = projections(users) if isinstance(maker.type, TupleType) else {0: maker}
     is_whole = found.get(0) is maker or len(found) == len(users) == len(types)
     return found if is_whole and all(function.users[v] or v in function.results for v in found.values()) else {}
 

@@ -19,7 +19,7 @@ from deepx_graph.analysis.liveness import liveness
 from deepx_graph.analysis.scopes import Placement
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.rebuild import alone, on_demand, rebuild, replaced, with_inputs
-from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, index_of
+from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, index_of, projections
 from deepx_graph.loops.elements import has_element
 from deepx_graph.loops.in_place import LEAST_BYTES
 from deepx_graph.loops.lower import CHEAP, element_cost, stored_values
@@ -159,11 +159,11 @@ class _Choice:
         """Chooses results of a kernel that are made again, where that saves memory and no reader stores more of its own."""
         if isinstance(maker.type, TupleType):
             users = self.function.users[maker]
-            found = {index_of(u): u for u in users if u.op is PROJ}
+            found = projections(users)
             if len(found) != len(maker.type.items) or len(found) != len(users):
                 self.bodies[maker] = None
                 return
-            self.items[maker] = dict(sorted(found.items()))
+            self.items[maker] = found
         free = {k: read for k, v in self.results(maker).items() if (read := self._read(maker, v)) is not None}
         self._make_again(maker, body, free)
         left = {k: read for k, read in free.items() if self.results(maker)[k] not in self.recipes}

@@ -20,6 +20,7 @@ from deepx_graph.ir.structure import (
     TUPLE,
     branches_of,
     index_of,
+    projections,
     value_of,
 )
 from deepx_graph.literal import Literal
@@ -262,7 +263,7 @@ class GraphWriter:
         message = LeanGraphs(lambda tensor: self._lifted(tensor, lowering)).node(resolved(lowering.node, lowering.bound), names)
         message = upgraded(message, lowering.opsets.get("", self.version), self.version, lambda v: self.constant(Literal(v)))
         count = len(lowering.node.outputs)
-        users = {index_of(u): u for u in self.function.users.get(node, ()) if u.op is PROJ} if count > 1 else {0: node}
+        users = projections(self.function.users.get(node, ())) if count > 1 else {0: node}
         outputs = []
         for k, old in enumerate(lowering.node.outputs):
             value = users.get(k)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import deepx_graph as dx
 from deepx_graph.ir import Builder, Module, Node
-from deepx_graph.ops import add, broadcast_in_dim, exponential, maximum, slice_
+from deepx_graph.ops import add, broadcast_in_dim, convert, dynamic_update_slice, exponential, maximum, slice_
 from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.types import type_of_array
 
@@ -51,3 +52,17 @@ def test_rows_that_begin_anywhere(width: int) -> None:
 
     agrees(later, [x], tolerance=1e-14)
     agrees(later, [x.astype("f4")], tolerance=1e-6)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("wide", "narrow"), [("f4", "bf16"), ("i4", "u1"), ("i4", "i2"), ("i8", "i4"), ("i8", "i1"), ("f4", "f2")])
+def test_elements_made_narrower_are_written_alone(wide: str, narrow: str, width: int) -> None:
+    """What lies behind each row stays: the last elements of a row are fewer than a vector has."""
+    rng, b, dtype = np.random.default_rng(width), Builder(), np.dtype(ml_dtypes.bfloat16 if narrow == "bf16" else narrow)
+    below, rows = rng.integers(1, 9, (5, width + 9)).astype(dtype), rng.integers(1, 9, (5, width)).astype(wide)
+
+    def over(below: Node, rows: Node) -> list[Node]:
+        zero = b.constant(np.int32(0))
+        return [b(dynamic_update_slice, below, b(convert, b(add, rows, rows), dtype=below.type.dtype), zero, zero)]
+
+    agrees(over, [below, rows])

@@ -75,8 +75,8 @@ def library_function(symbol: str, type: str, arity: int, result: str | None = No
 class IRBuilder:
     """The body of one function under construction, `lanes` wide; one lane is a plain scalar, which LLVM may make vectors of."""
 
-    def __init__(self, lanes: int, has_scalef: bool = False) -> None:
-        self.lanes, self.has_scalef = lanes, has_scalef
+    def __init__(self, lanes: int, has_avx512: bool = False) -> None:
+        self.lanes, self.has_avx512 = lanes, has_avx512
         self.lines: list[str] = []
         self.declarations: dict[str, None] = {}
         self.block = "entry"
@@ -294,6 +294,12 @@ class IRBuilder:
         return VectorValue(raw, dtype)
 
     def store(self, x: VectorValue, at: str, mask: str | None, past_caches: bool = False) -> None:
+        """Stores a vector, under a mask those of its lanes.
+
+        An empty assembler instruction stands between what makes an integer and a masked store of it: LLVM 22 makes one
+        truncating store of a truncation and a store, and of that, where it finds that the mask has one lane, a store of the whole
+        integer, which writes over what lies behind (`reduceMaskedStoreToScalarStore` in X86ISelLowering.cpp).
+        """
         kind, align, text = self._in_memory(x.dtype), x.dtype.itemsize, x.text
         if x.dtype == BOOL:
             text = self.let(f"zext {self.vector(BOOL)} {text} to {kind}")
@@ -303,6 +309,8 @@ class IRBuilder:
             hint = f"{self.lanes * align}, !nontemporal !1" if past_caches else align
             self.line(f"store {kind} {text}, ptr {at}, align {hint}")
             return
+        if self.has_avx512 and x.dtype.kind in "iub":
+            text = self.let(f'call {kind} asm "", "=v,0"({kind} {text})')
         symbol, lanes = f"@llvm.masked.store.v{self.lanes}{_suffix(x.dtype)}.p0", f"<{self.lanes} x i1>"
         self.declare(f"declare void {symbol}({kind}, ptr, i32, {lanes})")
         self.line(f"call void {symbol}({kind} {text}, ptr {at}, i32 {align}, {lanes} {mask})")

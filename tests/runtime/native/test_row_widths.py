@@ -55,7 +55,9 @@ def test_rows_that_begin_anywhere(width: int) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize(("wide", "narrow"), [("f4", "bf16"), ("i4", "u1"), ("i4", "i2"), ("i8", "i4"), ("i8", "i1"), ("f4", "f2")])
+@pytest.mark.parametrize(("wide", "narrow"), [
+    ("f4", "bf16"), ("f8", "bf16"), ("f4", "f2"), ("i4", "u1"), ("i4", "i2"), ("i8", "i4"), ("i8", "i2"), ("i8", "i1"),
+    ("f8", "i1"), ("i8", "i8"), ("i1", "i8"), ("f4", "?"), ("f8", "?")])
 def test_elements_made_narrower_are_written_alone(wide: str, narrow: str, width: int) -> None:
     """What lies behind each row stays: the last elements of a row are fewer than a vector has."""
     rng, b, dtype = np.random.default_rng(width), Builder(), np.dtype(ml_dtypes.bfloat16 if narrow == "bf16" else narrow)

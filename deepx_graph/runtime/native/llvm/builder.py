@@ -294,12 +294,7 @@ class IRBuilder:
         return VectorValue(raw, dtype)
 
     def store(self, x: VectorValue, at: str, mask: str | None, past_caches: bool = False) -> None:
-        """Stores a vector, under a mask those of its lanes.
-
-        An empty assembler instruction stands between what makes an integer and a masked store of it: LLVM 22 makes one
-        truncating store of a truncation and a store, and of that, where it finds that the mask has one lane, a store of the whole
-        integer, which writes over what lies behind (`reduceMaskedStoreToScalarStore` in X86ISelLowering.cpp).
-        """
+        """Stores a vector, under a mask those of its lanes."""
         kind, align, text = self._in_memory(x.dtype), x.dtype.itemsize, x.text
         if x.dtype == BOOL:
             text = self.let(f"zext {self.vector(BOOL)} {text} to {kind}")
@@ -309,11 +304,20 @@ class IRBuilder:
             hint = f"{self.lanes * align}, !nontemporal !1" if past_caches else align
             self.line(f"store {kind} {text}, ptr {at}, align {hint}")
             return
-        if self.has_avx512 and x.dtype.kind in "iub":
-            text = self.let(f'call {kind} asm "", "=v,0"({kind} {text})')
         symbol, lanes = f"@llvm.masked.store.v{self.lanes}{_suffix(x.dtype)}.p0", f"<{self.lanes} x i1>"
+        if self.has_avx512 and x.dtype.kind in "iub" and x.dtype.itemsize < 8:
+            mask = self._unknown(mask)
         self.declare(f"declare void {symbol}({kind}, ptr, i32, {lanes})")
         self.line(f"call void {symbol}({kind} {text}, ptr {at}, i32 {align}, {lanes} {mask})")
+
+    def _unknown(self, mask: str) -> str:
+        """The same mask, of which LLVM does not find out what it is. LLVM 22 makes one store that truncates of a truncation and a
+        masked store, and of that, where the mask is a constant of one lane, a store of all of the integer, which writes over what
+        lies behind (`reduceMaskedStoreToScalarStore` in its X86ISelLowering.cpp)."""
+        bits, lanes = f"i{self.lanes}", self.vector(BOOL)
+        wide = self.let(f"zext {bits} {self.let(f'bitcast {lanes} {mask} to {bits}')} to i64")
+        same = self.let(f'call i64 asm "", "=r,0"(i64 {wide})')
+        return self.let(f"bitcast {bits} {self.let(f'trunc i64 {same} to {bits}')} to {lanes}")
 
     def store_first(self, x: VectorValue, at: str, lanes: int) -> None:
         """Stores the first so many lanes, piece by piece: a store under a mask takes some processors (Zen) a dozen cycles."""

@@ -8,6 +8,7 @@ be larger than memory: they are told apart by a few elements, and read whole onl
 from __future__ import annotations
 
 import hashlib
+import math
 from functools import cached_property
 from typing import Any
 
@@ -69,8 +70,8 @@ class Literal:
             raise InferError(f"no array is {an(type)}: {e}") from None
 
     def bounded(self) -> Array:
-        """The array, to be copied or taken apart. Raises InferError where it has more than `MAX_BOUNDED` elements."""
-        if self.array.size > MAX_BOUNDED:
+        """The array, to be copied or taken apart. Raises InferError where it has more than `MAX_BOUNDED` elements or empty rows."""
+        if math.prod(max(1, n) for n in self.array.shape) > MAX_BOUNDED:
             raise InferError(f"{an(self.type)} where numbers are asked for", expected=f"at most {MAX_BOUNDED} of them")
         return self.array
 

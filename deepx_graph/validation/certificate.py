@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,13 +30,14 @@ import numpy as np
 
 from deepx_graph.errors import DeepxGraphError, Diagnostic, Source, VerifyError, counted, printable
 from deepx_graph.ir import Function, Module, Node
-from deepx_graph.ir.peephole import commutes, mergeable
+from deepx_graph.ir.peephole import commutes, mergeable, splat_of
 from deepx_graph.ir.rebuild import copied, inlined, new_item, rebuild, with_inputs, with_results
-from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, PARAM, PARTIAL, TUPLE, callee_of, signature_of
+from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, LOOP_BEGIN, PARAM, PARTIAL, TUPLE, callee_of, signature_of
+from deepx_graph.literal import Literal
 from deepx_graph.ops.data.fusion import kernel_body
 from deepx_graph.progress import stage
 from deepx_graph.text import sea
-from deepx_graph.types import TupleType
+from deepx_graph.types import TensorType, TupleType
 from deepx_graph.validation.cones import NoValueError, common_cut, opens
 from deepx_graph.validation.pairs import compare_pair
 from deepx_graph.validation.whole import Difference, WholeProgram
@@ -335,8 +336,24 @@ def _opened(function: Function, bodies: Mapping[str, Function]) -> Function:
         made = tuple(inlined(body, node.inputs, copied))
         return Node(TUPLE, made, (), node.type, node.origin) if isinstance(node.type, TupleType) else made[0]
 
+    opened = _rebuilt(function, step)
+    return _rebuilt(opened, lambda node, inputs: _seen_through(with_inputs(node, inputs)))
+
+
+def _rebuilt(function: Function, step: Callable[[Node, tuple[Node, ...]], Node]) -> Function:
     new = rebuild(function.nodes, {}, step)
     return with_results(function, tuple([new[r] for r in function.results]))
+
+
+def _seen_through(node: Node) -> Node:
+    """What kernels have in place of a reshape or a broadcast: an operand that stays as it is, or a constant of equal elements."""
+    if node.op.axes is None or not isinstance(node.type, TensorType) or node.type.dims is None:
+        return node
+    operand = node.inputs[0]
+    if operand.op is CONSTANT and (element := splat_of(operand)) is not None and node.type.is_static:
+        return Node(CONSTANT, (), (Literal.splat(element, node.type),), node.type, node.origin)
+    is_same = node.type == operand.type and node.op.axes(node.type.dims, *node.attrs) == tuple(range(len(node.type.dims)))
+    return operand if is_same else node
 
 
 def normal_form(function: Function) -> tuple[Any, ...]:

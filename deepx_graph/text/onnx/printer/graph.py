@@ -106,8 +106,9 @@ class GraphWriter:
             inputs.append(self._told(p, lambda p=p: info(p, self.names[p], False)))  # type: ignore[misc]
         results = [function.result_name(k) or f"y{k}" for k in range(len(function.results))]
         self.wanted: dict[Node, str] = {}
+        given = set(self.names.values())
         for r, name in zip(function.results, results, strict=True):
-            if r.op is not PARAM and r.op is not CONSTANT and name not in self.wanted.values():
+            if r.op is not PARAM and r.op is not CONSTANT and name not in given and name not in self.wanted.values():
                 self.wanted.setdefault(r, name)
         self.claims.taken.update(self.wanted.values())
         self.regions = TextRegions(function)

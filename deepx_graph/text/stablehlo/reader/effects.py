@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from deepx_graph.errors import InferError
 from deepx_graph.literal import MAX_BOUNDED
 from deepx_graph.ops.host import custom_calls
 from deepx_graph.text.stablehlo.literals import dense_value
@@ -31,13 +32,13 @@ def is_alone(op: Operation) -> bool:
 
 
 def numbers(value: Any) -> Groups:
-    """The rows of a matrix of numbers, entries of -1 (none) left out. Raises ValueError, TypeError or AttributeError."""
+    """The rows of a matrix of numbers, entries of -1 (none) left out. Raises ValueError, TypeError, AttributeError, InferError."""
     if isinstance(value, Typed):
         value = value.value
     if isinstance(value, Dense) and isinstance(value.type, TensorType):
         if not value.type.is_static or value.type.size > MAX_BOUNDED:
             raise ValueError(f"a matrix of type {value.type}")
-        value = dense_value(value, value.type).array.tolist()
+        value = dense_value(value, value.type).bounded().tolist()
     return tuple(tuple(int(n) for n in row if n >= 0) for row in value or ())
 
 
@@ -104,7 +105,7 @@ def _acts_itself(op: Operation) -> bool:
 def _is_alone_or_odd(op: Operation) -> bool:
     try:
         return is_alone(op)
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, InferError):
         return False
 
 

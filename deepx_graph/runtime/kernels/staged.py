@@ -131,6 +131,8 @@ def reduction_function(node: Node) -> Staged:
     if isinstance(monoid, UfuncMonoid) and not monoid.rounds and first.dtype.np in lower_primitives.ALL and 0 not in first.shape:
         function, axes = monoid.function, tuple(gone)
         return lambda x, init: np.asarray(function(np.asarray(function.reduce(x, axis=axes)), init))
+    if monoid is not None:
+        raise Declined("numpy's own reduction")
     if any(not n.op.elementwise and n.op not in (PARAM, CONSTANT) for n in body.nodes):
         raise Declined("not elementwise")
     count = len(node.inputs) // 2

@@ -16,6 +16,7 @@ from deepx_graph.passes.rules.fold import fold_rule
 from deepx_graph.passes.rules.logic import LOGIC, ORDERS
 from deepx_graph.passes.rules.powers import POWERS
 from deepx_graph.passes.rules.scales import SCALES
+from deepx_graph.passes.rules.selection import SELECTIONS
 from deepx_graph.passes.rules.shape import SHAPES
 from deepx_graph.passes.rules.windows import WINDOWS
 from deepx_graph.passes.scalar.dce import prune
@@ -26,7 +27,7 @@ from deepx_graph.rewrite.engine import Rule, RuleSet, rewrite, rewrite_function
 from deepx_graph.rewrite.legalise import legalise
 
 ALGEBRA: tuple[Rule, ...] = ARITHMETIC + POWERS + LOGIC
-CANONICAL: tuple[Rule, ...] = CONTROL + SHAPES + MOVES + WINDOWS + ORDERS
+CANONICAL: tuple[Rule, ...] = CONTROL + SHAPES + MOVES + WINDOWS + SELECTIONS + ORDERS
 
 EXTENSIONS: list[Rule] = []
 """Rules that plugins have registered."""

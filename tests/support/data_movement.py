@@ -339,6 +339,15 @@ def ordered(d: Draw, shape: tuple[int, ...]) -> Node:
     return d.b(sort, once, dimension=axis, comparator=by)
 
 
+def first_ordered(d: Draw) -> Node:
+    dtype, size = d.one(F32, I32, BOOL), d.int(8, 20)
+    direction, t, b = d.one("LT", "GT", "LE"), scalar(dtype), Builder()
+    by = b.function("by", [("a", t), ("b", t)], lambda x, y: (b(compare, x, y, direction=direction),), public=False)
+    shape = (*d.shape(0, 1, (1, 3)), size)
+    put = d.b(sort, d.param(shape, dtype), dimension=len(shape) - 1, comparator=by)
+    return d.b(slice_, put, start_indices=(0,) * len(shape), limit_indices=(*shape[:-1], d.int(1, 3)), strides=(1,) * len(shape))
+
+
 def compared_twice(d: Draw) -> Node:
     dtype = d.one(F32, I32, U8)
     x, y = d.param((5,), dtype), d.param((5,), dtype)
@@ -377,6 +386,7 @@ PROGRAMS: dict[str, Callable[[Draw], Node]] = {
     "reverse-of-repeated": reversed_broadcast,
     "slice-of-some-parts": lambda d: cut(d, joined(d)[0]),
     "concatenate-of-neighbours": neighbours,
+    "first-of-sorted": first_ordered,
     "pad-twice": padded_twice,
     "elementwise-of-padded": combined_padded,
     "sum-with-padded": sum_of_padded,

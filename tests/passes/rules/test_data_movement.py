@@ -38,8 +38,8 @@ def values(node: Node, rng: np.random.Generator) -> Any:
 UNSIGNED_ZERO = {"reduce-of-stack", "window-of-ones", "window-of-everything"}
 """Which of two zeros of unlike sign is the greater is not told by numpy, nor twice alike."""
 
-LARGER = {"elementwise-of-stack", "reduce-of-stack"}
-"""Rules that do for each row what was done for all: fewer bytes are moved, by more operations."""
+LARGER = {"elementwise-of-stack", "reduce-of-stack", "first-of-sorted"}
+"""Rules that do for each row what was done for all, or for a few what was done for all: less work, by more operations."""
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

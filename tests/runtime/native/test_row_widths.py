@@ -68,3 +68,21 @@ def test_elements_made_narrower_are_written_alone(wide: str, narrow: str, width:
         return [b(dynamic_update_slice, below, b(convert, b(add, rows, rows), dtype=below.type.dtype), zero, zero)]
 
     agrees(over, [below, rows])
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1", "i8", "?"])
+def test_elements_that_are_looked_up(dtype: str, width: int) -> None:
+    """At positions that are read, and computed with: one by one in a row of vectors, and none behind the last of a row."""
+    rng = np.random.default_rng(width)
+    table, places = rng.integers(0, 5, 40).astype(dtype), rng.integers(0, 40, (3, width)).astype("i4")
+
+    def looked_up(xp: Any, table: Any, places: Any) -> Any:
+        steps = places * 7 + xp.maximum(places - 3, places * 0) * 2
+        at = xp.minimum(xp.maximum(39 - steps // 9, places * 0), places * 0 + 39)
+        found = xp.take(table, xp.reshape(at, (-1,)))
+        return xp.where(xp.reshape(places, (-1,)) > 7, found, xp.take(table, xp.reshape(places, (-1,)) * 0 + 1))
+
+    module = dx.trace(lambda table, places: looked_up(dx.xp, table, places), table, places)
+    found, = dx.compile(module, engine="native")(table, places)
+    np.testing.assert_array_equal(found, looked_up(np, table, places))

@@ -75,8 +75,8 @@ def library_function(symbol: str, type: str, arity: int, result: str | None = No
 class IRBuilder:
     """The body of one function under construction, `lanes` wide; one lane is a plain scalar, which LLVM may make vectors of."""
 
-    def __init__(self, lanes: int, has_avx512: bool = False) -> None:
-        self.lanes, self.has_avx512 = lanes, has_avx512
+    def __init__(self, lanes: int, has_scalef: bool = False) -> None:
+        self.lanes, self.has_scalef = lanes, has_scalef
         self.lines: list[str] = []
         self.declarations: dict[str, None] = {}
         self.block = "entry"
@@ -294,7 +294,6 @@ class IRBuilder:
         return VectorValue(raw, dtype)
 
     def store(self, x: VectorValue, at: str, mask: str | None, past_caches: bool = False) -> None:
-        """Stores a vector, under a mask those of its lanes."""
         kind, align, text = self._in_memory(x.dtype), x.dtype.itemsize, x.text
         if x.dtype == BOOL:
             text = self.let(f"zext {self.vector(BOOL)} {text} to {kind}")
@@ -305,19 +304,8 @@ class IRBuilder:
             self.line(f"store {kind} {text}, ptr {at}, align {hint}")
             return
         symbol, lanes = f"@llvm.masked.store.v{self.lanes}{_suffix(x.dtype)}.p0", f"<{self.lanes} x i1>"
-        if self.has_avx512 and x.dtype.kind in "iub" and x.dtype.itemsize < 8:
-            mask = self._unknown(mask)
         self.declare(f"declare void {symbol}({kind}, ptr, i32, {lanes})")
         self.line(f"call void {symbol}({kind} {text}, ptr {at}, i32 {align}, {lanes} {mask})")
-
-    def _unknown(self, mask: str) -> str:
-        """The same mask, of which LLVM does not find out what it is. LLVM 22 makes one store that truncates of a truncation and a
-        masked store, and of that, where the mask is a constant of one lane, a store of all of the integer, which writes over what
-        lies behind (`reduceMaskedStoreToScalarStore` in its X86ISelLowering.cpp)."""
-        bits, lanes = f"i{self.lanes}", self.vector(BOOL)
-        wide = self.let(f"zext {bits} {self.let(f'bitcast {lanes} {mask} to {bits}')} to i64")
-        same = self.let(f'call i64 asm "", "=r,0"(i64 {wide})')
-        return self.let(f"bitcast {bits} {self.let(f'trunc i64 {same} to {bits}')} to {lanes}")
 
     def store_first(self, x: VectorValue, at: str, lanes: int) -> None:
         """Stores the first so many lanes, piece by piece: a store under a mask takes some processors (Zen) a dozen cycles."""
@@ -344,6 +332,20 @@ class IRBuilder:
     def loads(self, ats: Sequence[str], dtype: DType, mask: str | None) -> VectorValue:
         """A vector from each address."""
         return of_parts([self.load(at, dtype, mask).text for at in ats], dtype)
+
+    def gather(self, pointer: str, index: VectorValue, dtype: DType) -> VectorValue:
+        """The elements with these indices, loaded one by one: so they are sooner there than by an instruction for all lanes."""
+        kind = self._in_memory(dtype)
+
+        def vector(indices: str) -> str:
+            found = "poison"
+            for k in range(self.lanes):
+                at = self.address(pointer, self.let(f"extractelement {self.vector(index.dtype)} {indices}, i64 {k}"), dtype)
+                one = self.let(f"load {memory_type(dtype)}, ptr {at}, align {dtype.itemsize}")
+                found = self.let(f"insertelement {kind} {found}, {memory_type(dtype)} {one}, i64 {k}")
+            return self._from_memory(found, kind, dtype).text
+
+        return of_parts([vector(part) for part in index.parts], dtype)
 
     def fetch(self, ats: Sequence[str], offset: int) -> None:
         """Begins to load the cache lines so many bytes behind some addresses, which need not be memory."""
@@ -420,7 +422,7 @@ class IRBuilder:
         single = [joined([VectorValue(part, end.dtype) for part in end.parts], join)
                   for end, join in zip(ends, combine, strict=True)]
         return single if not has_tail else self.loop(
-            whole, high, single, lambda i, carried: body([i], below(self, self.let(f"sub i64 {high}, {i}")), carried), self.lanes)
+            whole, high, single, lambda i, carried: body([i], below(self, difference(self, high, i)), carried), self.lanes)
 
     def _whole(self, low: str, high: str, step: int) -> str:
         """Where the last of as many whole steps from `low` as there are below `high` ends."""
@@ -525,9 +527,19 @@ def concatenated(t: IRBuilder, parts: Sequence[str], lanes: int, dtype: DType) -
     return VectorValue(parts[0], dtype)
 
 
+def difference(t: IRBuilder, x: str, y: str) -> str:
+    """x - y, a number where both are."""
+    return str(int(x) - int(y)) if x.isdigit() and y.isdigit() else t.let(f"sub i64 {x}, {y}")
+
+
 def below(t: IRBuilder, count: str) -> str:
-    """The mask of the lanes below a count."""
-    kind, some = f"<{t.lanes} x i32>", t.let(f"trunc i64 {least(t, count, str(t.lanes))} to i32")
+    """The mask of the lanes below a count.
+
+    LLVM is not told of a mask of one lane that it is one: of a masked store of truncated integers it then makes a store of all that
+    they were, which writes over what lies behind (LLVM 22, `reduceMaskedStoreToScalarStore` in X86ISelLowering.cpp).
+    """
+    kind = f"<{t.lanes} x i32>"
+    some = t.let(f"trunc i64 {least(t, count, str(t.lanes))} to i32") if count != "1" else t.let('call i32 asm "", "=r,0"(i32 1)')
     first = t.let(f"insertelement {kind} poison, i32 {some}, i64 0")
     spread = t.let(f"shufflevector {kind} {first}, {kind} poison, {kind} zeroinitializer")
     return t.let(f"icmp slt {kind} <{', '.join(f'i32 {k}' for k in range(t.lanes))}>, {spread}")

@@ -225,7 +225,7 @@ class Maths:
 
     @property
     def _has_scalef(self) -> bool:
-        return self.t.has_avx512 and self.t.lanes * self.dtype.itemsize == 64
+        return self.t.has_scalef and self.t.lanes * self.dtype.itemsize == 64
 
     def _scalef(self, x: VectorValue, n: VectorValue) -> VectorValue:
         """x * 2**n by the instruction of AVX-512."""

@@ -25,11 +25,11 @@ from deepx_graph.loops.program import (
     walk,
 )
 from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar, affine, identity
-from deepx_graph.runtime.native.llvm.builder import BOOL, VectorValue, branch, least, of_parts
+from deepx_graph.runtime.native.llvm.builder import BOOL, VectorValue, branch, difference, least, of_parts
 from deepx_graph.runtime.native.llvm.math import FORMATS, Maths, Reciprocal
 from deepx_graph.runtime.native.loop_program.extremes import is_extreme
 from deepx_graph.runtime.native.loop_program.primitives import held, lower_primitive, np_dtype
-from deepx_graph.runtime.native.loop_program.vector_plan import VectorPlan
+from deepx_graph.runtime.native.loop_program.vector_plan import VectorPlan, is_gather
 
 if TYPE_CHECKING:
     from deepx_graph.runtime.native.loop_program.emit import FunctionEmitter
@@ -88,7 +88,11 @@ class VectorLoop:
         self.divisors: dict[Scalar, Reciprocal] = {}
         self.first: VectorValue | None = None
         self.past_caches: frozenset[Buffer] = frozenset()
-        self.ahead = {s: far for s in plan.inside if isinstance(s, Load) and (far := self._bytes_ahead(s))}
+        self.gathered = {s: position_in(s.buffer, s.index) for s in plan.inside
+                         if isinstance(s, Load) and is_gather(s, loop.axis, plan.varying)}
+        """From where elements are loaded one by one."""
+        neighbours = [s for s in plan.inside if isinstance(s, Load) and s not in self.gathered]
+        self.ahead = {s: far for s in neighbours if (far := self._bytes_ahead(s))}
         """What is fetched early: so many bytes behind what is loaded."""
 
     def _bytes_ahead(self, s: Load) -> int:
@@ -105,10 +109,9 @@ class VectorLoop:
 
     def write(self, low: str, high: str) -> None:
         """The loop over `low` up to below `high`, which is not empty."""
-        t = self.t
         for s in self.plan.before:
             self.outside.statement(s)
-        self._from(low, high if low == "0" else t.let(f"sub i64 {high}, {low}"))
+        self._from(low, difference(self.t, high, low))
 
     def _from(self, low: str, count: str) -> None:
         """So many iterations from `low` on."""
@@ -189,10 +192,10 @@ class VectorLoop:
         t, outside, axis = self.t, self.outside, self.loop.axis
         outside.env[axis] = low
         for s in self.plan.inside:
-            if isinstance(s, (Load, Store)):
+            if isinstance(s, (Load, Store)) and s not in self.gathered:
                 at = outside.scalar(position_in(s.buffer, s.index))
                 self.bases[s] = t.address(outside.pointer(s.buffer), at, np_dtype(s.buffer.dtype))
-        wanted = [x for s in self.plan.inside for x in operands(s)]
+        wanted = [*(x for s in self.plan.inside for x in operands(s)), *self.gathered.values()]
         scalars = {x: outside.scalar(x) for x in wanted if not isinstance(x, ScalarConst) and self._is_same(x)}
         steps = dict.fromkeys(v for x in wanted if isinstance(x, Affine) for v, _ in x.terms
                               if v is not axis and v not in self.plan.varying)
@@ -231,6 +234,11 @@ class VectorLoop:
         self.values: dict[ScalarVar, VectorValue] = {}
         for s in self.plan.inside:
             match s:
+                case Load(target, buffer, _) if s in self.gathered:
+                    index = self._vector(self.gathered[s], at)
+                    if mask is not None:
+                        index = t.select(VectorValue(mask, BOOL), index, t.splat(0, index.dtype))
+                    self.values[target] = t.gather(self.outside.pointer(buffer), index, np_dtype(buffer.dtype))
                 case Load(target, buffer, _):
                     addresses = self._addresses(s, at)
                     self.values[target] = t.loads(addresses, np_dtype(buffer.dtype), mask)

@@ -7,12 +7,12 @@ for another; all others are left to LLVM.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from deepx_graph.ir.scalar_expr import FUNCTION_PRICE
 from deepx_graph.loops.primitives import price
-from deepx_graph.loops.program import Buffer, Combine, For, Let, Load, Statement, Store, position_in, reads
+from deepx_graph.loops.program import Buffer, Cell, Combine, For, Let, Load, Statement, Store, position_in, reads, variables
 from deepx_graph.loops.scalar import Affine, ScalarVar, identity
 from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.runtime.native.loop_program.extremes import chained
@@ -25,13 +25,17 @@ MOST_VECTORS, MOST_WORK, MOST_WORK_OF_FUNCTIONS = 4, 16, 30
 """So many vectors are computed side by side, where an iteration costs no more additions; else half as many."""
 
 
+WORK_OF_GATHERS = 6
+"""A loop with gathers is written as vectors where an iteration does so many additions, loads and stores for each of them."""
+
+
 @dataclass(frozen=True)
 class VectorPlan:
     """How a loop is written: what is done once before it, and what for each vector of iterations."""
 
     before: tuple[Statement, ...]
     inside: tuple[Statement, ...]
-    varying: frozenset[ScalarVar]
+    varying: frozenset[ScalarVar | Cell]
     lanes: int
     vectors: int
 
@@ -45,7 +49,7 @@ def plan(loop: For, machine: Target) -> VectorPlan | None:
     stored = {s.buffer: position_in(s.buffer, s.index) for s in stores}
     if len(stored) < len(stores) or _reads_what_it_stored(loop.body):
         return None
-    varying = {loop.axis}
+    varying: set[ScalarVar | Cell] = {loop.axis}
     before: list[Statement] = []
     inside: list[Statement] = []
     for s in chained(loop.body):
@@ -59,6 +63,8 @@ def plan(loop: For, machine: Target) -> VectorPlan | None:
             before.append(s)
     primitives = {s.cell: s.primitive for s in inside if isinstance(s, Combine)}
     if (not stores and not primitives) or any(isinstance(s, Combine) and primitives[s.cell] != s.primitive for s in inside):
+        return None
+    if not _pays(inside, loop.axis, varying):
         return None
     lanes = _lanes(inside, count, machine.register_bytes)
     return VectorPlan(tuple(before), tuple(inside), frozenset(varying), lanes, _side_by_side(inside, lanes, count))
@@ -74,9 +80,11 @@ def _reads_what_it_stored(body: Sequence[Statement]) -> bool:
     return False
 
 
-def _fits(s: Statement, axis: ScalarVar, varying: set[ScalarVar], stored: dict[Buffer, Affine], machine: Target) -> bool:
+def _fits(s: Statement, axis: ScalarVar, varying: set[ScalarVar | Cell], stored: dict[Buffer, Affine], machine: Target) -> bool:
     """Whether a statement can be done for several iterations at once."""
     match s:
+        case Load(_, buffer, _) if is_gather(s, axis, varying):
+            return buffer not in stored
         case Load(_, buffer, index) | Store(buffer, index, _):
             at = position_in(buffer, index)
             if any(v in varying for v, _ in at.terms if v is not axis):
@@ -91,6 +99,25 @@ def _fits(s: Statement, axis: ScalarVar, varying: set[ScalarVar], stored: dict[B
         case Combine(cell, primitive, _):
             return identity(primitive, cell.dtype) is not None
     return False
+
+
+def is_gather(s: Statement, axis: ScalarVar, varying: Container[ScalarVar | Cell]) -> bool:
+    """Whether a statement loads from where values say that the loop itself computes or loads."""
+    return isinstance(s, Load) and any(v in varying for v in variables(s.index) if v is not axis)
+
+
+def _pays(inside: Sequence[Statement], axis: ScalarVar, varying: Container[ScalarVar | Cell]) -> bool:
+    """Whether vectors are faster in spite of gathers, whose lanes are loaded one by one: enough is done besides, and positions are
+    read from memory. Where they are computed of the axis alone LLVM finds neighbours among them, and what is the same."""
+    gathers = [s for s in inside if is_gather(s, axis, varying)]
+    if not gathers:
+        return True
+    read: set[ScalarVar | Cell] = set()
+    for s in inside:
+        if isinstance(s, Load) or (isinstance(s, Let) and not read.isdisjoint(reads(s))):
+            read.add(s.target)
+    work = sum(price(s.primitive) if isinstance(s, (Let, Combine)) else 1 for s in inside) - len(gathers)
+    return work >= WORK_OF_GATHERS * len(gathers) and all(not read.isdisjoint(reads(s)) for s in gathers)
 
 
 def _lanes(inside: Sequence[Statement], count: Affine, register_bytes: int) -> int:

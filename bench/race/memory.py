@@ -26,6 +26,9 @@ from bench.race.store import stored_text
 STEADY = 512 << 10
 """Objects of Python that a first call makes, in bytes; results are rounded up, too."""
 
+UNSTORED = {"DEEPX_GRAPH_CACHE_LIMIT": "0"}
+"""No machine code is stored: what is stored in a first call now and then lists all that is, which is more than small programs have."""
+
 
 def ours(p: Program, engine: str) -> dict[str, Any]:
     """The peak that our plan states, and the bytes that were there at once during the first call, which makes all memory: all but
@@ -62,7 +65,7 @@ SIDES = {"ours": ours, "xla": xla}
 def memory(chosen: Iterable[Program], python: str | None, engine: str, threads: int) -> Iterator[Row]:
     """A row for each program: bytes of each side, or why it `fails`."""
     pythons = {"ours": sys.executable} | ({"xla": python} if python is not None else {})
-    sides = {name: Process(name, command, threads, "bench.race.memory", TIMEOUT) for name, command in pythons.items()}
+    sides = {name: Process(name, command, threads, "bench.race.memory", TIMEOUT, UNSTORED) for name, command in pythons.items()}
     try:
         for p in chosen:
             row = {name: side.ask(program=p.name, engine=engine) for name, side in sides.items()}

@@ -27,7 +27,7 @@ STEADY = 512 << 10
 """Objects of Python that a first call makes, in bytes; results are rounded up, too."""
 
 UNSTORED = {"DEEPX_GRAPH_CACHE_LIMIT": "0"}
-"""No machine code is stored: what is stored in a first call now and then lists all that is, which is more than small programs have."""
+"""No machine code is stored: now and then that lists all that is, which may take more than a small program has."""
 
 
 def ours(p: Program, engine: str) -> dict[str, Any]:

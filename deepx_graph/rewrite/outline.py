@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from deepx_graph.analysis.liveness import Live, liveness
+from deepx_graph.analysis.liveness import Live, has_control, liveness
 from deepx_graph.analysis.scopes import Placement, Scope
 from deepx_graph.analysis.trip_count import trip_count
-from deepx_graph.ir import Builder, Function, Node, fresh_loop
-from deepx_graph.ir.rebuild import replaced, with_inputs
+from deepx_graph.ir import Builder, Function, Node
+from deepx_graph.ir.rebuild import copied, rebuild, replaced, with_inputs
 from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, TUPLE, index_of, is_loop_variable
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.types import TupleType
@@ -39,11 +39,11 @@ class OutlinedLoop:
 
 def outlined(function: Function, accepts: Accepts) -> Function:
     """The function with every loop that `accepts` takes as one node, outer loops first; itself where there is none."""
-    live = liveness(function)
-    if not live.ends:
+    if not has_control(function):
         return function
-    found = {loop.end: loop for loop in _Loops(function, live).accepted(accepts)}
-    return _without(function, found) if found else function
+    narrow = _with_live_columns(function)  # where a loop goes its variables go, and what nobody reads may look at them
+    found = {loop.end: loop for loop in _Loops(narrow, liveness(narrow)).accepted(accepts)}
+    return _without(narrow, found) if found else function
 
 
 class _Loops:
@@ -79,12 +79,10 @@ class _Loops:
         captured = tuple(n for n in outer if n.op is not CONSTANT)
         params = tuple(Node(PARAM, (), (k, n.type), n.type, n.origin) for k, n in enumerate(captured))
         new = dict(zip(captured, params, strict=True)) | {n: n for n in outer if n.op is CONSTANT}
-        for node in members:
-            new[node] = self._copy(node, new)
+        rebuild(members, new, copied)
         columns = self._columns_read(end)
         b = Builder()
-        kept = self.live.columns[end]
-        results = tuple(b.proj(new[end], kept.index(k)) for k in columns)
+        results = tuple(b.proj(new[end], k) for k in columns)
         return OutlinedLoop(end, Function("loop", params, results), captured, columns)
 
     def _members(self, end: Node, header: Scope) -> list[Node]:
@@ -164,36 +162,7 @@ class _Loops:
     def _columns_read(self, end: Node) -> tuple[int, ...]:
         users = self.function.users[end]
         whole = any(u.op is not PROJ for u in users) or end in self.function.results
-        return self.live.columns[end] if whole else tuple(sorted({index_of(u) for u in users} & set(self.live.columns[end])))
-
-    def _copy(self, node: Node, new: dict[Node, Node]) -> Node:
-        """A member over the copies of its operands; of loops and branches only the columns that somebody reads."""
-        live, control = self.live, self._control(node)
-        if control is None:
-            return with_inputs(node, tuple(new[i] for i in node.inputs))
-        columns = live.columns[control]
-        if node is not control and node.op is not LOOP_BEGIN:
-            return Node(node.op, (new[node.inputs[0]],), (columns.index(index_of(node)),), node.type, node.origin)
-        assert isinstance(node.type, TupleType)
-        type = TupleType(tuple(node.type.items[k] for k in columns))
-        inputs = tuple(new[i] for i in live.inputs(node))
-        if node.op is LOOP_END:
-            inputs = (new[node.inputs[0]], *inputs)
-        attrs = (fresh_loop(),) if node.op is LOOP_BEGIN else node.attrs
-        return Node(node.op, inputs, attrs, type, node.origin)
-
-    def _control(self, node: Node) -> Node | None:
-        """The region or loop_end that the node is, begins or projects."""
-        if node.op is REGION or node.op is LOOP_END:
-            return node
-        if node.op is LOOP_BEGIN:
-            return self.live.ends[node]
-        if node.op is not PHI and node.op is not PROJ:
-            return None
-        source = node.inputs[0]
-        if source.op is LOOP_BEGIN:
-            return self.live.ends[source]
-        return source if source.op is REGION or source.op is LOOP_END else None
+        return self.live.columns[end] if whole else tuple(sorted({index_of(u) for u in users}))
 
 
 def _is_seen_from_outside(node: Node) -> bool:
@@ -215,11 +184,7 @@ def _without(function: Function, loops: dict[Node, OutlinedLoop]) -> Function:
                 new[node] = b(TUPLE, *(_column(b, kernels[node], loop, k) for k in loop.columns))
         elif source in loops:
             assert source is not None
-            k = index_of(node)
-            if k in loops[source].columns:
-                new[node] = _column(b, kernels[source], loops[source], k)
-            elif (init := source.inputs[0].inputs[k]) in new:  # handed on and never read: any value of the type will do
-                new[node] = new[init]
+            new[node] = _column(b, kernels[source], loops[source], index_of(node))
         elif all(i in new for i in node.inputs):
             new[node] = with_inputs(node, tuple(new[i] for i in node.inputs))
     return replaced(function, new)
@@ -227,3 +192,45 @@ def _without(function: Function, loops: dict[Node, OutlinedLoop]) -> Function:
 
 def _column(b: Builder, kernel: Node, loop: OutlinedLoop, column: int) -> Node:
     return kernel if len(loop.columns) == 1 else b.proj(kernel, loop.columns.index(column))
+
+
+# --- columns that nobody reads
+
+
+def _with_live_columns(function: Function) -> Function:
+    """The function without loop variables and branch values that nobody reads; itself where there are none. What is placed by what
+    is live must leave no dead column behind, which may look at what has gone elsewhere. (The pass `dce` does this for programs of
+    users, where each application is traced and may be bounded.)"""
+    live = liveness(function)
+    if all(len(columns) == len(_type(node).items) for node, columns in live.columns.items()):
+        return function
+    new = dict[Node, Node]()
+    for node in live.order:
+        new[node] = _narrowed(node, live, new)
+    return replaced(function, new)
+
+
+def _narrowed(node: Node, live: Live, new: dict[Node, Node]) -> Node:
+    """A node over the new ones of its operands."""
+    control = _control(node, live)
+    if control is None:
+        return with_inputs(node, tuple(new[i] for i in node.inputs))
+    columns = live.columns[control]
+    if node.op is PHI or node.op is PROJ:
+        return Node(node.op, (new[node.inputs[0]],), (columns.index(index_of(node)),), node.type, node.origin)
+    begin = node.inputs[:1] if node.op is LOOP_END else ()
+    type = TupleType(tuple(_type(node).items[k] for k in columns))
+    return Node(node.op, tuple(new[i] for i in (*begin, *live.inputs(node))), node.attrs, type, node.origin)
+
+
+def _control(node: Node, live: Live) -> Node | None:
+    """The region or loop_end that the node is, begins, or has a column of; None for any other node."""
+    source = node.inputs[0] if node.op is PHI or node.op is PROJ else node
+    if source.op is LOOP_BEGIN:
+        return live.ends[source]
+    return source if source.op is REGION or source.op is LOOP_END else None
+
+
+def _type(node: Node) -> TupleType:
+    assert isinstance(node.type, TupleType)
+    return node.type

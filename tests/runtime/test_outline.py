@@ -103,6 +103,35 @@ def test_outlined_loops_compute_what_they_did(engine: str, is_bounded: bool, is_
     np.testing.assert_allclose(dx.compile(module, engine=engine, optimize=False)(X)[0], want, rtol=1e-5)
 
 
+def with_dead_column() -> Function:
+    """A loop that halves the sum of a table, which an inner loop makes anew each time; another variable of that looks at the outer
+    loop's, and nobody reads it."""
+    b = Builder()
+    table = b.param(0, type_of_array(X), name="x")
+
+    def step(v: Variables) -> Sequence[Node]:
+        def inner(w: Variables) -> Sequence[Node]:
+            element = b(reshape, b(dynamic_slice, table, w[0], slice_sizes=(1,)), shape=())
+            return b(add, w[1], element), b(multiply, w[2], v[1])
+
+        total = counted(b, len(X), (b.constant(np.float32(0)), b.constant(np.float32(1))), inner)[1]
+        return (b(divide, b(add, v[1], total), b.like(2.0, v[1])),)
+
+    return Function("main", (table,), (counted(b, 3, (b.constant(np.float32(0)),), step)[1],))
+
+
+def test_a_column_that_nobody_reads_looks_at_no_variable_of_a_loop_that_went() -> None:
+    function = with_dead_column()
+    found = outlined(function, lambda body: any(n.op is divide for n in body.nodes))
+    assert found is not function
+    module = Module((found,), "main")
+    verify(module)
+    want = np.float32(0)
+    for _ in range(3):
+        want = (want + X.sum()) / 2
+    np.testing.assert_allclose(dx.compile(module, engine="numpy", optimize=False)(X)[0], want, rtol=1e-5)
+
+
 def is_innermost(body: Function) -> bool:
     return sum(n.op is LOOP_END for n in body.nodes) == 1
 

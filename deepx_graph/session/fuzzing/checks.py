@@ -120,9 +120,10 @@ def _crash(seed: int, check: str, error: Exception) -> Finding:
 
 
 def run(module: Module, inputs: Mapping[str, Array], engine: str | ObservedEngine, threads: int | None = None) -> Ran:
-    """What a program gives."""
+    """What a program gives. Raises VerifyError where what the engine makes of it is not well-formed."""
     out = io.StringIO()
     f = compile(module, engine=engine, threads=threads, max_bytes=MAX_BYTES, out=out)
+    verify(f.lowered)
     return Ran(tuple(map(np.asarray, f(*(inputs[p.name] for p in f.inputs)))), out.getvalue())
 
 

@@ -7,7 +7,7 @@ hand; `mhlo.sharding` and HLO's `sharding=`, which name tiles of one axis.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from deepx_graph import ops
 from deepx_graph.errors import Diagnostic, UsageError
@@ -40,7 +40,7 @@ Stated = tuple[Mesh, TensorSharding]
 
 
 def stated_plan(module: Module) -> Plan | None:
-    """The plan for the entry; None where the text states nothing. Raises UsageError for shardings over meshes that differ."""
+    """The plan for the entry; None where the text states nothing. Raises UsageError as `_common` does."""
     meshes = dict(_meshes(module))
     function = module.entry
     every_value = function.with_beside
@@ -55,23 +55,32 @@ def stated_plan(module: Module) -> Plan | None:
     devices = {n: mesh.single for n, (mesh, _) in values.items() if mesh.single is not None}
     values = {n: s for n, s in values.items() if n not in devices}
     results = {k: s for k, s in results.items() if s[0].single is None}
-    every = [*values.values(), *results.values()]
+    every = [*values.items(), *((function.results[k], s) for k, s in results.items())]
     if not every:
         by_hand = mesh_by_hand(function)
         return Plan(by_hand, function) if by_hand else None
     values |= _applied(every_value, values)
-    mesh = _common([m for m, _ in every])
+    mesh = _common(every)
     if wrong := next((n for n, d in devices.items() if d >= mesh.count), None):
         raise UsageError(Diagnostic(f"a value of device {devices[wrong]} beside a mesh of {mesh.count}", wrong.span))
     return Plan(mesh, function, {n: s for n, (_, s) in values.items()}, {k: s for k, (_, s) in results.items()}, devices=devices)
 
 
-def _common(meshes: list[Mesh]) -> Mesh:
-    """The one mesh of all shardings; what lies over no axes may lie over any. Raises UsageError where they are several."""
-    found = [m for m in meshes if m.axes] or meshes
-    if any(m.axes != found[0].axes or m.devices != found[0].devices for m in found):
-        raise UsageError("the shardings of the text are over meshes that differ, which one plan cannot say")
-    return found[0]
+def _common(stated: Sequence[tuple[Node, Stated]]) -> Mesh:
+    """The one mesh of the shardings of values; what lies over no axes may lie over any. Raises UsageError for the first value that
+    lies over another mesh than those before, or along parts of an axis that no order of its factors has beside theirs.
+    """
+    found = [(node, s) for node, s in stated if s[0].axes] or stated
+    mesh = found[0][1][0]
+    for node, (other, sharding) in found:
+        if other.axes != mesh.axes or other.devices != mesh.devices:
+            message = f"a value lies over the mesh @{other.name}, {other}, and another one over @{mesh.name}, {mesh}"
+            raise UsageError(Diagnostic(message, node.span, hint="a plan has one mesh: state the axes of all values over that"))
+        try:
+            mesh = mesh.with_parts(sharding.every_axis)
+        except UsageError as e:
+            raise UsageError(Diagnostic(e.diagnostics[0].message, node.span)) from None
+    return mesh
 
 
 def _applied(function: Function, stated: Mapping[Node, Stated]) -> dict[Node, Stated]:

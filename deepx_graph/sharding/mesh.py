@@ -3,8 +3,8 @@
 A mesh is a grid of named axes; its devices are numbered row by row, or as `device_ids` says. A sharding says for each dimension of
 a tensor along which axes it is split, the major one first, and whether propagation may split it further.
 
-An axis may be split itself: its sub-axis `"y":(2)4` is the factor of size 4 that has a factor of 2 before it. The sub-axes used
-here are products of the prime factors of the size of the axis, in ascending order: `Mesh.atoms` are these factors.
+An axis may be split itself: its sub-axis `"y":(2)4` is the factor of size 4 that has a factor of 2 before it. `Mesh.atoms` are the
+factors that all sub-axes of a mesh are products of: prime ones, in ascending order between the places where sub-axes begin and end.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 from deepx_graph.errors import UsageError, suggest
 from deepx_graph.types import prime_factors
@@ -56,6 +57,8 @@ class Mesh:
     axes: tuple[tuple[str, int], ...]
     device_ids: tuple[int, ...] = ()
     name: str = "mesh"
+    cuts: tuple[tuple[str, int], ...] = ()
+    """Where inside of axes sub-axes begin and end: the size of what is before. `with_parts` says it."""
 
     def __post_init__(self) -> None:
         """Raises UsageError for a mesh that is none."""
@@ -84,6 +87,15 @@ class Mesh:
             raise UsageError(f"no axis '{name}' in the mesh" + (f": {hint}" if hint else ""))
         return AxisRef(name, 1, sizes[name])
 
+    def with_parts(self, axes: Iterable[AxisRef]) -> Mesh:
+        """The same mesh, whose atoms these are products of. Raises UsageError for parts of an axis that no order of factors has."""
+        added = {(a.name, at) for a in axes for at in (a.pre, a.post) if 1 < at < self.axis(a.name).size}
+        cuts = sorted(added.union(self.cuts))
+        for (name, at), (other, after) in pairwise(cuts):
+            if name == other and after % at:
+                raise UsageError(f'parts of the axis "{name}" that begin or end at {at} and {after}: {at} is no factor of {after}')
+        return replace(self, cuts=tuple(cuts)) if added.difference(self.cuts) else self
+
     def atoms(self, axes: Iterable[AxisRef]) -> Axes:
         """The prime factors of axes. Raises UsageError for a sub-axis that is no product of such."""
         return tuple(atom for a in axes for atom in self._atoms_of(a))
@@ -91,14 +103,15 @@ class Mesh:
     def _atoms_of(self, a: AxisRef) -> Iterator[AxisRef]:
         inside = [atom for atom in self._all_atoms(a.name) if a.pre <= atom.pre and atom.post <= a.post]
         if math.prod(atom.size for atom in inside) != a.size or (inside and inside[0].pre != a.pre):
-            raise UsageError(f"the sub-axis {a} is no product of prime factors of its axis, taken in ascending order")
+            raise UsageError(f"the sub-axis {a} is no product of the factors that its axis is split into here")
         yield from inside
 
     def _all_atoms(self, name: str) -> Iterator[AxisRef]:
         pre = 1
-        for p in prime_factors(self.axis(name).size):
-            yield AxisRef(name, pre, p)
-            pre *= p
+        for post in sorted({self.axis(name).size, *(at for own, at in self.cuts if own == name)}):
+            for p in prime_factors(post // pre):
+                yield AxisRef(name, pre, p)
+                pre *= p
 
     def shown(self, a: AxisRef) -> str:
         """The axis as texts write it: whole ones by name alone."""

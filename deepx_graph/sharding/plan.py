@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from deepx_graph.errors import Diagnostic, ParseError, Source, Span, suggest
+from deepx_graph.errors import Diagnostic, ParseError, Source, Span, UsageError, suggest
 from deepx_graph.ir import Function, Node
 from deepx_graph.sharding.mesh import AxisRef, Mesh, TensorSharding
 from deepx_graph.sharding.notation import read_mesh, read_sharding
@@ -169,6 +169,10 @@ def read_plan(text: str, function: Function, name: str = "<plan>") -> Plan:
         sharding = read_sharding(text, mesh, source, found.end(), end)
         if not isinstance(node.type, TensorType) or node.type.rank != len(sharding.dims):
             raise ParseError(Diagnostic(f"a sharding of {len(sharding.dims)} dimensions for {node.type}", span))
+        try:
+            mesh = mesh.with_parts(sharding.every_axis)
+        except UsageError as e:
+            raise ParseError(Diagnostic(e.diagnostics[0].message, Span(source, start, end))) from None
         if found["result"]:
             results[int(found["result"])] = sharding
         else:

@@ -13,6 +13,7 @@ from deepx_graph.sharding.partition import partition
 from tests.support.partly_by_hand import partly_by_hand
 from tests.support.sharded_programs import inputs, results_on_devices
 from tests.support.sharding_border_texts import BORDER_TEXTS
+from tests.support.sharding_mixed_texts import MIXED_TEXTS
 
 COUNT = 500
 SAMPLED = 40
@@ -78,9 +79,12 @@ def test_a_computation_of_a_called_function_is_opened_where_that_is_called() -> 
     np.testing.assert_allclose(results_on_devices(partition(*planned(module)), [x])[0], -np.tanh(np.tanh(x)), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", [name for name, text in BORDER_TEXTS.items() if "custom_call" not in text])
+TEXTS = {name: text for name, text in (BORDER_TEXTS | MIXED_TEXTS).items() if "custom_call" not in text}
+
+
+@pytest.mark.parametrize("name", TEXTS)
 def test_texts_split_give_what_they_give_whole(name: str) -> None:
-    module = dx.loads(BORDER_TEXTS[name], "stablehlo")
+    module = dx.loads(TEXTS[name], "stablehlo")
     arrays = inputs(module)
     whole = dx.compile(module, engine="numpy", optimize=False)(*arrays)
     for got, want in zip(results_on_devices(partition(*planned(module)), arrays), whole, strict=True):

@@ -28,6 +28,24 @@ def test_sub_axes_of_the_documentation() -> None:
     assert merged(mesh.atoms((mesh.axis("y"),))) == (mesh.axis("y"),)
 
 
+@pytest.mark.parametrize("size", [6, 12, 30])
+def test_any_part_of_an_axis_is_a_product_of_atoms(size: int) -> None:
+    divisors = [n for n in range(1, size + 1) if size % n == 0]
+    parts = [AxisRef("x", pre, post // pre) for pre in divisors for post in divisors if post > pre and post % pre == 0]
+    for part in parts:
+        mesh = Mesh((("x", size),)).with_parts([part])
+        assert merged(mesh.atoms((part,))) == (part,)
+        assert merged(mesh.atoms((mesh.axis("x"),))) == (mesh.axis("x"),)
+        assert sorted(device for group in mesh.groups(mesh.atoms((part,))) for device in group) == list(range(size))
+        assert all([mesh.index(d, (part,)) for d in group] == list(range(part.size)) for group in mesh.groups(mesh.atoms((part,))))
+
+
+def test_parts_of_an_axis_that_no_order_of_factors_has() -> None:
+    mesh = Mesh((("x", 6),)).with_parts([AxisRef("x", 1, 2)])
+    with pytest.raises(UsageError, match="2 is no factor of 3"):
+        mesh.with_parts([AxisRef("x", 3, 2)])
+
+
 def test_devices_in_an_order_of_their_own() -> None:
     mesh = read_mesh('<["a"=2, "b"=2], device_ids=[0, 2, 1, 3]>')
     assert [mesh.index(d, (mesh.axis("a"),)) for d in range(4)] == [0, 1, 0, 1]

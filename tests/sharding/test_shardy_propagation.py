@@ -27,6 +27,7 @@ from tests.support.jax_oracle import VARIABLE
 from tests.support.paths import SHARED
 from tests.support.sharded_texts import random_text, stated_more
 from tests.support.sharding_border_texts import BORDER_TEXTS
+from tests.support.sharding_mixed_texts import MIXED_TEXTS
 from tests.support.sharding_pairs import grouped, joined, pairs
 from tests.support.sharding_program_texts import PROGRAM_TEXTS
 from tests.support.sharding_statement_texts import STATEMENT_TEXTS
@@ -182,6 +183,22 @@ def test_what_a_called_function_states_counts_where_it_is_called() -> None:
     assert propagate(plan).values[function.params[0]].text(plan.mesh) == '[{"a", "c", ?}, {"b", "d", ?}]'
 
 
+@pytest.mark.parametrize(("said", "message"), [
+    ('@other, [{"b"}, {}]', "over the mesh @other"), ('@mesh, [{"a":(3)2}, {}]', "2 is no factor of 3"),
+])
+def test_what_no_plan_can_say_is_pointed_at(said: str, message: str) -> None:
+    text = f"""sdy.mesh @mesh = <["a"=6]>
+    sdy.mesh @other = <["b"=6]>
+    func.func @main(%x: T {{sdy.sharding = #sdy.sharding<@mesh, [{{"a":(1)2}}, {{}}]>}}) -> T {{
+      %y = stablehlo.tanh %x {{sdy.sharding = #sdy.sharding_per_value<[<{said}>]>}} : T
+      return %y : T
+    }}""".replace("T", "tensor<12x8xf32>")
+    with pytest.raises(dx.UsageError, match=message) as e:
+        loaded(text)
+    span = e.value.diagnostics[0].span
+    assert span is not None and "stablehlo.tanh" in text[span.start : span.end]
+
+
 def test_a_program_that_is_split_by_hand_alone_states_its_mesh() -> None:
     function, plan = loaded(STATEMENT_TEXTS["by hand: all axes by hand"])
     assert plan is not None
@@ -232,7 +249,7 @@ def test_of_two_operands_that_want_an_axis_the_same_one_has_it() -> None:
 @needs_jaxlib
 @pytest.mark.conformance
 def test_further_texts_in_the_style_of_shardys_come_out_as_there() -> None:
-    texts = {**SHARDED_TEXTS, **PROGRAM_TEXTS, **STATEMENT_TEXTS, **BORDER_TEXTS}
+    texts = {**SHARDED_TEXTS, **PROGRAM_TEXTS, **STATEMENT_TEXTS, **BORDER_TEXTS, **MIXED_TEXTS}
     assert differing(texts).keys() == set().union(*DIFFERENT_TEXTS.values())
 
 

@@ -141,6 +141,7 @@ def _layout(node: Node) -> TensorLayout | None:
     if found is None:
         return TensorLayout.whole(len(node.type.dims))
     mesh, sharding = found
+    mesh = mesh.with_parts(sharding.every_axis)
     return TensorLayout(tuple(mesh.atoms(axes) for axes in sharding.axes))
 
 

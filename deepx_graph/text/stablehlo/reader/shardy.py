@@ -171,7 +171,8 @@ def _gathered(c: OperationContext, x: Node, mesh: Mesh, split: Split) -> Node:
     """The whole of which this device has a part."""
     for dim, axes in enumerate(split):
         if axes:
-            groups = mesh.groups(mesh.atoms(axes))
+            along = mesh.with_parts(axes)
+            groups = along.groups(along.atoms(axes))
             (x,) = c.act(ops.all_gather, x, all_gather_dim=dim, replica_groups=groups, channel_id=1, use_global_device_ids=True,
                          shard_count=count_of(axes))
     return x

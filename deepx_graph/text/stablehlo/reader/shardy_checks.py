@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from deepx_graph.errors import UsageError
 from deepx_graph.ir import Node
 from deepx_graph.ir.stated_rule import check_rule, read_rule
 from deepx_graph.sharding.annotations import stated_sharding
@@ -53,12 +54,14 @@ def check_move(c: OperationContext, made: tuple[Mesh, TensorSharding]) -> None:
         raise c.fail(f"{c.op.name}: result mesh does not match operand mesh")
     if kind == "collective_permute" and stated[0].name != mesh.name and stated[0].devices == mesh.devices:
         raise c.fail(f"{c.op.name}: result mesh name is different but same device ids as operand")
-    move = StatedMove(kind, mesh, stated[1], after, c.op.extra.get("axes", ""), c.op.extra.get("by", "sum"),
-                      lambda text: read_sharding(text, mesh).axes)
     try:
+        move = StatedMove(kind, mesh.with_parts((*stated[1].every_axis, *after.every_axis)), stated[1], after,
+                          c.op.extra.get("axes", ""), c.op.extra.get("by", "sum"), lambda text: read_sharding(text, mesh).axes)
         move.check()
     except ValueError as e:
         raise c.fail(f"{c.op.name}: {e}") from None
+    except UsageError as e:
+        raise c.fail(f"{c.op.name}: {e.diagnostics[0].message}") from None
 
 
 def check_constraint(c: OperationContext, made: tuple[Mesh, TensorSharding]) -> None:
@@ -68,7 +71,7 @@ def check_constraint(c: OperationContext, made: tuple[Mesh, TensorSharding]) -> 
     if stated is None or stated[0].axes != mesh.axes:
         return
     try:
-        check_kept(mesh, stated[1], after)
+        check_kept(mesh.with_parts((*stated[1].unreduced, *after.unreduced)), stated[1], after)
     except ValueError as e:
         raise c.fail(f"{c.op.name}: {e}") from None
 

@@ -1,4 +1,4 @@
-"""`shard`: from a program on whole tensors to that of one device, under the shardings that its text states, or chosen ones."""
+"""`shard`: from a program on whole tensors to that of one device, under shardings that text or plan state, or chosen ones."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from deepx_graph.errors import Diagnostic, UsageError
+from deepx_graph.files import read_text
 from deepx_graph.ir import Module
 from deepx_graph.planning.automatic import SECONDS
 from deepx_graph.planning.cluster import preset
@@ -15,12 +16,14 @@ from deepx_graph.sharding.annotations import needed_plan
 from deepx_graph.sharding.by_hand.opened import opened
 from deepx_graph.sharding.notation import mesh_from_option
 from deepx_graph.sharding.partition import partition
+from deepx_graph.sharding.plan import read_plan
 from deepx_graph.sharding.propagate import propagate
 
 
 @dataclass(frozen=True)
 class Shard(Pass):
-    """The program that every device of a mesh runs on its parts: shardings that the text states, propagated, with collectives.
+    """The program that every device of a mesh runs on its parts: shardings that the text states, or the file of a `plan`,
+    propagated, with collectives.
 
     With `auto` they are chosen for a `mesh` of axes and sizes, such as data:4,model:2, by what a step is predicted to take on a
     `cluster`, so that a device needs at most `memory` bytes, such as 16G; the search ends after so many `seconds`. It makes one
@@ -33,22 +36,26 @@ class Shard(Pass):
     memory: str = ""
     cluster: str = "h100"
     seconds: int = int(SECONDS)
+    plan: str = ""
 
     def __post_init__(self) -> None:
         """Raises UsageError for options that do not go together, or say nothing."""
         if self.auto != bool(self.mesh):
             raise UsageError(Diagnostic("shard chooses shardings for a mesh", expected="shard{auto mesh=data:4,model:2}",
                                         hint=IN_STAGES))
+        if self.auto and self.plan:
+            raise UsageError(Diagnostic("shard chooses shardings, or takes those of a plan", expected="shard{plan=m.plan}"))
         if self.auto:
             mesh_from_option(",".join(self.mesh))
             preset(self.cluster)
             bytes_of(self.memory)
 
     def run(self, module: Module) -> Module:
-        """Raises UsageError where the text states no sharding, and for what has no parts."""
+        """Raises UsageError where nothing states a sharding, and for what has no parts; ParseError for a plan that does not fit."""
         if not self.auto:
             split = opened(module)
-            return partition(split, propagate(needed_plan(split))).module
+            given = read_plan(read_text(self.plan), split.entry, self.plan) if self.plan else needed_plan(split)
+            return partition(split, propagate(given)).module
         from deepx_graph.passes.chosen_plan import chosen_plan  # runs passes, which know this one
 
         mesh, memory = mesh_from_option(",".join(self.mesh)), bytes_of(self.memory)

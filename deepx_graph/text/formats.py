@@ -171,7 +171,7 @@ def format_named(name: str) -> Format:
     return FORMATS[name]
 
 
-PLAN = "mesh <["
+PLAN = ("mesh <[", 'program "')
 """What the text of a plan begins with, behind comments ([sharding](docs/sharding.md))."""
 
 

@@ -89,6 +89,7 @@ def test_help_names_every_format_and_form(run: Run) -> None:
         ("", 3, "the text is empty"),
         ("what is this\n", 3, "cannot tell what language"),
         ('mesh <["x"=2]>\na: [{"x"}]\n', 3, "this is a plan for a program"),
+        ('program "m.mlir"\nmesh <["x"=2]>\na: [{"x"}]\n', 3, "this is a plan for a program"),
         ("add (tensor<float32>:a, tensor<float32>:b) > (tensor<float32>:\n", 3, "<stdin>:1:"),
         ("newtensor (vector<int32>:[2]) -> (tensor<float32>:t)\nad (tensor<float32>:t, tensor<float32>:t) -> (tensor<float32>:t)\n",
          None, "<stdin>:2:1: error: "),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import deepx_graph as dx
 from deepx_graph.errors import ParseError, UsageError
 from deepx_graph.ir import Module, Node
+from deepx_graph.passes.pipeline import parse_pipeline
 from deepx_graph.sharding import reshard
 from deepx_graph.sharding.annotations import needed_plan, stated_plan
 from deepx_graph.sharding.copies import REMADE, Copies, MoveWay, RemakeWay
@@ -116,6 +118,16 @@ def test_plans_read_back_and_differ() -> None:
 def test_wrong_plans_are_pointed_at(text: str, message: str) -> None:
     with pytest.raises(ParseError, match=message):
         read_plan(text, dx.loads(MLP, "stablehlo").entry)
+
+
+def test_the_pass_takes_a_plan_from_a_file(tmp_path: Path) -> None:
+    """Of a program that states nothing; the numbers of values are those of the program that the pass is given."""
+    text = "func.func @main(%x: T) -> T { %y = stablehlo.tanh %x : T return %y : T }".replace("T", "tensor<8x4xf32>")
+    (tmp_path / "m.plan").write_text('mesh <["a"=2]>\n#1: [{"a"}, {}]\n')
+    local = dx.optimize(dx.loads(text, "stablehlo"), f'shard{{plan="{tmp_path / "m.plan"}"}}').entry
+    assert [as_tensor(n.type).shape for n in (*local.params, *local.results)] == [(4, 4), (4, 4)]
+    with pytest.raises(UsageError, match="takes those of a plan"):
+        parse_pipeline("shard{auto mesh=a:2 plan=m.plan}")
 
 
 def test_a_text_without_shardings_states_no_plan() -> None:

@@ -22,7 +22,7 @@ from deepx_graph.ir import Node
 from deepx_graph.ir.factor_rule import FactorRule, Mapped, letter, result_shapes
 from deepx_graph.ir.structure import PARAM, index_of
 from deepx_graph.sharding.annotations import SOURCE, stated_at_borders
-from deepx_graph.sharding.by_hand.manual import AXES, stated_around
+from deepx_graph.sharding.by_hand.manual import AXES, names_in, stated_around
 from deepx_graph.sharding.mesh import Axes, AxisRef, DimSharding, TensorSharding, count_of, merged
 from deepx_graph.sharding.plan import AxisOrigin, Plan
 from deepx_graph.sharding.priorities import SCHEDULE, Direction, RuledNode
@@ -92,7 +92,7 @@ class _Propagation:
         self.values = {**stated_at_borders(self.function, self.mesh), **plan.values}
         for node, sharding in self.values.items():
             if (t := self.tensors.get(self.flow.of(node))) is not None and not t.reason:
-                self._state(t, sharding, "given", _source(node), dict(node.origin.notes).get(AXES, "").split())
+                self._state(t, sharding, "given", _source(node), names_in(dict(node.origin.notes).get(AXES, "")))
         for k, returned in self.results.items():
             self._state(returned, plan.results[k], f"given of result {k}", f"output: {k}")
         self.returns = [*self._returns()]

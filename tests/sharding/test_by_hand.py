@@ -91,6 +91,35 @@ def test_texts_split_give_what_they_give_whole(name: str) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
+BY_HAND = {name: text for name, text in TEXTS.items() if "manual_computation" in text}
+
+
+@pytest.mark.parametrize("pipeline", ["", "default"])
+@pytest.mark.parametrize("name", BY_HAND)
+def test_they_are_written_as_what_they_are(name: str, pipeline: str) -> None:
+    """Before passes, and after them; what is read of that is the same."""
+    before = dx.optimize(dx.loads(BY_HAND[name], "stablehlo"), pipeline)
+    text = dx.dumps(before, "stablehlo")
+    assert "sdy.manual_computation" in text and "run_parallel" not in text
+    after = dx.loads(text, "stablehlo")
+    assert dx.dumps(after, "stablehlo") == text
+    if not pipeline and "while" not in text:  # loops are equal to themselves alone
+        assert after.functions == before.functions
+    arrays = inputs(before)
+    for got, want in zip(*(dx.compile(m, engine="numpy", optimize=False)(*arrays) for m in (after, before)), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_parts_that_something_else_reads_are_written_as_they_are() -> None:
+    """Of this program passes compute tanh of each part before these are joined: no result of a computation by hand any more."""
+    module = dx.optimize(dx.loads(partly_by_hand(random.Random(66)), "stablehlo"), "default")
+    written = dx.dumps(module, "stablehlo")
+    assert "run_parallel" in written and "manual_computation" not in written
+    arrays = inputs(module)
+    for got, want in zip(*(dx.compile(m, engine="numpy")(*arrays) for m in (dx.loads(written, "stablehlo"), module)), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.parametrize("seed", range(SAMPLED))
 def test_sampled(seed: int) -> None:
     check(seed)

@@ -44,10 +44,9 @@ DIFFERENT_TEXTS = {
 }
 """The texts written in the style of Shardy's that come out in another way, by cause."""
 
-NOT_WRITTEN = {"group: unused operation", "constraint: dead constraint beside a live one", "named: with closed shardings",
-               *(name for name in STATEMENT_TEXTS if name.startswith("by hand"))}
-"""Those that say something which StableHLO's printer does not write: of values that nothing uses, computations by hand as such, and
-that what goes into a computation with a name does not say how it is made itself."""
+NOT_WRITTEN = {"group: unused operation", "constraint: dead constraint beside a live one", "named: with closed shardings"}
+"""Those that say something which StableHLO's printer does not write: of values that nothing uses, and that what goes into a
+computation with a name does not say how it is made itself."""
 
 LEFT_OUT = (*CARRIERS, ops.identity, ops.slice_, ops.concatenate)
 """What is an operation of its own on one side alone: edges of data flow, constraints, the ends of computations by hand."""

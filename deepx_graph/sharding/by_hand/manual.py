@@ -16,7 +16,7 @@ from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ir.rebuild import inlined, rebuild, with_inputs
 from deepx_graph.ir.structure import PARAM, PARTIAL, PROJ, callee_of, index_of
 from deepx_graph.ops.host.collective import PURE
-from deepx_graph.sharding.mesh import Mesh, TensorSharding, count_of, split
+from deepx_graph.sharding.mesh import Axes, Mesh, TensorSharding, count_of, split
 from deepx_graph.sharding.notation import read_annotation
 from deepx_graph.types import TensorType, is_state
 
@@ -32,6 +32,16 @@ LIES = "sdy.manual_sharding"
 
 ROLE = "manual_computation"
 """The role of the identity of each result that is put together."""
+
+
+def names_note(names: Iterable[str]) -> str:
+    """The text of a note with names of axes: a string in MLIR, too."""
+    return f'"{" ".join(sorted(names))}"'
+
+
+def names_in(note: str) -> frozenset[str]:
+    """The names that such a note has."""
+    return frozenset(note.strip('"').split())
 
 
 def shardings_of(node: Node, mesh: Mesh) -> tuple[list[TensorSharding], list[TensorSharding]] | None:
@@ -66,7 +76,7 @@ def stated_by_hand(node: Node) -> StatedByHand | None:
     notes = dict(node.origin.notes)
     if node.op is not ops.run_parallel or not {IN, OUT, AXES} <= notes.keys():
         return None
-    return StatedByHand(read_annotation(notes[IN], {}), read_annotation(notes[OUT], {}), frozenset(notes[AXES].split()))
+    return StatedByHand(read_annotation(notes[IN], {}), read_annotation(notes[OUT], {}), names_in(notes[AXES]))
 
 
 def mesh_by_hand(function: Function) -> Mesh | None:
@@ -98,6 +108,11 @@ def operands_of(node: Node, before: Sequence[TensorSharding]) -> list[Node]:
     first = 1 + node.attr("partitions")
     parts = node.inputs[first : first + len(before)]
     return [p.inputs[0] if count_of(a for axes in s.axes for a in axes) > 1 else p for p, s in zip(parts, before, strict=True)]
+
+
+def position(mesh: Mesh, axes: Sequence[Axes], device: int) -> tuple[int, ...]:
+    """The number of the part that a device has, in each dimension."""
+    return tuple(mesh.index(device, along) for along in axes)
 
 
 def result_of(node: Node) -> tuple[Node, int] | None:

@@ -33,6 +33,8 @@ from deepx_graph.sharding.by_hand.manual import (
     LIES,
     RESULT,
     StatedByHand,
+    names_in,
+    names_note,
     only_whole,
     operands_of,
     pure_body,
@@ -157,7 +159,7 @@ def _with_inner_opened(body: Function, name: str) -> Function:
         source = _behind(node, RESULT if role == INNER_WHOLE else INTO)
         notes = dict((node if role == INNER_WHOLE else source).origin.notes)
         (said,) = read_annotation(notes[LIES], {})
-        border = _Border(f"{name}_{next(count)}", frozenset(notes[AXES].split()))
+        border = _Border(f"{name}_{next(count)}", names_in(notes[AXES]))
         if role == INTO:
             return border.operand(inputs[0], node.origin, said, 0)
         if role == INNER_PART:
@@ -189,7 +191,7 @@ def axes_by_hand(function: Function) -> dict[Node, frozenset[str]]:
         own = frozenset[str]().union(*(found.get(i, ()) for i in node.inputs))
         if is_border(node):
             notes = dict(node.origin.notes)
-            own = (own | set(notes.get(INSIDE, "").split())) - set(notes.get(AXES, "").split())
+            own = (own | names_in(notes.get(INSIDE, ""))) - names_in(notes.get(AXES, ""))
         if own:
             found[node] = own
     return found
@@ -237,7 +239,7 @@ class _Border:
         """A value at the border, with how it lies, and the axes by hand, of which the note `word` says where these are."""
         mesh, sharding = said
         notes = ((CONSTRAINT, f"#sdy.sharding<mesh{mesh}, {sharding.text(mesh)}>"), (SOURCE, source),
-                 (word, " ".join(sorted(self.axes))))
+                 (word, names_note(self.axes)))
         return Node(op, (x,), attrs, op.infer([x.type], *attrs), replace(origin, notes=notes))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 
@@ -29,9 +30,11 @@ from deepx_graph.ir.structure import (
     signature_of,
 )
 from deepx_graph.literal import Literal
+from deepx_graph.sharding.by_hand.found import found_by_hand
 from deepx_graph.text.common.regions import TextRegions
 from deepx_graph.text.stablehlo.literals import dense_text, type_text
 from deepx_graph.text.stablehlo.notes import LocationTable, notes_text
+from deepx_graph.text.stablehlo.printer.by_hand import by_hand
 from deepx_graph.text.stablehlo.printer.legal import flattened
 from deepx_graph.text.stablehlo.printer.names import ValueNames, hidden_states, is_legal
 from deepx_graph.text.stablehlo.printer.ops import FORMS, TOKENS, grouped, identity, programs, respell
@@ -51,11 +54,13 @@ Work = Callable[[], None] | Iterator[Node]
 class MlirWriter:
     """Writes one function, which is legal; `symbols` are the functions' names in the text, `checking` those that hide a state.
 
-    One that `starts` makes the first token itself, and keeps the last one.
+    One that `starts` makes the first token itself, and keeps the last one. `devices` are the functions, legal, too, that are
+    written as regions of computations by hand.
     """
 
     def __init__(self, function: Function, symbols: Mapping[str, str], checking: set[str], locations: LocationTable,
-                 names: ValueNames | None = None, level: int = 2, starts: bool = False) -> None:
+                 names: ValueNames | None = None, level: int = 2, starts: bool = False,
+                 devices: Mapping[str, Function] = MappingProxyType({})) -> None:
         self.symbols, self.checking, self.level, self.starts = symbols, checking, level, starts
         self.locations = locations
         self.claims = names or ValueNames()
@@ -66,6 +71,9 @@ class MlirWriter:
         self.work: list[Work] = []
         self.function = function
         self.hidden = hidden_states(function, checking)
+        self.devices = devices
+        self.by_hand = {n: found for n, found in found_by_hand(function).items() if found.callee in devices} if devices else {}
+        self.apart = frozenset[Node]().union(*(found.apart for found in self.by_hand.values()))
 
     # --- whole functions
 
@@ -98,6 +106,8 @@ class MlirWriter:
     def _nodes(self, nodes: Iterator[Node]) -> None:
         """Writes nodes up to the next one with regions, which leaves its parts and the rest as work."""
         for node in nodes:
+            if node in self.apart:
+                continue
             structure = _STRUCTURES.get(node.op)
             try:
                 if structure is not None:
@@ -222,6 +232,11 @@ class MlirWriter:
 
     def parallel(self, node: Node) -> None:
         """Devices side by side: their programs are named; where tokens are shown each is given one and gives one back."""
+        if (found := self.by_hand.get(node)) is not None:
+            device = self.devices[found.callee]
+            body = MlirWriter(device, self.symbols, self.checking, self.locations, self.claims, self.level + 1)
+            by_hand(self, node, found, body)
+            return
         given = node.op.named(node.inputs, node.attrs)
         state, args = given["state"], iter(given["args"])
         operands: list[Node] = []

@@ -14,6 +14,7 @@ from deepx_graph.ir.node import Notes
 from deepx_graph.rewrite.legalise import ConversionTarget, Legaliser
 from deepx_graph.text.stablehlo.literals import type_text
 from deepx_graph.text.stablehlo.notes import LINE, LocationTable, notes_text
+from deepx_graph.text.stablehlo.printer.by_hand import written_inside
 from deepx_graph.text.stablehlo.printer.function import MlirWriter
 from deepx_graph.text.stablehlo.printer.legal import TARGET, flattened
 from deepx_graph.text.stablehlo.printer.names import hides_state
@@ -33,13 +34,18 @@ def write(module: Module, target: ConversionTarget = TARGET) -> str:
     lines = [_module_head(module), *(f"  {text}" for name, text in module.notes if name == LINE)]
     problems: list[Diagnostic] = []
     legaliser = Legaliser(target)
+    legal: dict[str, Function] = {}
     for f in module.functions:
         try:
-            legal = legaliser.function(flattened(f))
+            legal[f.name] = legaliser.function(flattened(f))
         except VerifyError as e:
             problems += e.diagnostics
-            legal = f.with_(results=f.params)  # whose types may be another problem
-        w = MlirWriter(legal, symbols, checking, locations, starts=f is module.entry and not checking)
+            legal[f.name] = f.with_(results=f.params)  # whose types may be another problem
+    devices = {name: legal[name] for name in written_inside(module.with_functions(legal.values())) & checking}
+    for f in module.functions:
+        if f.name in devices:
+            continue
+        w = MlirWriter(legal[f.name], symbols, checking, locations, starts=f is module.entry and not checking, devices=devices)
         lines.append(_head(w, f, symbols[f.name], f.public or f is module.entry))
         w.body("return")
         lines += [*w.lines, "  }"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count, takewhile, zip_longest
 from typing import Any
 
@@ -183,6 +184,7 @@ class MlirLowering(DialectLowering):
         params = self.params(block)
         plain, self.state = list(params), None
         if name in self.effectful:
+            self.b.origin = replace(self.b.origin, notes=())
             self.state = self.b.param(len(params), STATE, "state")
             params.append(self.state)
         scope = self.bound(block, plain, op)

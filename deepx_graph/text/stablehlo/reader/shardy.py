@@ -15,7 +15,19 @@ from deepx_graph.errors import counted
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT
 from deepx_graph.sharding.annotations import ASKED, BORDER, CONSTRAINT, MOVED
-from deepx_graph.sharding.by_hand.manual import AXES, IN, INNER_PART, INNER_WHOLE, INTO, LIES, OUT, RESULT, ROLE
+from deepx_graph.sharding.by_hand.manual import (
+    AXES,
+    IN,
+    INNER_PART,
+    INNER_WHOLE,
+    INTO,
+    LIES,
+    OUT,
+    RESULT,
+    ROLE,
+    names_note,
+    position,
+)
 from deepx_graph.sharding.mesh import Axes, Mesh, TensorSharding, count_of
 from deepx_graph.sharding.mesh import split as split_along
 from deepx_graph.sharding.moves import Mover
@@ -132,7 +144,7 @@ def manual_computation(c: OperationContext) -> list[Node]:
     _check_parts(c, "result", c.results, after, [r.type for r in function.results[:-1]])
     programs = [c.b.partial(function) for _ in range(mesh.count)]
     args = [_part(c, x, mesh, split, d) for d in range(mesh.count) for x, (_, split) in zip(c.inputs, before, strict=True)]
-    notes = (IN, _note(taken)), (OUT, _note(given)), (AXES, " ".join(sorted(manual)))
+    notes = (IN, _note(taken)), (OUT, _note(given)), (AXES, names_note(manual))
     c.b.origin = replace(origin := c.b.origin, notes=(*c.b.origin.notes, *notes))
     results = c.act(ops.run_parallel, *programs, *args, replicas=1, partitions=mesh.count,
                     operand_segment_sizes=(1, mesh.count, 0, len(args)))
@@ -146,7 +158,7 @@ def _nested(c: OperationContext, mesh: Mesh, taken: Sequence[tuple[Mesh, TensorS
     """What one device does by hand with its part of what it has, and the others' parts of the results beside its own."""
     lowering, mover = c.lowering, Mover(c.b, mesh)
     before, after = ([(m, s.along(manual)) for m, s in each] for each in (taken, given))
-    axes = (AXES, " ".join(sorted(manual)))
+    axes = (AXES, names_note(manual))
     _check_parts(c, "operand", [x.type for x in c.inputs], before, [a.type for a in c.op.regions[0][0].args])
     whole = [_noted(c, x, INTO, (LIES, _note([said])), axes) for x, said in zip(c.inputs, taken, strict=True)]
     parts = [_noted(c, _own_part(mover, x, split), INNER_PART) for x, (_, split) in zip(whole, before, strict=True)]
@@ -239,11 +251,6 @@ def _function(c: OperationContext, manual: Set[str]) -> Function:
     return function
 
 
-def _position(mesh: Mesh, split: Split, device: int) -> tuple[int, ...]:
-    """The number of the part that a device has, in each dimension."""
-    return tuple(mesh.index(device, axes) for axes in split)
-
-
 def _part(c: OperationContext, x: Node, mesh: Mesh, split: Split, device: int) -> Node:
     """The part of an operand that a device has."""
     shape = as_tensor(x.type).shape
@@ -251,7 +258,7 @@ def _part(c: OperationContext, x: Node, mesh: Mesh, split: Split, device: int) -
     if all(n == 1 for n in counts):
         return x
     sizes = [extent // n for extent, n in zip(shape, counts, strict=True)]
-    start = tuple(p * s for p, s in zip(_position(mesh, split, device), sizes, strict=True))
+    start = tuple(p * s for p, s in zip(position(mesh, split, device), sizes, strict=True))
     limit = tuple(a + s for a, s in zip(start, sizes, strict=True))
     return c(ops.slice_, x, start_indices=start, limit_indices=limit, strides=(1,) * len(shape))
 
@@ -260,7 +267,7 @@ def _joined(c: OperationContext, parts: Sequence[Node], mesh: Mesh, split: Split
     """The tensor of which every device has a part, joined dimension by dimension, the last one first."""
     pieces: dict[tuple[int, ...], Node] = {}
     for device, part in enumerate(parts):
-        pieces.setdefault(_position(mesh, split, device), part)
+        pieces.setdefault(position(mesh, split, device), part)
     for dim in reversed(range(len(split))):
         rows: dict[tuple[int, ...], list[Node]] = {}
         for at in sorted(pieces):

@@ -11,6 +11,7 @@ import deepx_graph as dx
 from deepx_graph.session.plans import planned
 from deepx_graph.sharding.partition import partition
 from tests.support.partly_by_hand import partly_by_hand
+from tests.support.seeds import seeds
 from tests.support.sharded_programs import inputs, results_on_devices
 from tests.support.sharding_border_texts import BORDER_TEXTS
 from tests.support.sharding_mixed_texts import MIXED_TEXTS
@@ -120,12 +121,6 @@ def test_parts_that_something_else_reads_are_written_as_they_are() -> None:
         np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.parametrize("seed", range(SAMPLED))
-def test_sampled(seed: int) -> None:
-    check(seed)
-
-
-@pytest.mark.conformance
-@pytest.mark.parametrize("seed", range(SAMPLED, COUNT))
-def test_all(seed: int) -> None:
+@pytest.mark.parametrize("seed", seeds(SAMPLED, COUNT))
+def test_random_ones_split_give_what_they_give_whole(seed: int) -> None:
     check(seed)

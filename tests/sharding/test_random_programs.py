@@ -16,6 +16,7 @@ from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.plan import Plan
 from deepx_graph.sharding.propagate import propagate
 from tests.support.generate import random_inputs, random_module
+from tests.support.seeds import seeds
 from tests.support.sharded_programs import inputs, on_devices
 from tests.support.sharded_texts import random_text
 
@@ -67,25 +68,13 @@ def check_text(seed: int) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * max(1.0, float(np.abs(want).max(initial=0))))
 
 
-@pytest.mark.parametrize("seed", range(SAMPLED))
-def test_sampled(seed: int) -> None:
+@pytest.mark.parametrize("seed", seeds(SAMPLED, COUNT))
+def test_programs(seed: int) -> None:
     check(seed)
 
 
-@pytest.mark.conformance
-@pytest.mark.parametrize("seed", range(SAMPLED, COUNT))
-def test_all(seed: int) -> None:
-    check(seed)
-
-
-@pytest.mark.parametrize("seed", range(SAMPLED // 2))
-def test_sampled_texts(seed: int) -> None:
-    check_text(seed)
-
-
-@pytest.mark.conformance
-@pytest.mark.parametrize("seed", range(SAMPLED // 2, 2 * COUNT))
-def test_all_texts(seed: int) -> None:
+@pytest.mark.parametrize("seed", seeds(SAMPLED // 2, 2 * COUNT))
+def test_texts(seed: int) -> None:
     check_text(seed)
 
 

@@ -42,7 +42,7 @@ from tests.support.laws import alone, constants
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
 
 from deepx_graph.runtime.native.llvm.target import this_machine
-from deepx_graph.runtime.native.loop_program import emit, vector_loop
+from deepx_graph.runtime.native.loop_program import emit, statements
 from deepx_graph.runtime.native.loop_program.kernel import build
 
 SIZES = [(1, 1), (0, 5), (5, 0), (3, 64), (65, 3), (17, 130), (200, 63), (129, 129)]
@@ -203,7 +203,7 @@ def test_code_does_not_grow_with_loops_around_vectors() -> None:
 @pytest.mark.parametrize("offset", [0, 1, 16])
 def test_stores_past_the_caches_go_where_others_do(offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where results lie on cache lines, and where they do not."""
-    monkeypatch.setattr(vector_loop, "CACHE_BYTES", 0)
+    monkeypatch.setattr(statements, "CACHE_BYTES", 0)
     size = 40_011
     b = Builder()
     x = b.param(0, tensor(F32, (size,)))

@@ -16,8 +16,7 @@ from deepx_graph.ops.contract.reduce import reduction
 from deepx_graph.runtime.native import call_image, machine_kernel, trampoline
 from deepx_graph.runtime.native.llvm.math import FORMATS
 from deepx_graph.runtime.native.llvm.target import this_machine
-from deepx_graph.runtime.native.loop_program import emit
-from deepx_graph.runtime.native.loop_program import vector_loop as streaming
+from deepx_graph.runtime.native.loop_program import emit, statements
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel, build
 from deepx_graph.runtime.native.threads import TeamPool
 from deepx_graph.types import F32, tensor
@@ -29,7 +28,7 @@ CACHE_LINE = 64
 @pytest.fixture
 def _no_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every result goes past the caches."""
-    monkeypatch.setattr(streaming, "CACHE_BYTES", 0)
+    monkeypatch.setattr(statements, "CACHE_BYTES", 0)
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +69,7 @@ SIZES = [8 * 4096 - 1, 8 * 4096, 8 * 4096 + 1, 40_009]
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])
 def test_results_at_any_distance_from_a_cache_line(size: int, dtype: str, streams: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if streams:
-        monkeypatch.setattr(streaming, "CACHE_BYTES", 0)
+        monkeypatch.setattr(statements, "CACHE_BYTES", 0)
     rng = np.random.default_rng(size)
     x, y = (rng.integers(-99, 99, size).astype(dtype) for _ in range(2))
     kernel = kernel_of(lambda b, x, y: (b(add, x, y), b(multiply, x, y)), x, y)

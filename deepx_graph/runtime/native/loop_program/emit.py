@@ -1,8 +1,7 @@
 """From loop programs to LLVM IR: scalar loops, of which LLVM's passes make vectors.
 
 Each parallel loop that needs nothing from outside becomes a function of its own with `noalias` pointers, and so does each run of
-other statements; a table of addresses is what they are called with (`machine_kernel`). Cells are stack slots, which LLVM keeps in
-registers.
+other statements; a table of addresses is what they are called with (`machine_kernel`).
 """
 
 from __future__ import annotations
@@ -16,16 +15,12 @@ from deepx_graph.ir.scalar_expr import FUNCTION_PRICE
 from deepx_graph.loops.primitives import price
 from deepx_graph.loops.program import (
     Buffer,
-    Cell,
     Combine,
-    Conditional,
     Copy,
     For,
-    Get,
     Let,
     Load,
     LoopProgram,
-    Set,
     Statement,
     Store,
     While,
@@ -34,16 +29,15 @@ from deepx_graph.loops.program import (
     position_in,
     walk,
 )
-from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar
+from deepx_graph.loops.scalar import Affine
 from deepx_graph.runtime.native.dispatch import TableSlot
-from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, branch, each_share, memory_type, number, scalar_type
+from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, branch, each_share, memory_type, scalar_type
 from deepx_graph.runtime.native.llvm.target import Target
-from deepx_graph.runtime.native.loop_program.extremes import chained
 from deepx_graph.runtime.native.loop_program.outer_loop import OuterLoop, leaves_few_rows, outer_plan, rows_at_once
-from deepx_graph.runtime.native.loop_program.primitives import held, lower_primitive, np_dtype
-from deepx_graph.runtime.native.loop_program.vector_loop import MOST_LANES, Traffic, VectorLoop, traffic_of
+from deepx_graph.runtime.native.loop_program.primitives import np_dtype
+from deepx_graph.runtime.native.loop_program.statements import StatementEmitter, named, traffic_of
+from deepx_graph.runtime.native.loop_program.vector_loop import MOST_LANES, VectorLoop
 from deepx_graph.runtime.native.loop_program.vector_plan import plan
-from deepx_graph.types import BOOL, I32, I64, DType
 
 LEAST_VECTOR = 8
 """A loop of so many iterations is made of vectors, where it can be."""
@@ -82,25 +76,11 @@ def parts(program: LoopProgram) -> Iterator[list[Statement]]:
         yield serial
 
 
-class FunctionEmitter:
+class FunctionEmitter(StatementEmitter):
     """One function, `define void @name(pointers, i64 low, i64 high)`; the bounds are those of a parallel loop's share.
 
     It is not for LLVM to inline: pointers known to be apart cost nothing only as parameters, and code is optimised once.
     """
-
-    def __init__(self, machine: Target, metadata: Iterator[int], traffic: Traffic | None = None) -> None:
-        self.t, self.machine, self.metadata = IRBuilder(1, machine.register_bytes == 64), machine, metadata
-        self.traffic, self.swept = traffic or Traffic(), set[tuple[Buffer, Affine]]()
-        """The last: rows of buffers that loops before have read, each by where it begins."""
-        self.slots: dict[Cell, str] = {}
-        self.locals: dict[Buffer, str] = {}
-        self.used: dict[Buffer, None] = {}
-        self.env: dict[ScalarVar, str] = {}
-        self.narrow: dict[ScalarVar, str] = {}
-        """The i32 values of subscripts that are such."""
-        self.group = ""
-        """The accesses of an innermost loop, and of the one around it if it is short, where pointers may be the same: no iteration
-        of a parallel loop depends on another one."""
 
     def function(self, name: str, body: Sequence[Statement], *, shared: bool, more: Sequence[str] = ()) -> str:
         """The text of the function; `used` are then the buffers that it takes, in order; `more` are integers behind its bounds.
@@ -114,127 +94,13 @@ class FunctionEmitter:
         if self.traffic.streams:
             self.t.line("fence seq_cst")
         self.t.line("ret void")
-        pointers = [f"ptr {'' if b in self.traffic.near else 'noalias '}nocapture {_named(b)}" for b in self.used]
+        pointers = [f"ptr {'' if b in self.traffic.near else 'noalias '}nocapture {named(b)}" for b in self.used]
         head = [f"  {slot} = alloca {scalar_type(np_dtype(c.dtype))}" for c, slot in self.slots.items()]
         head += [f"  {slot} = alloca [{b.size + MOST_LANES} x {memory_type(np_dtype(b.dtype))}], align 64"
                  for b, slot in self.locals.items()]
         params = ", ".join([*pointers, *(f"i64 {x}" for x in (["%low", "%high", *more] if shared else []))])
         text = [f"define internal void @{name}({params}) nounwind noinline {{", "entry:", *head, *self.t.lines, "}"]
         return "\n".join(text)
-
-    def block(self, body: Sequence[Statement]) -> None:
-        """Statements in order."""
-        for s in chained(body):
-            self.statement(s)
-
-    def statement(self, s: Statement) -> None:
-        """One statement."""
-        match s:
-            case Let(target, primitive, args):
-                self.env[target] = self._let(primitive, args, target.dtype)
-                if primitive == "cast" and target.dtype is I64 and args[0].dtype is I32:
-                    self.narrow[target] = self.scalar(args[0])
-            case Load(target, buffer, index):
-                self.env[target] = self._load(buffer, index)
-            case Store(buffer, index, value):
-                self._store(buffer, index, value)
-            case Get(target, cell):
-                self.env[target] = self.t.let(f"load {scalar_type(np_dtype(cell.dtype))}, ptr {self._slot(cell)}")
-            case Set(cell, value):
-                self.t.line(f"store {self._typed(value)}, ptr {self._slot(cell)}")
-            case Combine(cell, primitive, value):
-                self.combine(cell, primitive, self.scalar(value))
-            case For(low=low, high=high):
-                self._loop(s, self.scalar(low), self.scalar(high))
-            case While():
-                self._while(s)
-            case Conditional(then=then, otherwise=otherwise):
-                branch(self.t, self.scalar(s.condition), lambda: self.block(then), lambda: self.block(otherwise))
-
-    # --- scalars
-
-    def scalar(self, x: Scalar) -> str:
-        """The operand of an instruction."""
-        if isinstance(x, ScalarVar):
-            return self.env[x]
-        if isinstance(x, ScalarConst):
-            return number(*held(x))
-        total = ""
-        for var, factor in x.terms:
-            term = self.env[var] if factor == 1 else self.t.let(f"mul nsw i64 {self.env[var]}, {factor}")
-            total = term if not total else self.t.let(f"add nsw i64 {total}, {term}")
-        if not total:
-            return str(x.constant)
-        return self.t.let(f"add nsw i64 {total}, {x.constant}") if x.constant else total
-
-    def _typed(self, x: Scalar) -> str:
-        return f"{scalar_type(np_dtype(x.dtype))} {self.scalar(x)}"
-
-    def _let(self, primitive: str, args: Sequence[Scalar], dtype: DType) -> str:
-        write = lower_primitive(primitive, [a.dtype for a in args], dtype, self.machine)
-        return write(self.t, [VectorValue(self.scalar(a), np_dtype(a.dtype)) for a in args]).text
-
-    def combine(self, cell: Cell, primitive: str, x: str) -> None:
-        """A float sum or product may be reordered; the greatest or least propagates NaN in any order."""
-        t, slot, type = self.t, self._slot(cell), scalar_type(np_dtype(cell.dtype))
-        old = t.let(f"load {type}, ptr {slot}")
-        if cell.dtype.is_float and primitive in ("add", "mul"):
-            new = t.let(f"f{primitive} reassoc {type} {old}, {x}")
-        elif cell.dtype.is_float and primitive in ("max", "min"):
-            new = t.intrinsic(f"{primitive}imum", *(VectorValue(v, np_dtype(cell.dtype)) for v in (old, x))).text
-        else:
-            write = lower_primitive(primitive, [cell.dtype, cell.dtype], cell.dtype, self.machine)
-            new = write(t, [VectorValue(v, np_dtype(cell.dtype)) for v in (old, x)]).text
-        t.line(f"store {type} {new}, ptr {slot}")
-
-    # --- memory
-
-    def _slot(self, cell: Cell) -> str:
-        return self.slots.setdefault(cell, f"%cell{cell.number}")
-
-    def pointer(self, buffer: Buffer) -> str:
-        """Where a buffer begins."""
-        if buffer.role == "local":
-            return self.locals.setdefault(buffer, _named(buffer))
-        self.used[buffer] = None
-        return _named(buffer)
-
-    def _address(self, buffer: Buffer, index: Sequence[Affine]) -> str:
-        return self.t.address(self.pointer(buffer), self._position(position_in(buffer, index)), np_dtype(buffer.dtype))
-
-    def _position(self, x: Affine) -> str:
-        """A subscript. What i32 subscripts add to it is summed in i32, where that is known to hold it: vectors of addresses are
-        then half as many."""
-        narrow = [(v, f) for v, f in x.terms if v in self.narrow]
-        ends = [end * f for v, f in narrow for end in (v.low, v.high) if end is not None]
-        if len(narrow) < 2 or len(ends) < 2 * len(narrow) or sum(map(abs, ends)) >= 1 << 31:
-            return self.scalar(x)
-        total = ""
-        for v, f in narrow:
-            term = self.narrow[v] if f == 1 else self.t.let(f"mul nsw i32 {self.narrow[v]}, {f}")
-            total = term if not total else self.t.let(f"add nsw i32 {total}, {term}")
-        wide = self.t.let(f"sext i32 {total} to i64")
-        rest = Affine(tuple((v, f) for v, f in x.terms if v not in self.narrow), x.constant)
-        return wide if rest == Affine() else self.t.let(f"add nsw i64 {self.scalar(rest)}, {wide}")
-
-    def _load(self, buffer: Buffer, index: Sequence[Affine]) -> str:
-        dtype = np_dtype(buffer.dtype)
-        address, group = self._address(buffer, index), self._group(buffer)
-        raw = self.t.let(f"load {memory_type(dtype)}, ptr {address}, align {dtype.itemsize}{group}")
-        return self.t.let(f"icmp ne i8 {raw}, 0") if buffer.dtype is BOOL else raw
-
-    def _store(self, buffer: Buffer, index: Sequence[Affine], value: Scalar) -> None:
-        dtype, x = np_dtype(buffer.dtype), self.scalar(value)
-        if buffer.dtype is BOOL:
-            x = self.t.let(f"zext i1 {x} to i8")
-        address, group = self._address(buffer, index), self._group(buffer)
-        self.t.line(f"store {memory_type(dtype)} {x}, ptr {address}, align {dtype.itemsize}{group}")
-
-    def _group(self, buffer: Buffer) -> str:
-        """The group of accesses that an access belongs to."""
-        return f", !llvm.access.group {self.group}" if self.group and buffer.role != "local" else ""
-
-    # --- control
 
     def _loop(self, s: For, low: str, high: str) -> None:
         t = self.t
@@ -289,20 +155,6 @@ class FunctionEmitter:
             self.t.declare(f'{each} = !{{!"llvm.loop.{text}}}')
         self.t.declare(f"{loop} = distinct !{{{', '.join([loop, *ids])}}}")
         return f", !llvm.loop {loop}"
-
-    def _while(self, s: While) -> None:
-        t = self.t
-        head, body, after = t.name("test"), t.name("body"), t.name("after")
-        t.line(f"br label %{head}")
-        t.start(head)
-        for each in s.test:  # the body sees what it assigns
-            self.statement(each)
-        t.line(f"br i1 {self.scalar(s.condition)}, label %{body}, label %{after}")
-        t.start(body)
-        self.block(s.body)
-        t.line(f"br label %{head}")
-        t.start(after)
-
 
 def _is_around_vectors(loop: For) -> bool:
     """Whether loops within store elements: these become vectors, not the serial loop around them."""
@@ -403,11 +255,6 @@ def _kept(declarations: Iterable[str]) -> Iterator[str]:
     vectors = [f"ptr {name}" for d in declarations for name in re.findall(r"@_ZGV\w+", d)]
     if vectors:
         yield f'@llvm.compiler.used = appending global [{len(vectors)} x ptr] [{", ".join(vectors)}], section "llvm.metadata"'
-
-
-def _named(buffer: Buffer) -> str:
-    """The name of a buffer in the text, which no value of `IRBuilder` has: they are letters and a number."""
-    return f"%m.{buffer.name}"
 
 
 def pointers(t: IRBuilder, used: Iterable[Buffer], slot: Mapping[Buffer, int], objects: int) -> list[str]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -42,9 +41,7 @@ from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.runtime.native.llvm.transpose import load_columns, store_columns
 from deepx_graph.runtime.native.loop_program.extremes import is_extreme
 from deepx_graph.runtime.native.loop_program.primitives import has_vectors, held, lower_primitive, np_dtype
-
-if TYPE_CHECKING:
-    from deepx_graph.runtime.native.loop_program.emit import FunctionEmitter
+from deepx_graph.runtime.native.loop_program.statements import StatementEmitter
 
 SHORTEST, LONGEST = 8, 64
 """The elements of a row: LLVM makes vectors across shorter ones itself, longer ones are folded in vectors of their own."""
@@ -184,7 +181,7 @@ class OuterLoop:
     """Writes a loop over rows by its plan. A value has a vector for each element of a part of a row, or one where it is of the
     whole row."""
 
-    def __init__(self, outside: FunctionEmitter, loop: For, plan: OuterPlan) -> None:
+    def __init__(self, outside: StatementEmitter, loop: For, plan: OuterPlan) -> None:
         self.outside, self.loop, self.plan = outside, loop, plan
         self.t, self.lanes = outside.t, plan.lanes
         self.statements = [*walk(plan.inside)]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,35 +12,27 @@ from deepx_graph.loops.primitives import price
 from deepx_graph.loops.program import (
     Buffer,
     Combine,
-    Copy,
     For,
     Let,
     Load,
-    LoopProgram,
     Statement,
     Store,
     operands,
     position_in,
-    walk,
 )
 from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar, affine, identity
 from deepx_graph.runtime.native.llvm.builder import BOOL, VectorValue, branch, difference, least, of_parts
 from deepx_graph.runtime.native.llvm.math import FORMATS, Maths, Reciprocal
 from deepx_graph.runtime.native.loop_program.extremes import is_extreme
 from deepx_graph.runtime.native.loop_program.primitives import held, lower_primitive, np_dtype
+from deepx_graph.runtime.native.loop_program.statements import StatementEmitter
 from deepx_graph.runtime.native.loop_program.vector_plan import VectorPlan, is_gather
-
-if TYPE_CHECKING:
-    from deepx_graph.runtime.native.loop_program.emit import FunctionEmitter
 
 LINE = 64
 """The bytes of a cache line."""
 
 LEAST_STREAMED = 32
 """The bytes of a vector from which on stores past the caches are worth it."""
-
-CACHE_BYTES = 64 << 20
-"""Loops that read and write more than this leave nothing of their results in the caches."""
 
 LONGEST_AHEAD = 64 << 10
 """The bytes of a row up to which the next one is fetched while this one is in a cache."""
@@ -55,32 +46,10 @@ MOST_LANES = 16
 Join = Callable[..., VectorValue]
 
 
-@dataclass(frozen=True)
-class Traffic:
-    """How a function uses memory."""
-
-    far: frozenset[Buffer] = frozenset()
-    """Buffers of which nothing stays in a cache from one use of the function to the next."""
-    streams: frozenset[Buffer] = frozenset()
-    """Those that are stored past the caches."""
-    near: frozenset[Buffer] = frozenset()
-    """Those that may be the same memory as another."""
-
-
-def traffic_of(program: LoopProgram, body: Sequence[Statement], near: frozenset[Buffer]) -> Traffic:
-    """How statements of a program use memory: results that nothing reads are stored past the caches, where so much is touched that
-    nothing of it stays there."""
-    touched = {s.buffer for s in walk(list(body)) if isinstance(s, (Load, Store)) and s.buffer.role != "local"}
-    if sum(b.nbytes for b in touched) < CACHE_BYTES:
-        return Traffic(near=near)
-    read = {s.buffer if isinstance(s, Load) else s.source for s in walk(program.body) if isinstance(s, (Load, Copy))}
-    return Traffic(frozenset(touched), frozenset(touched & set(program.results)) - read, near)
-
-
 class VectorLoop:
     """Writes a loop by its plan."""
 
-    def __init__(self, outside: FunctionEmitter, loop: For, plan: VectorPlan) -> None:
+    def __init__(self, outside: StatementEmitter, loop: For, plan: VectorPlan) -> None:
         self.outside, self.loop, self.plan = outside, loop, plan
         self.t, self.lanes = outside.t, plan.lanes
         self.splats: dict[Scalar, VectorValue] = {}

@@ -155,11 +155,11 @@ WARM_UP = 50
 """After so many compiles the arenas of LLVM and of the allocator hold what they need; before that a process on its own grows."""
 
 
-def soak(engine: str, iterations: int, distinct: bool) -> float:
+def soak(engine: str, iterations: int, distinct: bool, warm_up: int = WARM_UP) -> float:
     """Kilobytes of growth for each compile and run."""
     start = 0
-    for k in range(WARM_UP + iterations):
-        if k == WARM_UP:
+    for k in range(warm_up + iterations):
+        if k == warm_up:
             gc.collect()
             start = resident()
         text = PRODUCT.replace("150", "16").replace("tanh %p", "multiply %p, %h").replace(
@@ -183,7 +183,8 @@ def test_compiling_again_and_again_takes_no_memory(folder: Path, distinct: bool)
 @pytest.mark.parametrize("engine", ["numpy", "numexpr", "native"])
 @pytest.mark.parametrize("distinct", [False, True])
 def test_a_long_soak(folder: Path, engine: str, distinct: bool) -> None:
-    assert soak(engine, 900, distinct) < 3
+    """Of distinct programs the arenas hold what they need after some hundred; what grows then grows for ever."""
+    assert soak(engine, 900, distinct, warm_up=300) < 3
 
 
 def test_code_is_linked_once_and_goes_with_its_last_owner(folder: Path) -> None:

@@ -1,8 +1,9 @@
 """Which innermost loops are written as vectors, and how.
 
 LLVM makes vectors of loops, too, but not of what a function of floats does only where no lane is out of the ordinary, nor several
-sums side by side in a loop of functions. A loop is written as vectors where its accesses are to neighbours and no iteration waits
-for another; all others are left to LLVM.
+sums side by side in a loop of functions, nor lanes that are loaded one by one. A loop is written as vectors where it stores to
+neighbours and loads from neighbours, or from positions that it reads (gathers), and no iteration waits for another; all others are
+left to LLVM.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from deepx_graph.runtime.native.convolution.plan import ELEMENTS, FEATURES, DirectPlan, Lanes, scratch_steps
-from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, branch, digit, greatest, least
+from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, below, branch, digit, greatest, least
 
 
 class BlockCopy:
@@ -29,7 +29,10 @@ class BlockCopy:
         self.reaches = [t.let(f"add i64 {t.let(f'mul i64 {count}, {a.stride}')}, {a.reach(1) - a.stride}")
                         for a, count in zip(axes, counts, strict=True)]
         """How many elements are seen."""
-        self._axis(0, source, target)
+        if self.plan.has_packed_spans:
+            self._spans(source, target)
+        else:
+            self._axis(0, source, target)
 
     def _axis(self, depth: int, source: str, target: str) -> None:
         """An axis and those inside. Rows, planes and so on outside the input are zeros."""
@@ -77,6 +80,36 @@ class BlockCopy:
             self._vectors(None, into, low)
             self._copy(self._at(source, index, a.x), self._at(into, low, 1), t.let(f"sub i64 {high}, {low}"), stride * a.x)
             self._vectors(None, self._at(into, high, 1), t.let(f"sub i64 {whole}, {high}"))
+
+    def _spans(self, source: str, target: str) -> None:
+        """The elements of each position, feature by feature. The last one begins earlier where it would not be full."""
+        t, p, size, (a,) = self.t, self.problem, self.plan.span, self.problem.axes
+        (first,), (count,) = self.firsts, self.reaches
+        length, room = least(t, count, str(size)), greatest(t, t.let(f"sub i64 {count}, {size}"), "0")
+        spans = t.let(f"udiv i64 {t.let(f'add i64 {count}, {size - 1}')}, {size}")
+        masks = [below(t, t.let(f"sub i64 {length}, {v}")) for v in range(0, size, t.lanes)]
+
+        def span(k: str) -> tuple[str, str]:
+            """The first element of a position, and where it is kept."""
+            return t.let(f"add i64 {first}, {least(t, t.let(f'mul i64 {k}, {size}'), room)}"), self._at(target, k, self.steps[0])
+
+        def vectors(c: str, k: str) -> None:
+            start, into = span(k)
+            start, into = self._at(self._at(source, c, p.x[2]), start, 1), self._at(into, c, size)
+            for v, mask in enumerate(masks):
+                at, to = (t.address(pointer, str(v * t.lanes), self.dtype) for pointer in (start, into))
+                t.store(t.load(at, self.dtype, mask), to, None)
+
+        def column(k: str, j: str) -> None:
+            start, into = span(k)
+            start, into = self._element(source, t.let(f"add i64 {start}, {j}")), self._at(into, j, 1)
+            t.rows("0", str(p.inputs), lambda c: t.copy_one(
+                self._at(start, c, p.x[2]), self._at(into, c, size), self.dtype))
+
+        if a.x == 1 and not a.rows:
+            t.rows("0", str(p.inputs), lambda c: t.rows("0", spans, lambda k: vectors(c, k)))
+        else:
+            t.rows("0", spans, lambda k: t.rows("0", length, lambda j: column(k, j)))
 
     # --- memory
 

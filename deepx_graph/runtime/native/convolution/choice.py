@@ -122,6 +122,8 @@ def copying(plan: DirectPlan) -> float:
     """What copying the input of all blocks costs."""
     problem, longest = plan.problem, plan.longest
     *outer, run = (a.reach(n) for a, n in zip(problem.axes, longest, strict=True))
+    if plan.has_packed_spans:
+        outer, run = [plan.positions(longest)], plan.span
     runs = math.prod(outer) * problem.images * problem.groups * problem.inputs * math.prod(plan.blocks)
     return runs * (COPY_STEPS * -(-run // plan.width) + RUN_STEPS)
 

@@ -185,7 +185,8 @@ class DirectShareCode(ShareCode[DirectPlan]):
             if self._in_windows and depth == len(counts) - 1:
                 room = greatest(t, t.let(f"sub i64 {last}, {plan.span}"), "0")
                 window, step = least(t, t.let(f"mul i64 {i}, {plan.span}"), room), 1
-            moves = (t.let(f"mul i64 {number}, {counts[depth]}"), i, 1), (x, window, step), (y, window, a.y)
+            x_window = (i, steps[depth]) if plan.has_packed_spans else (window, step)
+            moves = (t.let(f"mul i64 {number}, {counts[depth]}"), i, 1), (x, *x_window), (y, window, a.y)
             found = [t.let(f"add i64 {start}, {t.let(f'mul i64 {index}, {by}')}") for start, index, by in moves]
             self._list(depth + 1, (found[0], found[1], found[2]), counts, last)
 

@@ -230,6 +230,13 @@ class DirectPlan(ConvolutionPlan):
         return -(-self.scratch_bytes // 64) * 64 + 64
 
     @property
+    def has_packed_spans(self) -> bool:
+        """Whether windows are single elements, and those of a feature lie together in the input: those of a position are kept
+        together, as tiles share none of them."""
+        *outer, last = self.problem.axes
+        return self.method.lanes is Lanes.WINDOWS and not outer and last.is_pointwise and last.x < self.problem.x[2]
+
+    @property
     def phases(self) -> int:
         """How many rows the last axis is kept as, with windows in the lanes: one for each remainder by its stride, so that elements
         of neighbouring windows are neighbours."""
@@ -249,9 +256,12 @@ class DirectPlan(ConvolutionPlan):
 def scratch_steps(plan: DirectPlan) -> dict[int, int]:
     """The element step of each axis of the scratch memory: spatial axes by number, the features (or groups) of an image, the whole.
 
-    They stand outermost first: as in the input's memory, but for the axis in the lanes, which is innermost.
+    They stand outermost first: as in the input's memory, but for the axis in the lanes, which is innermost. Of spans that are kept
+    together the step of the spatial axis is that between positions.
     """
     p, lanes = plan.problem, plan.method.lanes
+    if plan.has_packed_spans:
+        return {0: p.inputs * plan.span, FEATURES: plan.span, ELEMENTS: p.inputs * plan.span * plan.positions(plan.longest)}
     extents = {k: a.reach(n) for k, (a, n) in enumerate(zip(p.axes, plan.longest, strict=True))}
     extents[FEATURES] = plan.panels * plan.span if lanes is Lanes.GROUPS else p.inputs
     steps = {k: a.x for k, a in enumerate(p.axes)} | {FEATURES: p.x[1] if lanes is Lanes.GROUPS else p.x[2]}

@@ -135,7 +135,7 @@ SORT = """func.func @main(%x: tensor<i8>) -> tensor<1xi8> {
  %c = stablehlo.compare LT, %p, %b, SIGNED : (tensor<i8>, tensor<i8>) -> tensor<i1>
  stablehlo.return %c : tensor<i1>
  }) : (tensor<NUMBERxi8>) -> tensor<NUMBERxi8>
- %s = stablehlo.slice %r [0:1] : (tensor<NUMBERxi8>) -> tensor<1xi8>
+ %s = stablehlo.slice %r [7:8] : (tensor<NUMBERxi8>) -> tensor<1xi8>
  return %s : tensor<1xi8> }"""
 DOT = """func.func @main(%x: tensor<f32>, %y: tensor<f32>) -> tensor<1x1xf32> {
  %a = stablehlo.broadcast_in_dim %x, dims = [] : (tensor<f32>) -> tensor<1xNUMBERxf32>

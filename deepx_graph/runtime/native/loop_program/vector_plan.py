@@ -26,7 +26,7 @@ MOST_VECTORS, MOST_WORK, MOST_WORK_OF_FUNCTIONS = 4, 16, 30
 """So many vectors are computed side by side, where an iteration costs no more additions; else half as many."""
 
 
-WORK_OF_GATHERS = 6
+WORK_OF_GATHERS = 8
 """A loop with gathers is written as vectors where an iteration does so many additions, loads and stores for each of them."""
 
 

@@ -142,14 +142,22 @@ def fold_rows(b: LoopBuilder, outs: Sequence[LazyTensor], row: Callable[[int], R
         totals, values = row(min(most, shape[-1])), starts()
         with b.loop(width) as k:
             totals.put(k, values)
-        for low, high, each in _jammed(extents, *((extents[-1], 1) if at_once else (JAM, 2 * JAM))):
-            with b.loops(extents[:-1]) as inner, b.loop(high, low) as i, b.loop(width) as k:
-                found: Sequence[Any] = totals.at(k)
-                for step in range(each):
-                    found = totals.combine(found, elements((*outer, first + k), (*inner, i * each + step)))
-                totals.put(k, found)
+        add_steps(b, totals, width, extents, lambda inner, k: elements((*outer, first + k), inner),
+                  *((extents[-1], 1) if at_once else (JAM, 2 * JAM)))
         with b.loop(width) as k:
             totals.store(k, outs, (*outer, first + k))
+
+
+def add_steps(b: LoopBuilder, totals: RowFold, width: Affine | int, extents: Sequence[int],
+              elements: Callable[[Index, Affine], Sequence[Any]], jam: int = JAM, least: int = 2 * JAM) -> None:
+    """Combines into a row of so many totals what `elements` gives at each subscript of some extents and each position, `jam` steps
+    of the last extent at a time, if it is at least so long."""
+    for low, high, each in _jammed(extents, jam, least):
+        with b.loops(extents[:-1]) as inner, b.loop(high, low) as i, b.loop(width) as k:
+            found: Sequence[Any] = totals.at(k)
+            for step in range(each):
+                found = totals.combine(found, elements((*inner, i * each + step), k))
+            totals.put(k, found)
 
 
 def fold_strips(b: LoopBuilder, out: LazyTensor, primitive: str, starts: Callable[[], Sequence[Any]], extents: Sequence[int],

@@ -25,7 +25,8 @@ from deepx_graph.ops import (
 )
 from deepx_graph.ops.contract.convolution import conv_attrs
 from deepx_graph.ops.contract.reduce import monoid_body
-from deepx_graph.types import F32, F64, I32, scalar
+from deepx_graph.ops.contract.selection import is_any_order
+from deepx_graph.types import F32, F64, I32, U8, DType, as_tensor, scalar
 from tests.support.loop_programs import agrees
 
 pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[native], is not installed")
@@ -40,6 +41,10 @@ def numbers(kind: str, *shape: int, seed: int = 0) -> Any:
     if kind.startswith("c"):
         return (x + 1j * rng.integers(-3, 4, shape)).astype(kind)
     return x.astype(ml_dtypes.bfloat16 if kind == "bf16" else kind)
+
+
+def dtype_of(x: Any) -> DType:
+    return as_tensor(Builder().constant(x).type).dtype
 
 
 def dot(lhs_batch: Any, rhs_batch: Any, lhs_contract: Any, rhs_contract: Any) -> dict[str, Any]:
@@ -82,14 +87,14 @@ def test_convolution_of_any_dtype(kind: str, left: Any, right: Any, attrs: dict[
     agrees(convolution, [numbers(kind, *left), numbers(kind, *right, seed=1)], attrs)
 
 
-def chosen(direction: str) -> Function:
-    """(value, position) of the greatest or least, the first of equal ones."""
-    t, i = scalar(F32), scalar(I32)
+def chosen(direction: str, dtype: DType = F32, *, in_order: bool = False) -> Function:
+    """(value, position) of the greatest or least; of equal ones that with the least position, or that which comes first."""
+    t, i = scalar(dtype), scalar(I32)
     b = Builder()
 
     def body(x: Node, k: Node, y: Node, n: Node) -> list[Node]:
         better, equal = b(compare, x, y, direction=direction), b(compare, x, y, direction="EQ")
-        return [b(select, better, x, y), b(select, better, k, b(select, equal, b(minimum, k, n), n))]
+        return [b(select, better, x, y), b(select, better, k, b(select, equal, k if in_order else b(minimum, k, n), n))]
 
     return b.function("chosen", (("x", t), ("k", i), ("y", t), ("n", i)), body, public=False)
 
@@ -106,12 +111,22 @@ SHAPES = [((5, 200), (1,)), ((200, 5), (0,)), ((20, 30), (1,)), ((3, 300), (0,))
 
 @pytest.mark.parametrize(("shape", "axes"), SHAPES)
 @pytest.mark.parametrize("direction", ["GT", "LT"])
-def test_positions_of_the_greatest_and_the_least(direction: str, shape: Any, axes: Any) -> None:
-    """Also of equal numbers."""
-    x = np.random.default_rng(5).integers(-4, 5, shape).astype("f4")
-    k = np.arange(x.size, dtype="i4").reshape(shape)
-    worst = np.float32(-np.inf if direction == "GT" else np.inf)
-    agrees(reduce, [x, k, worst, np.int32(x.size)], {"dimensions": axes, "body": chosen(direction)}, interpreted=x.size < 500)
+@pytest.mark.parametrize("kind", ["f4", "i4", "u1", "i8", "?"])
+@pytest.mark.parametrize("in_order", [False, True])
+def test_positions_of_the_greatest_and_the_least(in_order: bool, kind: str, direction: str, shape: Any, axes: Any) -> None:
+    """Also of equal numbers, whose positions do not ascend."""
+    rng = np.random.default_rng(5)
+    x = rng.integers(0, 9, shape).astype(kind)
+    k = rng.permutation(x.size).astype("i4").reshape(shape)
+    body = chosen(direction, dtype_of(x), in_order=in_order)
+    worst = np.asarray(x.min() if direction == "GT" else x.max(), x.dtype)
+    agrees(reduce, [x, k, worst, np.int32(x.size)], {"dimensions": axes, "body": body}, interpreted=x.size < 500)
+
+
+def test_reducers_of_which_the_order_of_elements_is_known_to_make_no_difference() -> None:
+    """Others are sums that round, floats, of which some are neither less nor greater, and what keeps the left one of equals."""
+    assert is_any_order(chosen("GT", I32)) and is_any_order(chosen("LT", U8)) and is_any_order(monoid_body(maximum, I32))
+    assert not any(map(is_any_order, (odds(), chosen("GT"), chosen("GT", I32, in_order=True), monoid_body(add, I32))))
 
 
 @pytest.mark.parametrize(("shape", "axes"), SHAPES)
@@ -124,7 +139,7 @@ def test_reductions_by_any_function(shape: Any, axes: Any) -> None:
 @pytest.mark.parametrize("kind", ["f4", "i2", "c8", "bf16"])
 def test_sums_and_extremes(kind: str, shape: Any, axes: Any) -> None:
     x = numbers(kind, *shape)
-    dtype = Builder().constant(x).type.dtype  # type: ignore[attr-defined]
+    dtype = dtype_of(x)
     for op, init in ((add, 1), (maximum, -3)):
         if op is add or kind != "c8":
             agrees(reduce, [x, np.asarray(init, x.dtype)], {"dimensions": axes, "body": monoid_body(op, dtype)},

@@ -10,11 +10,24 @@ from typing import Any
 from deepx_graph.ir import Node
 from deepx_graph.loops import Affine, LazyTensor, LoopBuilder, NotExpressible, Scalar, accumulate
 from deepx_graph.loops.elements import settled
-from deepx_graph.loops.fold import ROW, RowFold, fold, fold_rows, fold_strips, fold_tiles, primitive_of, row_fold, row_sums
+from deepx_graph.loops.fold import (
+    JAM,
+    ROW,
+    RowFold,
+    add_steps,
+    fold,
+    fold_rows,
+    fold_strips,
+    fold_tiles,
+    primitive_of,
+    row_fold,
+    row_sums,
+)
 from deepx_graph.loops.scalar import Index, affine, identity
 from deepx_graph.loops.storage import wide
 from deepx_graph.loops.tensor import in_memory
 from deepx_graph.ops.contract.linear import FEW_TERMS, free_axes
+from deepx_graph.ops.contract.selection import is_any_order
 from deepx_graph.ops.loops.window import WindowAxis
 from deepx_graph.types import DType
 
@@ -172,19 +185,22 @@ def reduce_loops(b: LoopBuilder, node: Node, xs: Sequence[LazyTensor], outs: Seq
         totals = row_fold(b, body, dtypes, math.prod(extents), 1)
         totals.put(0, starts())
         with b.loops(extents[:-1]) as inner:
-            _reduce_row(b, totals, row_fold(b, body, dtypes, shape[-1], LANES), shape[-1], lambda i: elements(at, (*inner, i)))
+            _reduce_row(b, totals, row_fold(b, body, dtypes, shape[-1], LANES), shape[-1], lambda i: elements(at, (*inner, i)),
+                        is_any_order(body))
         totals.store(affine(0), outs, at)
 
 
-def _reduce_row(b: LoopBuilder, totals: RowFold, pieces: RowFold, size: int, elements: Callable[[Affine], Sequence[Any]]) -> None:
-    """A row combined into the first totals: pieces of it at once, each in order, then one piece after the other."""
+def _reduce_row(b: LoopBuilder, totals: RowFold, lanes: RowFold, size: int, elements: Callable[[Affine], Sequence[Any]],
+                is_any_order: bool) -> None:
+    """A row combined into the first totals: so many lanes at once, then one lane after the other. Lanes are pieces of the row,
+    or, where the order of elements makes no difference, neighbours in memory, of which several steps are done at a time."""
     length = size // LANES
+    along, across, jam = (LANES, 1, JAM) if is_any_order else (1, length, 1)
     with b.loop(LANES) as k:
-        pieces.put(k, elements(k * length))
-    with b.loop(length, 1) as i, b.loop(LANES) as k:
-        pieces.add(k, elements(k * length + i))
+        lanes.put(k, elements(k * across))
+    add_steps(b, lanes, LANES, [length - 1], lambda inner, k: elements((inner[0] + 1) * along + k * across), jam, 2 * jam)
     with b.loop(LANES) as k:
-        totals.add(0, pieces.at(k))
+        totals.add(0, lanes.at(k))
     with b.loop(size, LANES * length) as i:
         totals.add(0, elements(i))
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +31,7 @@ import numpy as np
 from deepx_graph.errors import DeepxGraphError, Diagnostic, Source, VerifyError, counted, printable
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.peephole import commutes, mergeable, splat_of
-from deepx_graph.ir.rebuild import copied, inlined, new_item, rebuild, with_inputs, with_results
+from deepx_graph.ir.rebuild import copied, inlined, new_item, rebuilt, with_inputs
 from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, LOOP_BEGIN, PARAM, PARTIAL, TUPLE, callee_of, signature_of
 from deepx_graph.literal import Literal
 from deepx_graph.ops.data.fusion import kernel_body
@@ -336,13 +336,7 @@ def _opened(function: Function, bodies: Mapping[str, Function]) -> Function:
         made = tuple(inlined(body, node.inputs, copied))
         return Node(TUPLE, made, (), node.type, node.origin) if isinstance(node.type, TupleType) else made[0]
 
-    opened = _rebuilt(function, step)
-    return _rebuilt(opened, lambda node, inputs: _seen_through(with_inputs(node, inputs)))
-
-
-def _rebuilt(function: Function, step: Callable[[Node, tuple[Node, ...]], Node]) -> Function:
-    new = rebuild(function.nodes, {}, step)
-    return with_results(function, tuple([new[r] for r in function.results]))
+    return rebuilt(rebuilt(function, step), lambda node, inputs: _seen_through(with_inputs(node, inputs)))
 
 
 def _seen_through(node: Node) -> Node:

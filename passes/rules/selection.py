@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from deepx_graph.ir import Builder, Node
-from deepx_graph.ir.structure import PROJ
+from deepx_graph.ir.structure import PROJ, index_of
 from deepx_graph.ops import compare, convert, gather, iota, negate, not_, select, slice_, sort, top_k
+from deepx_graph.ops.tensor.index import gather_along
 from deepx_graph.ops.tensor.sort import Key, keys_of
 from deepx_graph.passes.rules.shape import static_dims
 from deepx_graph.rewrite.engine import Rule, rule
@@ -18,7 +19,7 @@ FEW = 8
 def first_of_sorted(b: Builder, node: Node) -> Node | None:
     """slice(sort(x, y), to k) = y at the places of top_k(x, k), along the last axis"""
     ordered = node.inputs[0]
-    ordered, number = (ordered.inputs[0], ordered.attr("index")) if ordered.op is PROJ else (ordered, 0)
+    ordered, number = (ordered.inputs[0], index_of(ordered)) if ordered.op is PROJ else (ordered, 0)
     dims = static_dims(node.inputs[0])
     if ordered.op is not sort or not dims or ordered.attr("dimension") != len(dims) - 1:
         return None
@@ -38,7 +39,7 @@ def _greatest_first(b: Builder, x: Node, key: Key) -> Node:
     dtype = as_tensor(x.type).dtype
     if dtype.is_float and not key.total:
         zero, nan = b.like(0, x), b.like(float("nan"), x)
-        x = b(select, b(compare, x, zero, direction="EQ"), b.like(0, x), b(select, b(compare, x, x, direction="EQ"), x, nan))
+        x = b(select, b(compare, x, zero, direction="EQ"), zero, b(select, b(compare, x, x, direction="EQ"), x, nan))
     if key.descending:
         return x
     return b(negate if dtype.is_float else not_, x)
@@ -49,9 +50,7 @@ def _along_last(b: Builder, x: Node, places: Node) -> Node:
     rank = len(static_dims(x) or ())
     if x.op is iota and x.attr("iota_dimension") == rank - 1 and as_tensor(x.type).dtype != BOOL:
         return b(convert, places, dtype=as_tensor(x.type).dtype)
-    others = tuple(range(rank - 1))
-    return b(gather, x, places, collapsed_slice_dims=(rank - 1,), operand_batching_dims=others, start_indices_batching_dims=others,
-             start_index_map=(rank - 1,), index_vector_dim=rank, slice_sizes=(1,) * rank)
+    return b(gather, x, places, **gather_along(rank, rank - 1))
 
 
 SELECTIONS: tuple[Rule, ...] = tuple(v for v in dict(globals()).values() if isinstance(v, Rule))

@@ -359,6 +359,15 @@ gather: Op = Op(
     place=placed_by("gather_place"), source="StableHLO gather", samples=_gather_samples,
 )  # fmt: skip
 
+
+def gather_along(rank: int, axis: int) -> dict[str, Any]:
+    """The attributes of a gather of single elements: for each index the one of that number along an axis, at the same place along the
+    others (numpy's `take_along_axis`)."""
+    others = tuple(k for k in range(rank) if k != axis)
+    return {"collapsed_slice_dims": (axis,), "operand_batching_dims": others, "start_indices_batching_dims": others,
+            "start_index_map": (axis,), "index_vector_dim": rank, "slice_sizes": (1,) * rank}
+
+
 _SCATTER = ("update_window_dims", "inserted_window_dims", "input_batching_dims", "scatter_indices_batching_dims",
             "scatter_dims_to_operand_dims")
 

@@ -9,6 +9,7 @@ from deepx_graph import ops
 from deepx_graph.ir import Node, Op
 from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.ops.known import NotKnown
+from deepx_graph.ops.tensor.index import gather_along
 from deepx_graph.text.common.known_steps import KnownSteps
 from deepx_graph.text.common.nn import back
 from deepx_graph.types import BOOL, I64, mul_dims
@@ -30,10 +31,7 @@ def taken(c: KnownSteps, x: Node, axis: int, places: Any) -> Node:
 
 def along_axis(c: KnownSteps, x: Node, index: Node, axis: int) -> Node:
     """For each place of `index` the element of that number along an axis, at the same place along the others."""
-    rank = len(c.dims_of(x))
-    others = tuple(k for k in range(rank) if k != axis)
-    return c(ops.gather, x, index, collapsed_slice_dims=(axis,), operand_batching_dims=others, start_indices_batching_dims=others,
-             start_index_map=(axis,), index_vector_dim=rank, slice_sizes=(1,) * rank)
+    return c(ops.gather, x, index, **gather_along(len(c.dims_of(x)), axis))
 
 
 def wrapped(c: KnownSteps, index: Node, size: int) -> Node:

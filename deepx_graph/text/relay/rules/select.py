@@ -5,6 +5,7 @@ from __future__ import annotations
 from deepx_graph import ops
 from deepx_graph.errors import InferError, an
 from deepx_graph.ir import Node
+from deepx_graph.ops.tensor.index import gather_along
 from deepx_graph.text.common.steps import Unsupported, axis_of, comparator
 from deepx_graph.text.relay.rules.context import Context, Operator
 from deepx_graph.types import I32, as_tensor, mul_dims
@@ -26,10 +27,7 @@ def _take(c: Context) -> Node:
 
 def _gather(c: Context) -> Node:
     rank = c.known().rank or 0
-    at = c.axis(rank)
-    others = tuple(k for k in range(rank) if k != at)
-    return c(ops.gather, c.args[0], c.args[1], collapsed_slice_dims=(at,), operand_batching_dims=others,
-             start_indices_batching_dims=others, start_index_map=(at,), index_vector_dim=rank, slice_sizes=(1,) * rank)
+    return c(ops.gather, c.args[0], c.args[1], **gather_along(rank, c.axis(rank)))
 
 
 def _gather_nd(c: Context) -> Node:

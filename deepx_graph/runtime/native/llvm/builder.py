@@ -428,7 +428,7 @@ class IRBuilder:
         """Where the last of as many whole steps from `low` as there are below `high` ends."""
         if low == "0" and high.isdigit():
             return str(int(high) // step * step)
-        count = high if low == "0" else self.let(f"sub i64 {high}, {low}")
+        count = difference(self, high, low)
         whole = self.let(f"mul i64 {self.let(f'sdiv i64 {count}, {step}')}, {step}")
         return whole if low == "0" else self.let(f"add i64 {low}, {whole}")
 
@@ -528,8 +528,10 @@ def concatenated(t: IRBuilder, parts: Sequence[str], lanes: int, dtype: DType) -
 
 
 def difference(t: IRBuilder, x: str, y: str) -> str:
-    """x - y, a number where both are."""
-    return str(int(x) - int(y)) if x.isdigit() and y.isdigit() else t.let(f"sub i64 {x}, {y}")
+    """x - y, a number where both are; x itself where y is 0."""
+    if x.isdigit() and y.isdigit():
+        return str(int(x) - int(y))
+    return x if y == "0" else t.let(f"sub i64 {x}, {y}")
 
 
 def below(t: IRBuilder, count: str) -> str:

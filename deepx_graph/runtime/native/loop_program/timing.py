@@ -33,7 +33,7 @@ from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.native.llvm.target import Target, this_machine
 from deepx_graph.runtime.native.loop_program.primitives import has_vectors, np_dtype
-from deepx_graph.runtime.native.loop_program.vector_plan import FEWEST, is_gather, plan
+from deepx_graph.runtime.native.loop_program.vector_plan import FEWEST, plan
 
 SCALAR = 6.0
 """What a statement costs here, beside the same as part of a kernel of whole vectors: not all loops become vectors."""
@@ -88,7 +88,7 @@ def _varying(loop: For) -> dict[Statement, float] | None:
     does for a vector of neighbours; None for other loops."""
     machine = this_machine()
     if (planned := plan(loop, machine)) is not None:
-        return {s: SCALAR if is_gather(s, loop.axis, planned.varying) else 1.0 for s in planned.inside}
+        return {**dict.fromkeys(planned.inside, 1.0), **dict.fromkeys(planned.gathers, SCALAR)}
     count = loop.high - loop.low
     if (not count.terms and count.constant < FEWEST) or any(isinstance(s, (For, While, Combine)) for s in walk(loop.body)):
         return None

@@ -26,7 +26,7 @@ from deepx_graph.runtime.native.llvm.math import FORMATS, Maths, Reciprocal
 from deepx_graph.runtime.native.loop_program.extremes import is_extreme
 from deepx_graph.runtime.native.loop_program.primitives import held, lower_primitive, np_dtype
 from deepx_graph.runtime.native.loop_program.statements import StatementEmitter
-from deepx_graph.runtime.native.loop_program.vector_plan import VectorPlan, is_gather
+from deepx_graph.runtime.native.loop_program.vector_plan import VectorPlan
 
 LINE = 64
 """The bytes of a cache line."""
@@ -57,8 +57,7 @@ class VectorLoop:
         self.divisors: dict[Scalar, Reciprocal] = {}
         self.first: VectorValue | None = None
         self.past_caches: frozenset[Buffer] = frozenset()
-        self.gathered = {s: position_in(s.buffer, s.index) for s in plan.inside
-                         if isinstance(s, Load) and is_gather(s, loop.axis, plan.varying)}
+        self.gathered = {s: position_in(s.buffer, s.index) for s in plan.gathers}
         """From where elements are loaded one by one."""
         neighbours = [s for s in plan.inside if isinstance(s, Load) and s not in self.gathered]
         self.ahead = {s: far for s in neighbours if (far := self._bytes_ahead(s))}

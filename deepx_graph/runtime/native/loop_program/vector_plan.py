@@ -37,6 +37,8 @@ class VectorPlan:
     before: tuple[Statement, ...]
     inside: tuple[Statement, ...]
     varying: frozenset[ScalarVar | Cell]
+    gathers: tuple[Load, ...]
+    """Those inside whose lanes are loaded one by one."""
     lanes: int
     vectors: int
 
@@ -65,10 +67,11 @@ def plan(loop: For, machine: Target) -> VectorPlan | None:
     primitives = {s.cell: s.primitive for s in inside if isinstance(s, Combine)}
     if (not stores and not primitives) or any(isinstance(s, Combine) and primitives[s.cell] != s.primitive for s in inside):
         return None
-    if not _pays(inside, loop.axis, varying):
+    gathers = tuple(s for s in inside if isinstance(s, Load) and _is_gather(s, loop.axis, varying))
+    if gathers and not _pays(inside, gathers):
         return None
     lanes = _lanes(inside, count, machine.register_bytes)
-    return VectorPlan(tuple(before), tuple(inside), frozenset(varying), lanes, _side_by_side(inside, lanes, count))
+    return VectorPlan(tuple(before), tuple(inside), frozenset(varying), gathers, lanes, _side_by_side(inside, lanes, count))
 
 
 def _reads_what_it_stored(body: Sequence[Statement]) -> bool:
@@ -84,7 +87,7 @@ def _reads_what_it_stored(body: Sequence[Statement]) -> bool:
 def _fits(s: Statement, axis: ScalarVar, varying: set[ScalarVar | Cell], stored: dict[Buffer, Affine], machine: Target) -> bool:
     """Whether a statement can be done for several iterations at once."""
     match s:
-        case Load(_, buffer, _) if is_gather(s, axis, varying):
+        case Load(_, buffer, _) if _is_gather(s, axis, varying):
             return buffer not in stored
         case Load(_, buffer, index) | Store(buffer, index, _):
             at = position_in(buffer, index)
@@ -102,17 +105,14 @@ def _fits(s: Statement, axis: ScalarVar, varying: set[ScalarVar | Cell], stored:
     return False
 
 
-def is_gather(s: Statement, axis: ScalarVar, varying: Container[ScalarVar | Cell]) -> bool:
+def _is_gather(s: Load, axis: ScalarVar, varying: Container[ScalarVar | Cell]) -> bool:
     """Whether a statement loads from where values say that the loop itself computes or loads."""
-    return isinstance(s, Load) and any(v in varying for v in variables(s.index) if v is not axis)
+    return any(v in varying for v in variables(s.index) if v is not axis)
 
 
-def _pays(inside: Sequence[Statement], axis: ScalarVar, varying: Container[ScalarVar | Cell]) -> bool:
+def _pays(inside: Sequence[Statement], gathers: Sequence[Load]) -> bool:
     """Whether vectors are faster in spite of gathers, whose lanes are loaded one by one: enough is done besides, and positions are
     read from memory. Where they are computed of the axis alone LLVM finds neighbours among them, and what is the same."""
-    gathers = [s for s in inside if is_gather(s, axis, varying)]
-    if not gathers:
-        return True
     read: set[ScalarVar | Cell] = set()
     for s in inside:
         if isinstance(s, Load) or (isinstance(s, Let) and not read.isdisjoint(reads(s))):

@@ -124,7 +124,7 @@ def reduction_function(node: Node) -> Staged:
     """A `reduce` by any body of elementwise operations: neighbouring pairs are combined, all of them at once, until one is left; by
     a ufunc that does not round at once; the greatest or least element with its position by numpy's search.
 
-    Raises Declined for another body.
+    Raises Declined for another body, and for one that numpy reduces by.
     """
     body, gone = node.attr("body"), node.attr("dimensions")
     first, monoid = as_tensor(node.inputs[0].type), None if body.reducer is None else body.reducer.monoid

@@ -361,7 +361,7 @@ gather: Op = Op(
 
 
 def gather_along(rank: int, axis: int) -> dict[str, Any]:
-    """The attributes of a gather of single elements: for each index the one of that number along an axis, at the same place along the
+    """The attributes of a gather of single elements: for each index the one of that number along an axis, at the same place in the
     others (numpy's `take_along_axis`)."""
     others = tuple(k for k in range(rank) if k != axis)
     return {"collapsed_slice_dims": (axis,), "operand_batching_dims": others, "start_indices_batching_dims": others,

@@ -31,6 +31,8 @@ class Stop:
     node: Node
     values: Sequence[Any] = ()
     awaits: str = ""
+    handed_over: frozenset[int] = frozenset()
+    """The numbers of the values that are arrays which nothing else holds, and nobody reads any more."""
 
 
 def on_one_device(module: Module) -> Module:

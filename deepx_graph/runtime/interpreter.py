@@ -87,7 +87,9 @@ class _Machine:
                 yield instruction
                 continue
             if isinstance(instruction, Run) and instruction.node.op.exchange is not None:
-                self.put(frame, instruction, (yield Stop(instruction.node, [frame.slots[s] for s in instruction.sources])))
+                values = [frame.slots[s] for s in instruction.sources]
+                handed_over = frame.unit.plan.handed_over[frame.at]
+                self.put(frame, instruction, (yield Stop(instruction.node, values, handed_over=handed_over)))
                 continue
             if isinstance(instruction, Run) and (grid := parallel_grid(instruction.node)) is not None:
                 self.put(frame, instruction, self.parallel(frame, instruction, grid))

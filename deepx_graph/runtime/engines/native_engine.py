@@ -20,7 +20,8 @@ from deepx_graph.loops.program import LoopProgram
 from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.data.fusion import fusion
-from deepx_graph.rewrite.outline import outlined
+from deepx_graph.rewrite.outlining.clusters import clustered
+from deepx_graph.rewrite.outlining.loops import outlined
 from deepx_graph.runtime.array_type import form_of
 from deepx_graph.runtime.engines.arrangement import arranged, has_large_products
 from deepx_graph.runtime.engines.base import Declined, EntryFn, KernelFn
@@ -128,6 +129,8 @@ class NativeEngine(KernelEngine):
             return as_kernel(function, self._required)
         except Declined as e:
             found = outlined(function, self.accepts)
+            if not apart:
+                found = clustered(found, self._is_machine_code, self.accepts)
             self._apart[found] = str(e)
             return found
 
@@ -163,6 +166,10 @@ class NativeEngine(KernelEngine):
         """As for every engine, with code for vectors of the engine's width."""
         with vectors(self.vector_bits):
             return super()._remembered(key, build)
+
+    def _is_machine_code(self, node: Node) -> bool:
+        """Whether a node may be part of a kernel that calls the machine code of others."""
+        return node.op.eval is not None and node.op.exchange is None and self.made(node) is not None
 
     def _stays_apart(self, function: Function) -> bool:
         """Whether a function has no control flow, and each of its kernels is machine code, or they are too many to be one: then

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from deepx_graph.ir import Builder, Function
 from deepx_graph.ops.data.fusion import fusion
-from deepx_graph.rewrite.outline import MOST_NODES
+from deepx_graph.rewrite.outlining.clusters import CLUSTER
+from deepx_graph.rewrite.outlining.loops import MOST_NODES
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.types import TensorType
 
@@ -16,6 +17,11 @@ PROGRAM = "program"
 
 
 def is_program(body: Function) -> bool:
+    """Whether the body holds operations that are kernels of their own: a whole function, or a cluster of one."""
+    return body.name in (PROGRAM, CLUSTER)
+
+
+def is_whole(body: Function) -> bool:
     """Whether `as_kernel` made the body."""
     return body.name == PROGRAM
 

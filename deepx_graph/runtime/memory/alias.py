@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 from deepx_graph.ir import Node
 from deepx_graph.ir.structure import CALL, CALL_VALUE, CONSTANT, PARAM, PARTIAL, PROJ, TUPLE, index_of, value_of
@@ -57,6 +57,24 @@ class AliasAnalysis:
     borrowed: tuple[bool, ...]
     """Whether the slot may hold memory of an input or constant, or a view of anything."""
     contiguous: tuple[bool, ...]
+
+    @cached_property
+    def _made_by(self) -> dict[int, Run]:
+        return {i.target: i for i in self.code.instructions if isinstance(i, Run)}
+
+    def made_as(self, slot: int) -> int:
+        """The slot of all results of the kernel of which a slot has one."""
+        run = self._made_by.get(slot)
+        return slot if run is None or run.node.op is not PROJ else run.sources[0]
+
+    def is_sole_holder(self, slot: int) -> bool:
+        """Whether a slot has a result of a kernel, and no other slot ever holds its memory."""
+        run, all_results = self._made_by.get(slot), self.made_as(slot)
+        maker = self._made_by.get(all_results)
+        if run is None or maker is None or self.borrowed[slot] or self.to[slot] or not _makes_arrays(maker.node):
+            return False
+        others = [self._made_by.get(s) for s in self.to[all_results] if s != slot]
+        return all(o is not None and o.node.op is PROJ and index_of(o.node) != index_of(run.node) for o in others)
 
     def copies(self, slot: int) -> int:
         """How many generations of a slot's memory may live at once: one, and one for each loop variable that carries it on."""
@@ -122,12 +140,16 @@ def _edges(code: Code) -> Iterator[tuple[int, int]]:
                     yield s, instruction.target
 
 
+def _makes_arrays(node: Node) -> bool:
+    """Whether what the node gives are arrays that it has made."""
+    return node.op.eval is not None and node.op not in _HOLDERS and not node.op.view and not is_call(node)
+
+
 def _owned_items(source: Node) -> Sequence[bool]:
     """Which items of a kernel's results are arrays that only this item holds."""
     body = fused_body(source)
     if body is None:
-        makes_arrays = source.op.eval is not None and source.op not in _HOLDERS and not source.op.view and not is_call(source)
-        return [makes_arrays] * (len(source.type.items) if isinstance(source.type, TupleType) else 1)
+        return [_makes_arrays(source)] * (len(source.type.items) if isinstance(source.type, TupleType) else 1)
     made = [_viewed(r) for r in body.results]
     held_by = Counter(made)
     return [held_by[m] == 1 and m.op is not PARAM and m.op is not CONSTANT and not m.op.view for m in made]

@@ -10,7 +10,7 @@ copies of operands that do not lie in order. Sizes are Python ints. Inputs and c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, groupby
@@ -66,6 +66,8 @@ class BufferAssignment:
     recursive: bool = False
     scratch: dict[int, int] = field(default_factory=dict)
     """Bytes that the kernel at a position has beside operands and results, while it runs."""
+    handed_over: dict[int, frozenset[int]] = field(default_factory=dict)
+    """The operands of the collective at a position that are arrays of their own, and end there: its results may be in them."""
 
     @property
     def total_bytes(self) -> int:
@@ -140,7 +142,8 @@ def plan(schedule: Schedule, *, writes: Callable[[Node], bool] = always, call_ne
     code = lower(schedule)
     flow = alias_analysis(code)
     own = {} if scratch is no_scratch else dict(_scratches(code, flow, scratch))
-    pieces, shared = _placed(code, flow, overwrites, _pieces(code, flow, writes))
+    handed_over = dict(_handed_over(code, flow))
+    pieces, shared = _placed(code, flow, overwrites, _pieces(code, flow, writes, handed_over))
     final, end = code.instructions[-1], len(code.instructions) - 1
     assert isinstance(final, Return)
     sizes = [nbytes(r.type) for r in schedule.function.results]
@@ -150,11 +153,18 @@ def plan(schedule: Schedule, *, writes: Callable[[Node], bool] = always, call_ne
     needs = [(at, call_needs(run.node)) for at, run in _runs(code) if is_call(run.node)] if call_needs is not None else []
     values = most_alive([*alive, *((at, at, n.values) for at, n in needs)])
     peak = most_alive([*alive, *((at, at, n.peak) for at, n in needs), *((at, at, bytes_) for at, bytes_ in own.items())])
-    return BufferAssignment(code, tuple(pieces), shared, sum(sizes), copied, shared + peak, shared + values, recursive, own)
+    return BufferAssignment(code, tuple(pieces), shared, sum(sizes), copied, shared + peak, shared + values, recursive, own,
+                            handed_over)
 
 
 def _runs(code: Code) -> Iterator[tuple[int, Run]]:
     return ((at, i) for at, i in enumerate(code.instructions) if isinstance(i, Run))
+
+
+def _sources(code: Code, at: int) -> Sequence[int]:
+    run = code.instructions[at]
+    assert isinstance(run, Run)
+    return run.sources
 
 
 def _scratches(code: Code, flow: AliasAnalysis, scratch: Scratch) -> Iterator[tuple[int, int]]:
@@ -174,8 +184,19 @@ def _scratches(code: Code, flow: AliasAnalysis, scratch: Scratch) -> Iterator[tu
                 yield at, bytes_
 
 
-def _pieces(code: Code, flow: AliasAnalysis, writes: Callable[[Node], bool]) -> Iterator[tuple[Allocation, bool]]:
-    """Every tensor result that needs memory, and whether it may be in shared memory."""
+def _handed_over(code: Code, flow: AliasAnalysis) -> Iterator[tuple[int, frozenset[int]]]:
+    """The positions of collectives, with the operands that they may write over as nothing else holds them."""
+    for at, run in _runs(code):
+        if run.node.op.exchange is not None:
+            yield at, frozenset(k for k, s in enumerate(run.sources)
+                                if flow.last[s] == at and run.sources.count(s) == 1 and flow.is_sole_holder(s))
+
+
+def _pieces(code: Code, flow: AliasAnalysis, writes: Callable[[Node], bool], handed_over: Mapping[int, frozenset[int]],
+            ) -> Iterator[tuple[Allocation, bool]]:
+    """Every tensor result that needs memory, and whether it may be in shared memory: what a collective may give to its caller is
+    not."""
+    given = {flow.made_as(_sources(code, at)[k]) for at, operands in handed_over.items() for k in operands}
     dense: set[int] = set()  # slots in memory that is C-contiguous, so that a view of them copies nothing
     for at, run in _runs(code):
         node, target = run.node, run.target
@@ -190,8 +211,8 @@ def _pieces(code: Code, flow: AliasAnalysis, writes: Callable[[Node], bool]) -> 
         parts = leaves(node.type)
         tensors = [(k, t, t.nbytes) for k, t in enumerate(parts) if isinstance(t, TensorType)]
         shared = (
-            copies == 1 and not flow.escapes[target] and not node.op.view and not is_call(node) and bool(tensors)
-            and len(tensors) == len(parts) and all(n for _, _, n in tensors) and writes(node)
+            copies == 1 and not flow.escapes[target] and target not in given and not node.op.view and not is_call(node)
+            and bool(tensors) and len(tensors) == len(parts) and all(n for _, _, n in tensors) and writes(node)
         )  # fmt: skip
         if shared:
             dense.add(target)

@@ -219,15 +219,16 @@ class MpiTransport(ProcessTransport):
 
     def exchanged(self, meeting: Meeting, arrays: Sequence[Array]) -> list[Sequence[Array]]:
         """As in `ProcessTransport`: all gathered, as bytes, since MPI does not know all element types."""
-        network = self.network(meeting)
+        network = self.network(meeting, ())
         each = [network.all_gather(a) for a in arrays]
         return [[parts[k] for parts in each] for k in range(len(meeting.group))]
 
-    def network(self, meeting: Meeting) -> MpiGroup:
+    def network(self, meeting: Meeting, handed_over: Sequence[Array]) -> MpiGroup:
         """As in `ProcessTransport`. Once all are there, collectives that block are fast and cannot wait for ever: a process that
         dies in one ends the others, too."""
         comm = self._agreed(meeting)
-        return MpiGroup(comm, len(meeting.group), None if self.deterministic else self._native, self._watch.over(meeting))
+        native = None if self.deterministic else self._native
+        return MpiGroup(comm, len(meeting.group), native, self._watch.over(meeting), handed_over)
 
     def _agreed(self, meeting: Meeting) -> Any:
         """The communicator of the group, once all members have come to the same place. Raises RunError where they have not."""
@@ -286,25 +287,28 @@ class MpiTransport(ProcessTransport):
 
 @dataclass(frozen=True)
 class MpiGroup(GroupNetwork):
-    """The members of a communicator. `native` gives MPI's reduction for an op and an element type; without it MPI adds nothing."""
+    """The members of a communicator. `native` gives MPI's reduction for an op and an element type; without it MPI adds nothing.
+    Arrays that are `handed_over` may be written over."""
 
     comm: Any
     size: int
     native: Callable[[Any, np.dtype[Any]], Any] | None
     watch: _Watch
+    handed_over: Sequence[Array] = ()
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Memory for a result: used ones again, as a page that is touched for the first time costs more than what is sent."""
         return RESULTS.empty(shape, dtype)
 
     def all_reduce(self, array: Array, body: Function) -> Array | None:
-        """MPI's own, where the body is one operation that it has."""
+        """MPI's own, where the body is one operation that it has; in place where the array is handed over."""
         native = None if self.native is None else self.native(body.reducer, array.dtype)
         if native is None:
             return None
-        total = self.empty(array.shape, array.dtype)
+        is_in_place = array.flags.writeable and any(array is given for given in self.handed_over)
+        total = array if is_in_place else self.empty(array.shape, array.dtype)
         with self.watch:
-            self.comm.Allreduce(array, total, op=native)
+            self.comm.Allreduce(_mpi().IN_PLACE if is_in_place else array, total, op=native)
         return total
 
     def all_gather(self, array: Array) -> Array:

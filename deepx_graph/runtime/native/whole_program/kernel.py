@@ -20,7 +20,7 @@ from deepx_graph.ir.structure import LOOP_END, callee_of
 from deepx_graph.runtime.array_type import form_of
 from deepx_graph.runtime.cost import model as cost
 from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.engines.whole_function import is_program
+from deepx_graph.runtime.engines.whole_function import is_program, is_whole
 from deepx_graph.runtime.kernels.program import Array
 from deepx_graph.runtime.memory.pool import Allowance
 from deepx_graph.runtime.native.call_image import CallImage
@@ -34,7 +34,8 @@ from deepx_graph.runtime.native.whole_program.planner import MOST_BYTES, MOST_PR
 CALL_NANOSECONDS = 20_000_000
 """About how long one call takes at most."""
 
-WHOLE_PROGRAM, WHOLE_LOOP = "machine code: the whole program", "machine code: a loop as a whole"
+WHOLE_PROGRAM, CLUSTER, WHOLE_LOOP = (
+    "machine code: the whole program", "machine code: a part of the program as a whole", "machine code: a loop as a whole")
 """How such a kernel runs, in words."""
 
 STEP_NANOSECONDS = 5.0
@@ -49,9 +50,9 @@ kept."""
 def build(body: Function, machine_of: MachineOf, allowance: Allowance, called: CalledFunctions) -> WholeProgramKernel:
     """The kernel of a body with loops, or with calls of functions that are there. Raises Declined. `machine_of` gives the machine
     code of a node, if it has any; the memory that it keeps is taken from the allowance."""
-    most = MOST_PROGRAM_BYTES if is_program(body) else MOST_BYTES
+    most = MOST_PROGRAM_BYTES if is_whole(body) else MOST_BYTES
     kernel = WholeProgramKernel(body, planned_with_calls(body, called.functions, machine_of, most), called.limits)
-    if not is_program(body) and not allowance.take(kernel.workspace_bytes):
+    if not is_whole(body) and not allowance.take(kernel.workspace_bytes):
         raise Declined("no memory left that kernels may keep")
     return kernel
 
@@ -64,7 +65,7 @@ class WholeProgramKernel(MachineKernel):
     def __init__(self, body: Function, plan: ProgramPlan, limits: CallLimits) -> None:
         kernels = [c.kernel for part in plan.parts for _, c in called(part.actions)]
         self.threads = max((k.team for k in kernels), default=0) or 1
-        self.lowering = WHOLE_PROGRAM if is_program(body) else WHOLE_LOOP
+        self.lowering = WHOLE_PROGRAM if is_whole(body) else CLUSTER if is_program(body) else WHOLE_LOOP
         self.params = tuple(range(len(body.params)))
         self.results = tuple(form_of(r.type) for r in body.results)
         self.in_place = plan.in_place

@@ -66,6 +66,44 @@ def test_ranks_compute_what_lock_step_does(tmp_path: Path, mesh: tuple[int, int]
             np.testing.assert_allclose(summed, want, rtol=1e-5, atol=1e-5)
 
 
+IN_PLACE = """
+import sys
+import numpy as np
+import deepx_graph as dx
+from deepx_graph.ir.collective import Grid
+from deepx_graph.runtime.compile import compile
+from deepx_graph.session.cluster.sharded import mpi_transport
+for engine in ("numpy", "native"):
+    transport = mpi_transport(Grid(1, 2))
+    f = compile(dx.load(sys.argv[1]), engine=engine, transport=transport)
+    kept, wanted = [], []
+    for call in range(3):
+        mine, other = (np.random.default_rng([call, d]).standard_normal((300, 300)).astype("f4")
+                       for d in (transport.device, 1 - transport.device))
+        before = mine.copy()
+        kept += [mine, *f(mine)]
+        once = np.sin(before) + np.sin(other)
+        wanted += [before, once, before + other, 2 * np.cos(once), 2 * (2 * np.cos(once) + before + other)]
+    for have, want in zip(kept, wanted, strict=True):
+        np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-4)
+"""
+
+
+@needs_mpi
+def test_sums_in_place_leave_what_others_hold(tmp_path: Path) -> None:
+    """Sums of an input, of what is read again, of results and of what nobody needs any more, all kept over several calls."""
+    whole = "f32[300,300]"
+    total = ("{replica_groups = [[0, 1]], channel_id = 1, use_global_device_ids = true, computation = func @add(%a: f32[], "
+             "%b: f32[]) -> (%o: f32[]) {\n %0 = add %a, %b : f32[]\n return %0\n}} : " + whole)
+    (tmp_path / "m.sea").write_text(
+        f"sea 1\nentry @main\nfunc public @main(%x: {whole}) -> (%p: {whole}, %q: {whole}, %r: {whole}, %s: {whole}) {{\n"
+        f"%0 = sine %x : {whole}\n%1 = spmd_all_reduce %0 {total}\n%2 = spmd_all_reduce %x {total}\n%3 = cosine %1 : {whole}\n"
+        f"%4 = spmd_all_reduce %3 {total}\n%5 = add %4, %2 : {whole}\n%6 = spmd_all_reduce %5 {total}\nreturn %1, %2, %4, %6\n}}\n")
+    (tmp_path / "rank.py").write_text(IN_PLACE)
+    done = ranks(2, str(tmp_path / "rank.py"), str(tmp_path / "m.sea"))
+    assert done.returncode == 0, done.stderr
+
+
 @needs_mpi
 def test_too_few_processes_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "m.mlir").write_text(MLP)

@@ -16,7 +16,7 @@ from deepx_graph.literal import Array
 from deepx_graph.ops import add, cosine, multiply, print_, reshape, sine, slice_, spmd_all_gather, spmd_all_reduce, tanh
 from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.ops.data.fusion import fused_body
-from deepx_graph.rewrite.outlining.clusters import clustered
+from deepx_graph.rewrite.control.clusters import clustered
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.engines.base import KernelFn
 from deepx_graph.runtime.engines.numpy_engine import NumpyEngine

@@ -15,7 +15,7 @@ from deepx_graph.ir.rebuild import opened
 from deepx_graph.ir.structure import LOOP_END
 from deepx_graph.ops import add, and_, compare, divide, dynamic_slice, multiply, reshape, sine
 from deepx_graph.ops.data.fusion import fused_body
-from deepx_graph.rewrite.outlining.loops import outlined
+from deepx_graph.rewrite.control.outline import outlined
 from deepx_graph.types import type_of_array
 from deepx_graph.verify import verify
 from tests.support.generate import random_inputs, random_module

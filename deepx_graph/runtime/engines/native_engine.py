@@ -20,8 +20,8 @@ from deepx_graph.loops.program import LoopProgram
 from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.data.fusion import fusion
-from deepx_graph.rewrite.outlining.clusters import clustered
-from deepx_graph.rewrite.outlining.loops import outlined
+from deepx_graph.rewrite.control.clusters import clustered
+from deepx_graph.rewrite.control.outline import outlined
 from deepx_graph.runtime.array_type import form_of
 from deepx_graph.runtime.engines.arrangement import arranged, has_large_products
 from deepx_graph.runtime.engines.base import Declined, EntryFn, KernelFn

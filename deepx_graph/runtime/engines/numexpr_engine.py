@@ -16,7 +16,7 @@ from deepx_graph.ir.rebuild import alone
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.contract.reduce import reduce
 from deepx_graph.ops.data.fusion import fusion
-from deepx_graph.rewrite.outlining.loops import outlined
+from deepx_graph.rewrite.control.outline import outlined
 from deepx_graph.rewrite.product_types import widened
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.gemm import small_product

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from deepx_graph.ir import Builder, Function
 from deepx_graph.ops.data.fusion import fusion
-from deepx_graph.rewrite.outlining.clusters import CLUSTER
-from deepx_graph.rewrite.outlining.loops import MOST_NODES
+from deepx_graph.rewrite.control.clusters import CLUSTER
+from deepx_graph.rewrite.control.outline import MOST_NODES
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.types import TensorType
 

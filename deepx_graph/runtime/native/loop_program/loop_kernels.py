@@ -26,7 +26,7 @@ from deepx_graph.lowering.masked_loop import MaskedLoop, recognise
 from deepx_graph.ops.data.fusion import fused_body, fusion
 from deepx_graph.ops.math.elementwise import add, and_, compare
 from deepx_graph.rewrite.flat_loop import flat_loop, varying_with
-from deepx_graph.rewrite.outlining.loops import outlined
+from deepx_graph.rewrite.control.outline import outlined
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.whole_function import as_kernel
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel

@@ -1,1 +1,0 @@
-"""Parts of a function taken out of it, each as a closed body that an engine may run as one kernel."""

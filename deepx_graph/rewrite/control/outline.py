@@ -17,9 +17,9 @@ from deepx_graph.analysis.scopes import Placement, Scope
 from deepx_graph.analysis.trip_count import trip_count
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ir.rebuild import copied, rebuild, replaced, with_inputs
-from deepx_graph.ir.structure import CONSTANT, LOOP_BEGIN, LOOP_END, PARAM, PHI, PROJ, REGION, TUPLE, index_of, is_loop_variable
+from deepx_graph.ir.structure import CONSTANT, LOOP_END, PARAM, PHI, PROJ, TUPLE, index_of, is_loop_variable
 from deepx_graph.ops.data.fusion import fusion
-from deepx_graph.types import TupleType
+from deepx_graph.rewrite.live_columns import with_live_columns
 
 MOST_NODES = 4000
 """A loop of more nodes is not tried."""
@@ -41,7 +41,8 @@ def outlined(function: Function, accepts: Accepts) -> Function:
     """The function with every loop that `accepts` takes as one node, outer loops first; itself where there is none."""
     if not has_control(function):
         return function
-    narrow = _with_live_columns(function)  # where a loop goes its variables go, and what nobody reads may look at them
+    # Where a loop goes its variables go, and those that nobody reads may look at what has gone elsewhere.
+    narrow = with_live_columns(function, liveness(function))
     found = {loop.end: loop for loop in _Loops(narrow, liveness(narrow)).accepted(accepts)}
     return _without(narrow, found) if found else function
 
@@ -192,45 +193,3 @@ def _without(function: Function, loops: dict[Node, OutlinedLoop]) -> Function:
 
 def _column(b: Builder, kernel: Node, loop: OutlinedLoop, column: int) -> Node:
     return kernel if len(loop.columns) == 1 else b.proj(kernel, loop.columns.index(column))
-
-
-# --- columns that nobody reads
-
-
-def _with_live_columns(function: Function) -> Function:
-    """The function without loop variables and branch values that nobody reads; itself where there are none. What is placed by what
-    is live must leave no dead column behind, which may look at what has gone elsewhere. (The pass `dce` does this for programs of
-    users, where each application is traced and may be bounded.)"""
-    live = liveness(function)
-    if all(len(columns) == len(_type(node).items) for node, columns in live.columns.items()):
-        return function
-    new = dict[Node, Node]()
-    for node in live.order:
-        new[node] = _narrowed(node, live, new)
-    return replaced(function, new)
-
-
-def _narrowed(node: Node, live: Live, new: dict[Node, Node]) -> Node:
-    """A node over the new ones of its operands."""
-    control = _control(node, live)
-    if control is None:
-        return with_inputs(node, tuple(new[i] for i in node.inputs))
-    columns = live.columns[control]
-    if node.op is PHI or node.op is PROJ:
-        return Node(node.op, (new[node.inputs[0]],), (columns.index(index_of(node)),), node.type, node.origin)
-    begin = node.inputs[:1] if node.op is LOOP_END else ()
-    type = TupleType(tuple(_type(node).items[k] for k in columns))
-    return Node(node.op, tuple(new[i] for i in (*begin, *live.inputs(node))), node.attrs, type, node.origin)
-
-
-def _control(node: Node, live: Live) -> Node | None:
-    """The region or loop_end that the node is, begins, or has a column of; None for any other node."""
-    source = node.inputs[0] if node.op is PHI or node.op is PROJ else node
-    if source.op is LOOP_BEGIN:
-        return live.ends[source]
-    return source if source.op is REGION or source.op is LOOP_END else None
-
-
-def _type(node: Node) -> TupleType:
-    assert isinstance(node.type, TupleType)
-    return node.type

@@ -53,8 +53,8 @@ def compile(module: Module, *, optimize: bool = True, engine: str = "auto", thre
     >>> f(np.float32([1, 2, 3])), [(p.name, str(p.type)) for p in f.inputs]
     ((array([1., 4., 9.], dtype=float32),), [('x', 'f32[3]')])
     """
+    from deepx_graph.rewrite.specialise import is_fixed
     from deepx_graph.runtime.compile import compile as runtime_compile
-    from deepx_graph.runtime.specialise import is_fixed
     from deepx_graph.session import programs
     from deepx_graph.session.diagnose.reproducer import inputs_of, leave, reproducible
 

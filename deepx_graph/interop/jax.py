@@ -21,9 +21,9 @@ import numpy as np
 from deepx_graph.errors import Diagnostic, UsageError, counted
 from deepx_graph.interop.live import load
 from deepx_graph.ir import Module
+from deepx_graph.rewrite.specialise import specialise
 from deepx_graph.runtime.compile import Compiled
 from deepx_graph.runtime.inputs import Port, bind, input_ports, output_ports, whole_types
-from deepx_graph.runtime.specialise import specialise
 from deepx_graph.session.programs import encoded, gradient
 from deepx_graph.text import ReadOptions
 from deepx_graph.types import TensorType, is_state

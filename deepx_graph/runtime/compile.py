@@ -28,6 +28,7 @@ from deepx_graph.ir.function import InNotebook
 from deepx_graph.literal import Array, content
 from deepx_graph.ops.data.adt import DataValue, RefValue
 from deepx_graph.ops.host.host import Feed, Host
+from deepx_graph.rewrite.specialise import InputValues, has_deferred, is_fixed, specialise
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.devices import check_ready, feeds_of, for_each, grid_of, on_one_device, same_types, worlds
 from deepx_graph.runtime.engines.base import Engine, EntryFn, canonicalized
@@ -39,7 +40,6 @@ from deepx_graph.runtime.native import vectors
 from deepx_graph.runtime.profile import Profile
 from deepx_graph.runtime.program import Unit, engine_plans
 from deepx_graph.runtime.python_steps import PythonStep, python_steps
-from deepx_graph.runtime.specialise import InputValues, has_deferred, is_fixed, specialise
 from deepx_graph.runtime.unit_code import NONE, UnitCode, unit_code
 from deepx_graph.types import STRING, TensorType, Type, leaves
 

@@ -21,10 +21,10 @@ from deepx_graph.literal import Array
 from deepx_graph.lowering.bytecode import Instruction, Run, reads, successors, writes
 from deepx_graph.ops.tensor.parallel import parallel_grid
 from deepx_graph.runtime.engines.base import CONSUMES_FIRST, Engine, KernelFn
-from deepx_graph.runtime.kernels.memory import aligned
 from deepx_graph.runtime.memory.alias import makes_memory
 from deepx_graph.runtime.memory.assignment import BufferAssignment, CallNeeds, Scratch, always, of_eval, plan
 from deepx_graph.runtime.memory.in_place import Overwrites, nothing
+from deepx_graph.runtime.memory.pages import aligned
 from deepx_graph.runtime.profile import Profile
 from deepx_graph.types import TensorType, leaves
 

@@ -19,8 +19,8 @@ from deepx_graph.ir.structure import CONSTANT, PARAM, PARTIAL, PROJ, index_of, t
 from deepx_graph.literal import Array
 from deepx_graph.lowering.bytecode import Instruction, Jump, Move, Pack, Return, Run, Select, Skip, Test
 from deepx_graph.runtime.array_type import has_tensors_alone, takes, tensor_forms
-from deepx_graph.runtime.donation import DonatedBuffers, donated_buffers
 from deepx_graph.runtime.engines.base import EntryFn
+from deepx_graph.runtime.memory.donation import DonatedBuffers, donated_buffers
 from deepx_graph.runtime.memory.pool import owned
 from deepx_graph.runtime.program import Unit, fail, is_kernel
 from deepx_graph.runtime.python_code import PythonFunction, statement_at
@@ -73,7 +73,7 @@ class UnitCode:
         if donated not in self._entries:
             function, engine, found = self._unit.function, self._unit.entering, None
             if engine is not None and (node := one_kernel(function)) is not None:
-                over = donated_buffers(self._unit, donated) if donated else {}
+                over = self._donated_buffers(donated)
                 found = engine.entry(node, function.params, next(iter(over.values()), ()))
             self._entries[donated] = found
         return self._entries[donated]
@@ -97,8 +97,11 @@ class UnitCode:
     def function(self, free: frozenset[int] = NONE) -> Callable[..., Any]:
         """The function of Python, for arguments of which those are free to be written over. Raises NotPython."""
         if free not in self._functions:
-            self._functions[free] = _Writer(self._unit, donated_buffers(self._unit, free) if free else {}).function()
+            self._functions[free] = _Writer(self._unit, self._donated_buffers(free)).function()
         return self._functions[free]
+
+    def _donated_buffers(self, donated: frozenset[int]) -> DonatedBuffers:
+        return donated_buffers(self._unit.plan, self._unit.engine.overwrites, donated) if donated else {}
 
     def _free(self, arrays: Sequence[Array], donated: frozenset[int]) -> frozenset[int]:
         """Those of the arguments donated that share no memory with another."""

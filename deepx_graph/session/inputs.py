@@ -20,9 +20,9 @@ from deepx_graph.errors import Diagnostic, LimitError, RunError, UsageError, sug
 from deepx_graph.files import naming, replacing
 from deepx_graph.ir import Module
 from deepx_graph.literal import Array
+from deepx_graph.rewrite.specialise import specialise
 from deepx_graph.runtime.compile import memory_limit
 from deepx_graph.runtime.inputs import Port, input_ports, mismatch, whole_types
-from deepx_graph.runtime.specialise import specialise
 from deepx_graph.types import ANY, F32, STRING, DType, TensorType, dtype_of, names_tensor, tensor_named
 
 MAX_HEADER = 10_000

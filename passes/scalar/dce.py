@@ -16,7 +16,7 @@ from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.rebuild import rebuilt, with_inputs
 from deepx_graph.ir.structure import CALL, LOOP_END, PARTIAL, PHI, PROJ, REGION, branch_width, callee_of, index_of, phi_choices
 from deepx_graph.rewrite.base import Pass, RewriteControl
-from deepx_graph.rewrite.live_columns import unread, with_live_columns
+from deepx_graph.rewrite.control.live_columns import unread, with_live_columns
 
 
 @dataclass(frozen=True)

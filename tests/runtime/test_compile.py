@@ -36,9 +36,9 @@ from deepx_graph.ops import (
     transpose,
 )
 from deepx_graph.ops.math.random import derive_seed
+from deepx_graph.rewrite.specialise import specialise
 from deepx_graph.runtime import engines
 from deepx_graph.runtime.compile import compile
-from deepx_graph.runtime.specialise import specialise
 from deepx_graph.types import (
     ANY,
     F32,

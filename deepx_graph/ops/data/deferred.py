@@ -1,6 +1,6 @@
 """`deferred`: an operation whose lowering waits for types or values of its operands that only the inputs of a run tell.
 
-Specialising a module to its inputs replaces it by what it then means (`runtime/specialise.py`).
+Specialising a module to its inputs replaces it by what it then means (`rewrite/specialise.py`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ir.rebuild import copied, rebuild, replaced, with_inputs
 from deepx_graph.ir.structure import CONSTANT, LOOP_END, PARAM, PHI, PROJ, TUPLE, index_of, is_loop_variable
 from deepx_graph.ops.data.fusion import fusion
-from deepx_graph.rewrite.live_columns import with_live_columns
+from deepx_graph.rewrite.control.live_columns import with_live_columns
 
 MOST_NODES = 4000
 """A loop of more nodes is not tried."""

@@ -18,6 +18,7 @@ from deepx_graph.errors import Diagnostic, RunError, UsageError, printable
 from deepx_graph.files import write_file
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.rebuild import alone
+from deepx_graph.rewrite.specialise import specialise
 from deepx_graph.runtime.aot.entry import UNLIMITED, entry_text, workspace_bytes
 from deepx_graph.runtime.aot.program import BuiltProgram
 from deepx_graph.runtime.engines.base import Declined
@@ -30,7 +31,6 @@ from deepx_graph.runtime.native.machine_kernel import MachineKernel
 from deepx_graph.runtime.native.whole_program.encode import encoded
 from deepx_graph.runtime.native.whole_program.plan import ProgramPlan
 from deepx_graph.runtime.native.whole_program.planner import planned
-from deepx_graph.runtime.specialise import specialise
 from deepx_graph.types import is_static
 
 llvm: Any = llvmlite.binding

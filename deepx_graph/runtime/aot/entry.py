@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from deepx_graph.literal import Array
-from deepx_graph.runtime.kernels.memory import ALIGNMENT
+from deepx_graph.runtime.memory.pages import ALIGNMENT
 from deepx_graph.runtime.memory.sharing import SCALAR
 from deepx_graph.runtime.native.call_image import CallImage, rounded
 from deepx_graph.runtime.native.dispatch import DATA, HEAD

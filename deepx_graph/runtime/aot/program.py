@@ -17,7 +17,7 @@ from deepx_graph.errors import Diagnostic, RunError, UsageError, printable, size
 from deepx_graph.files import write_file
 from deepx_graph.runtime.aot.entry import BAD_POINTER, BAD_WORKSPACE
 from deepx_graph.runtime.inputs import Port
-from deepx_graph.runtime.kernels.memory import ALIGNMENT
+from deepx_graph.runtime.memory.pages import ALIGNMENT
 from deepx_graph.runtime.native.llvm.target import Processor
 from deepx_graph.types import TensorType
 from deepx_graph.types.dtypes import DType

@@ -35,9 +35,9 @@ from deepx_graph.runtime.aot.stored_kernel import (
 )
 from deepx_graph.runtime.array_type import form_of, takes
 from deepx_graph.runtime.cost import file as costs
-from deepx_graph.runtime.donation import Donatable, chosen, donatable
 from deepx_graph.runtime.engines.base import EntryFn
 from deepx_graph.runtime.inputs import Port
+from deepx_graph.runtime.memory.donation import Donatable, chosen, donatable
 from deepx_graph.runtime.native import vectors
 from deepx_graph.runtime.native.llvm import store
 from deepx_graph.runtime.native.llvm.target import running_machine
@@ -107,7 +107,7 @@ def save(kept_as: str, unit: Unit, outputs: Sequence[Port]) -> None:
     engine, node, params = unit.engine, one_kernel(unit.function), unit.function.params
     if not isinstance(engine, NativeEngine) or node is None or (kernel := engine.entered(node)) is None:
         return
-    (over,) = donatable(unit).values() or [()]
+    (over,) = donatable(unit.plan, unit.engine.overwrites).values() or [()]
     about = {"operands": [params.index(i) for i in node.inputs], "params": [form_said(form_of(p.type)) for p in params],
              "outputs": list(map(port_said, outputs)), "over": [list(may) for may in over]}
     with suppress(NotStorable):

@@ -15,8 +15,8 @@ import numpy as np
 from deepx_graph.literal import bits
 from deepx_graph.runtime.array_type import ArrayType, form_of
 from deepx_graph.runtime.inputs import Port
-from deepx_graph.runtime.kernels.memory import aligned
 from deepx_graph.runtime.kernels.program import Array
+from deepx_graph.runtime.memory.pages import aligned
 from deepx_graph.runtime.native.call_image import CallImage, ConstantWord
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.machine_kernel import MachineKernel

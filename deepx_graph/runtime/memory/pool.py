@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.forking import Lock
-from deepx_graph.runtime.kernels.memory import ALIGNMENT, aligned, pages
-from deepx_graph.runtime.kernels.program import Array, Shape
+from deepx_graph.literal import Array
+from deepx_graph.runtime.memory.pages import ALIGNMENT, aligned, pages
 
 LEAST_BYTES = 256 << 10
 """Smaller results come from numpy's own allocator, which keeps such memory itself."""
@@ -62,7 +62,7 @@ class BufferPool:
         self._blocks: dict[int, list[Array]] = {}
         self._total = 0
 
-    def empty(self, shape: Shape, dtype: np.dtype[Any]) -> Array:
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """A C-contiguous array with arbitrary contents. Raises MemoryError when there is no memory even so."""
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes < LEAST_BYTES or nbytes > self._limit:
@@ -101,7 +101,7 @@ class BufferPool:
             self._blocks.clear()
             self._total = 0
 
-    def _allocate(self, shape: Shape, dtype: np.dtype[Any]) -> Array:
+    def _allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         try:
             return np.empty(shape, dtype)
         except MemoryError:
@@ -158,7 +158,7 @@ def owned(value: Any) -> Array:
     return copy
 
 
-def result_memory(shape: Shape, dtype: np.dtype[Any], args: Sequence[Any], out: Any, in_place: frozenset[int]) -> Array:
+def result_memory(shape: tuple[int, ...], dtype: np.dtype[Any], args: Sequence[Any], out: Any, in_place: frozenset[int]) -> Array:
     """Memory for a result: `out` itself where writing there early does no harm to the arguments; `in_place` may be written over."""
     if out is None or not out.flags.c_contiguous or out.shape != shape:
         return RESULTS.empty(shape, dtype)

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from deepx_graph.analysis.disjoint_sets import DisjointSets
-from deepx_graph.runtime.kernels.memory import ALIGNMENT
+from deepx_graph.runtime.memory.pages import ALIGNMENT
 
 Ranges = tuple[tuple[int, int], ...]
 """Positions, in order and apart from one another."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from deepx_graph.runtime.kernels.memory import ALIGNMENT
 from deepx_graph.runtime.kernels.program import Array
+from deepx_graph.runtime.memory.pages import ALIGNMENT
 from deepx_graph.runtime.memory.pool import room
 from deepx_graph.runtime.native.dispatch import (
     HEAD,

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from deepx_graph.forking import Lock, renew_after_fork
-from deepx_graph.runtime.kernels.memory import aligned
 from deepx_graph.runtime.kernels.threads import TEAM
+from deepx_graph.runtime.memory.pages import aligned
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.builder import IRBuilder, branch, least
 

@@ -37,10 +37,10 @@ from deepx_graph.ops import (
     tanh,
 )
 from deepx_graph.runtime.compile import compile
-from deepx_graph.runtime.donation import chosen
 from deepx_graph.runtime.engines import has_native
 from deepx_graph.runtime.engines.base import Engine
 from deepx_graph.runtime.engines.kernel_engine import evaluated
+from deepx_graph.runtime.memory.donation import chosen
 from deepx_graph.runtime.memory.pool import GRAIN, RESULTS
 from deepx_graph.runtime.native.whole_program.plan import Called, Copied, Home, Swapped, called
 from deepx_graph.types import F32, I64, leaves, scalar, tensor

@@ -294,8 +294,8 @@ def test_a_loop_reads_what_one_before_it_gave_beside_its_first_values() -> None:
 def test_a_loop_of_unknown_length_is_done_in_strips(start: int, strip: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Collatz: a branch decides the next value, and a value from outside how far it goes."""
     monkeypatch.setattr(loop_kernels, "STRIP", strip)
-    made, in_strips = list[Function](), loop_kernels.in_strips
-    monkeypatch.setattr(loop_kernels, "in_strips", lambda *args: made.append(in_strips(*args)) or made[-1])
+    made, cut = list[Function | None](), loop_kernels.in_strips
+    monkeypatch.setattr(loop_kernels, "in_strips", lambda *args: made.append(cut(*args)) or made[-1])
     b = Builder()
     x, least = b.param(0, type_of_array(np.int32(0))), b.param(1, type_of_array(np.int32(0)))
 
@@ -312,7 +312,7 @@ def test_a_loop_of_unknown_length_is_done_in_strips(start: int, strip: int, monk
     f = compile(module, engine="native")
     for _ in range(2):
         assert [int(r) for r in f(*arrays)] == [int(r) for r in wanted]
-    assert made, "the loop is cut"
+    assert any(f is not None for f in made), "the loop is cut"
 
 
 def test_a_loop_that_is_opened_twice_is_two_loops() -> None:

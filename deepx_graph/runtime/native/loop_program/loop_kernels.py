@@ -3,19 +3,18 @@
 A loop whose elements are independent is one, whatever stands around it. Of what is left, a function with loops of short iterations
 is one, or else each such loop. One thread does all of these: longer iterations gain more from kernels of their own.
 
-A loop that may run long becomes a loop over kernels that do some of its iterations each (strip-mining): so it can be interrupted.
+A loop that may run long becomes a loop over kernels that do some of its iterations each: so it can be interrupted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 
-import numpy as np
-
-from deepx_graph.ir import Builder, Function, Node
-from deepx_graph.ir.rebuild import copied, opened, rebuild, with_results
-from deepx_graph.ir.structure import LOOP_END, PARAM, PHI, REGION, index_of
+from deepx_graph.ir import Function
+from deepx_graph.ir.rebuild import opened
+from deepx_graph.ir.structure import LOOP_END, REGION
 from deepx_graph.loops.passes.pipeline import optimised
 from deepx_graph.loops.program import For, LoopProgram, Statement, While, blocks_of, walk
 from deepx_graph.loops.scalar import NotExpressible
@@ -23,10 +22,9 @@ from deepx_graph.loops.weight import UNKNOWN_TRIPS
 from deepx_graph.lowering.control import lower_control, small_fusion
 from deepx_graph.lowering.groups import lower_masked
 from deepx_graph.lowering.masked_loop import MaskedLoop, recognise
-from deepx_graph.ops.data.fusion import fused_body, fusion
-from deepx_graph.ops.math.elementwise import add, and_, compare
-from deepx_graph.rewrite.flat_loop import flat_loop, varying_with
+from deepx_graph.ops.data.fusion import fused_body
 from deepx_graph.rewrite.control.outline import outlined
+from deepx_graph.rewrite.control.strip_mining import in_strips
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.engines.whole_function import as_kernel
 from deepx_graph.runtime.native.loop_program.kernel import LoopKernel
@@ -139,64 +137,22 @@ def _iterations(program: LoopProgram) -> Iterator[list[Statement]]:
             stack += (each for block in blocks_of(s) for each in block)
 
 
-# --- strip-mining
-
-
 def with_loops(function: Function, made: KernelOfLoop, length: Callable[[Function], int]) -> Function:
     """The function with each loop for which `made` has a kernel as that, or as a loop over kernels of so many iterations; outer
     loops first. `length` may raise Declined."""
     strips: dict[Function, Function] = {}
 
+    def strip_mined(body: Function) -> Function | None:
+        most = length(body)
+        return in_strips(opened(body, small_fusion), most, lambda strip, is_flattened: made(
+            strip, most, STAGE_NANOSECONDS if is_flattened else ITERATION_NANOSECONDS) is not None)
+
     def accepts(body: Function) -> bool:
         if made(body, None, ITERATION_NANOSECONDS) is not None:
             return True
-        try:
-            strips[body] = in_strips(body, made, length(body))
-        except Declined:
-            return False
-        return True
+        with suppress(Declined):
+            if (found := strip_mined(body)) is not None:
+                strips[body] = found
+        return body in strips
 
     return opened(outlined(function, accepts), lambda n: strips.get(body) if (body := fused_body(n)) else None)
-
-
-def in_strips(function: Function, made: KernelOfLoop, length: int) -> Function:
-    """A function that is one loop as a loop over kernels that do up to `length` iterations each. Raises Declined."""
-    function = opened(function, small_fusion)
-    flat = flat_loop(function)
-    if flat is None:
-        raise Declined("not one loop")
-    longest = ITERATION_NANOSECONDS if flat is function else STAGE_NANOSECONDS
-    function, end = flat, flat.results[0].inputs[0]
-    begin = end.inputs[0]
-    varying = varying_with(function.nodes, begin)
-    iteration = [n for n in Function("iteration", (), end.inputs[1:]).nodes if n in varying - {begin} or _is_source(n)]
-    read = {i for n in (*iteration, end) for i in n.inputs} - varying
-    outside = [n for n in function.nodes if n in read and not _is_source(n)]
-    b = Builder()
-
-    def some(*params: Node) -> Sequence[Node]:
-        """The variables after up to so many iterations, and how many these were: others may follow where they are all."""
-        def whole(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
-            phis = {n: v[index_of(n)] for n in iteration if n.op is PHI and n.inputs[0] is begin}
-            new = rebuild(iteration, {**dict(zip(outside, params, strict=False)), **phis}, copied)
-            test, *nexts = (new[i] for i in end.inputs[1:])
-            is_within = b(compare, v[-1], b.like(length, v[-1]), direction="LT")
-            return b(and_, test, is_within), [*nexts, b(add, v[-1], b.like(1, v[-1]))]
-
-        return b.loop((*params[len(outside) :], b.constant(np.int32(0))), whole)
-
-    strip = b.function("strip", [(f"x{k}", n.type) for k, n in enumerate((*outside, *begin.inputs))], some)
-    if made(strip, length, longest) is None:
-        raise Declined("iterations that are not short")
-
-    def all_strips(v: tuple[Node, ...]) -> tuple[Node, Sequence[Node]]:
-        found = b(fusion, *outside, *v[:-1], body=strip)
-        return b(compare, v[-1], b.like(length, v[-1]), direction="EQ"), [b.proj(found, k) for k in range(len(v))]
-
-    last = b.loop((*begin.inputs, b.constant(np.int32(length))), all_strips)
-    return with_results(function, tuple(last[index_of(r)] for r in function.results))
-
-
-def _is_source(node: Node) -> bool:
-    """Whether the node is made of nothing: a constant, or positions along an axis."""
-    return not node.inputs and node.op is not PARAM

@@ -21,9 +21,9 @@ from deepx_graph.ir.structure import CALL, CONSTANT, PARAM, PROJ, TUPLE, callee_
 from deepx_graph.literal import Array
 from deepx_graph.lowering.bytecode import Code, Instruction, Move, Pack, Return, Run, Select, Test, lower, successors
 from deepx_graph.runtime.engines.base import Declined
+from deepx_graph.runtime.memory.order import StorageAccess, StorageBytes, blocks, ordered
 from deepx_graph.runtime.memory.sharing import Handover, Ranges, Sharing, bits_of, most_alive, ranges_of
 from deepx_graph.runtime.native.machine_kernel import MachineKernel
-from deepx_graph.runtime.native.whole_program.order import StorageAccess, StorageBytes, blocks, ordered
 from deepx_graph.runtime.native.whole_program.plan import (
     Action,
     Called,

@@ -14,7 +14,7 @@ from typing import Any
 
 from deepx_graph.analysis.disjoint_sets import DisjointSets
 from deepx_graph.loops.in_place import LEAST_BYTES
-from deepx_graph.runtime.donation import chosen
+from deepx_graph.runtime.memory.donation import chosen
 from deepx_graph.runtime.memory.sharing import Room, Sharing, packed
 from deepx_graph.runtime.native.call_image import rounded
 from deepx_graph.runtime.native.machine_kernel import MachineKernel

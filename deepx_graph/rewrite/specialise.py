@@ -24,7 +24,6 @@ from deepx_graph.ops.host.effects import loaded_path
 from deepx_graph.ops.host.host import Host
 from deepx_graph.ops.known import KnownValues
 from deepx_graph.ops.math.random import derive_seed, draw_index
-from deepx_graph.runtime.inputs import input_ports
 from deepx_graph.types import (
     FunctionType,
     Sizes,
@@ -83,7 +82,7 @@ def has_deferred(module: Module) -> bool:
 
 def is_fixed(module: Module) -> bool:
     """Whether the types of all inputs are known, and nothing waits for their values: the module can be made ready before a call."""
-    return all(is_static(p.type) for p in input_ports(module.entry)) and not has_deferred(module)
+    return all(is_static(p.type) for p in module.entry.params) and not has_deferred(module)
 
 
 def is_open(function: Function) -> bool:

@@ -7,7 +7,7 @@ import mmap
 
 import numpy as np
 
-from deepx_graph.runtime.kernels.program import Array
+from deepx_graph.literal import Array
 
 ALIGNMENT = 64
 
@@ -16,6 +16,7 @@ HUGE = 2 << 20
 
 
 def aligned(size: int) -> Array:
+    """Fresh bytes that begin on a cache line."""
     raw = np.empty(size + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + size]

@@ -1,8 +1,8 @@
 """Results in the memory of inputs that the caller has donated.
 
 Such an input is written over only by the last kernel that reads it, only where that kernel says that it may, and only by a result
-of the caller's. What cannot be used is left alone. Nothing is decided here about the arrays themselves: `UnitCode` looks at
-them. Takes time linear in the code.
+of the caller's. What cannot be used is left alone. Nothing is decided here about the arrays themselves: whoever runs the code looks
+at them. Takes time linear in the code.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Set
 
-from deepx_graph.lowering.bytecode import Return, Run
+from deepx_graph.lowering.bytecode import Code, Return, Run
 from deepx_graph.runtime.memory.alias import held
-from deepx_graph.runtime.program import Unit
+from deepx_graph.runtime.memory.assignment import BufferAssignment
+from deepx_graph.runtime.memory.in_place import Overwrites
 from deepx_graph.types import TensorType, leaves
 
 DonatedBuffers = dict[int, tuple[int | None, ...]]
@@ -23,9 +24,9 @@ Donatable = tuple[tuple[int, ...], ...]
 """For each result of a kernel, the parameters whose memory it may take where they are donated."""
 
 
-def donated_buffers(unit: Unit, donated: Set[int]) -> DonatedBuffers:
-    """The results that take the memory of the parameters `donated`."""
-    found = {at: chosen(may, donated) for at, may in donatable(unit).items()}
+def donated_buffers(plan: BufferAssignment, overwrites: Overwrites, donated: Set[int]) -> DonatedBuffers:
+    """The results that take the memory of the parameters `donated`, by kernels that write over operands as `overwrites` says."""
+    found = {at: chosen(may, donated) for at, may in donatable(plan, overwrites).items()}
     return {at: taken for at, taken in found.items() if any(t is not None for t in taken)}
 
 
@@ -45,21 +46,21 @@ def chosen(may: Donatable, donated: Set[int]) -> tuple[int | None, ...]:
     return tuple(over.get(k) for k in range(len(may)))
 
 
-def donatable(unit: Unit) -> dict[int, Donatable]:
+def donatable(plan: BufferAssignment, overwrites: Overwrites) -> dict[int, Donatable]:
     """For the position of a kernel, what each of its results may lie over."""
-    code = unit.plan.code
+    code = plan.code
     param_of = {slot: k for k, slot in enumerate(code.params)}
-    last = _last_reads(unit)
-    own = {(p.at, p.leaf) for p in unit.plan.pieces if p.escapes and p.offset is None}
+    last = _last_reads(code)
+    own = {(p.at, p.leaf) for p in plan.pieces if p.escapes and p.offset is None}
     found: dict[int, Donatable] = {}
-    for at, run in enumerate(unit.instructions):
-        if not isinstance(run, Run) or unit.kernels[at] is None:
+    for at, run in enumerate(code.instructions):
+        if not isinstance(run, Run):
             continue
         dying = [(run.node.inputs[k].type, k, param_of[s]) for k, s in enumerate(run.sources)
                  if s in param_of and last[s] == (at, 1)]
         if not dying:
             continue
-        allowed = unit.engine.overwrites(run.node)
+        allowed = overwrites(run.node)
         may: list[tuple[int, ...]] = []
         for leaf, type in enumerate(leaves(run.node.type)):
             over = allowed[leaf] if allowed and isinstance(type, TensorType) and (at, leaf) in own else frozenset()
@@ -68,11 +69,11 @@ def donatable(unit: Unit) -> dict[int, Donatable]:
     return found
 
 
-def _last_reads(unit: Unit) -> dict[int, tuple[int, int]]:
+def _last_reads(code: Code) -> dict[int, tuple[int, int]]:
     """For each parameter's slot, the position of the last instruction that reads it or what holds it, and how many times."""
-    roots = {s: {s} for s in unit.plan.code.params}
+    roots = {s: {s} for s in code.params}
     last: dict[int, tuple[int, int]] = {}
-    for at, instruction in enumerate(unit.instructions):
+    for at, instruction in enumerate(code.instructions):
         if not isinstance(instruction, (Run, Return)):
             continue
         for root in (r for s in instruction.sources for r in roots.get(s, ())):

@@ -12,7 +12,7 @@ pytest.importorskip("llvmlite", reason="llvmlite, of the extra deepx-graph[nativ
 import deepx_graph as dx
 from deepx_graph.lowering import bytecode
 from deepx_graph.lowering.bytecode import Instruction, Jump, Move, Return, Run
-from deepx_graph.runtime.native.whole_program.order import StorageAccess, StorageBytes, blocks, ordered
+from deepx_graph.runtime.memory.order import StorageAccess, StorageBytes, blocks, ordered
 
 SIDE, THIN = 64, 4
 PRODUCTS = f"""

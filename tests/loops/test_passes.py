@@ -617,6 +617,23 @@ def test_transposes_go_tile_by_tile(shape: tuple[int, int]) -> None:
     assert lengths == [3, 2, 4, 4]
 
 
+@pytest.mark.parametrize(("shape", "permutation", "dtype", "lengths"), [
+    ((12, 3, 2, 8), (3, 1, 2, 0), "f4", [12, 3, 4, 4]),  # axes that threads share as one loop
+    ((32, 3, 8), (2, 1, 0), "i1", [3, 2, 8, 16]),  # an axis shorter than a tile is a whole one
+    ((2, 16, 3, 8), (0, 2, 3, 1), "i1", [6, 1, 8, 16]),  # the axis of neighbours, not one whose elements only share lines
+])  # fmt: skip
+def test_transposes_of_any_rank_go_tile_by_tile(shape: tuple[int, ...], permutation: tuple[int, ...], dtype: str,
+                                                lengths: list[int]) -> None:
+    b, x = Builder(), np.arange(math.prod(shape)).reshape(shape).astype(dtype)
+    program = optimised(lower(alone(b(transpose, *constants(b, [x]), permutation=permutation))))
+    np.testing.assert_array_equal(interpret(program, [x])[0], x.transpose(permutation))
+    (whole,), found = program.body, []
+    while isinstance(whole, For):
+        found.append(whole.high.constant)
+        whole = next((s for s in whole.body if isinstance(s, For)), whole.body[0])
+    assert found == lengths
+
+
 @pytest.mark.parametrize(("steps", "rows"), [(7, 9), (8, 1)])
 def test_columns_that_a_loop_reads_one_after_the_other_are_copied_before_it(steps: int, rows: int) -> None:
     """Not those of which there are few: their lines stay in a cache."""

@@ -8,7 +8,7 @@
 
 What is left of either axis is done by nests of its own. Of each cache line that a tile touches it uses all, while the line is in
 the nearest cache (M. Wolf, M. Lam, A Data Locality Optimizing Algorithm, 1991). Iterations are those of before, so whatever they
-may do in place they still may.
+may do in place they still may. Outer axes that are one loop, for the threads to share, are apart while the axes are chosen.
 
 What a sequential loop reads across the rows of an array, column after column, is copied beforehand so that it lies side by side:
 array packing.
@@ -27,12 +27,14 @@ parallel loop would be exchanged; here the copy, which goes tile by tile, is wha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from deepx_graph.loops.builder import LEAST_SHARE
 from deepx_graph.loops.passes.rewrite import Copier, Fresh
+from deepx_graph.loops.primitives import cast
 from deepx_graph.loops.program import Buffer, For, Let, Load, LoopProgram, Statement, Store, assigns, blocks_of, position_in, walk
-from deepx_graph.loops.scalar import Affine, ScalarVar, affine
+from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar, affine
 from deepx_graph.types import I64
 
 LINE = 64
@@ -54,7 +56,7 @@ def tile_transposes(program: LoopProgram) -> LoopProgram:
 def _tiled_within(body: Sequence[Statement], fresh: Fresh) -> list[Statement]:
     found: list[Statement] = []
     for s in body:
-        nest = _nest(s)
+        nest = _nest(_apart(s, fresh))
         outer = _axis_of_lines(nest) if nest else None
         if outer is not None:
             found += _tiled(nest, outer, _tile(nest), fresh)
@@ -63,6 +65,30 @@ def _tiled_within(body: Sequence[Statement], fresh: Fresh) -> list[Statement]:
             block[:] = _tiled_within(block, fresh)
         found.append(s)
     return found
+
+
+def _apart(s: Statement, fresh: Fresh) -> Statement:
+    """A loop over several axes, whose subscripts are quotients, as a loop over each of them; another statement as it is."""
+    if not isinstance(s, For) or not s.parallel or s.low != Affine() or s.high.terms:
+        return s
+    *lets, inner = s.body
+    rest, targets, sizes = affine(s.axis), [s.axis], list[int]()
+    for let in lets:
+        if not isinstance(let, Let) or let.primitive != "quotient" or let.args[0] != rest:
+            return s
+        if not isinstance(size := let.args[1], ScalarConst):
+            return s
+        rest = affine(let.target)
+        targets.append(let.target)
+        sizes.append(int(size.value))
+    outermost, left = divmod(s.high.constant, math.prod(sizes))
+    if not sizes or left or not isinstance(inner, For):
+        return s
+    loops = [(fresh.var(I64, 0, n - 1), n) for n in (outermost, *reversed(sizes))]
+    at, position = dict[ScalarVar, Scalar](), Affine()
+    for target, (axis, n) in zip(reversed(targets), loops, strict=True):
+        at[target] = position = position * n + affine(axis)
+    return _parallel(loops, Copier(fresh, at).block([inner]))
 
 
 def _nest(s: Statement) -> list[For]:
@@ -84,7 +110,7 @@ def _accesses(nest: Sequence[For]) -> list[Load | Store]:
 
 
 def _axis_of_lines(nest: Sequence[For]) -> ScalarVar | None:
-    """The axis along which neighbours lie in memory where those of the innermost axis are whole lines apart."""
+    """The axis along which neighbours lie nearest in memory where those of the innermost axis are whole lines apart."""
     *around, inner = nest
     size = inner.high.constant
     for loop in around:
@@ -94,9 +120,10 @@ def _axis_of_lines(nest: Sequence[For]) -> ScalarVar | None:
     for s in _accesses(nest):
         at, itemsize = position_in(s.buffer, s.index), s.buffer.dtype.itemsize
         if abs(at.stride(inner.axis)) * itemsize >= LINE:
-            for loop in around:
-                if 0 < abs(at.stride(loop.axis)) * itemsize < LINE and loop.high.constant > 1:
-                    return loop.axis
+            strides = {loop.axis: abs(at.stride(loop.axis)) * itemsize for loop in around if loop.high.constant > 1}
+            nearest = min((axis for axis, stride in strides.items() if stride), key=strides.__getitem__, default=None)
+            if nearest is not None and strides[nearest] < LINE:
+                return nearest
     return None
 
 
@@ -105,32 +132,49 @@ def _tile(nest: Sequence[For]) -> int:
 
 
 def _tiled(nest: Sequence[For], outer: ScalarVar, tile: int, fresh: Fresh) -> list[Statement]:
-    """The nest in whole tiles, and what is left of both axes."""
+    """The nest in whole tiles, of which a shorter axis is one, and what is left of both axes."""
     lengths = {loop.axis: loop.high.constant for loop in nest}
     inner = nest[-1].axis
-    wholes = {axis: lengths[axis] // tile * tile for axis in (outer, inner)}
-    found = [_piece(nest, {axis: (0, n) for axis, n in wholes.items()}, tile, fresh)] if all(wholes.values()) else []
+    tiles = {axis: min(tile, lengths[axis]) for axis in (outer, inner)}
+    wholes = {axis: lengths[axis] // n * n for axis, n in tiles.items()}
+    found: list[Statement] = [_piece(nest, {axis: (0, n) for axis, n in wholes.items()}, tiles, fresh)]
     if wholes[inner] < lengths[inner]:
-        found.append(_piece(nest, {outer: (0, wholes[outer]), inner: (wholes[inner], lengths[inner])}, 0, fresh))
+        found.append(_piece(nest, {outer: (0, wholes[outer]), inner: (wholes[inner], lengths[inner])}, {}, fresh))
     if wholes[outer] < lengths[outer]:
-        found.append(_piece(nest, {outer: (wholes[outer], lengths[outer])}, 0, fresh))
-    return [piece for piece in found if piece.high.constant]
+        found.append(_piece(nest, {outer: (wholes[outer], lengths[outer])}, {}, fresh))
+    return found
 
 
-def _piece(nest: Sequence[For], ranges: dict[ScalarVar, tuple[int, int]], tile: int, fresh: Fresh) -> For:
-    """The nest where some axes go from a number up to below another, in tiles of them unless these are nothing."""
-    starts, loops, within = dict[ScalarVar, Affine](), list[tuple[ScalarVar, int]](), list[tuple[ScalarVar, int]]()
-    for loop in nest:
-        first, last = ranges.get(loop.axis, (0, loop.high.constant))
-        count = (last - first) // tile if tile and loop.axis in ranges else last - first
-        axis = fresh.var(I64, 0, count - 1)
-        loops.append((axis, count))
-        starts[loop.axis] = affine(axis) + first
-        if tile and loop.axis in ranges:
-            part = fresh.var(I64, 0, tile - 1)
-            within.append((part, tile))
-            starts[loop.axis] = affine(axis) * tile + affine(part) + first
-    return _parallel([*loops, *within], Copier(fresh, dict(starts)).block(nest[-1].body))
+def _piece(nest: Sequence[For], ranges: Mapping[ScalarVar, tuple[int, int]], tiles: Mapping[ScalarVar, int], fresh: Fresh) -> For:
+    """The nest where some axes go from a number up to below another, some in tiles."""
+    ends = [ranges.get(loop.axis, (0, loop.high.constant)) for loop in nest]
+    counts = [(last - first) // tiles.get(loop.axis, 1) for loop, (first, last) in zip(nest, ends, strict=True)]
+    (outermost, *loops), lets, at = _together(counts, fresh)
+    starts = dict[ScalarVar, Scalar]()
+    for loop, (first, _), subscript in zip(nest, ends, at, strict=True):
+        starts[loop.axis] = subscript * tiles.get(loop.axis, 1) + first
+        if loop.axis in tiles:
+            part = fresh.var(I64, 0, tiles[loop.axis] - 1)
+            loops.append((part, tiles[loop.axis]))
+            starts[loop.axis] = subscript * tiles[loop.axis] + affine(part) + first
+    return _parallel([outermost], [*lets, _parallel(loops, Copier(fresh, starts).block(nest[-1].body))])
+
+
+def _together(counts: Sequence[int], fresh: Fresh) -> tuple[list[tuple[ScalarVar, int]], list[Statement], list[Affine]]:
+    """Loops of so many iterations, of which outer ones are one until it has enough for the threads, what is to be computed in that
+    one, and the subscript along each axis."""
+    outer = 1
+    while outer < len(counts) - 1 and math.prod(counts[:outer]) < LEAST_SHARE:
+        outer += 1
+    sizes = [math.prod(counts[:outer]), *counts[outer:]]
+    loops = [(fresh.var(I64, 0, n - 1), n) for n in sizes]
+    rest, lets, at = affine(loops[0][0]), list[Statement](), [affine(axis) for axis, _ in loops[1:]]
+    for k in reversed(range(1, outer)):
+        above = fresh.var(I64, 0, math.prod(counts[:k]) - 1)
+        lets.append(Let(above, "quotient", (rest, ScalarConst(cast(counts[k], I64), I64))))
+        at.insert(0, rest - affine(above) * counts[k])
+        rest = affine(above)
+    return loops, lets, [rest, *at]
 
 
 def _parallel(loops: Sequence[tuple[ScalarVar, int]], body: list[Statement]) -> For:

@@ -31,7 +31,7 @@ class Stop:
     node: Node
     values: Sequence[Any] = ()
     awaits: str = ""
-    handed_over: frozenset[int] = frozenset()
+    donated: frozenset[int] = frozenset()
     """The numbers of the values that are arrays which nothing else holds, and nobody reads any more."""
 
 

@@ -88,8 +88,8 @@ class _Machine:
                 continue
             if isinstance(instruction, Run) and instruction.node.op.exchange is not None:
                 values = [frame.slots[s] for s in instruction.sources]
-                handed_over = frame.unit.plan.handed_over[frame.at]
-                self.put(frame, instruction, (yield Stop(instruction.node, values, handed_over=handed_over)))
+                donated = frame.unit.plan.donated[frame.at]
+                self.put(frame, instruction, (yield Stop(instruction.node, values, donated=donated)))
                 continue
             if isinstance(instruction, Run) and (grid := parallel_grid(instruction.node)) is not None:
                 self.put(frame, instruction, self.parallel(frame, instruction, grid))

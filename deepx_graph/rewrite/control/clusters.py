@@ -26,7 +26,7 @@ CLUSTER = "cluster"
 
 
 @dataclass(frozen=True, eq=False)
-class Cluster:
+class OutlinedCluster:
     """Operations as a function: `captured` are the outside values for its parameters, `results` the members that others read."""
 
     members: tuple[Node, ...]
@@ -69,7 +69,7 @@ def _looks(node: Node) -> bool:
     return node.op is PROJ or (node.op.view and isinstance(node.type, TensorType))
 
 
-def _cluster(function: Function, row: Sequence[Node]) -> Cluster | None:
+def _cluster(function: Function, row: Sequence[Node]) -> OutlinedCluster | None:
     """The cluster of a row; None where there are not two kernels in it."""
     members = _members(function, row)
     if sum(not _looks(n) for n in members) < 2:
@@ -80,7 +80,7 @@ def _cluster(function: Function, row: Sequence[Node]) -> Cluster | None:
     new = dict(zip(captured, params, strict=True)) | {n: n for n in outside if n.op is CONSTANT}
     rebuild(list(members), new, copied)
     results = tuple(n for n in members if _is_read_outside(function, n, members))
-    return Cluster(tuple(members), Function(CLUSTER, params, tuple(new[n] for n in results), public=False), captured, results)
+    return OutlinedCluster(tuple(members), Function(CLUSTER, params, tuple(new[n] for n in results), public=False), captured, results)
 
 
 def _members(function: Function, row: Sequence[Node]) -> dict[Node, None]:
@@ -98,30 +98,30 @@ def _is_read_outside(function: Function, node: Node, members: dict[Node, None]) 
     return node in function.results or any(u not in members for u in function.users[node])
 
 
-def _without(function: Function, clusters: Sequence[Cluster]) -> Function:
+def _without(function: Function, clusters: Sequence[OutlinedCluster]) -> Function:
     """The function with each of the clusters as one node, and all in the order in which it was: a schedule goes by that."""
-    cluster_of: dict[Node, Node | Cluster] = {n: c for c in clusters for n in c.members}
-    order: TopologicalSorter[Node | Cluster] = TopologicalSorter()
-    position: dict[Node | Cluster, int] = {}
+    cluster_of: dict[Node, Node | OutlinedCluster] = {n: c for c in clusters for n in c.members}
+    order: TopologicalSorter[Node | OutlinedCluster] = TopologicalSorter()
+    position: dict[Node | OutlinedCluster, int] = {}
     for at, node in enumerate(function.nodes):
         here = cluster_of.get(node, node)
         position[here] = at
         order.add(here, *(there for i in node.inputs if (there := cluster_of.get(i, i)) is not here))
-    b, new, ready = Builder(), {p: p for p in function.params}, list[tuple[int, Node | Cluster]]()
+    b, new, ready = Builder(), {p: p for p in function.params}, list[tuple[int, Node | OutlinedCluster]]()
     order.prepare()
     while order.is_active():
         for item in order.get_ready():
             heappush(ready, (position[item], item))
         _, item = heappop(ready)
         order.done(item)
-        if isinstance(item, Cluster):
+        if isinstance(item, OutlinedCluster):
             new.update(zip(item.results, _outlined(b, item, [new[i] for i in item.captured]), strict=True))
         elif item not in new:
             new[item] = copied(item, tuple(new[i] for i in item.inputs))
     return replaced(function, new)
 
 
-def _outlined(b: Builder, cluster: Cluster, captured: Sequence[Node]) -> Sequence[Node]:
+def _outlined(b: Builder, cluster: OutlinedCluster, captured: Sequence[Node]) -> Sequence[Node]:
     """The results of a cluster as those of one node."""
     kernel = b(fusion, *captured, body=cluster.body)
     return [kernel] if len(cluster.results) == 1 else [b.proj(kernel, k) for k in range(len(cluster.results))]

@@ -66,7 +66,7 @@ class BufferAssignment:
     recursive: bool = False
     scratch: dict[int, int] = field(default_factory=dict)
     """Bytes that the kernel at a position has beside operands and results, while it runs."""
-    handed_over: dict[int, frozenset[int]] = field(default_factory=dict)
+    donated: dict[int, frozenset[int]] = field(default_factory=dict)
     """The operands of the collective at a position that are arrays of their own, and end there: its results may be in them."""
 
     @property
@@ -142,8 +142,8 @@ def plan(schedule: Schedule, *, writes: Callable[[Node], bool] = always, call_ne
     code = lower(schedule)
     flow = alias_analysis(code)
     own = {} if scratch is no_scratch else dict(_scratches(code, flow, scratch))
-    handed_over = dict(_handed_over(code, flow))
-    pieces, shared = _placed(code, flow, overwrites, _pieces(code, flow, writes, handed_over))
+    donated = dict(_donated(code, flow))
+    pieces, shared = _placed(code, flow, overwrites, _pieces(code, flow, writes, donated))
     final, end = code.instructions[-1], len(code.instructions) - 1
     assert isinstance(final, Return)
     sizes = [nbytes(r.type) for r in schedule.function.results]
@@ -154,7 +154,7 @@ def plan(schedule: Schedule, *, writes: Callable[[Node], bool] = always, call_ne
     values = most_alive([*alive, *((at, at, n.values) for at, n in needs)])
     peak = most_alive([*alive, *((at, at, n.peak) for at, n in needs), *((at, at, bytes_) for at, bytes_ in own.items())])
     return BufferAssignment(code, tuple(pieces), shared, sum(sizes), copied, shared + peak, shared + values, recursive, own,
-                            handed_over)
+                            donated)
 
 
 def _runs(code: Code) -> Iterator[tuple[int, Run]]:
@@ -184,7 +184,7 @@ def _scratches(code: Code, flow: AliasAnalysis, scratch: Scratch) -> Iterator[tu
                 yield at, bytes_
 
 
-def _handed_over(code: Code, flow: AliasAnalysis) -> Iterator[tuple[int, frozenset[int]]]:
+def _donated(code: Code, flow: AliasAnalysis) -> Iterator[tuple[int, frozenset[int]]]:
     """The positions of collectives, with the operands that they may write over as nothing else holds them."""
     for at, run in _runs(code):
         if run.node.op.exchange is not None:
@@ -192,11 +192,11 @@ def _handed_over(code: Code, flow: AliasAnalysis) -> Iterator[tuple[int, frozens
                                 if flow.last[s] == at and run.sources.count(s) == 1 and flow.is_sole_holder(s))
 
 
-def _pieces(code: Code, flow: AliasAnalysis, writes: Callable[[Node], bool], handed_over: Mapping[int, frozenset[int]],
+def _pieces(code: Code, flow: AliasAnalysis, writes: Callable[[Node], bool], donated: Mapping[int, frozenset[int]],
             ) -> Iterator[tuple[Allocation, bool]]:
     """Every tensor result that needs memory, and whether it may be in shared memory: what a collective may give to its caller is
     not."""
-    given = {flow.made_as(_sources(code, at)[k]) for at, operands in handed_over.items() for k in operands}
+    given = {flow.made_as(_sources(code, at)[k]) for at, operands in donated.items() for k in operands}
     dense: set[int] = set()  # slots in memory that is C-contiguous, so that a view of them copies nothing
     for at, run in _runs(code):
         node, target = run.node, run.target

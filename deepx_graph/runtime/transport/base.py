@@ -113,9 +113,9 @@ class ProcessTransport(Transport):
     def exchanged(self, meeting: Meeting, arrays: Sequence[Array]) -> list[Sequence[Array]]:
         """What every member of a group brings to a meeting, in the order of the group. Raises RunError where they do not agree."""
 
-    def network(self, meeting: Meeting, handed_over: Sequence[Array]) -> GroupNetwork | None:
+    def network(self, meeting: Meeting, donated: Sequence[Array]) -> GroupNetwork | None:
         """What brings a group together by collectives of its own, once all members are there; None where there is no such thing.
-        Results may be in the arrays `handed_over`.
+        Results may be in the arrays `donated`.
 
         Raises RunError where they do not agree.
         """
@@ -144,8 +144,8 @@ class ProcessTransport(Transport):
             self._met[group] += 1
             arrays = [np.asarray(v, order="C") for v in values]  # of rank 0 as they are
             meeting = Meeting(MeetingKey(self.attempt, self.step, self._met[group]), group, stop.node, known.digest(arrays))
-            handed_over = [stop.values[k] for k in stop.handed_over]
-            if exchange.network is not None and (network := self.network(meeting, handed_over)) is not None:
+            donated = [stop.values[k] for k in stop.donated]
+            if exchange.network is not None and (network := self.network(meeting, donated)) is not None:
                 results = exchange.network(network, arrays, *attrs)
                 if results is not None:
                     return value_at(stop, results, fresh=True)

@@ -223,12 +223,12 @@ class MpiTransport(ProcessTransport):
         each = [network.all_gather(a) for a in arrays]
         return [[parts[k] for parts in each] for k in range(len(meeting.group))]
 
-    def network(self, meeting: Meeting, handed_over: Sequence[Array]) -> MpiGroup:
+    def network(self, meeting: Meeting, donated: Sequence[Array]) -> MpiGroup:
         """As in `ProcessTransport`. Once all are there, collectives that block are fast and cannot wait for ever: a process that
         dies in one ends the others, too."""
         comm = self._agreed(meeting)
         native = None if self.deterministic else self._native
-        return MpiGroup(comm, len(meeting.group), native, self._watch.over(meeting), handed_over)
+        return MpiGroup(comm, len(meeting.group), native, self._watch.over(meeting), donated)
 
     def _agreed(self, meeting: Meeting) -> Any:
         """The communicator of the group, once all members have come to the same place. Raises RunError where they have not."""
@@ -288,24 +288,24 @@ class MpiTransport(ProcessTransport):
 @dataclass(frozen=True)
 class MpiGroup(GroupNetwork):
     """The members of a communicator. `native` gives MPI's reduction for an op and an element type; without it MPI adds nothing.
-    Arrays that are `handed_over` may be written over."""
+    Arrays that are `donated` may be written over."""
 
     comm: Any
     size: int
     native: Callable[[Any, np.dtype[Any]], Any] | None
     watch: _Watch
-    handed_over: Sequence[Array] = ()
+    donated: Sequence[Array] = ()
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Memory for a result: used ones again, as a page that is touched for the first time costs more than what is sent."""
         return RESULTS.empty(shape, dtype)
 
     def all_reduce(self, array: Array, body: Function) -> Array | None:
-        """MPI's own, where the body is one operation that it has; in place where the array is handed over."""
+        """MPI's own, where the body is one operation that it has; in place where the array is donated."""
         native = None if self.native is None else self.native(body.reducer, array.dtype)
         if native is None:
             return None
-        is_in_place = array.flags.writeable and any(array is given for given in self.handed_over)
+        is_in_place = array.flags.writeable and any(array is given for given in self.donated)
         total = array if is_in_place else self.empty(array.shape, array.dtype)
         with self.watch:
             self.comm.Allreduce(_mpi().IN_PLACE if is_in_place else array, total, op=native)

@@ -58,8 +58,8 @@ def test_what_a_collective_may_write_over(case: str) -> None:
     b = Builder()
     x = b.param(0, TYPE, name="x")
     found = plan(schedule(Function("main", (x,), tuple(make(b, x)))))
-    assert [set(operands) for _, operands in sorted(found.handed_over.items())] == wanted
-    for at, operands in found.handed_over.items():
+    assert [set(operands) for _, operands in sorted(found.donated.items())] == wanted
+    for at, operands in found.donated.items():
         run = found.code.instructions[at]
         assert isinstance(run, Run)
         makers = {run.node.inputs[k] for k in operands}

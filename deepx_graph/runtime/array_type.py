@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,8 +13,7 @@ from deepx_graph.ir import Function
 from deepx_graph.types import TensorType
 
 
-@dataclass(frozen=True)
-class ArrayType:
+class ArrayType(NamedTuple):
     """The dtype and shape of an argument or result."""
 
     dtype: np.dtype[Any]
@@ -42,11 +41,10 @@ def tensor_forms(function: Function) -> tuple[ArrayType, ...]:
     return tuple(form_of(p.type) for p in function.params if isinstance(p.type, TensorType))
 
 
-def takes(forms: Sequence[ArrayType], arrays: Sequence[Any]) -> bool:
-    """Whether the arrays are of these very forms, in the order of C."""
-    if len(arrays) != len(forms):
-        return False
-    for array, form in zip(arrays, forms, strict=True):
-        if type(array) is not np.ndarray or array.dtype != form.dtype or array.shape != form.shape or not array.flags.c_contiguous:
-            return False
-    return True
+def checker(forms: Sequence[ArrayType]) -> Callable[[Sequence[Any]], bool]:
+    """What says whether arrays are of these very forms, in the order of C."""
+    kinds, wanted = [np.ndarray] * len(forms), [(*form, True) for form in forms]
+    return lambda arrays: [*map(type, arrays)] == kinds and [*map(_LAID_OUT, arrays)] == wanted
+
+
+_LAID_OUT = attrgetter("dtype", "shape", "flags.c_contiguous")

@@ -159,6 +159,8 @@ class Compiled(InNotebook):
         """What runs the last signature's entry without the interpreter."""
         self._entries: dict[tuple[str, ...], EntryFn] = {}
         """That as one call, for the names of the inputs given away, where it is one. Made when first called."""
+        self._steps: dict[tuple[str, ...], Callable[[Sequence[Any]], Any]] = {}
+        """That by steps of Python, where it is not one call."""
         self._prepared = prepared
         if is_fixed(module):
             self._start()
@@ -231,7 +233,9 @@ class Compiled(InNotebook):
                 if found is not None:
                     return found
         try:
-            return self._run_checked(arrays, tuple(donate), named)
+            steps = None if named else self._steps.get(tuple(donate))
+            found = None if steps is None else steps(arrays)
+            return self._run_checked(arrays, tuple(donate), named) if found is None else found
         except Exception as e:
             self.when_failing(e, arrays, named)
             raise
@@ -285,8 +289,22 @@ class Compiled(InNotebook):
                 found = None
             if found is not None:
                 return found
-        with self._blas, np.errstate(all="ignore"):
+        elif runner.has_run and not self._by_value:
+            self._steps[donate] = self._steps_of(runner, given)
+        with self._blas:
             return runner(arrays, given)
+
+    def _steps_of(self, runner: UnitCode | StoredProgram, given: frozenset[int]) -> Callable[[Sequence[Any]], Any]:
+        """What gives the results of a program by steps of Python, for one thread at a time; None for arguments of other types."""
+        lock, blas = self._lock, self._blas
+
+        def run(arrays: Sequence[Any]) -> tuple[Any, ...] | None:
+            if not runner.takes(arrays):
+                return None
+            with lock, blas:
+                return runner(arrays, given)
+
+        return run
 
     def _interpret(self, ready: _Ready, bound: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
         """The results for the arguments of each device."""
@@ -365,7 +383,7 @@ class Compiled(InNotebook):
             key = self._key(types, arrays)
         self._ready[key] = ready
         if self._runner is not ready.runner:
-            self._runner, self._entries = ready.runner, {}
+            self._runner, self._entries, self._steps = ready.runner, {}, {}
         threads = 1 if self._deterministic else getattr(self.engine, "threads", None)
         self._blas = limited(threads) if ready.may_call_blas else FREE
         if len(self._ready) > KEPT:

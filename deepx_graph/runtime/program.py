@@ -16,7 +16,7 @@ from deepx_graph.analysis.components import components, on_cycles
 from deepx_graph.analysis.schedule import schedule
 from deepx_graph.errors import DeepxGraphError, Diagnostic, LimitError, RunError, is_interrupt
 from deepx_graph.ir import Function, Module, Node
-from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL, callee_of, value_of
+from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL, PROJ, callee_of, value_of
 from deepx_graph.literal import Array
 from deepx_graph.lowering.bytecode import Instruction, Run, reads, successors, writes
 from deepx_graph.ops.tensor.parallel import parallel_grid
@@ -68,9 +68,9 @@ class Unit:
 
     @property
     def may_call_blas(self) -> bool:
-        """Whether some kernel is not the engine's own, and neither a view nor elementwise."""
+        """Whether some kernel is not the engine's own, and neither a view, nor elementwise, nor an item of a tuple."""
         nodes = [i.node for i in self.instructions if isinstance(i, Run) and is_kernel(i.node)]
-        others = [n for n in nodes if not n.op.view and not n.op.elementwise]
+        others = [n for n in nodes if not n.op.view and not n.op.elementwise and n.op is not PROJ]
         return any(self.engine.lowering(n).partition(":")[0] in ("BLAS", "eval") for n in others)
 
     def take_outs(self) -> Outs:

@@ -9,6 +9,7 @@ is one call of machine code, where the engine has an entry to it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from operator import itemgetter
 from typing import Any
 
@@ -18,7 +19,7 @@ from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM, PARTIAL, PROJ, index_of, taken_branch
 from deepx_graph.literal import Array
 from deepx_graph.lowering.bytecode import Instruction, Jump, Move, Pack, Return, Run, Select, Skip, Test
-from deepx_graph.runtime.array_type import has_tensors_alone, takes, tensor_forms
+from deepx_graph.runtime.array_type import checker, has_tensors_alone, tensor_forms
 from deepx_graph.runtime.engines.base import EntryFn
 from deepx_graph.runtime.memory.donation import DonatedBuffers, donated_buffers
 from deepx_graph.runtime.memory.pool import owned
@@ -46,19 +47,21 @@ class UnitCode:
     """The code of one unit. Not to be run by two threads at once; what `entry` gives may be."""
 
     def __init__(self, unit: Unit) -> None:
-        self._unit, self._forms = unit, tensor_forms(unit.function)
+        self._unit = unit
+        self.takes = checker(tensor_forms(unit.function))
+        """Whether the arguments are arrays of the very types of the parameters, in the order of C."""
         *body, last = unit.instructions
         assert isinstance(last, Return)
-        self._copied = tuple(k in unit.plan.copied for k in range(len(last.sources)))
+        self._copied = unit.plan.copied
         self.is_straight = all(isinstance(i, Run) for i in body)
         """Whether it has neither loops nor branches."""
-        self._calls = 0
+        self.has_run = False
+        """Whether it has been called: what a second call needs is made then."""
         self._functions: dict[frozenset[int], Callable[..., Any]] = {}
         self._entries: dict[frozenset[int], EntryFn | None] = {}
-
-    def takes(self, arrays: Sequence[Any]) -> bool:
-        """Whether the arguments are arrays of the very types of the parameters, in the order of C."""
-        return takes(self._forms, arrays)
+        self._silent = Context()
+        """In which numpy warns of nothing: to enter it costs a tenth of `np.errstate`."""
+        self._silent.run(np.seterr, all="ignore")
 
     def entry(self, donated: frozenset[int] = NONE) -> EntryFn | None:
         """All of it as one call of machine code, with the arguments `donated` away; None where there is more to it than one kernel,
@@ -67,7 +70,7 @@ class UnitCode:
         It is made for what has been called once. It gives None, with nothing done, for arguments that `takes` would refuse, and
         for some others.
         """
-        return self._entry(donated) if self._calls else None
+        return self._entry(donated) if self.has_run else None
 
     def _entry(self, donated: frozenset[int]) -> EntryFn | None:
         if donated not in self._entries:
@@ -85,14 +88,14 @@ class UnitCode:
 
     def __call__(self, arrays: Sequence[Array], donated: frozenset[int] = NONE) -> tuple[Array, ...]:
         """The results, arrays of the caller's own; they may lie in the memory of the arguments `donated` away."""
-        self._calls += 1
+        self.has_run = True
         function = self.function(self._free(arrays, donated) if donated and self.is_straight else NONE)
         try:
-            results = function(*arrays)
+            results = self._silent.run(function, *arrays)
         except Exception as e:  # told with its source position, or raised again
             at = statement_at(e, function)
             fail(e, None if at is None else getattr(self._unit.instructions[at], "node", None))
-        return tuple([owned(r) if copied else np.asarray(r) for r, copied in zip(results, self._copied, strict=True)])
+        return tuple([owned(r) if k in self._copied else np.asarray(r) for k, r in enumerate(results)])
 
     def function(self, free: frozenset[int] = NONE) -> Callable[..., Any]:
         """The function of Python, for arguments of which those are free to be written over. Raises NotPython."""

@@ -133,3 +133,42 @@ def test_an_error_has_the_place_of_its_node() -> None:
     with pytest.raises(RunError, match="no sines today") as caught:
         f(np.zeros(4, "f4"))
     assert caught.value.diagnostics[0].span.line == 3
+
+
+OVERFLOWS = """
+func.func @main(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
+  %0 = stablehlo.multiply %x, %x : tensor<4xf32>
+  %1 = stablehlo.divide %0, %0 : tensor<4xf32>
+  return %0, %1 : tensor<4xf32>, tensor<4xf32>
+}"""
+
+
+@pytest.mark.parametrize("engine", ["numexpr", "numpy"])
+def test_numpy_complains_of_nothing_within_a_call_and_as_before_behind_it(engine: str) -> None:
+    f, x = compile(dx.loads(OVERFLOWS, "stablehlo"), engine=engine), np.full(4, 1e30, np.float32)
+    with np.errstate(all="raise"):
+        for _ in range(4):
+            square, quotient = f(x)
+            assert np.isinf(square).all() and np.isnan(quotient).all()
+            assert set(np.geterr().values()) == {"raise"}
+
+
+@pytest.mark.parametrize("engine", ["numexpr", "numpy", "native"])
+def test_every_call_looks_at_its_arguments(engine: str) -> None:
+    """A warm program takes another layout, dtype or number of arguments as its first call does."""
+    f, x = compile(dx.loads(OVERFLOWS, "stablehlo"), engine=engine), np.arange(1, 5, dtype=np.float32)
+    for _ in range(3):
+        f(x)
+    for given in (np.repeat(x, 2)[::2], x.astype(x.dtype.newbyteorder())):
+        np.testing.assert_array_equal(f(given)[0], x * x)
+    for wrong in ((x[:3],), (x.astype(np.float64),), (x, x), ()):
+        with pytest.raises(RunError):
+            f(*wrong)
+
+
+def test_a_program_of_kernels_alone_leaves_the_threads_of_blas_alone() -> None:
+    """Several results are items of a tuple, which calls no BLAS: setting its threads takes longer than a small kernel."""
+    f = compile(dx.optimize(dx.loads(OVERFLOWS, "stablehlo")), engine="numexpr", threads=1)
+    f(np.ones(4, np.float32))
+    assert [n.op.name for n in f.lowered.entry.nodes].count("proj") == 2
+    assert not f._latest().unit.may_call_blas

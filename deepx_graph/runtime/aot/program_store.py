@@ -33,7 +33,7 @@ from deepx_graph.runtime.aot.stored_kernel import (
     read,
     written,
 )
-from deepx_graph.runtime.array_type import form_of, takes
+from deepx_graph.runtime.array_type import checker, form_of
 from deepx_graph.runtime.cost import file as costs
 from deepx_graph.runtime.engines.base import EntryFn
 from deepx_graph.runtime.inputs import Port
@@ -117,18 +117,18 @@ def save(kept_as: str, unit: Unit, outputs: Sequence[Port]) -> None:
 class StoredProgram:
     """A program that was kept. It runs as a `UnitCode` does that is one call."""
 
+    has_run = True
+
     def __init__(self, kernel: StoredKernel, about: Said, vector_bits: int | None) -> None:
         self._kernel, self._operands, self._vector_bits = kernel, about["operands"], vector_bits
         self._forms = tuple(map(form_read, about["params"]))
+        self.takes = checker(self._forms)
+        """Whether the arguments are arrays of the very types of the parameters, in the order of C."""
         self.outputs = tuple(map(port_read, about["outputs"]))
         self._over: Donatable = tuple(map(tuple, about["over"]))
         self._memory = EntryMemory(kernel)
         self._memory_giving = self._memory if kernel.giving is None else EntryMemory(kernel.giving)
         self._entries: dict[frozenset[int], EntryFn | None] = {}
-
-    def takes(self, arrays: Sequence[Any]) -> bool:
-        """Whether the arguments are arrays of the very types of the parameters, in the order of C."""
-        return takes(self._forms, arrays)
 
     def entry(self, donated: frozenset[int] = NONE) -> EntryFn | None:
         """All of it as one call, with the arguments `donated` away."""

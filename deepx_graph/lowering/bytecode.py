@@ -130,6 +130,23 @@ def successors(i: Instruction, at: int) -> list[int]:
     return [at + 1]
 
 
+def alive_behind(code: Sequence[Instruction], read: Sequence[int], written: Sequence[int]) -> list[int]:
+    """What is read later before it is written, behind each instruction, as bits, of what each reads and writes, as bits. Backward
+    data flow, until nothing changes."""
+    before, behind = [0] * len(code), [0] * len(code)
+    changed = True
+    while changed:
+        changed = False
+        for at in range(len(code) - 1, -1, -1):
+            out = 0
+            for to in successors(code[at], at):
+                out |= before[to]
+            into = read[at] | (out & ~written[at])
+            if out != behind[at] or into != before[at]:
+                behind[at], before[at], changed = out, into, True
+    return behind
+
+
 @dataclass(slots=True, eq=False)
 class PositionRange:
     """The positions of a construct, `end` included. `outer` of a once block: how many spans lie around the loops it outlives."""

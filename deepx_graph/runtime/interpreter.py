@@ -18,9 +18,10 @@ from deepx_graph.ir.structure import CALL, PARTIAL, callee_of, taken_branch
 from deepx_graph.lowering.bytecode import Instruction, Jump, Move, Pack, Return, Run, Select, Skip, Test
 from deepx_graph.ops.host.host import Channels, Feed, Host, Waiting
 from deepx_graph.ops.tensor.parallel import parallel_grid
-from deepx_graph.runtime.devices import Running, Stop, run_devices
+from deepx_graph.runtime.devices import Running, Stop
 from deepx_graph.runtime.inputs import FunctionValue
 from deepx_graph.runtime.program import Outs, Unit, fail
+from deepx_graph.runtime.transport.lock_step import run_devices
 from deepx_graph.types import StateType
 
 MAX_DEPTH = 1_000_000

@@ -5,7 +5,7 @@ Functions are planned callees first, so that a caller's peak holds what its call
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NoReturn
@@ -18,7 +18,7 @@ from deepx_graph.errors import DeepxGraphError, Diagnostic, LimitError, RunError
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.structure import CALL, CALL_VALUE, PARTIAL, PROJ, callee_of, value_of
 from deepx_graph.literal import Array
-from deepx_graph.lowering.bytecode import Instruction, Run, reads, successors, writes
+from deepx_graph.lowering.bytecode import Instruction, Run, alive_behind, reads, writes
 from deepx_graph.ops.tensor.parallel import parallel_grid
 from deepx_graph.runtime.engines.base import CONSUMES_FIRST, Engine, KernelFn
 from deepx_graph.runtime.memory.alias import makes_memory
@@ -44,7 +44,7 @@ class Unit:
                 kernel = prepared(engine, i.node)
                 measure = profile is not None and makes_memory(i.node)
                 self.kernels[at] = profile.measured(function.name, i.node, kernel, engine) if profile and measure else kernel
-        self.taken = frozenset(at for at, kernel in enumerate(self.kernels) if _takes(kernel, at, self.instructions))
+        self.taken = frozenset(_taken(self.kernels, self.instructions))
         """Positions of kernels that want their first operand to themselves, where it ends there."""
         self.frame: list[Any] = [None] * len(plan.code.slots)
         for slot, node in plan.code.constants:
@@ -90,30 +90,14 @@ class Unit:
         return outs
 
 
-def _takes(kernel: KernelFn | None, at: int, code: Sequence[Instruction]) -> bool:
-    """Whether the kernel's first operand leaves the frame before the call, so that it may be written over."""
-    run = code[at]
-    if not isinstance(run, Run) or not getattr(kernel, CONSUMES_FIRST, False):
-        return False
-    first = run.sources[0]
-    return run.sources.count(first) == 1 and not _is_read(code, at + 1, first)
-
-
-def _is_read(code: Sequence[Instruction], start: int, slot: int) -> bool:
-    """Whether some path from an instruction on reads the slot before it is given another value."""
-    seen: set[int] = set()
-    stack = [start]
-    while stack:
-        at = stack.pop()
-        if at in seen:
-            continue
-        seen.add(at)
-        i = code[at]
-        if slot in reads(i):
-            return True
-        if slot not in writes(i):
-            stack += successors(i, at)
-    return False
+def _taken(kernels: Sequence[KernelFn | None], code: Sequence[Instruction]) -> Iterator[int]:
+    """The positions of kernels whose first operand leaves the frame before the call, so that it may be written over."""
+    first = {at: run.sources[0] for at, run in enumerate(code)
+             if isinstance(run, Run) and getattr(kernels[at], CONSUMES_FIRST, False) and run.sources.count(run.sources[0]) == 1}
+    bit = {slot: 1 << k for k, slot in enumerate(dict.fromkeys(first.values()))}
+    if bit:
+        alive = alive_behind(code, *([sum({bit.get(s, 0) for s in slots(i)}) for i in code] for slots in (reads, writes)))
+        yield from (at for at, slot in first.items() if not alive[at] & bit[slot])
 
 
 def _array(buffer: Array, node: Node, leaf: int) -> Array:

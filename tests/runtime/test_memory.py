@@ -221,7 +221,7 @@ def _declined(*args: object) -> None:
 @pytest.mark.parametrize("allowed", [0, 40_000, 16 << 20])
 def test_kernels_of_a_program_keep_no_more_than_they_may(allowed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Products of two columns by sums, each of another size, so that each is a kernel of its own with temporaries of its own."""
-    monkeypatch.setattr("deepx_graph.runtime.engines.kernel_engine.KEPT_BYTES", allowed)
+    monkeypatch.setattr("deepx_graph.runtime.engines.native_engine.KEPT_BYTES", allowed)
     b, f32 = Builder(), [tensor(F32, (100 + k, 40)) for k in range(8)]
 
     def body(*xs: Node) -> list[Node]:

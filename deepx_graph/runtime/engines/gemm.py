@@ -16,7 +16,7 @@ from deepx_graph.ops.helpers import wider
 from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.engines.base import Declined
-from deepx_graph.runtime.memory.pool import RESULTS, Allowance
+from deepx_graph.runtime.memory.pool import RESULTS
 from deepx_graph.types import TensorType
 
 BLAS = frozenset(map(np.dtype, ("f4", "f8", "c8", "c16")))
@@ -40,27 +40,20 @@ class GemmNodeKernel:
         """How long a call takes by the cost model."""
         return parts_alone(self._node, self._threads)
 
-    def keep(self, allowance: Allowance) -> None:
-        """Nothing is kept."""
-
     def scratch(self, loose: Collection[int]) -> int:
         """Copies of operands that do not lie as matrices, those numbered `loose` perhaps not in order."""
         return self._gemm.copied(loose)
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
-        """The product, as the results of other kernels."""
-        return [self.product(args, out)]
-
-    def product(self, values: Sequence[Any], out: Sequence[Any] | None) -> Array:
         """The product; in the array of `out`, where one is given."""
         gemm = self._gemm
-        x, y = gemm.operands(*values)
+        x, y = gemm.operands(*args)
         into: Array = RESULTS.empty(self._shape, gemm.dtype) if out is None else out[0]
         if out is not None and (np.may_share_memory(into, x) or np.may_share_memory(into, y)):
-            np.copyto(into, self.product(values, None))
+            np.copyto(into, self(args)[0])
         else:
             _by_blas(x, y, into.reshape(gemm.result_shape))
-        return into
+        return [into]
 
 
 FEW_TERMS = 1 << 10

@@ -29,7 +29,7 @@ from deepx_graph.runtime.engines.gemm import GemmNodeKernel
 from deepx_graph.runtime.engines.whole_function import is_program
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.memory.assignment import of_eval
-from deepx_graph.runtime.memory.pool import KEPT_BYTES, RESULTS, Allowance
+from deepx_graph.runtime.memory.pool import RESULTS
 from deepx_graph.types import TensorType, is_static, nbytes
 
 
@@ -44,10 +44,6 @@ class CompiledKernel(Protocol):
 
     def predicted(self) -> ForecastParts:
         """How long a call takes by the cost model."""
-        ...
-
-    def keep(self, allowance: Allowance) -> None:
-        """Keeps memory from call to call only where the allowance has room for it."""
         ...
 
     def scratch(self, loose: Mapping[int, int]) -> int:
@@ -72,7 +68,6 @@ class KernelEngine(Engine):
         self._built: dict[Any, CompiledKernel | None] = {}
         self._declined: dict[Any, str] = {}
         """Why there is no kernel for an operation, where a builder said so."""
-        self._kept = Allowance(KEPT_BYTES)
 
     @property
     @abstractmethod
@@ -137,15 +132,15 @@ class KernelEngine(Engine):
 
     def _fusion(self, node: Node) -> KernelFn | None:
         body: Function = node.attr("body")
-        return self._kernel(node, key_of(body), lambda: body)
+        return self._kernel(node, key_of(body), lambda: self.build(body))
 
     def _elementwise(self, node: Node) -> KernelFn | None:
         if not is_tensor(node) or math.prod(_shape(node)) <= costs.VM_ELEMENTS:
             return None  # one numpy call: nothing to gain
-        return self._kernel(node, kind_of(node), lambda: alone(node))
+        return self._kernel(node, kind_of(node), lambda: self.build(alone(node)))
 
-    def _kernel(self, node: Node, key: Any, function: Callable[[], Function]) -> KernelFn | None:
-        kernel = self._remembered(key, lambda: self.build(function()))
+    def _kernel(self, node: Node, key: Any, build: Callable[[], CompiledKernel]) -> KernelFn | None:
+        kernel = self._remembered(key, build)
         if kernel is None:
             return None
         return _single(kernel) if isinstance(node.type, TensorType) else _several(kernel)
@@ -154,16 +149,13 @@ class KernelEngine(Engine):
         """The kernel of that key, built when it is first asked for; None where that is declined."""
         if key not in self._built:
             try:
-                kernel = build()
-                kernel.keep(self._kept)
-                self._built[key] = kernel
+                self._built[key] = build()
             except Declined as e:
                 self._built[key], self._declined[key] = None, str(e)
         return self._built[key]
 
     def _dot(self, node: Node) -> KernelFn | None:
-        kernel = self._remembered(kind_of(node), lambda: self.product(node))
-        return kernel.product if isinstance(kernel, GemmNodeKernel) else None
+        return self._kernel(node, kind_of(node), lambda: self.product(node))
 
     def product(self, node: Node) -> CompiledKernel:
         """The kernel of a `dot_general`. Raises Declined for one that has none."""

@@ -27,6 +27,7 @@ from deepx_graph.runtime.engines.arrangement import arranged, has_large_products
 from deepx_graph.runtime.engines.base import Declined, EntryFn, KernelFn
 from deepx_graph.runtime.engines.kernel_engine import CompiledKernel, KernelBuilder, KernelEngine, key_of
 from deepx_graph.runtime.engines.whole_function import as_kernel, is_program, is_too_large
+from deepx_graph.runtime.memory.pool import KEPT_BYTES, Allowance
 from deepx_graph.runtime.native import asked, vectors
 from deepx_graph.runtime.native.llvm.machine_code import collected
 from deepx_graph.runtime.native.llvm.target import this_machine
@@ -54,7 +55,7 @@ class NativeEngine(KernelEngine):
         super().__init__(threads)
         this_machine()
         self.vector_bits = asked()
-        self._called = CalledFunctions()
+        self._called, self._kept = CalledFunctions(), Allowance(KEPT_BYTES)
         self._apart: dict[Function, str] = {}
         """Why functions are not one kernel."""
         self._memories: dict[MachineKernel, EntryMemory] = {}
@@ -163,9 +164,15 @@ class NativeEngine(KernelEngine):
         return self._remembered(key_of(body), lambda: kernel)
 
     def _remembered(self, key: Any, build: Callable[[], CompiledKernel]) -> CompiledKernel | None:
-        """As for every engine, with code for vectors of the engine's width."""
+        """As for every engine, with code for vectors of the engine's width, and memory that is kept as far as there is room."""
+        def kept() -> CompiledKernel:
+            kernel = build()
+            if isinstance(kernel, MachineKernel):
+                kernel.keep(self._kept)
+            return kernel
+
         with vectors(self.vector_bits):
-            return super()._remembered(key, build)
+            return super()._remembered(key, kept)
 
     def _is_machine_code(self, node: Node) -> bool:
         """Whether a node may be part of a kernel that calls the machine code of others."""
@@ -204,7 +211,7 @@ class NativeEngine(KernelEngine):
         found, op = super()._own(node), node.op
         if found is not None or op.view or not (op.elementwise or op.element or op.loops) or is_of_instructions(node):
             return found
-        return self._kernel(node, kind_of(node), lambda: alone(node))
+        return self._kernel(node, kind_of(node), lambda: self.build(alone(node)))
 
     def overwrites(self, node: Node) -> tuple[frozenset[int], ...]:
         """As for every engine; a kernel may be another one where it writes over operands."""

@@ -24,7 +24,7 @@ from deepx_graph.runtime.kernels.machine import MACHINE, Machine, in_machine
 from deepx_graph.runtime.kernels.program import Array, KernelProgram, Levels, Step, leveled
 from deepx_graph.runtime.kernels.staged import begun, write
 from deepx_graph.runtime.kernels.threads import TEAM
-from deepx_graph.runtime.memory.pool import Allowance, delivered, result_memory
+from deepx_graph.runtime.memory.pool import delivered, result_memory
 
 Run = Callable[..., Any]
 
@@ -111,9 +111,6 @@ class Kernel:
             k for k, p in enumerate(self.program.params)
             if registers[p] == registers[result] and p not in elsewhere
             and (read.get(p, -1) < written or (read[p] == written and block[written].in_place)))
-
-    def keep(self, allowance: Allowance) -> None:
-        """It keeps nothing."""
 
     def scratch(self, loose: Mapping[int, int]) -> int:
         """The most bytes that a call has beside arguments and results, where arguments of so many bytes may not lie in order."""

@@ -39,7 +39,7 @@ from deepx_graph.runtime.cost.model import ForecastParts
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.kernels import costs
 from deepx_graph.runtime.kernels.scalar_code import elements, is_called, is_sliced, numpy_dtype, written
-from deepx_graph.runtime.memory.pool import Allowance, delivered, result_memory
+from deepx_graph.runtime.memory.pool import delivered, result_memory
 from deepx_graph.types import TensorType, leaves
 
 
@@ -82,9 +82,6 @@ class ScalarLoops:
         for array, values in zip(arrays, found, strict=True):
             array.reshape(-1)[...] = values
         return delivered(arrays, out)
-
-    def keep(self, allowance: Allowance) -> None:
-        """It keeps nothing."""
 
     def scratch(self, loose: Mapping[int, int]) -> int:
         """The most bytes that a call has beside arguments and results: of every element an object, and where that is."""

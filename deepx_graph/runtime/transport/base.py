@@ -1,6 +1,6 @@
 """One device of a program in this process: what is the same however it reaches the others.
 
-The same generator that runs in lock step (`runtime/devices.py`) stops at each collective; a transport takes its operands to the
+The same generator that runs in lock step (`lock_step.py`) stops at each collective; a transport takes its operands to the
 processes of the group and brings the results back. Every message carries a key: which attempt of a run it belongs to, which call
 of the program, and which meeting of its group. Devices that meet with other keys, or in other collectives, end with an error that
 says who stands where, instead of taking each other's data; so does a device that waits too long.

@@ -19,7 +19,7 @@ from deepx_graph.errors import an
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CALL, CONSTANT, PARAM, PROJ, TUPLE, callee_of, index_of, value_of
 from deepx_graph.literal import Array
-from deepx_graph.lowering.bytecode import Code, Instruction, Move, Pack, Return, Run, Select, Test, lower, successors
+from deepx_graph.lowering.bytecode import Code, Instruction, Move, Pack, Return, Run, Select, Test, alive_behind, lower
 from deepx_graph.runtime.engines.base import Declined
 from deepx_graph.runtime.memory.order import StorageAccess, StorageBytes, blocks, ordered
 from deepx_graph.runtime.memory.sharing import Handover, Ranges, Sharing, bits_of, most_alive, ranges_of
@@ -221,29 +221,14 @@ class _Planner:
         array = self._unused(type)
         return np.asarray(node.op.eval([array], *node.attrs)), array
 
-    # --- what is alive behind each instruction, as bits
-
-    def _alive(self) -> list[int]:
-        code = self.code.instructions
-        reads, writes = [self._bits(self._read(i)) for i in code], [self._bits(self._written(i)) for i in code]
-        before, behind = [0] * len(code), [0] * len(code)
-        changed = True
-        while changed:
-            changed = False
-            for at in range(len(code) - 1, -1, -1):
-                out = 0
-                for to in successors(code[at], at):
-                    out |= before[to]
-                into = reads[at] | (out & ~writes[at])
-                if out != behind[at] or into != before[at]:
-                    behind[at], before[at], changed = out, into, True
-        return behind
+    # --- what is alive where
 
     def _lives(self) -> tuple[list[int], list[Ranges]]:
-        """What is alive behind each instruction, and where each storage is there."""
-        alive = self._alive()
-        there = [bits | self._bits(self._written(i)) | self._bits(self._read(i))
-                 for i, bits in zip(self.code.instructions, alive, strict=True)]
+        """What is alive behind each instruction, as bits, and where each storage is there."""
+        code = self.code.instructions
+        read, written = [self._bits(self._read(i)) for i in code], [self._bits(self._written(i)) for i in code]
+        alive = alive_behind(code, read, written)
+        there = [behind | own | others for behind, own, others in zip(alive, written, read, strict=True)]
         return alive, ranges_of(there, len(self.loops.storages))
 
     def _reorder(self, alive: Sequence[int]) -> bool:

@@ -399,3 +399,32 @@ def test_shardings_are_colours_that_the_legend_names(browser: Browser, tmp_path:
     assert browser.run("state.overlay") == "none", "what the text itself states is there to be chosen"
     choose(browser, "overlay", "sharding")
     assert dict(browser.run(f"{params}.map(b => [b.box.title, b.g.querySelector('.shape').style.fill])")) == fills
+
+
+def test_texts_above_boxes_do_not_run_into_one_another(browser: Browser, tmp_path: Path) -> None:
+    """Shardings are longer than small boxes are wide: what has no room is smaller, or cut, and all of it shows below the pointer."""
+    program, file = tmp_path / "split.mlir", tmp_path / "split.html"
+    on = '{sdy.sharding = #sdy.sharding<@mesh, [{"data"}, {"a_long_name"}]>}'
+    program.write_text(f"""
+    module @m attributes {{mhlo.num_partitions = 4 : i32}} {{
+      sdy.mesh @mesh = <["data"=2, "a_long_name"=2]>
+      func.func public @main(%x: tensor<8x8xf32> {on}, %y: tensor<8x8xf32> {on}, %z: tensor<8x8xf32> {on}) -> tensor<8x8xf32> {{
+        %0 = stablehlo.tanh %x : tensor<8x8xf32>
+        %1 = stablehlo.sine %y : tensor<8x8xf32>
+        %2 = stablehlo.cosine %z : tensor<8x8xf32>
+        %3 = stablehlo.add %0, %1 : tensor<8x8xf32>
+        %4 = stablehlo.add %3, %2 : tensor<8x8xf32>
+        return %4 : tensor<8x8xf32>
+      }}
+    }}
+    """)
+    assert cli.main(["draw", str(program), "--plan", "stated", "-o", str(file)]) == 0
+    browser.open(file)
+    boxes = browser.run("""[...document.querySelectorAll('.tag')].map(t => t.getBoundingClientRect())
+        .map(r => [r.left, r.right, r.top, r.bottom])""")
+    assert len(boxes) >= 8
+    for k, (left, right, top, bottom) in enumerate(boxes):
+        for other_left, other_right, other_top, other_bottom in boxes[:k]:
+            assert right <= other_left or other_right <= left or bottom <= other_top or other_bottom <= top
+    said = browser.run("[...document.querySelectorAll('.tag')].map(t => t.querySelector('title')?.textContent ?? t.textContent)")
+    assert set(said) == {'[{"data"}, {"a_long_name"}]'}

@@ -6,6 +6,8 @@ const CONTROL = new Set(["start", "if", "side", "region", "loop_begin", "loop_en
 const OPENING = 260; // milliseconds
 const RESTS = 200; // milliseconds without movement
 const MOVING = 600; // of more boxes than this none is seen to move
+const OVERHANG = 12; // how much wider than its box a text above it may be: the next one is farther away
+const SMALLEST = 0.75; // of the size of a text that has room
 const MOST_OPEN = 500; // boxes that "open all" makes at most
 const $ = id => document.getElementById(id);
 const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -430,7 +432,7 @@ class Pane {
     e.querySelector(".tag")?.remove();
     e.classList.remove("d-added", "d-removed", "d-changed", "d-same");
     const shapes = e.querySelectorAll(".shape");
-    const tag = text => draw(e, "text", { x: box.x + box.w, y: box.y - 6, class: "tag" }, text);
+    const tag = text => fitted(draw(e, "text", { x: box.x + box.w, y: box.y - 6, class: "tag" }, text), box.w + OVERHANG, text);
     if (overlay === null) shapes.forEach(s => { s.style.fill = ""; });
     if (overlay !== null) {
       const value = overlay.all[box.n], share = Math.sqrt(value / overlay.top);
@@ -448,6 +450,17 @@ class Pane {
       if (text !== NO_PLAN) tag(text);
     } else if (hits && box.members.length > 1) tag(`${hits} found`);
   }
+}
+
+/* Makes a text as small as it must be to have room, and cuts it where that would be too small to read; all of it shows below the pointer. */
+function fitted(e, room, text) {
+  const whole = e.getComputedTextLength();
+  if (whole <= room) return;
+  const size = Math.max(SMALLEST, room / whole);
+  e.style.fontSize = `${size * parseFloat(getComputedStyle(e).fontSize)}px`;
+  if (size * whole <= room * 1.001) return;
+  e.textContent = `${text.slice(0, Math.max(1, Math.floor(text.length * room / (size * whole)) - 1))}…`;
+  draw(e, "title", {}, text);
 }
 
 /* The transform that puts one place onto another. */

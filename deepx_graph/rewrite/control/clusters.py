@@ -80,7 +80,8 @@ def _cluster(function: Function, row: Sequence[Node]) -> OutlinedCluster | None:
     new = dict(zip(captured, params, strict=True)) | {n: n for n in outside if n.op is CONSTANT}
     rebuild(list(members), new, copied)
     results = tuple(n for n in members if _is_read_outside(function, n, members))
-    return OutlinedCluster(tuple(members), Function(CLUSTER, params, tuple(new[n] for n in results), public=False), captured, results)
+    body = Function(CLUSTER, params, tuple(new[n] for n in results), public=False)
+    return OutlinedCluster(tuple(members), body, captured, results)
 
 
 def _members(function: Function, row: Sequence[Node]) -> dict[Node, None]:

@@ -112,18 +112,13 @@ def is_kernel(node: Node) -> bool:
 
 
 def prepared(engine: Engine, node: Node) -> KernelFn:
-    """The engine's kernel for a node, held to its contract: results in `out` where given, and never over an operand unawares."""
+    """The engine's kernel for a node, held to its contract: never over an operand unawares."""
     kernel = engine.kernel(node)
     if node.op.view or not makes_memory(node) or engine.writes(node):
         return kernel
 
     def run(values: Sequence[Any], out: Sequence[Array] | None) -> Any:
         result = kernel(values, out)
-        if out is not None:
-            for made, array in zip(result if isinstance(result, tuple) else (result,), out, strict=True):
-                if made is not array:
-                    np.copyto(array, made)
-            return tuple(out) if isinstance(result, tuple) else out[0]
         if isinstance(result, tuple):
             return tuple(_own(r, values) for r in result)
         return _own(result, values)

@@ -36,7 +36,7 @@ def entry_text(image: CallImage, params: int, results: int, name: str, symbol: C
     """The IR of `name`, which takes and gives so many arrays. `symbol` is the name of a machine function, by its address."""
     t, data = IRBuilder(1), _Data(symbol)
     _check(t, params, results)
-    words = {c.at: _address(data.constant(c.array), c.offset) for c in image.constants}
+    words = {c.at: _address(data.constant(c.array)) for c in image.constants}
     words |= {at: _address(data.function(address)) for at, address in image.functions}
     whole, inner = data.words(image.words, words), data.words(image.inner, {})
     t.line(f"call void @llvm.memcpy.p0.p0.i64(ptr %workspace, ptr {whole}, i64 {image.words.nbytes}, i1 false)")

@@ -131,7 +131,7 @@ class _Writer:
             "in_place": [sorted(may) for may in kernel.in_place], "lowering": kernel.lowering,
             "nanoseconds": float(kernel.nanoseconds), "is_one_call": kernel.is_one_call, "words": self._array(image.words),
             "inner": self._array(image.inner), "nbytes": image.nbytes, "team": image.team,
-            "constants": [[c.at, self._array(c.array), c.offset] for c in image.constants],
+            "constants": [[c.at, self._array(c.array)] for c in image.constants],
             "functions": [[at, *self._function(address)] for at, address in image.functions],
             "giving": None if kernel.giving is None else self.kernel(kernel.giving)}  # fmt: skip
 
@@ -164,7 +164,7 @@ class StoredKernel(MachineKernel):
             self.giving = giving
         self.nanoseconds, self.is_one_call = said["nanoseconds"], said["is_one_call"]
         words, inner = (arrays[said[name]].view(np.int64) for name in ("words", "inner"))
-        self.image = CallImage(words, inner, tuple(ConstantWord(at, arrays[k], n) for at, k, n in said["constants"]),
+        self.image = CallImage(words, inner, tuple(ConstantWord(at, arrays[k]) for at, k in said["constants"]),
                                tuple((at, codes[code][name]) for at, code, name in said["functions"]), said["nbytes"], said["team"])
 
     @property

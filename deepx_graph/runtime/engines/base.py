@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from deepx_graph.ir import Function, Module, Node
-from deepx_graph.ir.evaluation import scratch_of
+from deepx_graph.ir.evaluation import evaluation, scratch_of
 from deepx_graph.literal import Array
 from deepx_graph.runtime.cost.model import Forecast
 
@@ -28,6 +28,12 @@ result (a fusion of elementwise nodes counts as one), and wherever the engine sa
 The result is `out[0]` itself (or the tuple of all) when the kernel filled it; any other result is a fresh array, or for an op
 that is a `view` one over its operand.
 """
+
+
+def by_eval(node: Node) -> KernelFn:
+    """The kernel that is the op's own eval, which puts nothing into `out`. Raises InferError for an op without eval."""
+    evaluate = evaluation(node.op, node.attrs, node.type)
+    return lambda values, out: evaluate(values)
 
 
 class Declined(Exception):

@@ -15,7 +15,6 @@ import numpy as np
 from deepx_graph.analysis.kinds import kind_of
 from deepx_graph.blas import available_cores
 from deepx_graph.ir import Function, Node
-from deepx_graph.ir.evaluation import evaluation
 from deepx_graph.ir.rebuild import alone
 from deepx_graph.literal import Array
 from deepx_graph.ops.contract.linear import dot_general
@@ -24,7 +23,7 @@ from deepx_graph.ops.tensor.index import box_at, dynamic_update_slice
 from deepx_graph.rewrite.product_layouts import canonicalized
 from deepx_graph.runtime.cost import counts as cost_counts
 from deepx_graph.runtime.cost.model import Forecast, ForecastParts
-from deepx_graph.runtime.engines.base import CONSUMES_FIRST, Declined, Engine, KernelFn
+from deepx_graph.runtime.engines.base import CONSUMES_FIRST, Declined, Engine, KernelFn, by_eval
 from deepx_graph.runtime.engines.gemm import GemmNodeKernel
 from deepx_graph.runtime.engines.whole_function import is_program
 from deepx_graph.runtime.kernels import costs
@@ -75,9 +74,8 @@ class KernelEngine(Engine):
         """What makes the kernel of a function: the first that does not raise Declined. An empty reason is none to tell."""
 
     def kernel(self, node: Node) -> KernelFn:
-        """The callable of one node: `kernel(values, out)` gives what `op.eval` gives, in `out` where that is given."""
-        found = self._own(node)
-        return evaluated(node) if found is None else found
+        """The callable of one node; its eval where there is none here. Raises InferError for an op without eval."""
+        return self._own(node) or by_eval(node)
 
     def writes(self, node: Node) -> bool:
         """Whether the node is computed here, and not by its eval, whose results are its own arrays."""
@@ -175,28 +173,6 @@ Rule = Callable[[KernelEngine, Node], "KernelFn | None"]
 _RULES: dict[object, Rule] = {
     fusion: KernelEngine._fusion, dot_general: KernelEngine._dot, dynamic_update_slice: KernelEngine._update,
 }  # fmt: skip
-
-
-def evaluated(node: Node) -> KernelFn:
-    """The op's own eval, its result copied to `out` where that is given. Raises InferError for an op without eval."""
-    evaluate = evaluation(node.op, node.attrs, node.type)
-
-    def run(values: Sequence[Any], out: Sequence[Any] | None) -> Any:
-        value = evaluate(values)
-        if out is None:
-            return value
-        if not isinstance(value, tuple):
-            return _kept(value, out[0])
-        return tuple(_kept(v, o) for v, o in zip(value, out, strict=True))
-
-    return run
-
-
-def _kept(value: Any, out: Any) -> Any:
-    if out is None:
-        return value
-    np.copyto(out, value)
-    return out
 
 
 def _single(kernel: CompiledKernel) -> KernelFn:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from deepx_graph.blas import available_cores
 from deepx_graph.ir import Node
-from deepx_graph.ir.evaluation import evaluation
 from deepx_graph.runtime.cost import counts as cost_counts
 from deepx_graph.runtime.cost.model import Forecast
-from deepx_graph.runtime.engines.base import Engine, KernelFn
+from deepx_graph.runtime.engines.base import Engine, KernelFn, by_eval
 
 
 class NumpyEngine(Engine):
@@ -26,8 +25,7 @@ class NumpyEngine(Engine):
         return cost_counts.alone(node, self.threads)
 
     def kernel(self, node: Node) -> KernelFn:
-        evaluate = evaluation(node.op, node.attrs, node.type)
-        return lambda values, out: evaluate(values)
+        return by_eval(node)
 
     def writes(self, node: Node) -> bool:
         return False

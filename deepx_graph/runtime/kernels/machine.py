@@ -30,10 +30,11 @@ _NAMES: dict[str, tuple[str, frozenset[str]]] = {
     "add": ("add", _NUMBERS), "sub": ("sub", _NUMBERS), "mul": ("mul", _NUMBERS), "div": ("div", _FLOATS), "neg": ("neg", _NUMBERS),
     "sqrt": ("sqrt", _FLOATS), "where": ("where", _NUMBERS | _BITS), "and": ("and", _BITS), "or": ("or", _BITS),
     "xor": ("xor", _BITS), "not": ("invert", _BITS), "eq": ("eq", _NUMBERS | _BITS), "ne": ("ne", _NUMBERS | _BITS),
-    "lt": ("gt", _NUMBERS), "le": ("ge", _NUMBERS), "gt": ("gt", _NUMBERS), "ge": ("ge", _NUMBERS), "max": ("maximum", _FLOATS),
-    "min": ("minimum", _FLOATS), "abs": ("absolute", _FLOATS), "floor": ("floor", _FLOATS), "ceil": ("ceil", _FLOATS),
+    "lt": ("gt", _NUMBERS), "le": ("ge", _NUMBERS), "gt": ("gt", _NUMBERS), "ge": ("ge", _NUMBERS), "abs": ("absolute", _FLOATS),
+    "floor": ("floor", _FLOATS), "ceil": ("ceil", _FLOATS),
 }  # fmt: skip
-"""Numexpr's name of a primitive, and the type codes of operands for which it gives the very bits that numpy gives."""
+"""Numexpr's name of a primitive, and the type codes of operands for which it gives the very bits that numpy gives; of two zeros its
+maximum and minimum are either."""
 
 
 def in_machine(program: KernelProgram) -> KernelProgram | None:
@@ -61,16 +62,7 @@ def _is_scalar(register: int, program: KernelProgram) -> bool:
 def _is_known(step: Step, program: KernelProgram) -> bool:
     """Whether the machine has the step."""
     types = [program.registers[r].dtype for r in (step.target, *step.sources)]
-    if step.primitive in ("max", "min") and not _is_decided(step, program):
-        return False
     return step.primitive in _NAMES and all(t in KINDS for t in types) and KINDS[types[-1]][0] in _NAMES[step.primitive][1]
-
-
-def _is_decided(step: Step, program: KernelProgram) -> bool:
-    """Whether the greater or lesser is known where both operands are zeros, of which the machine gives either: one is a constant
-    other than zero, or the greater is +0.0, which is then added."""
-    known = [program.constants[s] for s in step.sources if _is_scalar(s, program)]
-    return any(c != 0 or (step.primitive == "max" and not np.signbit(c)) for c in known)
 
 
 class Machine:
@@ -95,11 +87,7 @@ class Machine:
             operands = [nodes[s] for s in step.sources]
             if step.primitive in ("lt", "le"):
                 operands.reverse()
-            found = expressions.OpNode(_NAMES[step.primitive][0], operands, kind(step.target))
-            zero = next((o for o in operands if o.astType == "constant" and o.value == 0), None)
-            if step.primitive == "max" and zero is not None:
-                found = expressions.OpNode("add", [found, zero], kind(step.target))  # -0.0 + 0.0 is 0.0
-            nodes[step.target] = found
+            nodes[step.target] = expressions.OpNode(_NAMES[step.primitive][0], operands, kind(step.target))
         types = [(f"v{r}", compiler.kind_to_type[kind(r)]) for r in inputs]
         code, signature, temporaries, constants, names = compiler.precompile(nodes[program.results[0]], types)
         parts = signature.encode(), temporaries.encode(), compiler.compileThreeAddrForm(code), constants, names

@@ -8,9 +8,9 @@ so that all results have the same bits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, partial
+from functools import cache
 from struct import Struct
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
@@ -75,17 +75,7 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
 def is_called(s: Let | Combine) -> bool:
     """Whether a primitive is a call, and no expression of Python."""
     x, target = (s.args[0], s.target) if isinstance(s, Let) else (s.cell, s.cell)
-    return not _is_word(s) and _expression(s.primitive, x, target.dtype) is None
-
-
-def _is_word(s: Statement) -> TypeGuard[Let]:
-    """Whether a statement reads the bits of an integer as a float."""
-    return isinstance(s, Let) and s.primitive == "bitcast" and s.target.dtype in (F32, F64) and _is_python(s.args[0].dtype)
-
-
-def _two_views(first: np.dtype[Any], second: np.dtype[Any]) -> tuple[Array, Array]:
-    word = np.zeros(1, first)
-    return word, word.view(second)
+    return _expression(s.primitive, x, target.dtype) is None
 
 
 SHORT = 9
@@ -115,8 +105,6 @@ class _Writer:
     def __init__(self, program: LoopProgram, buffers: Iterable[Buffer]) -> None:
         self.program, self.memory = program, {b: f"m{k}" for k, b in enumerate(dict.fromkeys(buffers))}
         self.out = PythonFunction([self.memory[a] for a in program.arguments])
-        self.words: dict[tuple[DType, DType], tuple[str, str]] = {}
-        """A word of memory for bits of integers that are floats: as the one, and as the other."""
         self.known: dict[Any, int] = {}
         """The variables whose value is known here: axes of loops that are written out, and conditions on these."""
         self.same: dict[Any, str] = {}
@@ -129,9 +117,6 @@ class _Writer:
                 self.out.add(f"{name} = {self.out.bind(elements(buffer.array, buffer.dtype))}")
             elif buffer not in self.program.arguments:
                 self.out.add(f"{name} = [0] * {buffer.size}")
-        for pair in dict.fromkeys((s.args[0].dtype, s.target.dtype) for s in walk(self.program.body) if _is_word(s)):
-            self.words[pair] = f"w{len(self.words)}", f"x{len(self.words)}"
-            self.out.call(", ".join(self.words[pair]), partial(_two_views, *map(numpy_dtype, pair)))
         self._block(self.program.body)
         self.out.give([self.memory[r] for r in self.program.results])
         return self.out.finished()
@@ -146,10 +131,6 @@ class _Writer:
 
     def _statement(self, s: Statement) -> None:
         match s:
-            case Let(target, _, (x,)) if _is_word(s):
-                as_integer, as_float = self.words[x.dtype, target.dtype]
-                self.out.add(f"{as_integer}[0] = {self._scalar(x)}")
-                self.out.add(f"{_name(target)} = {as_float}[0]")
             case Let(target, primitive, args):
                 self._let(target, primitive, args, target.dtype)
             case Combine(cell, primitive, value):
@@ -241,8 +222,9 @@ class _Writer:
         if form is None:
             self.out.call(name, general, *texts)
             return
-        words = {"general": self.out.bind(general), "kind": self.out.bind(numpy_dtype(dtype).type),
-                 "unpack": self.out.bind(Struct(numpy_dtype(dtype).char).unpack_from)}
+        called = {"general": general, "kind": numpy_dtype(dtype).type, "unpack": Struct(numpy_dtype(dtype).char).unpack_from,
+                  "pack": Struct(numpy_dtype(args[0].dtype).char).pack, "read": np.frombuffer, "dtype": numpy_dtype(dtype)}
+        words = {name: self.out.bind(function) for name, function in called.items() if f"{{{name}}}" in form}
         text = form.format(*texts, **words, bits=dtype.bits, last=dtype.bits - (dtype.kind == "int"), mask=(1 << dtype.bits) - 1)
         if not _may_leave(primitive, args[0], dtype, known[-1]):
             self.out.add(f"{name} = {text}")
@@ -280,7 +262,9 @@ def _expression(primitive: str, x: Scalar | Cell, dtype: DType, last: int | None
     if primitive == "cast":
         return _cast(x, dtype)
     if primitive == "bitcast":
-        return "{unpack}({0})[0]" if x.dtype in (F32, F64) and _is_python(dtype) else None
+        if _is_python(dtype):
+            return "{unpack}({0})[0]" if x.dtype in (F32, F64) else None
+        return "{read}({pack}({0}), {dtype})[0]" if _is_python(x.dtype) and dtype in (F32, F64) else None
     if primitive in BY_CONSTANT and _is_python(x.dtype) and last is not None and 0 <= last < x.dtype.bits:
         return BY_CONSTANT["ashr" if x.dtype.kind == "uint" and primitive == "lshr" else primitive]
     return _form(primitive, x.dtype)

@@ -31,11 +31,10 @@ from deepx_graph.runtime.native.threads import pool
 
 @dataclass(frozen=True)
 class ConstantWord:
-    """A word that is the address of so many bytes behind the beginning of an array."""
+    """A word that is the address of an array's elements."""
 
     at: int
     array: Array
-    offset: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +69,7 @@ class CallImage:
         words[:] = self.words
         words[self.inner] += words.ctypes.data
         for c in self.constants:
-            words[c.at] = c.array.ctypes.data + c.offset
+            words[c.at] = c.array.ctypes.data
         for at, function in self.functions:
             words[at] = function
         if self.team > 1:
@@ -157,9 +156,9 @@ class ImageWriter:
         else:
             self.value(at, offset)
 
-    def constant(self, at: int, array: Array, offset: int = 0) -> None:
-        """Lets a word be an address in an array."""
-        self._constants.append(ConstantWord(at // 8, array, offset))
+    def constant(self, at: int, array: Array) -> None:
+        """Lets a word be the address of an array's elements."""
+        self._constants.append(ConstantWord(at // 8, array))
 
     def function(self, at: int, address: int) -> None:
         """Lets a word be the address of a machine function."""

@@ -94,8 +94,8 @@ class _Writer:
                lambda: t.line(f"call void {function}(ptr {table}, ptr {counter}, ptr {t.word(scratches, 0, 'ptr')})"))
 
     def object(self) -> None:
-        """cell, slot, offset: the elements of the array object in a slot, from so many bytes on."""
-        self.put(self.t.behind(self.t.word(self.t.behind(self.held(1), DATA), 0, "ptr"), self.number(2)), self.pointer(0), "ptr")
+        """cell, slot: the elements of the array object in a slot."""
+        self.put(self.t.word(self.t.behind(self.held(1), DATA), 0, "ptr"), self.pointer(0), "ptr")
 
     def behind(self) -> None:
         """cell, other, offset: so many bytes behind what another one has."""

@@ -147,20 +147,8 @@ class MachineFunction(NamedTuple):
     optimise: bool
 
 
-class Collection:
-    """Functions in the order in which they were asked for, numbered from 1."""
-
-    def __init__(self) -> None:
-        self.functions: list[MachineFunction] = []
-
-    def number(self, function: MachineFunction) -> int:
-        """The number of a function, which is now one of them."""
-        self.functions.append(function)
-        return len(self.functions)
-
-    def __getitem__(self, number: int) -> MachineFunction:
-        return self.functions[number - 1]
-
+Collection = dict[int, MachineFunction]
+"""Functions in the order in which they were asked for, numbered from 1."""
 
 _noted: ContextVar[Collection | None] = ContextVar("noted", default=None)
 
@@ -169,7 +157,7 @@ _noted: ContextVar[Collection | None] = ContextVar("noted", default=None)
 def collected(target: Target) -> Iterator[Collection]:
     """Inside, the code of kernels is written for a target and collected: it is neither compiled nor can it run. Kernels that are
     made inside must not be used outside."""
-    collection = Collection()
+    collection: Collection = {}
     token = _noted.set(collection)
     try:
         with written_for(target):
@@ -246,7 +234,9 @@ def functions(ir: str, names: Sequence[str], owner: object = None, *, optimise: 
 def _code(ir: str, names: Sequence[str], owner: object, optimise: bool) -> PendingCode:
     noted = _noted.get()
     if noted is not None and owner is not None:
-        return PendingCode("", names, owner, addresses={name: noted.number(MachineFunction(ir, name, optimise)) for name in names})
+        numbers = range(len(noted) + 1, len(noted) + 1 + len(names))
+        noted |= {number: MachineFunction(ir, name, optimise) for number, name in zip(numbers, names, strict=True)}
+        return PendingCode("", names, owner, addresses=dict(zip(names, numbers, strict=True)))
     machine = running_machine()
     digest = machine.digest(f"{ir}\n; optimised" if optimise else ir)
     found = linker().known(digest, owner)

@@ -62,9 +62,9 @@ class _Encoder:
     def image(self, limit: int) -> CallImage:
         """All of it."""
         for k in range(len(self.plan.results)):
-            self.code(Opcode.OBJECT, self.results + 8 * k, HEAD + 8 * (self.params + k), 0)
+            self.code(Opcode.OBJECT, self.results + 8 * k, HEAD + 8 * (self.params + k))
         for number, storage in self.plan.parameters.items():
-            self.code(Opcode.OBJECT, self.parts[0].cells[storage], HEAD + 8 * number, 0)
+            self.code(Opcode.OBJECT, self.parts[0].cells[storage], HEAD + 8 * number)
         for part in self.parts:
             self._begin(part)
         for part in self.parts:

@@ -19,6 +19,7 @@ from deepx_graph.sharding.mesh import Mesh
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.pieces import Partitioned
 from deepx_graph.sharding.plan import Plan
+from deepx_graph.sharding.several_meshes import over_one_mesh
 
 FARTHEST = 1.5
 """Plans that take more than so many times the seconds of the one that is found, by the search, are not simulated."""
@@ -32,7 +33,7 @@ def chosen_plan(module: Module, mesh: Mesh, cluster: DeviceCluster, memory: floa
     Raises as `automatic_plan` does.
     """
     stated = stated_plan(module)
-    given = stated if stated is not None and stated.mesh.axes == mesh.axes else None
+    given = over_one_mesh(stated) if stated is not None and stated.mesh.axes == mesh.axes else None
     found = automatic_plan(module.entry, mesh, cluster, memory=memory, given=given, seconds=seconds)
     near = [(r.name, r.plan) for r in found.rivals if r.plan is not None and r.seconds <= FARTHEST * found.seconds]
     if not near:

@@ -29,6 +29,7 @@ from deepx_graph.session.programs import dumps, optimise
 from deepx_graph.sharding.annotations import stated_plan
 from deepx_graph.sharding.mesh import Mesh
 from deepx_graph.sharding.plan import Plan, PortablePlan
+from deepx_graph.sharding.several_meshes import over_one_mesh
 
 if TYPE_CHECKING:
     from deepx_graph.runtime.transport.mpi import MpiTransport
@@ -170,7 +171,7 @@ def asked_pipeline(module: Module, batch: Sequence[str], schedule: PipelineSched
         return optimise(module, "inline").module, PipelineAsked(batch, schedule, mesh)
     inlined, said = given_plan(module, text, name)
     check_over(said, mesh)
-    return inlined, PipelineAsked(batch, schedule, None, said)
+    return inlined, PipelineAsked(batch, schedule, None, over_one_mesh(said))
 
 
 SENT = ("engine", "threads", "seed", "max_bytes", "prepare")

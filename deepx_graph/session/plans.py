@@ -51,7 +51,7 @@ def placed_values(plan: Plan) -> dict[Node, PlacedValue]:
         by = f" by {first.by.op.name} '{labels[first.by]}'" if first and first.by else ""
         source = f"from {first.source}{by}" if first else plan.reasons.get(node, "") if sharding.is_split else ""
         final = replace(sharding, dims=split(*sharding.axes).dims, replicated=())
-        found[node] = PlacedValue(final.text(plan.mesh), source)
+        found[node] = PlacedValue(plan.text_of(final), source)
     return found
 
 

@@ -6,8 +6,10 @@ hand; `mhlo.sharding` and HLO's `sharding=`, which name tiles of one axis.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from deepx_graph import ops
 from deepx_graph.errors import Diagnostic, UsageError
@@ -40,7 +42,8 @@ Stated = tuple[Mesh, TensorSharding]
 
 
 def stated_plan(module: Module) -> Plan | None:
-    """The plan for the entry; None where the text states nothing. Raises UsageError as `_common` does."""
+    """The plan for the entry; None where the text states nothing. Raises UsageError as `_meshes_of` does, and for a device that
+    there is not."""
     meshes = dict(_meshes(module))
     function = module.entry
     every_value = function.with_beside
@@ -60,27 +63,43 @@ def stated_plan(module: Module) -> Plan | None:
         by_hand = mesh_by_hand(function)
         return Plan(by_hand, function) if by_hand else None
     values |= _applied(every_value, values)
-    mesh = _common(every)
+    over = _meshes_of(every)
+    mesh, *others = over
     if wrong := next((n for n, d in devices.items() if d >= mesh.count), None):
         raise UsageError(Diagnostic(f"a value of device {devices[wrong]} beside a mesh of {mesh.count}", wrong.span))
-    return Plan(mesh, function, {n: s for n, (_, s) in values.items()}, {k: s for k, (_, s) in results.items()}, devices=devices)
+    return Plan(mesh, function, {n: _named(over, s) for n, s in values.items()},
+                {k: _named(over, s) for k, s in results.items()}, devices=devices, others=tuple(others))
 
 
-def _common(stated: Sequence[tuple[Node, Stated]]) -> Mesh:
-    """The one mesh of the shardings of values; what lies over no axes may lie over any. Raises UsageError for the first value that
-    lies over another mesh than those before, or along parts of an axis that no order of its factors has beside theirs.
+def _meshes_of(stated: Sequence[tuple[Node, Stated]]) -> list[Mesh]:
+    """The meshes of the shardings of values, each once, with parts of axes as these have them, and of a name of its own. What lies
+    over no axes may lie over any: beside one other mesh it does over that.
+
+    Raises UsageError for the first value along parts of an axis that no order of its factors has beside those before.
     """
-    found = [(node, s) for node, s in stated if s[0].axes] or stated
-    mesh = found[0][1][0]
-    for node, (other, sharding) in found:
-        if other.axes != mesh.axes or other.devices != mesh.devices:
-            message = f"a value lies over the mesh @{other.name}, {other}, and another one over @{mesh.name}, {mesh}"
-            raise UsageError(Diagnostic(message, node.span, hint="a plan has one mesh: state the axes of all values over that"))
+    found: list[Mesh] = []
+    over_axes = [(node, s) for node, s in stated if s[0].axes]
+    is_one = over_axes and all(s[0].is_like(over_axes[0][1][0]) for _, s in over_axes)
+    rest = [] if is_one else [(node, s) for node, s in stated if not s[0].axes]
+    for node, (mesh, sharding) in (*over_axes, *rest):
+        k = next((k for k, m in enumerate(found) if m.is_like(mesh)), len(found))
+        if k == len(found):
+            found.append(replace(mesh, name=_unused(mesh.name, [m.name for m in found])))
         try:
-            mesh = mesh.with_parts(sharding.every_axis)
+            found[k] = found[k].with_parts(sharding.every_axis)
         except UsageError as e:
             raise UsageError(Diagnostic(e.diagnostics[0].message, node.span)) from None
-    return mesh
+    return found
+
+
+def _unused(name: str, others: Collection[str]) -> str:
+    return next(n for n in itertools.chain((name,), (f"{name}_{k}" for k in itertools.count(1))) if n not in others)
+
+
+def _named(meshes: Sequence[Mesh], stated: Stated) -> TensorSharding:
+    """A sharding that names its mesh, where that is not the first."""
+    mesh, sharding = stated
+    return replace(sharding, mesh=next((m.name for m in meshes[1:] if m.is_like(mesh)), ""))
 
 
 def _applied(function: Function, stated: Mapping[Node, Stated]) -> dict[Node, Stated]:
@@ -127,14 +146,16 @@ def stated_sharding(notes: Notes, node: Node, meshes: dict[str, Mesh]) -> Stated
     return found
 
 
-def stated_at_borders(function: Function, mesh: Mesh) -> dict[Node, TensorSharding]:
-    """How values lie where they go into computations by hand, and come out. Raises UsageError where these are over another mesh."""
+def stated_at_borders(plan: Plan) -> dict[Node, TensorSharding]:
+    """How values lie where they go into computations by hand, and come out. Raises UsageError where these are over a mesh that the
+    plan has not."""
     found: dict[Node, TensorSharding] = {}
-    for node in function.nodes:
+    meshes = [plan.mesh, *plan.others]
+    for node in plan.function.with_beside.nodes:
         if is_border(node) and (said := stated_sharding(node.origin.notes, node, {})) is not None:
-            if said[0].axes != mesh.axes or said[0].devices != mesh.devices:
+            if not any(said[0].is_like(mesh) for mesh in meshes):
                 raise UsageError(Diagnostic("a computation by hand over another mesh than that of the plan", node.span))
-            found[node] = said[1]
+            found[node] = _named(meshes, said)
     return found
 
 

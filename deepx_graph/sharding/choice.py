@@ -43,7 +43,7 @@ class Splits:
                  asked: Mapping[Node, Sequence[TensorLayout]]) -> None:
         self.function, self.layouts, self.mesh = function, layouts, mesh
         self.copies, self.asked = copies, asked
-        self.by_hand = axes_by_hand(function)
+        self.by_hand = axes_by_hand(function, mesh)
 
     def chosen(self, node: Node, rule: FactorRule) -> FactorAxes:
         """The axes of each factor that make operands and results cheapest to bring where they belong.
@@ -70,7 +70,8 @@ class Splits:
         """Adds to the wishes of each reduction factor every axis of the mesh, and all together that no tensor has; whether any."""
         named = {a for found in wishes.values() for axes in found for a in axes}
         by_hand = self.by_hand.get(node, frozenset())
-        each = [self.mesh.atoms([self.mesh.axis(name)]) for name, _ in self.mesh.axes if name not in by_hand]
+        whole = [self.mesh.axis(name) for name, _ in self.mesh.axes]
+        each = [self.mesh.atoms([axis]) for axis in whole if not any(axis.overlaps(a) for a in by_hand)]
         tried = [*each, tuple(a for axes in each for a in axes if a not in named)]
         before = sum(map(len, wishes.values()))
         for f in sorted(rule.reduction):
@@ -157,7 +158,7 @@ def _assignments(rule: FactorRule, wishes: Mapping[int, list[Axes]]) -> Iterator
     options: list[list[Axes]] = [[*wishes[f], ()] for f in wishes]
     for chosen in itertools.islice(itertools.product(*options), MOST_CHOICES):
         atoms = [a for axes in chosen for a in axes]
-        if len(set(atoms)) < len(atoms):
+        if any(a.overlaps(b) for a, b in itertools.combinations(atoms, 2)):
             continue
         axes = expressible(rule, {f: c for f, c in zip(wishes, chosen, strict=True) if c})
         key = tuple((f, a) for f, a in sorted(axes.items(), key=lambda x: x[0]) if a)

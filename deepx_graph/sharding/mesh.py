@@ -29,6 +29,8 @@ class AxisRef:
     name: str
     pre: int
     size: int
+    mesh: str = ""
+    """The name of the mesh beside (`Mesh.beside`) that has the axis, if one has."""
 
     @property
     def post(self) -> int:
@@ -37,6 +39,8 @@ class AxisRef:
 
     def overlaps(self, other: AxisRef) -> bool:
         """Whether devices that differ in one may differ in the other."""
+        if self.mesh != other.mesh:
+            return True
         return self.name == other.name and self.pre < other.post and other.pre < self.post
 
     def __str__(self) -> str:
@@ -59,6 +63,8 @@ class Mesh:
     name: str = "mesh"
     cuts: tuple[tuple[str, int], ...] = ()
     """Where inside of axes sub-axes begin and end: the size of what is before. `with_parts` says it."""
+    beside: tuple[Mesh, ...] = ()
+    """Other grids of the same devices, by name. A tensor is split along axes of one grid alone."""
 
     def __post_init__(self) -> None:
         """Raises UsageError for a mesh that is none."""
@@ -87,6 +93,14 @@ class Mesh:
             raise UsageError(f"no axis '{name}' in the mesh" + (f": {hint}" if hint else ""))
         return AxisRef(name, 1, sizes[name])
 
+    def _grid(self, a: AxisRef) -> Mesh:
+        """The grid that has an axis: this mesh, or one beside."""
+        return next(mesh for mesh in self.beside if mesh.name == a.mesh) if a.mesh else self
+
+    def is_like(self, other: Mesh) -> bool:
+        """Whether another mesh, perhaps of another name, has the same axes and devices."""
+        return self.axes == other.axes and self.devices == other.devices
+
     def with_parts(self, axes: Iterable[AxisRef]) -> Mesh:
         """The same mesh, whose atoms these are products of. Raises UsageError for parts of an axis that no order of factors has."""
         added = {(a.name, at) for a in axes for at in (a.pre, a.post) if 1 < at < self.axis(a.name).size}
@@ -101,21 +115,22 @@ class Mesh:
         return tuple(atom for a in axes for atom in self._atoms_of(a))
 
     def _atoms_of(self, a: AxisRef) -> Iterator[AxisRef]:
-        inside = [atom for atom in self._all_atoms(a.name) if a.pre <= atom.pre and atom.post <= a.post]
+        inside = [atom for atom in self._grid(a)._all_atoms(a.name, a.mesh) if a.pre <= atom.pre and atom.post <= a.post]
         if math.prod(atom.size for atom in inside) != a.size or (inside and inside[0].pre != a.pre):
             raise UsageError(f"the sub-axis {a} is no product of the factors that its axis is split into here")
         yield from inside
 
-    def _all_atoms(self, name: str) -> Iterator[AxisRef]:
+    def _all_atoms(self, name: str, mesh: str = "") -> Iterator[AxisRef]:
         pre = 1
         for post in sorted({self.axis(name).size, *(at for own, at in self.cuts if own == name)}):
             for p in prime_factors(post // pre):
-                yield AxisRef(name, pre, p)
+                yield AxisRef(name, pre, p, mesh)
                 pre *= p
 
     def shown(self, a: AxisRef) -> str:
-        """The axis as texts write it: whole ones by name alone."""
-        return f'"{a.name}"' if a == self.axis(a.name) else str(a)
+        """The axis as texts write it: whole ones by name alone, `"x"@tiles` of a mesh beside."""
+        said = f'"{a.name}"' if (a.pre, a.size) == (1, self._grid(a).axis(a.name).size) else str(a)
+        return said + (f"@{a.mesh}" if a.mesh else "")
 
     @cached_property
     def devices(self) -> tuple[int, ...]:
@@ -135,9 +150,10 @@ class Mesh:
 
     def index(self, device: int, axes: Iterable[AxisRef]) -> int:
         """The number of the part that a device has of what is split along the axes."""
-        at, sizes, part = self._coordinates[device], dict(self.axes), 0
+        part = 0
         for a in axes:
-            part = part * a.size + at[a.name] // (sizes[a.name] // a.post) % a.size
+            grid = self._grid(a)
+            part = part * a.size + grid._coordinates[device][a.name] // (grid.axis(a.name).size // a.post) % a.size
         return part
 
     @cached_property
@@ -175,8 +191,10 @@ class Mesh:
 
     def without(self, axes: Iterable[AxisRef]) -> Axes:
         """The prime factors of the axes of the mesh that are not among these."""
-        used = set(self.atoms(axes))
-        return tuple(a for name, _ in self.axes for a in self._all_atoms(name) if a not in used)
+        used = self.atoms(axes)
+        mesh = used[0].mesh if used else ""
+        grid = self._grid(used[0]) if used else self
+        return tuple(a for name, _ in grid.axes for a in grid._all_atoms(name, mesh) if a not in used)
 
     def __str__(self) -> str:
         ids = f", device_ids=[{', '.join(map(str, self.device_ids))}]" if self.device_ids else ""
@@ -188,8 +206,8 @@ def merged(atoms: Iterable[AxisRef]) -> Axes:
     """The same axes with those joined that lie next to each other in one axis."""
     found: list[AxisRef] = []
     for a in atoms:
-        if found and found[-1].name == a.name and found[-1].post == a.pre:
-            found[-1] = AxisRef(a.name, found[-1].pre, found[-1].size * a.size)
+        if found and (found[-1].mesh, found[-1].name, found[-1].post) == (a.mesh, a.name, a.pre):
+            found[-1] = replace(found[-1], size=found[-1].size * a.size)
         else:
             found.append(a)
     return tuple(found)
@@ -229,6 +247,8 @@ class TensorSharding:
     unreduced: Axes = ()
     unreduced_by: str = ""
     """How these are combined, where that is no sum: `max`, `min`."""
+    mesh: str = ""
+    """The name of the mesh that has these axes, where a plan has several and it is not the first."""
 
     @property
     def axes(self) -> tuple[Axes, ...]:
@@ -248,10 +268,6 @@ class TensorSharding:
     def is_split(self) -> bool:
         """Whether any dimension is split."""
         return any(self.axes)
-
-    def closed(self) -> TensorSharding:
-        """The same axes, final: without what only propagation asks."""
-        return TensorSharding(tuple(DimSharding(d.axes) for d in self.dims))
 
     def with_axes(self, axes: Sequence[Axes]) -> TensorSharding:
         """The same with other axes of the dimensions."""

@@ -169,7 +169,7 @@ class _Notation:
             if word == "unreduced" and self.peek() in ("max", "min"):
                 by = self.word()
             said[word] = self.axes(mesh)
-        found = TensorSharding(tuple(dims), **said, unreduced_by=by)
+        found = TensorSharding(tuple(dims), said.get("replicated", ()), said.get("unreduced", ()), by)
         for axes in found.axes:
             if merged(axes) != axes:
                 message = f"two consecutive sub-axes can be merged: {', '.join(map(mesh.shown, axes))}"

@@ -28,6 +28,7 @@ from deepx_graph.sharding.plan import Plan
 from deepx_graph.sharding.reasons import CollectiveCause, MeetingReason, of_operand
 from deepx_graph.sharding.reshard import TensorLayout
 from deepx_graph.sharding.rules import factor_rule, is_border, layout_of, makes_constants, partial_axes, possible_axes, project
+from deepx_graph.sharding.several_meshes import over_one_mesh
 from deepx_graph.sharding.values import CARRIERS, numbered, owners
 from deepx_graph.types import TensorType, TupleType, Type, as_tensor, is_state
 
@@ -35,9 +36,9 @@ from deepx_graph.types import TensorType, TupleType, Type, as_tensor, is_state
 def partition(module: Module, plan: Plan) -> Partitioned:
     """The program of one device under a plan that says how all values lie, as propagation makes it.
 
-    Raises UsageError for what has no parts: effects, calls, unknown sizes.
+    Raises UsageError for what has no parts: effects, calls, unknown sizes; and as `over_one_mesh` does.
     """
-    return _Partitioner(module, plan).result()
+    return _Partitioner(module, over_one_mesh(plan)).result()
 
 
 class _Partitioner:

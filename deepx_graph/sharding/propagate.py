@@ -4,7 +4,7 @@ Three strategies are nested. By priority: the shardings of each user priority ar
 through those that only pass elements on before all others (`priorities.py`). Then step by step, where of two factors that want an
 axis the one of the larger tensor has it. A step projects the shardings of the tensors of one node to its factors,
 takes for each factor the longest axes that all its tensors agree on, and writes them back to the dimensions that are open.
-Shardings only grow.
+Shardings only grow. Between tensors that lie over several meshes nothing is propagated.
 
 Constants carry nothing from one user to another: each use of one is a tensor of its own.
 
@@ -48,6 +48,8 @@ class _Tensor:
     taboo: frozenset[AxisRef] = frozenset()
     """Axes that may split none of its dimensions."""
     size: int = 1
+    mesh: str | None = None
+    """The name of the mesh that it lies over; None where that is not said, or is any."""
     reason: str = ""
     origins: dict[AxisRef, AxisOrigin] = field(default_factory=dict)
 
@@ -80,7 +82,7 @@ class Projection:
 
 class _Propagation:
     def __init__(self, plan: Plan) -> None:
-        self.plan, self.mesh, self.function = plan, plan.mesh, plan.function.with_beside
+        self.plan, self.meshes, self.function = plan, plan.meshes, plan.function.with_beside
         self.flow = DataFlow(self.function, with_sources=False)
         self.tensors: dict[Value, _Tensor] = {}
         for node in self.flow.tensors():
@@ -89,7 +91,7 @@ class _Propagation:
                 self.tensors.setdefault(self.flow.of(node), _fresh(node, type.shape))
         self.results = {k: _fresh(r, r.type.shape) for k in plan.results
                         if isinstance((r := self.function.results[k]).type, TensorType) and r.type.is_static}
-        self.values = {**stated_at_borders(self.function, self.mesh), **plan.values}
+        self.values = {**stated_at_borders(self.plan), **plan.values}
         for node, sharding in self.values.items():
             if (t := self.tensors.get(self.flow.of(node))) is not None and not t.reason:
                 self._state(t, sharding, "given", _source(node), names_in(dict(node.origin.notes).get(AXES, "")))
@@ -139,7 +141,7 @@ class _Propagation:
 
     def _by_hand(self) -> Iterator[_Step]:
         """What goes into computations by hand, and what they give, with how it lies there."""
-        for value, sharding, source in stated_around(self.function, self.mesh):
+        for value, sharding, source in stated_around(self.function, self.plan.mesh):
             there = _fresh(value, as_tensor(value.type).shape)
             self._state(there, sharding, f"given of {source}", source)
             yield _Step(RuledNode(value, _alike(value)), [self._operand(value, value), there])
@@ -156,10 +158,11 @@ class _Propagation:
 
     def _state(self, t: _Tensor, sharding: TensorSharding, reason: str, source: str, by_hand: Collection[str] = ()) -> None:
         """A sharding that is given. Axes that split the value by hand do so whatever the priority of its dimensions."""
-        t.reason = reason
-        t.taboo = frozenset(self.mesh.atoms((*sharding.replicated, *sharding.unreduced)))
+        mesh = self.meshes[sharding.mesh]
+        t.reason, t.mesh = reason, sharding.mesh if mesh.axes else None
+        t.taboo = frozenset(mesh.atoms((*sharding.replicated, *sharding.unreduced)))
         for k, d in enumerate(sharding.dims):
-            atoms = self.mesh.atoms(d.axes)
+            atoms = mesh.atoms(d.axes)
             t.origins.update((a, AxisOrigin(source)) for a in atoms)
             t.is_open[k] = d.open
             if d.priority:
@@ -184,15 +187,15 @@ class _Propagation:
         found = {n: self.tensors[v] for n in self.flow.tensors() if n in own and (v := self.flow.of(n)) in self.tensors}
         values = {n: self._sharding(t) for n, t in found.items()}
         reasons = {n: t.reason for n, t in found.items() if t.reason and values[n].is_split}
-        origins = {n: {a: o for a in self.mesh.atoms(a for axes in values[n].axes for a in axes) if (o := t.origins.get(a))}
-                   for n, t in found.items() if t.origins}
+        origins = {n: {a: o for axes in t.dims for a in axes if (o := t.origins.get(a))} for n, t in found.items() if t.origins}
         results = {**self.plan.results, **{k: self._sharding(t) for k, t in self.results.items()}}
-        return Plan(self.mesh, self.plan.function, values, results, reasons, frozenset(own.intersection(self.values)), origins,
-                    devices=self.plan.devices)
+        return Plan(self.plan.mesh, self.plan.function, values, results, reasons, frozenset(own.intersection(self.values)), origins,
+                    devices=self.plan.devices, others=self.plan.others)
 
     @staticmethod
     def _sharding(t: _Tensor) -> TensorSharding:
-        return TensorSharding(tuple(DimSharding(merged(a), is_open) for a, is_open in zip(t.dims, t.is_open, strict=True)))
+        dims = (DimSharding(merged(a), is_open) for a, is_open in zip(t.dims, t.is_open, strict=True))
+        return TensorSharding(tuple(dims), mesh=t.mesh or "")
 
     def _ways(self, level: int) -> Iterator[tuple[int, Mapping[int, Direction]]]:
         """The operations of the first levels of the schedule by number, with where the axes of their factors may go."""
@@ -217,7 +220,10 @@ class _Propagation:
                 waiting.update(added)
 
     def _step(self, step: _Step, allowed: Mapping[int, Direction]) -> list[_Tensor]:
-        """The tensors of one node, operands first, whose sharding it changed."""
+        """The tensors of one node, operands first, whose sharding it changed: none, where they lie over several meshes."""
+        meshes = {t.mesh for t in step.tensors if t is not None and t.mesh is not None}
+        if len(meshes) > 1:
+            return []
         given = [None if t is None else _projected(m, t, step.rule) for m, t in zip(step.rule.tensors, step.tensors, strict=True)]
         seen = list(given)
         for f in step.factor_order(given):
@@ -346,7 +352,7 @@ class _Step:
                 dims[d] = grown
         if dims == list(old.dims):
             return False
-        t.dims = dims
+        t.dims, t.mesh = dims, next(other.mesh for other in self.tensors if other is not None and other.mesh is not None)
         node = self.ruled.node
         t.reason = t.reason or f"from {node.op.name} {node.name}".rstrip()
         return True

@@ -101,11 +101,11 @@ def _runs(before: TensorLayout, after: TensorLayout) -> dict[Axes, AxisRef]:
             runs.append([a])
         else:
             run.append(a)
-    return {tuple(run): AxisRef(run[0].name, run[0].pre, count_of(run)) for run in runs}
+    return {tuple(run): replace(run[0], size=count_of(run)) for run in runs}
 
 
 def _follows(a: AxisRef, b: AxisRef, following: Sequence[Mapping[AxisRef, AxisRef | None]]) -> bool:
-    is_next = a.name == b.name and a.post == b.pre
+    is_next = (a.mesh, a.name, a.post) == (b.mesh, b.name, b.pre)
     return is_next and all((a in row) == (b in row) and (a not in row or row[a] == b) for row in following)
 
 
@@ -169,6 +169,7 @@ def _cost(move: ReshardMove, before: float, after: float) -> float:
 
 def _moves(shape: Sequence[int], at: TensorLayout, after: TensorLayout) -> Iterator[tuple[ReshardMove, TensorLayout]]:
     used = {a for axes in at.dims for a in axes} | set(at.partial)
+    grids = {a.mesh for a in used}
     for d, axes in enumerate(at.dims):
         for k in range(len(axes)):
             taken = axes[k:]
@@ -186,7 +187,7 @@ def _moves(shape: Sequence[int], at: TensorLayout, after: TensorLayout) -> Itera
             if not _aligned(shape[d], axes, added):
                 continue
             grown = _with(at.dims, {d: axes + added})
-            if not used.intersection(added):
+            if used.isdisjoint(added) and grids <= {added[0].mesh}:
                 yield ReshardMove(SLICE, added, target=d), TensorLayout(grown, at.partial)
             if set(added) <= set(at.partial):
                 yield ReshardMove(SCATTER, added, target=d), TensorLayout(grown, _less(at.partial, added))
@@ -196,7 +197,7 @@ def _moves(shape: Sequence[int], at: TensorLayout, after: TensorLayout) -> Itera
         for a in unfinished:
             yield ReshardMove(REDUCE, (a,)), TensorLayout(at.dims, _less(at.partial, (a,)))
     if not at.partial and at.dims != after.dims:
-        spare = sorted({a for axes in after.dims for a in axes} - used, key=str)
+        spare = sorted({a for axes in after.dims for a in axes if grids <= {a.mesh}} - used, key=str)
         for d, axes in enumerate(at.dims):
             for a in spare:  # what a permutation makes into the axes that are wanted
                 if len(axes) < len(after.dims[d]) and _aligned(shape[d], axes, (a,)):
@@ -223,7 +224,7 @@ def _relabelled(dims: tuple[Axes, ...], after: tuple[Axes, ...]) -> tuple[Axes, 
                 return None
             mine.append(new)
             taken.add(new)
-    return tuple(map(tuple, found))
+    return tuple(map(tuple, found)) if len({a.mesh for mine in found for a in mine}) <= 1 else None
 
 
 def _aligned(size: int, major: Axes, minor: Axes) -> bool:

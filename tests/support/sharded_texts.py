@@ -132,3 +132,33 @@ def stated_more(text: str, rng: random.Random) -> str:
 
     found = re.sub(r"(?<=@mesh, \[)[^\]]*", lambda m: re.sub(r"\{([^{}]*)\}", dim, m[0]), text)
     return re.sub(r"%v(\d+) = (stablehlo.* -> (tensor<\w+>))", constraint, found)
+
+
+EIGHT = (*MESHES, (("a", 8),), (("b", 4), ("a", 2)), (("c", 2), ("b", 2), ("a", 2)))
+"""Meshes of 8 devices, some of them of the same axes in another order."""
+
+
+def over_several_meshes(text: str, rng: random.Random, ordered: bool = True) -> str:
+    """A random program, of which every sharding is over one of two or three meshes of the same devices; those that are not
+    `ordered` may have these in any order."""
+    def mesh(axes: tuple[tuple[str, int], ...]) -> str:
+        ids = list(range(8))
+        if not ordered and rng.random() < 0.5:
+            rng.shuffle(ids)
+        said = ", ".join(f'"{name}"={size}' for name, size in axes)
+        return f"<[{said}]{'' if ids == sorted(ids) else f', device_ids={ids}'}>"
+
+    meshes = [rng.choice(EIGHT) for _ in range(rng.randint(2, 3))]
+    rest = text.partition("\n")[2]
+
+    def over(said: re.Match[str]) -> str:
+        k = rng.randrange(len(meshes))
+        axes, found = list(meshes[k]), [list[str]() for _ in range(said[1].count("{"))]
+        for name, _ in rng.sample(axes, rng.randint(0, len(axes))):
+            rng.choice(found).append(f'"{name}"')
+        for dim in found:
+            dim += ["?"] * ("?" in said[1])
+        return f"<@m{k}, [{', '.join('{' + ', '.join(d) + '}' for d in found)}]>"
+
+    lines = [f"sdy.mesh @m{k} = {mesh(axes)}" for k, axes in enumerate(meshes)]
+    return "\n".join((*lines, re.sub(r"<@mesh, \[([^\]]*)\]>", over, rest)))

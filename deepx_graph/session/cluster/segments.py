@@ -25,6 +25,7 @@ from deepx_graph.ir.structure import LOOP_BEGIN, LOOP_END, PHI
 from deepx_graph.sharding.mesh import TensorSharding
 from deepx_graph.sharding.plan import Plan
 from deepx_graph.sharding.propagate import propagate
+from deepx_graph.sharding.several_meshes import over_one_mesh
 from deepx_graph.types import I32, TensorType, is_state, scalar
 
 _COUNT = scalar(I32)
@@ -53,7 +54,7 @@ def segments(module: Module, plan: Plan) -> Segments:
 
     Raises UsageError for a program without such a loop, with effects, or with variables that are no tensors of known size.
     """
-    return _Cut(module, plan).result()
+    return _Cut(module, over_one_mesh(plan)).result()
 
 
 class _Cut:

@@ -19,6 +19,7 @@ from deepx_graph.sharding.plan import AxisOrigin, Plan, labels_of
 from deepx_graph.sharding.propagate import propagate
 from deepx_graph.sharding.reasons import CollectiveCause, MeetingReason
 from deepx_graph.sharding.reshard import TensorLayout
+from deepx_graph.sharding.several_meshes import over_one_mesh
 from deepx_graph.types import nbytes
 
 NOTHING_LESS = "instead: nothing, however what is given for this value lies otherwise, devices exchange no less"
@@ -69,6 +70,7 @@ class CollectiveRow:
 
 def collective_rows(local: Partitioned, plan: Plan) -> list[CollectiveRow]:
     """Every collective, in order, by a name of its own: `all_gather.0`."""
+    plan = over_one_mesh(plan)
     labels, numbers, rows = labels_of(plan.function), dict[str, int](), []
     for m in local.meetings:
         kind = m.collective.op.name.removeprefix("spmd_")
@@ -143,7 +145,7 @@ class OtherPlans:
     """
 
     def __init__(self, module: Module, given: Plan, local: Partitioned) -> None:
-        self.module, self.given, self.now, self.count = module, given, _total(local), len(local.meetings)
+        self.module, self.given, self.now, self.count = module, over_one_mesh(given), _total(local), len(local.meetings)
         self.labels = labels_of(given.function)
         self._tried: dict[str, tuple[int, int] | None] = {}
 

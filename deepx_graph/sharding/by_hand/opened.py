@@ -24,7 +24,7 @@ from deepx_graph.ir.node import Origin
 from deepx_graph.ir.rebuild import copied, inlined, rebuild, replaced, with_inputs
 from deepx_graph.ir.structure import LOOP_BEGIN, PARAM, PROJ
 from deepx_graph.ops.host.collective import PURE
-from deepx_graph.sharding.annotations import CONSTRAINT, SOURCE
+from deepx_graph.sharding.annotations import CONSTRAINT, SOURCE, stated_sharding
 from deepx_graph.sharding.by_hand.manual import (
     AXES,
     INNER_PART,
@@ -41,9 +41,10 @@ from deepx_graph.sharding.by_hand.manual import (
     result_of,
     stated_by_hand,
 )
-from deepx_graph.sharding.mesh import Axes, Mesh, TensorSharding, count_of
+from deepx_graph.sharding.mesh import Axes, AxisRef, Mesh, TensorSharding, count_of
 from deepx_graph.sharding.notation import read_annotation
 from deepx_graph.sharding.rules import is_border
+from deepx_graph.sharding.several_meshes import axes_on
 from deepx_graph.sharding.values import CARRIERS
 from deepx_graph.types import TensorType, TupleType, Type, as_tensor, is_state
 
@@ -136,7 +137,8 @@ def _opening(module: Module, node: Node, name: str, stated: StatedByHand) -> _Op
         body = _with_inner_opened(pure_body(module, node), name)
     except UsageError:
         return None
-    mesh, inner = stated.mesh, axes_by_hand(body)
+    mesh = stated.mesh
+    inner = {n: {a.name for a in axes} for n, axes in axes_by_hand(body, mesh).items()}
     groups = [(n, devices) for n in body.nodes for devices in _meeting(n, mesh)]
     met = {axis for axis, _ in mesh.axes if axis not in stated.axes and any(
         axis not in inner.get(n, ()) and len({mesh.index(d, [mesh.axis(axis)]) for d in devices}) > 1 for n, devices in groups)}
@@ -184,17 +186,22 @@ def _meeting(node: Node, mesh: Mesh) -> Iterator[Collection[int]]:
         yield from node.named_attrs.get(PAIRS) or [node.op.exchange.group(grid, d, *node.attrs) for d in range(mesh.count)]
 
 
-def axes_by_hand(function: Function) -> dict[Node, frozenset[str]]:
-    """The axes along which devices have different values of a node, as it is in computations by hand over these."""
-    found: dict[Node, frozenset[str]] = {}
+def axes_by_hand(function: Function, mesh: Mesh) -> dict[Node, frozenset[AxisRef]]:
+    """The axes of a mesh along which devices have different values of a node, as it is in computations by hand over these."""
+    found: dict[Node, frozenset[AxisRef]] = {}
     for node in function.nodes:
-        own = frozenset[str]().union(*(found.get(i, ()) for i in node.inputs))
+        own = frozenset[AxisRef]().union(*(found.get(i, ()) for i in node.inputs))
         if is_border(node):
-            notes = dict(node.origin.notes)
-            own = (own | names_in(notes.get(INSIDE, ""))) - names_in(notes.get(AXES, ""))
+            own = (own | _named_by(INSIDE, node, mesh)) - _named_by(AXES, node, mesh)
         if own:
             found[node] = own
     return found
+
+
+def _named_by(note: str, node: Node, mesh: Mesh) -> frozenset[AxisRef]:
+    """The axes that a note of a border names, as a mesh has them."""
+    said, names = stated_sharding(node.origin.notes, node, {}), names_in(dict(node.origin.notes).get(note, ""))
+    return frozenset(a for name in names for a in axes_on(mesh, said[0], name)) if said else frozenset()
 
 
 Said = tuple[Mesh, TensorSharding]

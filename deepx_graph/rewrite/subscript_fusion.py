@@ -3,11 +3,11 @@
 A node that moves elements (its declaration says of which operand's element each of its own is) becomes part of the one kernel that
 reads it, together with what it reads itself, so that nothing of it is ever in memory. A group has one root, which is in memory; its
 other members are read by members alone. A scatter is a root: it takes in what it reads once, and the one number that it may start
-from; a reduction of several operands is one of what costs little; a sort is one of what has no operands. That, and views, which
-compute nothing, are members of every group that reads them; a view that is a result is a root. So is a kernel that puts values of
-its own in memory; what else a group would put there is a member where it is there a row at a time, in loops that are fused.
-Groups keep to one scope, but that positions which are put together for gathers in a loop are read where they lie. Those without
-such a node stay as passes have made them, unless a member is larger than caches are.
+from, as a division of integers does its divisor; a reduction of several operands is one of what costs little; a sort is one of
+what has no operands. That, and views, which compute nothing, are members of every group that reads them; a view that is a result
+is a root. So is a kernel that puts values of its own in memory; what else a group would put there is a member where it is there a
+row at a time, in loops that are fused. Groups keep to one scope, but that positions which are put together for gathers in a loop
+are read where they lie. Those without such a node stay as passes have made them, unless a member is larger than caches are.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ KernelOf = Callable[[Function], object | None]
 
 def with_composed_subscripts(function: Function, kernel_of: KernelOf) -> Function:
     """The function with each group that moves elements as one fusion, where its body has a kernel; itself where there is none."""
-    if not any(_pays(n, n) for n in function.nodes):
+    if not any(_pays(n, n) or _needs_one_number(n) for n in function.nodes):
         return function
     groups = {g.root: g for g in _groups(function, kernel_of) if kernel_of(g.body) is not None}
     new: dict[Node, Node] = {}
@@ -176,7 +176,7 @@ class _Candidates:
                 assert root is not None
                 members.setdefault(root, []).append(node)
         groups = [_without_outer_reshapes(found[::-1]) for found in members.values()]
-        return [g for g in groups if (len(g) > 1 and any(map(_pays, g, (*g[1:], None)))) or any(map(_starts_from_one_number, g))]
+        return [g for g in groups if (len(g) > 1 and any(map(_pays, g, (*g[1:], None)))) or any(map(_needs_one_number, g))]
 
     def _home(self, node: Node, readers: frozenset[Node | None], members: dict[Node, list[Node]]) -> frozenset[Node | None]:
         """The groups in which a node is: those of all that read it, or one of its own."""
@@ -303,9 +303,13 @@ def _pays(node: Node, later: Node | None) -> bool:
     return _moves(node) or (later is not None and not node.op.view and _size(node) >= FAR)
 
 
-def _starts_from_one_number(node: Node) -> bool:
-    """Whether a scatter writes over what is one number throughout: a kernel that knows the number fills memory, and reads none."""
-    return node.op is scatter and any(splat_of(i) is not None for i in node.inputs[: len(node.inputs) // 2])
+def _needs_one_number(node: Node) -> bool:
+    """Whether the kernel of a node is another one where it knows the number that all elements of an operand are: a scatter fills
+    memory with it and reads none, and an integer is divided by it without a division."""
+    if node.op is scatter:
+        return any(splat_of(i) is not None for i in node.inputs[: len(node.inputs) // 2])
+    return node.op.elementwise and any(splat_of(i) is not None and tensor_type(i.type).dtype.is_integer for i in node.inputs) and (
+        _has_own_element(node) and _work(node) > CHEAP)
 
 
 def _picks_few(node: Node) -> bool:

@@ -283,6 +283,23 @@ def test_a_scatter_into_one_number_reads_no_table_of_it() -> None:
     assert [k.op.name for k in kernel.inputs] == ["param", "param"]
 
 
+@pytest.mark.parametrize("divisor", [-(2**31), -7, -1, 0, 1, 10, 64, 2**31 - 1])
+@pytest.mark.parametrize("name", ["divide", "remainder"])
+def test_a_division_by_one_number_knows_it(name: str, divisor: int) -> None:
+    """Its kernel is no division then, and has one operand; that by 0 is -1, and leaves all."""
+    text = function_text("%x: tensor<1000xi32>", f"""  %c = stablehlo.constant dense<{divisor}> : tensor<1000xi32>
+  %q = stablehlo.{name} %x, %c : tensor<1000xi32>
+  return %q : tensor<1000xi32>""", "tensor<1000xi32>")
+    if divisor != 1 or name == "remainder":
+        assert nodes_run(text) == ["fusion: machine code of loops"]
+    x = np.random.default_rng(0).integers(-(2**31), 2**31, 1000).astype(np.int32)
+    x[:4] = -(2**31), 2**31 - 1, 0, divisor
+    wide = x.astype(np.int64)
+    quotient = np.sign(wide) * np.sign(divisor) * (abs(wide) // max(1, abs(divisor))) if divisor else np.full(1000, -1)
+    expected = quotient if name == "divide" else wide - quotient * divisor
+    np.testing.assert_array_equal(dx.compile(dx.loads(text), engine="native")(x)[0], expected.astype(np.int32))
+
+
 def test_a_search_for_the_nearest_computes_distances_where_it_reads_them() -> None:
     text = function_text("%x: tensor<90x8xf32>, %y: tensor<20x8xf32>", """
   %i = stablehlo.iota dim = 1 : tensor<90x20xi32>

@@ -54,6 +54,13 @@ def declared_law(node: Node) -> Node | None:
     return simplify(node.op, node.inputs, node.attrs, node.type)
 
 
+@rule(lambda op: op.absorber is not None and op.commutative, over=(CONSTANT,))
+def absorbing_number(b: Builder, node: Node) -> Node | None:
+    """op(x, z) = z, throughout, for a number z beside a tensor of integers or bools"""
+    absorbs = is_integer(node) and any(splat_of(i) == node.op.absorber for i in node.inputs if i.op is CONSTANT)
+    return filled(b, node.op.absorber, node) if absorbs else None
+
+
 @rule(lambda op: op.commutative, over=(CONSTANT,))
 def constant_right(b: Builder, node: Node) -> Node | None:
     """op(c, x) = op(x, c) for a commutative op"""

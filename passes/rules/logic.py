@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from deepx_graph.ir import Builder, Node
-from deepx_graph.ir.peephole import splat_of
 from deepx_graph.ir.structure import CONSTANT, value_of
-from deepx_graph.ops import and_, clamp, compare, convert, count_leading_zeros, iota, maximum, not_, or_, popcnt, select, xor
+from deepx_graph.ops import and_, clamp, compare, convert, not_, or_, select, xor
 from deepx_graph.passes.rules.arithmetic import filled, is_bool, is_integer
 from deepx_graph.rewrite.engine import Rule, rule
 from deepx_graph.rewrite.pattern import C, Var, X, Y, Z, op_of
@@ -256,37 +255,6 @@ def comparisons_of_the_same(b: Builder, node: Node) -> Node | None:
     if not found - ignored or found - ignored == set("<=>?") - ignored:
         return b.splat(bool(found - ignored), as_tensor(node.type)) if as_tensor(node.type).is_static else None
     return None
-
-
-@rule(compare)
-def comparison_of_known_sign(b: Builder, node: Node) -> Node | None:
-    """x < 0 is false and x >= 0 is true for an integer x that cannot be negative"""
-    x, zero = node.inputs
-    direction = node.attr("direction")
-    if direction not in ("LT", "GE") or not is_integer(x) or splat_of(zero) != 0 or not as_tensor(node.type).is_static:
-        return None
-    return b.splat(direction == "GE", as_tensor(node.type)) if _never_negative(x) else None
-
-
-def _never_negative(node: Node) -> bool:
-    """Whether an integer tensor is known to hold no negative number, from the node itself."""
-    dtype = as_tensor(node.type).dtype
-    if dtype.kind == "uint" or node.op in (popcnt, count_leading_zeros):
-        return True
-    if node.op is iota:
-        size = node.attr("shape")[node.attr("iota_dimension")]
-        return isinstance(size, int) and size <= 1 << (dtype.bits - 1)
-    if node.op is convert:
-        source = as_tensor(node.inputs[0].type).dtype
-        return source.kind == "bool" or (source.kind == "uint" and source.bits < dtype.bits)
-    if node.op in (maximum, and_):
-        return any(_is_not_negative_constant(i) for i in node.inputs)
-    return node.op is clamp and _is_not_negative_constant(node.inputs[0]) and _is_not_negative_constant(node.inputs[2])
-
-
-def _is_not_negative_constant(node: Node) -> bool:
-    value = splat_of(node)
-    return value is not None and int(value) >= 0
 
 
 @rule(select, over=(compare,))

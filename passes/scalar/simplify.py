@@ -15,6 +15,7 @@ from deepx_graph.passes.rules.data_movement import MOVES
 from deepx_graph.passes.rules.fold import fold_rule
 from deepx_graph.passes.rules.logic import LOGIC, ORDERS
 from deepx_graph.passes.rules.powers import POWERS
+from deepx_graph.passes.rules.ranges import RANGES
 from deepx_graph.passes.rules.scales import SCALES
 from deepx_graph.passes.rules.selection import SELECTIONS
 from deepx_graph.passes.rules.shape import SHAPES
@@ -27,7 +28,7 @@ from deepx_graph.rewrite.engine import Rule, RuleSet, rewrite, rewrite_function
 from deepx_graph.rewrite.legalise import legalise
 
 ALGEBRA: tuple[Rule, ...] = ARITHMETIC + POWERS + LOGIC
-CANONICAL: tuple[Rule, ...] = CONTROL + SHAPES + MOVES + WINDOWS + SELECTIONS + ORDERS
+CANONICAL: tuple[Rule, ...] = CONTROL + SHAPES + MOVES + WINDOWS + SELECTIONS + ORDERS + RANGES
 
 EXTENSIONS: list[Rule] = []
 """Rules that plugins have registered."""

@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from deepx_graph.errors import VerifyError
-from deepx_graph.ir import Function, Module, Node
+from deepx_graph.ir import Function, Module
 from deepx_graph.passes.scalar.simplify import ALGEBRA, CANONICAL
 from deepx_graph.rewrite.engine import InterningBuilder
 from tests.support.data_movement import (
     PROGRAMS,
     Draw,
     size,
+    values,
 )
 from tests.support.reference import evaluate, same
 
 RULES = {r.name: r for r in (*CANONICAL, *ALGEBRA)}
-WILD = {"float": [0.0, -0.0, 1.5, -2.25, np.inf, -np.inf, np.nan, 3e38, 1e-40],
-        "int": [0, 1, -1, 7, -128, 127], "bool": [True, False], "uint": [0, 1, 255]}  # fmt: skip
-
-
-def values(node: Node, rng: np.random.Generator) -> Any:
-    dtype = node.type.dtype  # type: ignore[attr-defined]
-    picked = rng.choice(np.array(WILD[dtype.kind], dtype=object), node.type.shape)  # type: ignore[attr-defined]
-    with np.errstate(all="ignore"):
-        return np.asarray(picked, dtype=np.float64 if dtype.kind == "float" else object).astype(dtype.np)
-
-
 # --- programs that a rule is for --------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from deepx_graph.ir import Function, Module, Node
 from deepx_graph.passes.scalar.simplify import ALGEBRA, CANONICAL
 from deepx_graph.rewrite.engine import InterningBuilder, Rule
 from tests.support.data_movement import PROGRAMS
+from tests.support.integers import PROGRAMS as OF_INTEGERS
 from tests.support.reference import evaluate, same
 from tests.support.rule_instances import CALLED, Draw, NoInstance, instance, values
 
@@ -45,9 +46,10 @@ def generated(r: Rule) -> list[tuple[Draw, Node, Node]]:
     return found
 
 
-@pytest.mark.parametrize("r", [r for r in RULES if r.name not in PROGRAMS], ids=lambda r: r.name)
+@pytest.mark.parametrize("r", [r for r in RULES if r.name not in PROGRAMS | OF_INTEGERS], ids=lambda r: r.name)
 def test_a_rule_keeps_the_meaning_of_generated_instances(r: Rule) -> None:
-    """Rules whose operands need shapes that fit each other have programs of their own in `test_passes_moves`."""
+    """Rules whose operands need shapes that fit each other have programs of their own in `test_data_movement`, those of ranges of
+    integers in `test_ranges`."""
     found = generated(r)
     assert len(found) >= 10, f"{len(found)} of {DRAWS} draws make an instance to which the rule applies"
     for d, before, after in found:

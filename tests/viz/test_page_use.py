@@ -402,7 +402,7 @@ def test_shardings_are_colours_that_the_legend_names(browser: Browser, tmp_path:
 
 
 def test_texts_above_boxes_do_not_run_into_one_another(browser: Browser, tmp_path: Path) -> None:
-    """Shardings are longer than small boxes are wide: what has no room is smaller, or cut, and all of it shows below the pointer."""
+    """Shardings are longer than small boxes are wide: one without room is smaller, or cut, and whole below the pointer."""
     program, file = tmp_path / "split.mlir", tmp_path / "split.html"
     on = '{sdy.sharding = #sdy.sharding<@mesh, [{"data"}, {"a_long_name"}]>}'
     program.write_text(f"""

@@ -6,17 +6,17 @@ it is written: in the same iteration of the loops around both, whose iterations 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deepx_graph.loops.program import Buffer, Copy, For, Load, LoopProgram, Statement, Store, blocks_of, position_in, walk
-from deepx_graph.loops.scalar import Affine, ScalarVar
+from deepx_graph.loops.program import Buffer, Copy, For, Let, Load, LoopProgram, Statement, Store, blocks_of, position_in, walk
+from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar
 
 
 @dataclass(frozen=True)
 class _Access:
     """A load or a store, and where it stands: the loops around it and its place in each of their blocks, outermost first. `at` is
-    None where all elements are touched, `index` are subscripts of a shape."""
+    None where all elements are touched, `index` are subscripts of a shape, `moving` the variables of each that are not `fixed`."""
 
     at: Affine | None
     is_store: bool
@@ -24,6 +24,7 @@ class _Access:
     places: tuple[int, ...]
     index: tuple[Affine, ...] = ()
     shape: tuple[int, ...] = ()
+    moving: tuple[tuple[ScalarVar, ...], ...] = ()
 
 
 class Accesses:
@@ -33,6 +34,10 @@ class Accesses:
         self.arguments = program.arguments
         self._of: dict[Buffer, list[_Access]] = {}
         self._read: set[Buffer] = set()
+        self._fixed: set[Scalar] = set()
+        """What is made of numbers, and of arguments over which no result lies: the same always, such as where a box begins."""
+        types = {(r.dtype, r.shape) for r in program.results}
+        self._kept = {a for a in program.arguments if (a.dtype, a.shape) not in types}
         self._copies: list[Copy] = []
         self._enter(program.body, (), ())
 
@@ -40,10 +45,16 @@ class Accesses:
         for k, s in enumerate(body):
             if isinstance(s, (Load, Store)):
                 at = position_in(s.buffer, s.index)
-                access = _Access(at, isinstance(s, Store), loops, (*places, k), tuple(s.index), s.buffer.shape)
+                moving = tuple(tuple(v for v, _ in x.terms if v not in self._fixed) for x in s.index)
+                access = _Access(at, isinstance(s, Store), loops, (*places, k), tuple(s.index), s.buffer.shape, moving)
                 self._of.setdefault(s.buffer, []).append(access)
                 if isinstance(s, Load):
                     self._read.add(s.buffer)
+                    if s.buffer in self._kept and not any(moving):
+                        self._fixed.add(s.target)
+            elif isinstance(s, Let):
+                if all(isinstance(x, ScalarConst) or x in self._fixed for x in s.args):
+                    self._fixed.add(s.target)
             elif isinstance(s, Copy):
                 self._copies.append(s)
                 for buffer in {s.source, s.target}:
@@ -52,9 +63,16 @@ class Accesses:
                 self._enter(block, (*loops, s), (*places, k, n))
 
     def copied_only(self, result: Buffer) -> list[int]:
-        """The arguments that are only copied into a result, before anything else: it may lie in their memory, not copied."""
-        sources = [s.source for s in self._copies if s.target is result and s.source not in self._read]
-        return [k for k, a in enumerate(self.arguments) if a in sources and sum(s.source is a for s in self._copies) == 1]
+        """The arguments that are copied into a result, before anything else, and elsewhere read before they are written, if at all:
+        it may lie in their memory, not copied."""
+        stores = [x for x in self._of.get(result, ()) if x.at is not None]
+        sources = [s.source for s in self._copies if s.target is result]
+        return [k for k, a in enumerate(self.arguments) if a in sources and sum(s.source is a for s in self._copies) == 1
+                and _is_read_first([x for x in self._of[a] if x.at is not None], stores)]
+
+    def is_read(self, argument: Buffer) -> bool:
+        """Whether elements of an argument are loaded, which is more than to be copied."""
+        return argument in self._read
 
     def written_over(self, result: Buffer) -> list[int]:
         """The arguments of a result's type whose elements are all read before those of the result are written."""
@@ -127,7 +145,7 @@ def _have_own_parts(loops: Sequence[Statement], load: _Access, store: _Access) -
             return False
         axes.append(loop.axis)
     alike = load.shape == store.shape and len(load.index) == len(store.index)  # a subscript may be the position of an element
-    if alike and _tell_apart(axes, zip(load.index, store.index, strict=True)):
+    if alike and _tell_apart(axes, load, store):
         return True
     rests = []
     for at in (load.at, store.at):
@@ -146,8 +164,8 @@ def _have_own_parts(loops: Sequence[Statement], load: _Access, store: _Access) -
     return True
 
 
-def _tell_apart(axes: Sequence[ScalarVar], subscripts: Iterable[tuple[Affine, Affine]]) -> bool:
-    """Whether each axis is alone in a subscript that is the same for both of two accesses: iterations touch other elements then,
+def _tell_apart(axes: Sequence[ScalarVar], load: _Access, store: _Access) -> bool:
+    """Whether each axis alone moves a subscript that is the same for both of two accesses: iterations touch other elements then,
     whatever the other subscripts are."""
-    alone = {x.terms[0][0] for x, y in subscripts if x == y and len(x.terms) == 1}
+    alone = {v[0] for x, y, v in zip(load.index, store.index, load.moving, strict=True) if x == y and len(v) == 1}
     return all(axis in alone for axis in axes if axis.low != axis.high)

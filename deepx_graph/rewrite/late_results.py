@@ -2,7 +2,8 @@
 read last (K. Kennedy, K. S. McKinley, Loop distribution with arbitrary control flow, 1990).
 
 So random numbers of a second round, made of a key and positions, take no memory in the first. What such a kernel makes alone is
-made right before it is read, behind loops too.
+made right before it is read, behind loops too. A kernel is also taken apart where each of its results is but what an update writes
+over a box: each part then is one with its update.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from deepx_graph.ir import Function, Node
 from deepx_graph.ir.rebuild import rebuild, replaced, with_inputs
 from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, index_of, projections
 from deepx_graph.loops.in_place import LEAST_BYTES
+from deepx_graph.ops.contract.reduce import broadcast_in_dim
 from deepx_graph.ops.data.fusion import fused_body, fusion_of, part_of
+from deepx_graph.ops.tensor.index import dynamic_update_slice
 from deepx_graph.rewrite.rematerialisation import MOST_WORK, is_kernel, is_tensor, work
 from deepx_graph.types import TensorType, TupleType, is_static, nbytes
 
@@ -48,6 +51,42 @@ def with_late_results(function: Function, has_kernel: Callable[[Function], bool]
 
     found = replaced(function, rebuild(_moved(function, late), new, step))
     return found if all(map(has_kernel, dict.fromkeys(bodies))) else function
+
+
+def with_updates_apart(function: Function) -> Function:
+    """The function with kernels of results that updates write, each one of them, as a kernel for each; itself where there is none
+    of which the results have next to nothing in common."""
+    makers = {n for n in function.nodes if _is_for_updates(function, n)}
+    if not makers:
+        return function
+    new: dict[Node, Node] = {}
+
+    def step(node: Node, inputs: tuple[Node, ...]) -> Node:
+        if node.op is not PROJ or node.inputs[0] not in makers:
+            return with_inputs(node, inputs)
+        maker = node.inputs[0]
+        whole = fused_body(maker)
+        assert whole is not None
+        body, used = part_of(whole, [index_of(node)])
+        return fusion_of(body, [new[maker.inputs[k]] for k in used], maker.origin)
+
+    return replaced(function, rebuild(function.nodes, new, step))
+
+
+def _is_for_updates(function: Function, maker: Node) -> bool:
+    """Whether an elementwise kernel of several results makes what updates write, each of them one result, which is nothing else."""
+    body, users = fused_body(maker), function.users[maker]
+    if body is None or len(body.results) < 2 or len(users) < len(body.results) or not all(_is_written(function, u) for u in users):
+        return False
+    is_elementwise = all(n.op.elementwise or not n.inputs or n.op is broadcast_in_dim for n in body.nodes)
+    return is_elementwise and all(_is_made_of_little(maker, k) for k in range(len(body.results)))
+
+
+def _is_written(function: Function, value: Node) -> bool:
+    """Whether a value is but what one update writes."""
+    readers = function.users[value]
+    return value not in function.results and len(readers) == 1 and (
+        readers[0].op is dynamic_update_slice and readers[0].inputs[1] is value)
 
 
 def _moved(function: Function, late: Mapping[Node, int]) -> list[Node]:

@@ -3,9 +3,10 @@
 A node that moves elements (its declaration says of which operand's element each of its own is) becomes part of the one kernel that
 reads it, together with what it reads itself, so that nothing of it is ever in memory. A group has one root, which is in memory; its
 other members are read by members alone. A scatter is a root: it takes in what it reads once, and the one number that it may start
-from, as a division of integers does its divisor; a reduction of several operands is one of what costs little; a sort is one of
-what has no operands. That, and views, which compute nothing, are members of every group that reads them; a view that is a result
-is a root. So is a kernel that puts values of its own in memory; what else a group would put there is a member where it is there a
+from, as a division of integers does its divisor; so is an update of a box, also where it is made of the box that it writes over; a
+reduction of several operands is one of what costs little; a sort is one of what has no operands. That, and views, which compute
+nothing, are members of every group that reads them; a view that is a result is a root. So is a kernel that puts values of its own
+in memory; what else a group would put there is a member where it is there a
 row at a time, in loops that are fused. Groups keep to one scope, but that positions which are put together for gathers in a loop
 are read where they lie. Those without such a node stay as passes have made them, unless a member is larger than caches are.
 """
@@ -13,7 +14,7 @@ are read where they lie. Those without such a node stay as passes have made them
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -31,8 +32,8 @@ from deepx_graph.loops.scalar import NotExpressible
 from deepx_graph.ops.contract.convolution import convolution
 from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.contract.reduce import broadcast_in_dim, reduce
-from deepx_graph.ops.data.fusion import fusion
-from deepx_graph.ops.tensor.index import dynamic_slice, gather, scatter
+from deepx_graph.ops.data.fusion import fused_body, fusion
+from deepx_graph.ops.tensor.index import dynamic_slice, dynamic_update_slice, gather, scatter
 from deepx_graph.ops.tensor.index_select import torch_index_select
 from deepx_graph.ops.tensor.layout import reshape, transpose
 from deepx_graph.ops.tensor.shape import concatenate, pad
@@ -59,6 +60,9 @@ MOST_APART = 4
 
 FEW_PICKED = 4
 """An element that is picked from what is put together takes no longer than to store and load so many of that."""
+
+WRITES = (scatter, dynamic_update_slice)
+"""Operations that write over parts of their first operand."""
 
 _LOOKS_UP = (dynamic_slice, gather, torch_index_select)
 """Operations that read their first operand at computed positions."""
@@ -148,7 +152,7 @@ class _Candidates:
         if node.op in (PARAM, CONSTANT, dot_general, convolution) or not all(map(_is_static, types)):
             return False
         if node.op is not fusion:
-            return node.op is scatter or _reads_each_once(node) or self.has_own_element(node)
+            return node.op in WRITES or _reads_each_once(node) or self.has_own_element(node)
         return self._stored_in(node.attr("body")) is not None
 
     def _stored_in(self, body: Function) -> int | None:
@@ -161,7 +165,7 @@ class _Candidates:
 
     def _is_stored(self, node: Node) -> bool:
         """Whether the value of a node is put in memory whoever reads it."""
-        return node.op is scatter or _reads_each_once(node) or (
+        return node.op in WRITES or _reads_each_once(node) or (
             node.op is fusion and bool(self._stored_in(node.attr("body"))))
 
     def groups(self) -> list[tuple[Node, ...]]:
@@ -206,18 +210,41 @@ class _Candidates:
     def _reads_what_is_written(self, node: Node, root: Node) -> bool:
         """Whether a node is made of the array that a scatter may write over, which it could not if both were one kernel. What of it
         is put in memory is there before."""
-        if root.op is not scatter:
+        if root.op not in WRITES:
             return False
         if root not in self.above:
-            found, stack = set[Node](), [root.inputs[0]]
-            while stack:
-                for user in self.function.users[stack.pop()]:
-                    is_read_there = user.op.view or not self._is_in_memory(user)
-                    if user is not root and user not in found and is_read_there:
-                        found.add(user)
-                        stack.append(user)
-            self.above[root] = found
+            self.above[root] = self._made_of(root.inputs[0], root) - self._in_the_same_place(root)
         return node in self.above[root]
+
+    def _made_of(self, array: Node, root: Node) -> set[Node]:
+        """What is computed of an array, below a root, up to what is in memory."""
+        found, stack = set[Node](), [array]
+        while stack:
+            for user in self.function.users[stack.pop()]:
+                is_read_there = user.op.view or not self._is_in_memory(user)
+                if user is not root and user not in found and is_read_there:
+                    found.add(user)
+                    stack.append(user)
+        return found
+
+    def _in_the_same_place(self, root: Node) -> set[Node]:
+        """What is made of the box alone that an update writes over, each element of the one in its place: it is read before it is
+        written. Nothing where something else of the update is made of the array."""
+        if root.op is not dynamic_update_slice:
+            return set()
+        array, update, *starts = root.inputs
+        made, found = self._made_of(array, root), set[Node]()
+        stack = [update]
+        while stack:
+            node = stack.pop()
+            if node not in made or node in found:
+                continue
+            found.add(node)
+            if node.op is not dynamic_slice or node.inputs != (array, *starts) or node.type != update.type:
+                if not _keeps_places(node, made):
+                    return set()
+                stack += node.inputs
+        return found
 
     def _is_in_memory(self, node: Node) -> bool:
         """Whether the value of a node, which is no view, is put in memory for certain: something outside of all groups reads it."""
@@ -290,6 +317,20 @@ def _is_in_rows(body: Function) -> bool:
         return False
 
 
+def _keeps_places(node: Node, of: Container[Node]) -> bool:
+    """Whether each element of a node is made of elements in its own place alone, of those operands that are `of` these."""
+    body = fused_body(node)
+    if body is None or len(body.results) > 1:
+        return node.op.elementwise
+    reached = {p for p, i in zip(body.params, node.inputs, strict=True) if i in of}
+    for n in body.nodes:
+        if not reached.isdisjoint(n.inputs):
+            if not n.op.elementwise:
+                return False
+            reached.add(n)
+    return True
+
+
 def _is_scattered(node: Node) -> bool:
     """Whether neighbours in the result of a large transpose lie far apart in the operand."""
     if node.op is not transpose:
@@ -323,7 +364,7 @@ def _moves(node: Node) -> bool:
     op = node.op
     if op.elementwise:
         return op.element is not None and (op.kernel is None or op.kernel(*node.attrs) is None)
-    return op is scatter or (op.element is not None and op not in (reduce, broadcast_in_dim, reshape, dot_general, convolution))
+    return op in WRITES or (op.element is not None and op not in (reduce, broadcast_in_dim, reshape, dot_general, convolution))
 
 
 def _size(node: Node) -> int:

@@ -34,6 +34,7 @@ class Generator:
         self.b = LoopBuilder()
         self.shape = tuple(int(n) for n in self.rng.integers(1, 6, int(self.rng.integers(1, 4))))
         self.arguments = [memory(f"a{k}", I64, self.shape, "argument") for k in range(2)]
+        self.starts = memory("starts", I64, (2, 1, 1, 1, 1), "argument")
         self.temporaries = list[Buffer]()
         self.results = [memory(f"r{k}", I64, self.shape, "result") for k in range(int(self.rng.integers(1, 3)))]
 
@@ -44,13 +45,15 @@ class Generator:
             if self.rng.random() < 0.3:
                 self.b.emit(Copy(result, self.arguments[int(self.rng.integers(2))]))
             elif self.rng.random() < 0.3:
+                self.box(result)
+            elif self.rng.random() < 0.3:
                 self.rows(result)
             else:
                 self.nest([result], filled)
             filled.append(result)
         for _ in range(int(self.rng.integers(3))):
             self.nest([filled[int(self.rng.integers(len(filled)))]], filled)
-        return LoopProgram(tuple(self.arguments), tuple(self.results), (), tuple(self.b.scratch), self.b.body)
+        return LoopProgram((*self.arguments, self.starts), tuple(self.results), (), tuple(self.b.scratch), self.b.body)
 
     def program_with_temporaries(self) -> LoopProgram:
         """The same with temporaries between, which nests read where they write, beside it, or elsewhere."""
@@ -61,6 +64,22 @@ class Generator:
         program = self.program()
         program.scratch += tuple(self.temporaries)
         return program
+
+    def box(self, result: Buffer) -> None:
+        """A copy of an argument, of which a box that begins at a place that is read is made of that box, of another one, or in
+        reverse."""
+        source, sizes = self.arguments[int(self.rng.integers(2))], [int(self.rng.integers(1, n + 1)) for n in self.shape]
+        other, is_reversed = int(self.rng.random() < 0.3), self.rng.random() < 0.2
+        self.b.emit(Copy(result, source))
+        with self.b.nest(sizes) as at:
+            target, read = ([self.start(number, n - size) + i for n, size, i in zip(self.shape, sizes, at, strict=True)]
+                            for number in (0, other))
+            if is_reversed:
+                read = [self.start(0, n - size) + (size - 1 - i) for n, size, i in zip(self.shape, sizes, at, strict=True)]
+            self.b.store(result, target, self.b.apply("sub", self.b.const(5, I64), self.b.load(source, read)))
+
+    def start(self, number: int, most: int) -> Affine:
+        return self.b.clamped(self.b.load(self.starts, [Affine((), number)] + [Affine()] * 4), 0, most)
 
     def rows(self, target: Buffer) -> None:
         """A nest that reads rows of an argument along some axis whole, each before it stores one there."""

@@ -14,7 +14,7 @@ from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.ops.tensor.layout import transpose
 from deepx_graph.rewrite.columns import with_columns
 from deepx_graph.rewrite.epilogue import with_fused_epilogue
-from deepx_graph.rewrite.late_results import with_late_results
+from deepx_graph.rewrite.late_results import with_late_results, with_updates_apart
 from deepx_graph.rewrite.product_layouts import canonicalized, in_order
 from deepx_graph.rewrite.product_types import widened, with_narrow_operands
 from deepx_graph.rewrite.rematerialisation import with_rematerialised
@@ -55,7 +55,8 @@ def arranged(function: Function, kernels: KernelMaker) -> Function:
     function = _with_own_products(as_products(with_sparse_updates(function)))
     function = with_columns(_with_epilogues(function, kernels))
     function = with_loop_kernels(function, kernels.tried, kernels.threads, has_large_products)
-    function = with_rematerialised(with_composed_subscripts(function, kernels.loops_of), kernels.accepts)
+    function = with_composed_subscripts(with_updates_apart(function), kernels.loops_of)
+    function = with_rematerialised(function, kernels.accepts)
     function = _with_epilogues(function, kernels)  # kernels that have one result now are epilogues, too
     return with_late_results(function, kernels.accepts)
 

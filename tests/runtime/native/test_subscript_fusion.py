@@ -555,3 +555,40 @@ def test_positions_put_together_before_a_loop_are_read_there_where_they_lie(n: i
         want = want[n - 1 - i, n - 1 - j] + want[n - 1 - j, n - 1 - i]
     np.testing.assert_array_equal(f(x, i, j)[0], want)
     assert f.plan.peak_bytes < (4 + 1) * 4 * n * n, "two of positions, two that change places, and little more"
+
+
+BOXES = function_text("%t: tensor<6x40xi32>, %s: tensor<6x40xi32>, %x: tensor<6x16xi32>, %i: tensor<i32>, %j: tensor<i32>", """
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %p = stablehlo.dynamic_slice %t, %zero, %read, sizes = [6, 16] : (T, I, I) -> X
+  %q = stablehlo.dynamic_slice %s, %zero, %i, sizes = [6, 16] : (T, I, I) -> X
+  %y = stablehlo.multiply %x, %x : X
+  %r = moved : X
+  %a = stablehlo.add %r, %y : X
+  %b = stablehlo.subtract %q, %y : X
+  %u = stablehlo.dynamic_update_slice %t, %a, %zero, %i : (T, X, I, I) -> T
+  %v = stablehlo.dynamic_update_slice %s, %b, %zero, %i : (T, X, I, I) -> T
+  return %u, %v : T, T""", "(T, T)").replace("X", "tensor<6x16xi32>").replace("T", "tensor<6x40xi32>").replace("I", "tensor<i32>")
+
+
+@pytest.mark.parametrize("moved", ["stablehlo.negate %p", "stablehlo.reverse %p, dims = [1]"])
+@pytest.mark.parametrize("read", ["i", "j"])
+@pytest.mark.parametrize("at", [-3, 0, 11, 24, 90])
+def test_what_is_added_to_a_box_is_one_kernel_with_its_update(read: str, moved: str, at: int) -> None:
+    """It is done in the array's own memory; not so where other places of the array are read. Boxes are moved inside."""
+    text = BOXES.replace("%read", f"%{read}").replace("moved", moved)
+    if read == "i" and "negate" in moved:
+        assert nodes_run(text) == ["fusion: machine code of loops"] * 2
+    rng = np.random.default_rng(0)
+    t, s = (rng.integers(-9, 9, (6, 40), np.int32) for _ in range(2))
+    x = rng.integers(-9, 9, (6, 16), np.int32)
+    i, j = (min(max(k, 0), 24) for k in (at, at - 5))
+    box = t[:, (i if read == "i" else j):][:, :16]
+    expected = [t.copy(), s.copy()]
+    expected[0][:, i : i + 16] = (-box if "negate" in moved else box[:, ::-1]) + x * x
+    expected[1][:, i : i + 16] -= x * x
+    args = (t, s, x, np.int32(at), np.int32(at - 5))
+    run = dx.compile(dx.loads(text), engine="native")
+    for given in ((), ("t", "s")):
+        found = run(*(a.copy() for a in args), donate=given)
+        np.testing.assert_array_equal(found[0], expected[0])
+        np.testing.assert_array_equal(found[1], expected[1])

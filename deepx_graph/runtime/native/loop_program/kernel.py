@@ -55,9 +55,9 @@ class LoopKernel(MachineKernel):
         types = [tensor_type(t) for r in function.results for t in leaves(r.type)]
         self.results = tuple(ArrayType(array_dtype(t.dtype), t.shape) for t in types)
         accesses = Accesses(program)
-        over = [accesses.written_over(r) for r in program.results]
-        self.in_place = tuple(frozenset(accesses.copied_only(r)).union(o) for r, o in zip(program.results, over, strict=True))
-        near = {program.arguments[k] for o in over for k in o} | {r for r, o in zip(program.results, over, strict=True) if o}
+        self.in_place = tuple(frozenset((*accesses.copied_only(r), *accesses.written_over(r))) for r in program.results)
+        over = [[a for k in may if accesses.is_read(a := program.arguments[k])] for may in self.in_place]
+        near = {a for may in over for a in may} | {r for r, may in zip(program.results, over, strict=True) if may}
         timed = [(tuple(p), nanoseconds(p)) for p in parts(program)]
         self.shares = [CodePart(body, _chunks(body, whole)) for body, whole in timed]
         self.own_bytes, self.own_spans = tuple(b.nbytes for b in program.scratch), _spans(program.scratch, self.shares)

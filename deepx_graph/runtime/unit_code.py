@@ -58,6 +58,7 @@ class UnitCode:
         self.has_run = False
         """Whether it has been called: what a second call needs is made then."""
         self._functions: dict[frozenset[int], Callable[..., Any]] = {}
+        self._over: dict[frozenset[int], DonatedBuffers] = {}
         self._entries: dict[frozenset[int], EntryFn | None] = {}
         self._silent = Context()
         """In which numpy warns of nothing: to enter it costs a tenth of `np.errstate`."""
@@ -76,8 +77,7 @@ class UnitCode:
         if donated not in self._entries:
             function, engine, found = self._unit.function, self._unit.entering, None
             if engine is not None and (node := one_kernel(function)) is not None:
-                over = self._donated_buffers(donated)
-                found = engine.entry(node, function.params, next(iter(over.values()), ()))
+                found = engine.entry(node, function.params, next(iter(self._buffers(donated).values()), ()))
             self._entries[donated] = found
         return self._entries[donated]
 
@@ -89,7 +89,7 @@ class UnitCode:
     def __call__(self, arrays: Sequence[Array], donated: frozenset[int] = NONE) -> tuple[Array, ...]:
         """The results, arrays of the caller's own; they may lie in the memory of the arguments `donated` away."""
         self.has_run = True
-        function = self.function(self._free(arrays, donated) if donated and self.is_straight else NONE)
+        function = self.function(self._free(arrays, donated) if donated and self._buffers(donated) else NONE)
         try:
             results = self._silent.run(function, *arrays)
         except Exception as e:  # told with its source position, or raised again
@@ -100,11 +100,20 @@ class UnitCode:
     def function(self, free: frozenset[int] = NONE) -> Callable[..., Any]:
         """The function of Python, for arguments of which those are free to be written over. Raises NotPython."""
         if free not in self._functions:
-            self._functions[free] = _Writer(self._unit, self._donated_buffers(free)).function()
+            self._functions[free] = _Writer(self._unit, self._buffers(free)).function()
         return self._functions[free]
 
-    def _donated_buffers(self, donated: frozenset[int]) -> DonatedBuffers:
-        return donated_buffers(self._unit.plan, self._unit.engine.overwrites, donated) if donated else {}
+    def _buffers(self, donated: frozenset[int]) -> DonatedBuffers:
+        """Where results take the memory of the arguments `donated`: nowhere within loops and branches."""
+        if donated not in self._over:
+            is_any = donated and self.is_straight
+            self._over[donated] = donated_buffers(self._unit.plan, self._overwrites, donated) if is_any else {}
+        return self._over[donated]
+
+    def _overwrites(self, node: Node) -> tuple[frozenset[int], ...]:
+        """As the engine says; what is staged gives values of its own."""
+        staging = self._unit.staging
+        return () if staging is not None and staging.staged(node) is not None else self._unit.engine.overwrites(node)
 
     def _free(self, arrays: Sequence[Array], donated: frozenset[int]) -> frozenset[int]:
         """Those of the arguments donated that share no memory with another."""

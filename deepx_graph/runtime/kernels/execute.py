@@ -22,7 +22,7 @@ from deepx_graph.runtime.kernels.cuts import BlockCut, CannotCut, cuts
 from deepx_graph.runtime.kernels.lower import lower, wider
 from deepx_graph.runtime.kernels.machine import MACHINE, Machine, in_machine
 from deepx_graph.runtime.kernels.program import Array, KernelProgram, Levels, Step, leveled
-from deepx_graph.runtime.kernels.staged import begun, write
+from deepx_graph.runtime.kernels.staged import begun, within, write
 from deepx_graph.runtime.kernels.threads import TEAM
 from deepx_graph.runtime.memory.pool import delivered, result_memory
 
@@ -59,9 +59,8 @@ class Kernel:
         read = {s for step in (*levels.block, *levels.after) for s in step.sources}
         given = sorted(early & read.union(late))
         self._before, early_bytes = _function(program, program.params, levels.before, given)
-        out, names = begun(program, (*given, *filled, *partial), "rows")
-        self._block_bytes = write(out, levels.block, program, names, rows="rows")
-        self._block = out.finished()
+        self._block, early_rows = self._per_block((*given, *filled, *partial), within(levels.block, program, filled))
+        self._block_over, late_rows = self._per_block((*given, *filled, *partial), {})
         self._after, late_bytes = _function(program, (*given, *partial), levels.after, late)
         self._once_bytes = early_bytes + late_bytes
         registers = program.registers
@@ -71,33 +70,43 @@ class Kernel:
         self._late = list(map(program.results.index, late))
         self._partial = list(map(registers.__getitem__, partial))
         self.in_place = tuple(self._overwritten(r) if r in made else frozenset() for r in program.results)
+        self._block_bytes = max(early_rows, late_rows if any(self.in_place) else 0)
+
+    def _per_block(self, given: Sequence[int], held: Mapping[int, int]) -> tuple[Run, int]:
+        """What computes a block, of registers and memory that are given, values in the memory of others where they are `held`; and
+        the bytes of what else it makes."""
+        out, names = begun(self.program, given, "rows")
+        nbytes = write(out, self.levels.block, self.program, names | {r: names[other] for r, other in held.items()}, rows="rows")
+        return out.finished(), nbytes
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
         """The results for the arguments; in the arrays of `out`, where one is given. Warns of overflow where numpy does."""
         arrays = [result_memory(shape, dtype, args, None if out is None else out[k], self.in_place[k])
                   for k, (dtype, shape) in enumerate(self._results)]
+        over = out is not None and any(np.may_share_memory(array, x) for array in arrays for x in args)
+        block = self._block_over if over else self._block
         given = self._before(*map(np.asarray, args))
         whole = [*given, *(arrays[k].reshape(shape) for k, shape in self._filled)]
         parts = [np.empty((self.cut.count, *r.shape), r.dtype) for r in self._partial]
         if self.cut.count == 1:
-            self._block(1, *whole)
+            block(1, *whole)
         else:
-            self._run_blocks(whole, parts)
+            self._run_blocks(block, whole, parts)
         if self._late:
             totals = [step.total(p) for step, p in zip(self.levels.crossing, parts, strict=True)]  # type: ignore[misc]
             for k, value in zip(self._late, self._after(*given, *totals), strict=True):
                 np.copyto(arrays[k], np.reshape(value, arrays[k].shape))
         return delivered(arrays, out)
 
-    def _run_blocks(self, whole: Sequence[Array], parts: Sequence[Array]) -> None:
+    def _run_blocks(self, block: Run, whole: Sequence[Array], parts: Sequence[Array]) -> None:
         rows, extent = self.cut.rows, self.cut.extent
         starts = iter(enumerate(range(0, extent, rows)))
 
         def task() -> None:
             for k, low in starts:
                 high = min(extent, low + rows)
-                self._block(high - low, *(_cut(x, axis, low, high) for x, axis in zip(whole, self._cuts, strict=True)),
-                            *(p[k, ...] for p in parts))
+                block(high - low, *(_cut(x, axis, low, high) for x, axis in zip(whole, self._cuts, strict=True)),
+                      *(p[k, ...] for p in parts))
 
         TEAM.run(task, min(self.threads, self.cut.count))
 

@@ -85,6 +85,21 @@ def write(out: PythonFunction, steps: Sequence[Step], program: KernelProgram, na
     return sum(most.values())
 
 
+def within(steps: Sequence[Step], program: KernelProgram, results: Sequence[int]) -> dict[int, int]:
+    """The values that may lie in the memory of a result from where they are computed, each with that result: what the result is
+    made of in place. Blocks of a result that is cut along another axis than its first do not lie in order."""
+    registers, last, made = program.registers, lives(steps), {s.target: at for at, s in enumerate(steps) if not s.is_view}
+    found: dict[int, int] = {}
+    for result in (r for r in results if registers[r].shape and not registers[r].cut):
+        value: int | None = result
+        while value is not None and steps[at := made[value]].in_place:
+            value = next((s for s in steps[at].sources if s in made and s not in found and s not in results
+                          and last[s] == at and registers[s] == registers[result]), None)
+            if value is not None:
+                found[value] = result
+    return found
+
+
 def _memory(register: Register, rows: int) -> Array:
     return RESULTS.empty(register.block(rows), register.dtype)
 

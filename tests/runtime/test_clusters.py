@@ -13,7 +13,7 @@ from deepx_graph.analysis.schedule import schedule
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ir.structure import CONSTANT, PROJ, TUPLE
 from deepx_graph.literal import Array
-from deepx_graph.ops import add, cosine, multiply, print_, reshape, sine, slice_, spmd_all_gather, spmd_all_reduce, tanh
+from deepx_graph.ops import add, cosine, multiply, print_, reshape, sine, slice_, spmd_all_gather, spmd_all_reduce, tanh, top_k
 from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.ops.data.fusion import fused_body
 from deepx_graph.rewrite.control.clusters import clustered
@@ -21,7 +21,7 @@ from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.engines.base import KernelFn
 from deepx_graph.runtime.engines.numpy_engine import NumpyEngine
 from deepx_graph.runtime.memory.assignment import plan
-from deepx_graph.types import F32, STATE, tensor
+from deepx_graph.types import BOOL, F32, STATE, tensor
 from deepx_graph.verify import verify
 from tests.support.generate import random_inputs, random_module
 
@@ -74,6 +74,26 @@ def test_the_generated_programs_have_clusters() -> None:
     found = [clusters_of(clustered(f, lambda n: n.op.eval is not None, lambda body: True))
              for seed in range(60) for f in random_module(random.Random(seed), max_ops=80, exact=True).functions]
     assert sum(map(len, found)) > 60
+
+
+def test_tuples_and_what_is_read_in_branches_alone_are_right() -> None:
+    """A tuple is no array of a kernel; a result of an operation with several may be needed in a branch only."""
+    b = Builder()
+    x, go = b.param(0, WHOLE, name="x"), b.param(1, tensor(BOOL, ()), name="go")
+    two = b(top_k, b(sine, b(multiply, x, x)), k=3)
+    (value,) = b.branch(go, [b(sine, b.proj(two, 0))], [b(slice_, x, start_indices=(0, 0), limit_indices=(4, 3), strides=(1, 1))])
+    nested = b(TUPLE, b(TUPLE, b(cosine, x), b(tanh, b(cosine, x))), b(add, x, x))
+    function = Function("main", (x, go), (value, b.proj(b.proj(nested, 0), 1), nested))
+    x_here = np.random.default_rng(0).standard_normal(WHOLE.shape).astype("f4")
+    after = clustered(function, lambda n: n.op.eval is not None, lambda body: True)
+    for f, go_here in ((f, go_here) for f in (function, after) for go_here in (False, True)):
+        for engine in ("numpy", "native"):
+            found = compile(Module((f,)), engine=engine)(x_here, np.bool_(go_here))
+            largest = np.sin(np.sort(np.sin(x_here * x_here))[:, :-4:-1]) if go_here else x_here[:, :3]
+            wanted = [largest, np.tanh(np.cos(x_here)), np.cos(x_here), np.tanh(np.cos(x_here)), x_here + x_here]
+            assert [a.shape for a in found] == [w.shape for w in wanted]
+            for have, want in zip(found, wanted, strict=True):
+                np.testing.assert_allclose(have, want, rtol=1e-5)
 
 
 def with_a_reduction(b: Builder, x: Node) -> list[Node]:

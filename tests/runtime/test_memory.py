@@ -231,6 +231,7 @@ def test_kernels_of_a_program_keep_no_more_than_they_may(allowed: int, monkeypat
 
     module = dx.optimize(Module((b.function("main", [(f"x{k}", t) for k, t in enumerate(f32)], body),)))
     monkeypatch.setattr("deepx_graph.runtime.engines.native_engine.as_kernel", _declined)
+    monkeypatch.setattr("deepx_graph.runtime.engines.native_engine.clustered", lambda function, *_: function)
     f, args = dx.compile(module, engine="native", threads=1, optimize=False), [np.ones(t.shape, "f4") for t in f32]
     for _ in range(3):
         for x, made in zip(args, f(*args), strict=True):

@@ -17,7 +17,7 @@ from heapq import heappop, heappush
 from deepx_graph.analysis.schedule import Block, Eval, IfStep, LoopStep, Once, schedule
 from deepx_graph.ir import Builder, Function, Node
 from deepx_graph.ir.rebuild import copied, rebuild, replaced
-from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ
+from deepx_graph.ir.structure import CONSTANT, PARAM, PROJ, TUPLE
 from deepx_graph.ops.data.fusion import fusion
 from deepx_graph.types import TensorType
 
@@ -49,7 +49,7 @@ def _rows(root: Block, takes: Callable[[Node], bool]) -> Iterator[list[Node]]:
     while stack:
         row: list[Node] = []
         for step in stack.pop().steps:
-            if isinstance(step, Eval) and (_looks(step.node) or takes(step.node)):
+            if isinstance(step, Eval) and step.node.op is not TUPLE and (_looks(step.node) or takes(step.node)):
                 row.append(step.node)
                 continue
             yield row
@@ -70,16 +70,18 @@ def _looks(node: Node) -> bool:
 
 
 def _cluster(function: Function, row: Sequence[Node]) -> OutlinedCluster | None:
-    """The cluster of a row; None where there are not two kernels in it."""
+    """The cluster of a row; None where there are not two kernels in it, or more than tensors goes in or out."""
     members = _members(function, row)
     if sum(not _looks(n) for n in members) < 2:
         return None
     outside = list(dict.fromkeys(i for n in members for i in n.inputs if i not in members))
     captured = tuple(n for n in outside if n.op is not CONSTANT)
+    results = tuple(n for n in members if _is_read_outside(function, n, members))
+    if not all(isinstance(n.type, TensorType) for n in (*captured, *results)):
+        return None
     params = tuple(Node(PARAM, (), (k, n.type), n.type, n.origin) for k, n in enumerate(captured))
     new = dict(zip(captured, params, strict=True)) | {n: n for n in outside if n.op is CONSTANT}
     rebuild(list(members), new, copied)
-    results = tuple(n for n in members if _is_read_outside(function, n, members))
     body = Function(CLUSTER, params, tuple(new[n] for n in results), public=False)
     return OutlinedCluster(tuple(members), body, captured, results)
 

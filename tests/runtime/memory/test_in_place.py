@@ -38,8 +38,7 @@ from deepx_graph.ops import (
 )
 from deepx_graph.runtime.compile import compile
 from deepx_graph.runtime.engines import has_native
-from deepx_graph.runtime.engines.base import Engine
-from deepx_graph.runtime.engines.kernel_engine import evaluated
+from deepx_graph.runtime.engines.base import Engine, by_eval
 from deepx_graph.runtime.memory.donation import chosen
 from deepx_graph.runtime.memory.pool import GRAIN, RESULTS
 from deepx_graph.runtime.native.whole_program.plan import Called, Copied, Home, Swapped, called
@@ -98,7 +97,17 @@ class Overwriting(Engine):
 
     def kernel(self, node: Node) -> Any:
         """The eval of the node, its results in `out`."""
-        return evaluated(node)
+        evaluate = by_eval(node)
+
+        def run(values: Sequence[Any], out: Sequence[Any] | None) -> Any:
+            found = evaluate(values, None)
+            if out is None:
+                return found
+            for array, made in zip(out, found if isinstance(found, tuple) else (found,), strict=True):
+                np.copyto(array, made)
+            return tuple(out) if isinstance(found, tuple) else out[0]
+
+        return run
 
     def writes(self, node: Node) -> bool:
         """Whether results go where they are told to."""
@@ -283,7 +292,7 @@ class _Followed:
                 shapes = [i.type.shape for i in kernel.node.inputs]
                 inputs = [self.elements(s).reshape(shape) for s, shape in zip(objects, shapes, strict=False)]
                 self.work(kernel, self.workspaces[id(action)])
-                found = evaluated(kernel.node)(inputs, None)
+                found = by_eval(kernel.node)(inputs, None)
                 for s, x in zip(objects[len(inputs) :], found if isinstance(found, tuple) else (found,), strict=True):
                     self.elements(s)[...] = np.asarray(x).reshape(-1)
             case Copied(source, target):

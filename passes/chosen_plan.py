@@ -27,14 +27,14 @@ FARTHEST = 1.5
 
 def chosen_plan(module: Module, mesh: Mesh, cluster: DeviceCluster, memory: float | None,
                 seconds: float = SECONDS) -> AutomaticPlan:
-    """The automatic plan for the entry, searched for so many seconds, or the plan beside it of which a step is simulated to take
-    less; shardings over the same axes that the text states stay.
+    """The automatic plan for the entry, in which computations by hand are opened, searched for so many seconds, or the plan beside
+    it of which a step is simulated to take less; shardings over the same axes that the text states stay.
 
     Raises as `automatic_plan` does.
     """
     stated = stated_plan(module)
     given = over_one_mesh(stated) if stated is not None and stated.mesh.axes == mesh.axes else None
-    found = automatic_plan(module.entry, mesh, cluster, memory=memory, given=given, seconds=seconds)
+    found = automatic_plan(module.entry, given.mesh if given else mesh, cluster, memory=memory, given=given, seconds=seconds)
     near = [(r.name, r.plan) for r in found.rivals if r.plan is not None and r.seconds <= FARTHEST * found.seconds]
     if not near:
         return found

@@ -52,15 +52,15 @@ class Shard(Pass):
 
     def run(self, module: Module) -> Module:
         """Raises UsageError where nothing states a sharding, and for what has no parts; ParseError for a plan that does not fit."""
+        split = opened(module)
         if not self.auto:
-            split = opened(module)
             given = read_plan(read_text(self.plan), split.entry, self.plan) if self.plan else needed_plan(split)
             return partition(split, propagate(given)).module
         from deepx_graph.passes.chosen_plan import chosen_plan  # runs passes, which know this one
 
         mesh, memory = mesh_from_option(",".join(self.mesh)), bytes_of(self.memory)
-        found = chosen_plan(module, mesh, preset(self.cluster), memory, self.seconds)
-        return partition(module, found.plan).module
+        found = chosen_plan(split, mesh, preset(self.cluster), memory, self.seconds)
+        return partition(split, found.plan).module
 
 
 def bytes_of(text: str) -> float | None:

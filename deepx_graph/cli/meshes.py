@@ -87,11 +87,12 @@ def _automatic(args: Arguments) -> tuple[Module, AutomaticPlan]:
     from deepx_graph.planning.search import IN_STAGES
     from deepx_graph.session.cluster.simulation import cluster_of
     from deepx_graph.session.programs import optimise
+    from deepx_graph.sharding.by_hand.opened import opened
     from deepx_graph.sharding.notation import mesh_from_option
 
     if not (args.auto and args.mesh):
         raise UsageError(Diagnostic("a plan is chosen for a mesh", expected="--auto --mesh data=4,model=2", hint=IN_STAGES))
-    module = optimise(read_program(args).module, "inline").module
+    module = opened(optimise(read_program(args).module, "inline").module)
     return module, chosen_plan(module, mesh_from_option(args.mesh), cluster_of(args.cluster), args.memory,
                                SECONDS if args.search is None else args.search)
 

@@ -29,9 +29,12 @@ from deepx_graph.planning.choices import SLACK, ChoiceProblem, SearchLimit
 from deepx_graph.planning.cluster import DeviceCluster
 from deepx_graph.planning.known import Folded, KnownPlan, known_plans
 from deepx_graph.planning.search import FoundChoice, best_choice
-from deepx_graph.sharding.mesh import Mesh, TensorSharding, local_shape, merged, split
+from deepx_graph.sharding.annotations import stated_at_borders
+from deepx_graph.sharding.by_hand.borders import across_border, axes_by_hand
+from deepx_graph.sharding.mesh import AxisRef, Mesh, TensorSharding, local_shape, merged, split
 from deepx_graph.sharding.plan import Plan, labels_of
 from deepx_graph.sharding.reshard import TensorLayout
+from deepx_graph.sharding.rules import is_border
 from deepx_graph.sharding.values import CARRIERS, DataFlow, made_of_constants
 from deepx_graph.types import TensorType, as_tensor
 
@@ -154,13 +157,15 @@ class _Planner:
     def __init__(self, function: Function, mesh: Mesh, cluster: DeviceCluster, memory: float, given: Plan | None,
                  limit: SearchLimit) -> None:
         self.function, self.mesh, self.costs, self.memory, self.limit = function, mesh, MeshCosts(mesh, cluster), memory, limit
-        self.given: Mapping[Node, TensorSharding] = {} if given is None else given.values
+        self.by_hand = axes_by_hand(function, mesh)
+        stated = stated_at_borders(Plan(mesh, function)) if self.by_hand else {}
+        self.given: Mapping[Node, TensorSharding] = {**stated, **({} if given is None else given.values)}
         self.asked: Mapping[int, TensorSharding] = {} if given is None else given.results
         self.flow, self.times = DataFlow(function), node_times(function)
         self.free = made_of_constants(function)
         working = [n for n in function.nodes if n not in self.free and n.op is not PARAM and n.op not in CARRIERS]
-        self.first = repeated(working)
-        folded = Folded(function, self.flow, self.first)
+        self.first = {n: first for n, first in repeated(working).items() if self._is_alike(n, first)}
+        folded = Folded(function, self.flow, self.first, self.by_hand)
         fixed = {folded.value(n): self._layout(s) for n, s in self.given.items()}
         self.folded, self.known = folded, known_plans(folded, self.costs.axes, fixed)
         self.decisions: list[_Decision] = []
@@ -217,6 +222,10 @@ class _Planner:
         if place is not None and place.decision >= 0:
             self._add_work(node, place)
 
+    def _is_alike(self, node: Node, first: Node) -> bool:
+        """Whether a node can share the decision of another one of a repeated block: in computations by hand along the same axes."""
+        return not is_border(node) and self.by_hand.get(node) == self.by_hand.get(first)
+
     def _share(self, node: Node, first: Node) -> None:
         for table, count in ((self.own, len(first.type.items) if hasattr(first.type, "items") else 1),
                              (self.needs, len(first.inputs))):
@@ -227,8 +236,11 @@ class _Planner:
     def _value(self, node: Node) -> _Place:
         """A decision of its own for a value that nothing computes."""
         type, device = as_tensor(node.type), self.costs.cluster.device
-        held = [(x, math.prod(local_shape(type.shape, x.dims)) * type.dtype.itemsize) for x in self.costs.layouts(type.shape)]
-        return self._made(node, [SplitCandidate((), (x,), size / device.bandwidth * HOLDING) for x, size in held])
+        apart = frozenset[AxisRef]().union(*(self.by_hand.get(u, ()) for u in self.function.users[node] if u.op in CARRIERS))
+        layouts = self.costs.layouts(type.shape, apart)
+        held = [math.prod(local_shape(type.shape, x.dims)) * type.dtype.itemsize for x in layouts]
+        return self._made(node, [SplitCandidate((), (x,), size / device.bandwidth * HOLDING)
+                                 for x, size in zip(layouts, held, strict=True)])
 
     def _made(self, node: Node, candidates: Sequence[SplitCandidate]) -> _Place:
         self.decisions.append(_Decision(candidates, [self._start(node, candidates, plan) for plan in self.known.values()]))
@@ -255,6 +267,10 @@ class _Planner:
         if rule is None:
             self._whole(node)
             return
+        if is_border(node):
+            before, after = across_border(node, lambda n: self.place(n if n in self.given else node).layouts[0])
+            self.needs[node, 0], self.own[node, 0] = _Place(-1, (before,)), _Place(-1, (after,))
+            return
         leader = self._leader(node)
         if leader is not None:
             place = self.place(leader)
@@ -265,7 +281,8 @@ class _Planner:
                     self.needs[node, k] = place if alike else _Place(-1, (TensorLayout.whole(len(i.type.shape)),))
             return
         known = [plan.axes[node] for plan in self.known.values() if node in plan.axes]
-        candidates = self.costs.candidates(node, rule, known, lambda: self.limit.left(BUILDING) > 0)
+        candidates = self.costs.candidates(node, rule, known, lambda: self.limit.left(BUILDING) > 0,
+                                           self.by_hand.get(node, ()))
         place = self._made(node, candidates)
         for k in range(len(candidates[0].results)):
             self.own[node, k] = _Place(place.decision, [c.results[k] for c in candidates])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from deepx_graph.analysis.work import bytes_moved, flops
@@ -16,7 +16,7 @@ from deepx_graph.ir import Node
 from deepx_graph.ir.factor_rule import FactorRule, result_shapes
 from deepx_graph.planning.cluster import DeviceCluster
 from deepx_graph.sharding.halo import best_halo
-from deepx_graph.sharding.mesh import Axes, Mesh, count_of, fills, local_shape
+from deepx_graph.sharding.mesh import Axes, AxisRef, Mesh, count_of, fills, local_shape
 from deepx_graph.sharding.reshard import PERMUTE, SLICE, TensorLayout, reshard_path
 from deepx_graph.sharding.rules import (
     FactorAxes,
@@ -78,19 +78,26 @@ class MeshCosts:
         pairs = tuple((g[0], g[-1]) for g in groups) if kind == PERMUTE else groups
         return self.cluster.collective(kind, pairs, nbytes)[0]
 
-    def layouts(self, shape: Sequence[int]) -> list[TensorLayout]:
+    def axes_beside(self, apart: Collection[AxisRef]) -> list[Axes]:
+        """The axes of the mesh without those along which devices have different values."""
+        return [axes for axes in self.axes if not any(a.overlaps(b) for a in axes for b in apart)]
+
+    def layouts(self, shape: Sequence[int], apart: Collection[AxisRef] = ()) -> list[TensorLayout]:
         """The ways in which a tensor may lie: each axis along one dimension of which all devices have some, or along none."""
-        found = []
-        for dims in itertools.product(range(-1, len(shape)), repeat=len(self.axes)):
-            axes = tuple(tuple(a for at, atoms in zip(dims, self.axes, strict=True) if at == d for a in atoms)
+        found, every = [], self.axes_beside(apart)
+        for dims in itertools.product(range(-1, len(shape)), repeat=len(every)):
+            axes = tuple(tuple(a for at, atoms in zip(dims, every, strict=True) if at == d for a in atoms)
                          for d in range(len(shape)))
             if all(fills(size, a) for size, a in zip(shape, axes, strict=True)):
                 found.append(TensorLayout(axes))
         return found
 
     def candidates(self, node: Node, rule: FactorRule, known: Sequence[FactorAxes] = (),
-                   goes_on: Callable[[], object] = lambda: True) -> list[SplitCandidate]:
-        """The ways to split a node, the fastest first: those along `known` axes, the whole, and others as long as it goes on."""
+                   goes_on: Callable[[], object] = lambda: True, apart: Collection[AxisRef] = ()) -> list[SplitCandidate]:
+        """The ways to split a node, the fastest first: those along `known` axes, the whole, and others as long as it goes on.
+
+        Along axes `apart` devices have different values of it, which are not parts of one.
+        """
         found: dict[tuple[tuple[TensorLayout, ...], tuple[TensorLayout, ...]], SplitCandidate] = {}
 
         def add(axes: FactorAxes) -> None:
@@ -102,7 +109,7 @@ class MeshCosts:
         for axes in ({}, *known):
             add(axes)
         kept = tuple(found)
-        for axes in itertools.takewhile(lambda _: goes_on(), self._assignments(node, rule)):
+        for axes in itertools.takewhile(lambda _: goes_on(), self._assignments(node, rule, self.axes_beside(apart))):
             add(axes)
         best = sorted(found.values(), key=lambda c: c.seconds)
         return list(dict.fromkeys([*best[:MOST_CANDIDATES], *(found[key] for key in kept)]))
@@ -143,13 +150,13 @@ class MeshCosts:
     def _copied(self, nbytes: float) -> float:
         return self.cluster.device.seconds(0, 2 * nbytes)
 
-    def _assignments(self, node: Node, rule: FactorRule) -> Iterator[dict[int, Axes]]:
-        """Each axis of the mesh to a factor that can be split along it, evenly or padded, or to none."""
+    def _assignments(self, node: Node, rule: FactorRule, every: Sequence[Axes]) -> Iterator[dict[int, Axes]]:
+        """Each of the axes to a factor that can be split along it, evenly or padded, or to none."""
         seen: set[tuple[tuple[int, Axes], ...]] = set()
         factors = [f for f, size in enumerate(rule.sizes) if size > 1]
-        for chosen in itertools.islice(itertools.product((None, *factors), repeat=len(self.axes)), MOST_TRIED):
+        for chosen in itertools.islice(itertools.product((None, *factors), repeat=len(every)), MOST_TRIED):
             axes: dict[int, Axes] = {}
-            for f, atoms in zip(chosen, self.axes, strict=True):
+            for f, atoms in zip(chosen, every, strict=True):
                 if f is not None:
                     axes[f] = axes.get(f, ()) + atoms
             if any(not fills(rule.sizes[f], a) or possible_axes(node, rule, f, a) != a for f, a in axes.items()):

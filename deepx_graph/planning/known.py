@@ -12,7 +12,7 @@ operations. Each plan then says how parameters lie, and all other values follow 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 
@@ -20,7 +20,7 @@ from deepx_graph.analysis.work import flops
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.factor_rule import FactorRule, result_shapes
 from deepx_graph.ir.structure import PARAM
-from deepx_graph.sharding.mesh import Axes, fills
+from deepx_graph.sharding.mesh import Axes, AxisRef, fills
 from deepx_graph.sharding.reshard import TensorLayout
 from deepx_graph.sharding.rules import FactorAxes, expressible, factor_rule, layout_of, partial_axes, possible_axes, project
 from deepx_graph.sharding.values import CARRIERS, DataFlow, Value
@@ -43,11 +43,13 @@ class KnownPlan:
 
 @dataclass(frozen=True)
 class Folded:
-    """A function whose repeated blocks are looked at once: `first` has for each node that repeats one which."""
+    """A function whose repeated blocks are looked at once: `first` has for each node that repeats one which, `by_hand` along which
+    axes devices have different values of it."""
 
     function: Function
     flow: DataFlow
     first: Mapping[Node, Node]
+    by_hand: Mapping[Node, Collection[AxisRef]]
 
     def value(self, node: Node) -> Value:
         """What stands for a tensor."""
@@ -163,7 +165,8 @@ class _Sweep:
             for mapped, i in zip(rule.operands, node.inputs, strict=True):
                 dims = () if i in whole or not mapped else self._of(i).dims
                 for f, found in project(mapped, dims, rule.sizes).items() if dims else ():
-                    if not axes.get(f) and not set(found) & {a for taken in axes.values() for a in taken}:
+                    used = (*self.folded.by_hand.get(node, ()), *(a for taken in axes.values() for a in taken))
+                    if not axes.get(f) and not any(a.overlaps(b) for a in found for b in used):
                         axes[f] = found
             self._split(node, rule, axes)
         return self.plan

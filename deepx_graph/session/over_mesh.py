@@ -27,6 +27,7 @@ from deepx_graph.session.cluster.training import Saving, check_alike
 from deepx_graph.session.plans import STATED, given_plan, planned
 from deepx_graph.session.programs import dumps, optimise
 from deepx_graph.sharding.annotations import stated_plan
+from deepx_graph.sharding.by_hand.opened import opened
 from deepx_graph.sharding.mesh import Mesh
 from deepx_graph.sharding.plan import Plan, PortablePlan
 from deepx_graph.sharding.several_meshes import over_one_mesh
@@ -195,7 +196,7 @@ def asked_mesh(module: Module, mesh: Mesh | None, text: str | None, name: str = 
     Raises as `planned` does, and UsageError for a plan over another mesh.
     """
     if mesh is not None and text is None:
-        inlined = optimise(module, "inline").module
+        inlined = opened(optimise(module, "inline").module)
         stated = stated_plan(inlined)
         if stated is None or stated.mesh.axes != mesh.axes:
             return inlined, MeshAsked(mesh)

@@ -12,7 +12,7 @@ from deepx_graph.session.programs import optimise
 from deepx_graph.session.query.facts import PlacedValue
 from deepx_graph.session.report.collectives import collectives_of, mesh_figures
 from deepx_graph.sharding.annotations import needed_plan, stated_plan
-from deepx_graph.sharding.by_hand.opened import opened
+from deepx_graph.sharding.by_hand.opened import opened, opened_nodes
 from deepx_graph.sharding.mesh import split
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.pieces import Partitioned
@@ -58,8 +58,10 @@ def placed_values(plan: Plan) -> dict[Node, PlacedValue]:
 def stated_values(module: Module) -> dict[Node, PlacedValue]:
     """How the values of the entry lie by what the program itself states; none where it states nothing that one plan can say."""
     try:
-        plan = stated_plan(module)
-        return {} if plan is None else placed_values(propagate(plan))
+        whole, nodes = opened_nodes(module)
+        plan = stated_plan(whole)
+        placed = {} if plan is None else placed_values(propagate(plan))
+        return {n: placed[made] for n, made in nodes.items() if made in placed}
     except DeepxGraphError:
         return {}
 

@@ -16,7 +16,6 @@ from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Function, Module, Node
 from deepx_graph.ir.node import Notes, Origin
 from deepx_graph.ir.structure import PHI, PROJ, index_of
-from deepx_graph.sharding.by_hand.manual import mesh_by_hand
 from deepx_graph.sharding.mesh import Mesh, TensorSharding
 from deepx_graph.sharding.notation import read_annotation, read_mesh, read_tiles
 from deepx_graph.sharding.plan import Plan
@@ -60,8 +59,7 @@ def stated_plan(module: Module) -> Plan | None:
     results = {k: s for k, s in results.items() if s[0].single is None}
     every = [*values.items(), *((function.results[k], s) for k, s in results.items())]
     if not every:
-        by_hand = mesh_by_hand(function)
-        return Plan(by_hand, function) if by_hand else None
+        return None
     values |= _applied(every_value, values)
     over = _meshes_of(every)
     mesh, *others = over

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.factor_rule import FactorRule
 from deepx_graph.ir.structure import PROJ, index_of
-from deepx_graph.sharding.by_hand.opened import axes_by_hand
+from deepx_graph.sharding.by_hand.borders import axes_by_hand
 from deepx_graph.sharding.copies import Copies
 from deepx_graph.sharding.halo import halo_cost
 from deepx_graph.sharding.mesh import Axes, Mesh, fills, local_shape

@@ -19,15 +19,15 @@ from deepx_graph.ir import Builder, Module, Node
 from deepx_graph.ir.builder import fresh_loop
 from deepx_graph.ir.factor_rule import FactorRule, result_shapes
 from deepx_graph.ir.structure import CALL, CALL_VALUE, LOOP_BEGIN, PARAM, PARTIAL, PROJ, index_of
-from deepx_graph.sharding.by_hand import manual
+from deepx_graph.sharding.by_hand.borders import across_border
 from deepx_graph.sharding.choice import Splits
 from deepx_graph.sharding.local import LocalValues, unsplit
-from deepx_graph.sharding.mesh import TensorSharding, count_of, local_shape, merged, split
+from deepx_graph.sharding.mesh import TensorSharding, local_shape, merged, split
 from deepx_graph.sharding.pieces import Partitioned
 from deepx_graph.sharding.plan import Plan
 from deepx_graph.sharding.reasons import CollectiveCause, MeetingReason, of_operand
 from deepx_graph.sharding.reshard import TensorLayout
-from deepx_graph.sharding.rules import factor_rule, is_border, layout_of, makes_constants, partial_axes, possible_axes, project
+from deepx_graph.sharding.rules import factor_rule, is_border, layout_of, makes_constants, partial_axes
 from deepx_graph.sharding.several_meshes import over_one_mesh
 from deepx_graph.sharding.values import CARRIERS, numbered, owners
 from deepx_graph.types import TensorType, TupleType, Type, as_tensor, is_state
@@ -55,10 +55,7 @@ class _Partitioner:
         for k, node in enumerate(self.function.results):
             self.asked.setdefault(node, []).append(self._asked_layout(k, node))
         self.splits = Splits(self.function, self.layouts, plan.mesh, self.local.copies, self.asked)
-        self.by_hand = {n: said for n in self.function.nodes if (said := manual.shardings_of(n, self.mesh)) is not None}
-        self.by_device: dict[Node, list[Node]] = {}
         self.has_borders = any(is_border(n) for n in self.function.nodes)
-        self.apart = manual.only_whole(self.function, self.by_hand)
 
     def _planned(self, node: Node, sharding: TensorSharding | None) -> TensorLayout:
         """The layout that the plan has for a value."""
@@ -71,12 +68,9 @@ class _Partitioner:
 
     def result(self) -> Partitioned:
         for node in self.function.nodes:
-            if node in self.apart:
+            if node.op is PARAM and is_state(node.type):
                 continue
             self.b.origin = replace(node.origin, notes=())
-            if node in self.by_hand:
-                self.by_device[node] = self._by_hand(node)
-                continue
             self._make(node)
             for layout in self.asked.get(node, ()):
                 self._as_asked(node, layout)
@@ -101,10 +95,6 @@ class _Partitioner:
     def _make(self, node: Node) -> None:
         """The first copy of a value, as the node that computes it is split."""
         if makes_constants(node):
-            return
-        if (by_hand := manual.result_of(node)) is not None and by_hand[0] in self.by_hand:
-            (source, k), (_, after) = by_hand, self.by_hand[by_hand[0]]
-            self._add(node, self._planned(node, after[k]), self.by_device[source][k])
             return
         self._check(node)
         if is_border(node):
@@ -135,30 +125,9 @@ class _Partitioner:
             self.local.as_planned(node)
             self.local.copies.only(node, self.layouts[node])
 
-    def _by_hand(self, node: Node) -> list[Node]:
-        """The results on this device of what a program does by hand."""
-        before, _ = self.by_hand[node]
-        operands = manual.operands_of(node, before)
-        parts = [self.local.moved(x, self._planned(x, s), node, lambda _: MeetingReason.CONSTRAINT)
-                 for x, s in zip(operands, before, strict=True)]
-        met = len(self.local.mover.met)
-        made = manual.on_this_device(self.b, manual.pure_body(self.module, node), parts, self.local.mover.met)
-        self.local.remember(met, CollectiveCause(node, MeetingReason.WRITTEN, node, None, TensorLayout(()), TensorLayout(())))
-        return made
-
     def _over_border(self, node: Node) -> None:
-        """What goes into, or comes out of, a computation by hand whose operations stand here: the same part, seen in two ways."""
-        rule = factor_rule(node)
-        assert rule is not None
-        (mapped,), (given,) = rule.operands, rule.results
-        inner = {f for dim in mapped for f in dim} & {f for dim in given for f in dim}
-        ends = ((node.inputs[0], mapped), (node, given))
-        outside, whole = max(ends, key=lambda end: sum(map(len, end[1])))
-        axes = {f: possible_axes(node, rule, f, a) if f in inner else a
-                for f, a in project(whole, self.layouts[outside].dims, rule.sizes).items()}
-        if any(count_of(axes.get(f, ())) != rule.sizes[f] for dim in whole for f in dim if f not in inner):
-            raise _refused(node, "the plan has it in another way than the computation by hand")
-        before, after = (layout_of(m, axes, rule.sizes) for m in (mapped, given))
+        """What goes into, or comes out of, a computation by hand whose operations stand here."""
+        before, after = across_border(node, self.layouts.__getitem__)
         made = self.local.moved(node.inputs[0], before, node, lambda _: MeetingReason.CONSTRAINT)
         self.local.copies.add(node, after, made)
 
@@ -210,8 +179,7 @@ class _Partitioner:
 
     def _is_fixed(self, node: Node) -> bool:
         """Whether a value is not computed again."""
-        is_met = is_border(node) or node.op.exchange is not None
-        return is_met or node.op in CARRIERS or node in self.by_device or manual.result_of(node) is not None
+        return is_border(node) or node.op.exchange is not None or node.op in CARRIERS
 
 
 def _part_type(type: Type, layout: TensorLayout) -> Type:

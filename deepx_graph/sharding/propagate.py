@@ -22,13 +22,13 @@ from deepx_graph.ir import Node
 from deepx_graph.ir.factor_rule import FactorRule, Mapped, letter, result_shapes
 from deepx_graph.ir.structure import PARAM, index_of
 from deepx_graph.sharding.annotations import SOURCE, stated_at_borders
-from deepx_graph.sharding.by_hand.manual import AXES, names_in, stated_around
+from deepx_graph.sharding.by_hand.manual import AXES, names_in
 from deepx_graph.sharding.mesh import Axes, AxisRef, DimSharding, TensorSharding, count_of, merged
 from deepx_graph.sharding.plan import AxisOrigin, Plan
 from deepx_graph.sharding.priorities import SCHEDULE, Direction, RuledNode
 from deepx_graph.sharding.rules import assemble, factor_rule, makes_constants, project
 from deepx_graph.sharding.values import CARRIERS, DataFlow, Value
-from deepx_graph.types import TensorType, as_tensor
+from deepx_graph.types import TensorType
 
 
 def propagate(plan: Plan) -> Plan:
@@ -121,7 +121,6 @@ class _Propagation:
             tensors = [self._operand(node, i) for i in node.inputs] + [self.tensors.get(v) for v in results]
             yield _Step(RuledNode.of(node, rule, function.users, returned), tensors)
         yield from self._edges()
-        yield from self._by_hand()
 
     def _edges(self) -> Iterator[_Step]:
         """What comes into loops and branches, and what it is there."""
@@ -138,13 +137,6 @@ class _Propagation:
             values = [m if m.op is PARAM else m.inputs[0] for m in members]
             for value in sorted(values, key=lambda v: v.serial, reverse=True):
                 yield _Step(RuledNode(value, _alike(value)), [self._operand(value, value), there])
-
-    def _by_hand(self) -> Iterator[_Step]:
-        """What goes into computations by hand, and what they give, with how it lies there."""
-        for value, sharding, source in stated_around(self.function, self.plan.mesh):
-            there = _fresh(value, as_tensor(value.type).shape)
-            self._state(there, sharding, f"given of {source}", source)
-            yield _Step(RuledNode(value, _alike(value)), [self._operand(value, value), there])
 
     def _is_apart(self, node: Node) -> bool:
         """Whether a node is computed by one device, or takes what one is: nothing is propagated through it, as in Shardy."""

@@ -211,7 +211,7 @@ def test_known_plans_are_those_of_the_literature() -> None:
     module, mesh = gradient(8192, 256, 1024, 2), Mesh((("data", 4), ("model", 2)))
     flow, nodes = DataFlow(module.entry), [n for n in module.entry.nodes if n.inputs]
     data, model = (mesh.atoms((mesh.axis(name),)) for name in ("data", "model"))
-    found = known_plans(Folded(module.entry, flow, repeated(nodes)), (data, model), {})
+    found = known_plans(Folded(module.entry, flow, repeated(nodes), {}), (data, model), {})
     params = {p.name: (p, 0) for p in module.entry.params}
 
     def lies(plan: str, name: str) -> tuple[object, ...]:

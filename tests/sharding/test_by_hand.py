@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 
 import deepx_graph as dx
+from deepx_graph.planning.automatic import automatic_plan
+from deepx_graph.planning.cluster import preset
 from deepx_graph.session.plans import planned
+from deepx_graph.sharding.by_hand.opened import opened
 from deepx_graph.sharding.partition import partition
-from tests.support.partly_by_hand import partly_by_hand
+from deepx_graph.sharding.pieces import Partitioned
+from tests.support.partly_by_hand import MESH, partly_by_hand
 from tests.support.seeds import seeds
 from tests.support.sharded_programs import inputs, results_on_devices
 from tests.support.sharding_border_texts import BORDER_TEXTS
@@ -21,10 +25,15 @@ SAMPLED = 40
 
 
 def check(seed: int) -> None:
-    module = dx.loads(partly_by_hand(random.Random(seed)), "stablehlo")
-    arrays, (split, plan) = inputs(module), planned(module)
+    split, plan = planned(dx.loads(partly_by_hand(random.Random(seed)), "stablehlo"))
     assert {n.op.name for n in split.entry.nodes} >= {"manual_operand", "manual_part", "manual_whole"}
-    local = partition(split, plan)
+    check_split(seed, partition(split, plan))
+
+
+def check_split(seed: int, local: Partitioned) -> None:
+    """The program of one device of a random one gives what that gives where devices repeat the same."""
+    module = dx.loads(partly_by_hand(random.Random(seed)), "stablehlo")
+    arrays = inputs(module)
     assert {m.collective for m in local.meetings} == {n for n in local.module.entry.nodes if n.op.exchange and n.inputs}
     whole = dx.compile(module, engine="numpy", optimize=False)(*arrays)
     for got, want in zip(results_on_devices(local, arrays), whole, strict=True):
@@ -119,6 +128,14 @@ def test_parts_that_something_else_reads_are_written_as_they_are() -> None:
     arrays = inputs(module)
     for got, want in zip(*(dx.compile(m, engine="numpy")(*arrays) for m in (dx.loads(written, "stablehlo"), module)), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("seed", seeds(SAMPLED // 4, COUNT // 5))
+def test_random_ones_under_a_plan_that_is_chosen_give_what_they_give_whole(seed: int) -> None:
+    """What is stated at their borders stays; along axes by hand nothing inside is split."""
+    module = opened(dx.loads(partly_by_hand(random.Random(seed)), "stablehlo"))
+    plan = automatic_plan(module.entry, MESH, preset("h100"), seconds=0.2).plan
+    check_split(seed, partition(module, plan))
 
 
 @pytest.mark.parametrize("seed", seeds(SAMPLED, COUNT))

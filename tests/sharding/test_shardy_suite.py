@@ -18,6 +18,7 @@ from deepx_graph.ir import Module
 from deepx_graph.session.cluster.sharded import Sharded
 from deepx_graph.session.plans import planned
 from deepx_graph.sharding.annotations import stated_plan
+from deepx_graph.sharding.by_hand.opened import opened
 from deepx_graph.sharding.partition import partition
 from deepx_graph.sharding.propagate import propagate
 from tests.support.mpi_ranks import needs_mpi, ranks
@@ -42,8 +43,8 @@ def partitioned(text: str, main: str, also: tuple[str, ...]) -> str:
     whole, found = dx.loads(text, "stablehlo"), []
     names = re.findall(r"^\s*func\.func\s+(?:public |private )?@(\w+)\(", text, flags=re.M)
     for name in names:
-        module = whole.with_entry(name)
-        plain = module.with_functions([module.entry])
+        alone = whole.with_entry(name)
+        module, plain = opened(alone), alone.with_functions([alone.entry])
         plan = stated_plan(module)
         local = plain if plan is None else partition(module, propagate(plan)).module
         found += (written(local, each) for each in also or (name,))
@@ -96,7 +97,7 @@ def test_functions_have_the_bits_of_lock_step_on_ranks(tmp_path: Path, devices: 
         text = re.split(r"^//--- part\d\.mlir$", path.read_text(encoding="utf-8"), flags=re.M)[1]
         for name in re.findall(r"^\s*func\.func\s+(?:public |private )?@(\w+)\(", text, flags=re.M):
             module = dx.loads(text, "stablehlo").with_entry(name)
-            plan = stated_plan(module)
+            plan = stated_plan(opened(module))
             if plan is not None and plan.mesh.count == devices and not name.startswith("manual_"):
                 cases.append((text, name, inputs(module)))
                 expected.append(Sharded(*planned(module), engine="numpy")(*cases[-1][2]))

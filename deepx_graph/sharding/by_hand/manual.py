@@ -1,19 +1,18 @@
-"""What a program does by hand on every device of a mesh (`sdy.manual_computation`, JAX's `shard_map`), on one device.
+"""What a program does by hand on every device of a mesh (`sdy.manual_computation`, JAX's `shard_map`), as it stands.
 
 The reader has it as `run_parallel` over slices of the operands, whose results are joined; notes say how operands and results are
-split. Here the operands are brought into that form, and the function of one device stands in the program as it is, its collectives
-without the state: what a partitioner makes runs on all devices alike, too.
+split. In another one every device takes its part of what it has, and gathers the results, between identities that have roles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from deepx_graph import ops
 from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Builder, Function, Module, Node
-from deepx_graph.ir.rebuild import inlined, rebuild, with_inputs
+from deepx_graph.ir.rebuild import rebuild, with_inputs
 from deepx_graph.ir.structure import PARAM, PARTIAL, PROJ, callee_of, index_of
 from deepx_graph.ops.host.collective import PURE
 from deepx_graph.sharding.mesh import Axes, Mesh, TensorSharding, count_of, split
@@ -44,15 +43,6 @@ def names_in(note: str) -> frozenset[str]:
     return frozenset(note.strip('"').split())
 
 
-def shardings_of(node: Node, mesh: Mesh) -> tuple[list[TensorSharding], list[TensorSharding]] | None:
-    """Of operands and results of a computation by hand; None for any other node. Raises UsageError where its mesh is another."""
-    if (found := stated_by_hand(node)) is None:
-        return None
-    if not _are_over(mesh, found):
-        raise UsageError(Diagnostic("a computation by hand over another mesh than that of the plan", node.span))
-    return found.split(found.before), found.split(found.after)
-
-
 @dataclass(frozen=True)
 class StatedByHand:
     """What a computation by hand says: how operands and results lie, and along which axes it splits them itself."""
@@ -77,30 +67,6 @@ def stated_by_hand(node: Node) -> StatedByHand | None:
     if node.op is not ops.run_parallel or not {IN, OUT, AXES} <= notes.keys():
         return None
     return StatedByHand(read_annotation(notes[IN], {}), read_annotation(notes[OUT], {}), names_in(notes[AXES]))
-
-
-def mesh_by_hand(function: Function) -> Mesh | None:
-    """The mesh of the first computation by hand, if there is one."""
-    return next((found.mesh for n in function.nodes if (found := stated_by_hand(n)) is not None), None)
-
-
-def _are_over(mesh: Mesh, found: StatedByHand) -> bool:
-    return all(m.axes == mesh.axes and m.devices == mesh.devices for m, _ in (*found.before, *found.after))
-
-
-def stated_around(function: Function, mesh: Mesh) -> Iterator[tuple[Node, TensorSharding, str]]:
-    """What goes into computations by hand over a mesh and what they give: how it lies there, and Shardy's name of that place."""
-    by_hand = [(n, found) for n in function.nodes if (found := stated_by_hand(n)) is not None and _are_over(mesh, found)]
-    number = {node: k for k, (node, _) in enumerate(by_hand)}
-    for node, found in by_hand:
-        needed = found.split(found.before)
-        for k, (operand, sharding) in enumerate(zip(operands_of(node, needed), needed, strict=True)):
-            yield operand, sharding, f"mc_{number[node]}_input: {k}"
-    for node in function.nodes:
-        if (given := result_of(node)) is not None and given[0] in number:
-            at, k = number[given[0]], given[1]
-            found = by_hand[at][1]
-            yield node, found.split(found.after)[k], f"mc_{at}_output: {k}"
 
 
 def operands_of(node: Node, before: Sequence[TensorSharding]) -> list[Node]:
@@ -164,14 +130,3 @@ def pure_body(module: Module, node: Node) -> Function:
     new = rebuild(function.nodes, {p: state if is_state(p.type) else p for p in function.params}, step)
     params, results = (tuple(n for n in nodes if not is_state(n.type)) for nodes in (function.params, function.results))
     return function.with_(params=params, results=tuple(new[r] for r in results), result_names=(), result_notes=())
-
-
-def on_this_device(b: Builder, body: Function, operands: Sequence[Node], met: list[Node]) -> list[Node]:
-    """The results of one device for its parts of the operands; `met` gets the collectives."""
-    def step(n: Node, inputs: tuple[Node, ...]) -> Node:
-        made = b.make(n.op, inputs, n.attrs, n.type)
-        if n.op in PURE.values():
-            met.append(made)
-        return made
-
-    return inlined(body, operands, step)

@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from deepx_graph.errors import UsageError
 from deepx_graph.ir import Attr, Builder, Function, Module, Node, Op, Operand
 from deepx_graph.ir.builder import fresh_loop
 from deepx_graph.ir.collective import Grid
@@ -24,7 +23,8 @@ from deepx_graph.ir.node import Origin
 from deepx_graph.ir.rebuild import copied, inlined, rebuild, replaced, with_inputs
 from deepx_graph.ir.structure import LOOP_BEGIN, PARAM, PROJ
 from deepx_graph.ops.host.collective import PURE
-from deepx_graph.sharding.annotations import CONSTRAINT, SOURCE, stated_sharding
+from deepx_graph.sharding.annotations import CONSTRAINT, SOURCE
+from deepx_graph.sharding.by_hand.borders import INSIDE, axes_by_hand
 from deepx_graph.sharding.by_hand.manual import (
     AXES,
     INNER_PART,
@@ -41,17 +41,14 @@ from deepx_graph.sharding.by_hand.manual import (
     result_of,
     stated_by_hand,
 )
-from deepx_graph.sharding.mesh import Axes, AxisRef, Mesh, TensorSharding, count_of
+from deepx_graph.sharding.mesh import Axes, Mesh, TensorSharding, count_of
 from deepx_graph.sharding.notation import read_annotation
-from deepx_graph.sharding.rules import is_border
-from deepx_graph.sharding.several_meshes import axes_on
 from deepx_graph.sharding.values import CARRIERS
 from deepx_graph.types import TensorType, TupleType, Type, as_tensor, is_state
 
 _OPERANDS = (Operand("operand", type=TENSOR),)
 PAIRS = "source_target_pairs"
-INSIDE = "manual_axes_inside"
-"""The note of a value with the axes along which devices have different ones of it, as it is inside of a computation by hand."""
+
 
 _PARTS = Attr("parts", "any", summary="into how many parts each dimension is split by hand")
 
@@ -85,15 +82,17 @@ WHOLE = Op("manual_whole", "The value that devices have parts of in a computatio
 
 
 def opened(module: Module) -> Module:
-    """The module whose entry has the operations of computations by hand.
+    """The module whose entry has the operations of computations by hand. Raises UsageError for one that has effects."""
+    return opened_nodes(module)[0]
 
-    One that has effects stays as it is.
-    """
+
+def opened_nodes(module: Module) -> tuple[Module, Mapping[Node, Node]]:
+    """As `opened`, with what nodes of the entry are in it."""
     entry, function = module.entry, module.entry.with_beside
     found = [(n, stated) for n in function.nodes if (stated := stated_by_hand(n)) is not None]
-    opening = {n: at for k, (n, stated) in enumerate(found) if (at := _opening(module, n, f"mc_{k}", stated)) is not None}
+    opening = {n: _opening(module, n, f"mc_{k}", stated) for k, (n, stated) in enumerate(found)}
     if not opening:
-        return module
+        return module, {n: n for n in function.nodes}
     left_out = only_whole(function, opening)
     new = {p: p for p in function.params}
     if is_pure := all(n.op in CARRIERS or n.op is PARAM or n in opening for n in function.nodes if _takes_state(n)):
@@ -112,7 +111,7 @@ def opened(module: Module) -> Module:
             rebuild([node], new, _carried if is_pure and _takes_state(node) else copied)
     if is_pure:
         new |= {r: p for r in entry.results for p in entry.params if is_state(r.type) and is_state(p.type)}
-    return module.with_functions([replaced(entry, new).with_(beside=tuple(new[n] for n in entry.beside))])
+    return module.with_functions([replaced(entry, new).with_(beside=tuple(new[n] for n in entry.beside))]), new
 
 
 def _takes_state(node: Node) -> bool:
@@ -129,22 +128,28 @@ def _carried(node: Node, inputs: tuple[Node, ...]) -> Node:
     return b(node.op, *inputs, **attrs)
 
 
-def _opening(module: Module, node: Node, name: str, stated: StatedByHand) -> _Opening | None:
-    """What is to be opened of a computation; None where that cannot be. Axes over which its devices meet though it leaves them are
-    not left.
+def _opening(module: Module, node: Node, name: str, stated: StatedByHand) -> _Opening:
+    """What is to be opened of a computation. Axes over which its devices meet though it leaves them are not left: along these
+    all of its values are whole.
     """
-    try:
-        body = _with_inner_opened(pure_body(module, node), name)
-    except UsageError:
-        return None
-    mesh = stated.mesh
+    body, mesh = _with_inner_opened(pure_body(module, node), name), stated.mesh
     inner = {n: {a.name for a in axes} for n, axes in axes_by_hand(body, mesh).items()}
     groups = [(n, devices) for n in body.nodes for devices in _meeting(n, mesh)]
     met = {axis for axis, _ in mesh.axes if axis not in stated.axes and any(
         axis not in inner.get(n, ()) and len({mesh.index(d, [mesh.axis(axis)]) for d in devices}) > 1 for n, devices in groups)}
-    if any(a.name in met for _, s in (*stated.before, *stated.after) for a in s.every_axis):
-        return None
-    return _Opening(_Border(name, stated.axes | met), stated, body)
+    return _Opening(_Border(name, stated.axes | met), replace(stated, before=[_without(met, s) for s in stated.before],
+                                                              after=[_without(met, s) for s in stated.after]), body)
+
+
+def _without(names: Collection[str], said: Said) -> Said:
+    """How a value lies along other axes than these."""
+    mesh, sharding = said
+
+    def left(axes: Axes) -> Axes:
+        return tuple(a for a in axes if a.name not in names)
+
+    dims = tuple(replace(d, axes=left(d.axes)) for d in sharding.dims)
+    return mesh, replace(sharding, dims=dims, replicated=left(sharding.replicated), unreduced=left(sharding.unreduced))
 
 
 def _with_inner_opened(body: Function, name: str) -> Function:
@@ -186,24 +191,6 @@ def _meeting(node: Node, mesh: Mesh) -> Iterator[Collection[int]]:
         yield from node.named_attrs.get(PAIRS) or [node.op.exchange.group(grid, d, *node.attrs) for d in range(mesh.count)]
 
 
-def axes_by_hand(function: Function, mesh: Mesh) -> dict[Node, frozenset[AxisRef]]:
-    """The axes of a mesh along which devices have different values of a node, as it is in computations by hand over these."""
-    found: dict[Node, frozenset[AxisRef]] = {}
-    for node in function.nodes:
-        own = frozenset[AxisRef]().union(*(found.get(i, ()) for i in node.inputs))
-        if is_border(node):
-            own = (own | _named_by(INSIDE, node, mesh)) - _named_by(AXES, node, mesh)
-        if own:
-            found[node] = own
-    return found
-
-
-def _named_by(note: str, node: Node, mesh: Mesh) -> frozenset[AxisRef]:
-    """The axes that a note of a border names, as a mesh has them."""
-    said, names = stated_sharding(node.origin.notes, node, {}), names_in(dict(node.origin.notes).get(note, ""))
-    return frozenset(a for name in names for a in axes_on(mesh, said[0], name)) if said else frozenset()
-
-
 Said = tuple[Mesh, TensorSharding]
 
 
@@ -220,17 +207,11 @@ class _Border:
 
     def part(self, x: Node, origin: Origin, said: Said, k: int) -> Node:
         """The part that a device has of what goes in, of which it is said how it lies."""
-        mesh, sharding = said
-        left = replace(sharding, dims=tuple(replace(d, axes=self._left(d.axes)) for d in sharding.dims),
-                       replicated=self._left(sharding.replicated), unreduced=self._left(sharding.unreduced))
-        return self._marked(PART, x, (self._parts(sharding),), origin, f"{self.name}_input: {k}", INSIDE, (mesh, left))
+        return self._marked(PART, x, (self._parts(said[1]),), origin, f"{self.name}_input: {k}", INSIDE, _without(self.axes, said))
 
     def whole(self, x: Node, origin: Origin, said: Said, k: int) -> Node:
         """Result k, of which the devices have parts."""
         return self._marked(WHOLE, x, (self._parts(said[1]),), origin, f"{self.name}_output: {k}", AXES, self._kept_out(said))
-
-    def _left(self, axes: Axes) -> Axes:
-        return tuple(a for a in axes if a.name not in self.axes)
 
     def _parts(self, sharding: TensorSharding) -> tuple[int, ...]:
         return tuple(map(count_of, sharding.along(self.axes)))

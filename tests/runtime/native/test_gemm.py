@@ -402,7 +402,7 @@ def test_blas_is_limited_for_the_time_of_a_call_and_after_an_error(two_threads: 
     f = dx.compile(dot(type_of_array(x), type_of_array(x)), engine="numpy", threads=1, optimize=False)
     close(f(x, x)[0], x, x)
     assert threads_of_blas() == before
-    monkeypatch.setattr("deepx_graph.runtime.unit_code.UnitCode.takes", lambda *_: False)
+    monkeypatch.setattr(f._runner, "takes", lambda *_: False)
     monkeypatch.setattr("deepx_graph.runtime.compile.execute_all", look)
     with pytest.raises(ZeroDivisionError):
         f(x, x)
@@ -496,6 +496,8 @@ LAYOUTS: list[Any] = [
     ((70, 80), (90, 70), ((), ()), ((0,), (1,))),
     ((300, 200), (200, 111), ((), ()), ((1,), (0,))),
     ((4, 64, 2, 32), (4, 70, 2, 32), ((0, 2), (0, 2)), ((3,), (3,))),
+    ((3, 33, 2, 301), (3, 70, 2, 301), ((), ()), ((0, 2, 3), (0, 2, 3))),
+    ((3, 40, 9, 300), (3, 300, 9, 64), ((2,), (2,)), ((0, 3), (0, 1))),
 ]
 """Shapes, batching and contracting dimensions; all are matrices as they lie (others: `test_canonical_gemm.py`)."""
 
@@ -512,6 +514,26 @@ def test_every_layout_of_a_product(left: Any, right: Any, batch: Any, sums: Any,
     size = node.op.eval([abs(x).astype("f8"), abs(y).astype("f8")], *node.attrs)
     for _ in range(2):
         assert np.max(np.abs(multiply([x, y])[0] - want) / size) < BOUND[dtype]
+
+
+def test_outer_axes_of_long_sums_are_passes_that_add_to_the_result() -> None:
+    """The gradient of a convolution of 1 x 1 by its weights sums over images and the windows of each."""
+    _native()
+    found = plan.planned(np.dtype("f4"), (4, 96, 2100), (4, 64, 2100), (), (), (0, 2), (0, 2))
+    assert ([a.size for a in found.passes], [a.size for a in found.terms], found.by_panels) == ([4], [2100], True)
+    x, y, c = made(1, (4, 96, 2100), "f4"), made(2, (4, 64, 2100), "f4"), made(3, (96, 64), "f4")
+    module = dot(*map(type_of_array, (x, y, c)), sums=((0, 2), (0, 2)), then=lambda b, p, e: b(subtract, e[0], p))
+    (got,) = kernel.build_with_epilogue(module.functions[0], 2)([x, y, c])
+    want, size = (c - np.einsum("nit,njt->ij", *pair) for pair in ((x.astype("f8"), y.astype("f8")), (abs(x), -abs(y))))
+    assert np.max(np.abs(got - want) / size.max()) < BOUND["f4"]
+    narrow, other = (np.random.default_rng(k).integers(-128, 128, (3, n, 1037)).astype(np.int8) for k, n in ((0, 64), (1, 70)))
+    text = """func.func @main(%x: tensor<3x64x1037xi8>, %y: tensor<3x70x1037xi8>) -> tensor<64x70xi32> {
+  %0 = stablehlo.dot_general %x, %y, contracting_dims = [0, 2] x [0, 2]
+    : (tensor<3x64x1037xi8>, tensor<3x70x1037xi8>) -> tensor<64x70xi32>
+  return %0 : tensor<64x70xi32>
+}"""
+    (sums,) = dx.compile(dx.loads(text), engine="native")(narrow, other)
+    np.testing.assert_array_equal(sums, np.einsum("nit,njt->ij", narrow.astype(np.int64), other.astype(np.int64)))
 
 
 def test_calls_from_several_threads_at_once() -> None:

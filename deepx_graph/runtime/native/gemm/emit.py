@@ -162,7 +162,23 @@ class _Writer:
         (axis, size), *inner = axes
         self._loop(size, 1, lambda k: self._outer(inner, replace(block, pointers=self._moved(block.pointers, axis, k)), then))
 
+    def _passes(self, axes: Sequence[GemmAxis], block: _Block, then: _Body) -> None:
+        if not axes:
+            then(block)
+            return
+        axis, *inner = axes
+        self._loop(str(axis.size), 1, lambda k: self._passes(inner, self._later(block, axis, k), then))
+
+    def _later(self, block: _Block, axis: GemmAxis, k: str) -> _Block:
+        """The block so many terms on: its sums are added to those of the terms before."""
+        is_later = self.t.let(f"icmp ne i64 {k}, 0")
+        added = self.t.let(f"or i1 {block.added}, {is_later}") if block.added else is_later
+        return replace(block, pointers=self._moved(block.pointers, axis, k), added=added)
+
     def _blocks_of_terms(self, block: _Block, then: _Body) -> None:
+        self._passes(self.plan.passes, block, partial(self._parts_of_terms, then=then))
+
+    def _parts_of_terms(self, block: _Block, then: _Body) -> None:
         few = self.plan.at_once
         if not self.plan.terms or few == self.plan.terms[-1].size:
             then(block)
@@ -171,7 +187,7 @@ class _Writer:
 
         def some(k: str) -> None:
             count = str(few) if axis.size % few == 0 else least(t, t.let(f"sub i64 {axis.size}, {k}"), str(few))
-            at = replace(block, pointers=self._moved(block.pointers, axis, k), terms=count, added=t.let(f"icmp ne i64 {k}, 0"))
+            at = replace(self._later(block, axis, k), terms=count)
             if self.plan.alone:
                 is_last = t.let(f"icmp eq i64 {t.let(f'add i64 {k}, {count}')}, {axis.size}")
                 at = replace(at, alone=t.let(f"zext i1 {is_last} to i64"))

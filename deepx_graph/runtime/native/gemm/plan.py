@@ -57,6 +57,9 @@ LEAST_READERS, SHARED_READERS, LARGE_BYTES, PANEL_TERMS = 8, 64, 1 << 18, 512
 """A panel is copied for at least so many rows (the second number where threads share the rows), of an operand that does not lie
 along the result, or is larger than this; it has at most so many terms, which a cache holds."""
 
+LEAST_PASS = 64
+"""Terms of each of several passes, at least: all of the result is read and written in each."""
+
 LEAST_CONVERTED, LEAST_PAIRS = 1 << 17, 1 << 13
 """Multiplications of floats, or of pairs, of a product whose operands are converted while they are packed, at least."""
 
@@ -106,6 +109,8 @@ class GemmPlan:
     """How far from one another the two terms of a pair are."""
     scale: float = 1.0
     """What the product is multiplied by, before it is added to another operand: alpha of BLAS."""
+    passes: tuple[GemmAxis, ...] = ()
+    """The axes of terms around those that panels have: each of their elements is a pass, which adds to the result."""
 
     @property
     def spread(self) -> int:
@@ -144,7 +149,7 @@ class GemmPlan:
 
     @property
     def work(self) -> int:
-        return math.prod(a.size for a in (*self.outer, self.rows, self.lane, *self.terms))
+        return math.prod(a.size for a in (*self.outer, self.rows, self.lane, *self.passes, *self.terms))
 
     @property
     def is_small(self) -> bool:
@@ -180,7 +185,9 @@ class GemmPlan:
     def is_over_left(self) -> bool:
         """Whether the result may lie over the left operand: a tile reads whole rows of that, no other reads them, and it stores the
         same ones afterwards."""
-        if self.along or self.vector == LEFT or self.lane.size > self.tile.vectors * self.lanes or any(self.sources):
+        if self.along or self.passes or self.vector == LEFT or any(self.sources):
+            return False
+        if self.lane.size > self.tile.vectors * self.lanes:
             return False
         same = all(a.steps[LEFT] == a.steps[RESULT] for a in (*self.outer, self.rows))
         ends = [(a.size, a.steps[LEFT]) for a in self.terms] == [(self.lane.size, self.lane.steps[RESULT])]
@@ -203,7 +210,7 @@ class GemmPlan:
     @property
     def operand_bytes(self) -> int:
         """The bytes of the larger operand."""
-        axes = (*self.outer, self.rows, self.lane, *self.terms)
+        axes = (*self.outer, self.rows, self.lane, *self.passes, *self.terms)
         return self.dtype.itemsize * max(math.prod(a.size for a in axes if a.steps[side]) for side in (LEFT, RIGHT))
 
     @cached_property
@@ -298,14 +305,14 @@ def _arranged(dtype: DType, batch: Sequence[GemmAxis], free: Sequence[Sequence[G
     along_result = [(a, side) for side in (LEFT, RIGHT) for a in free[side] if a.steps[RESULT] == 1]
     found = [(a, side) for a, side in along_result if a.steps[side] == 1]
     lane, vector = found[0] if found else (ONE, RIGHT)
-    by_panels = False
+    by_panels, packed = False, _of_panels(terms)
     for wide, side in found or along_result:
         readers = max((a.size for a in free[LEFT + RIGHT - side]), default=1)
         bytes_ = dtype.itemsize * math.prod(a.size for a in (wide, *terms))
         is_crowded = readers >= 2 * SHARED_READERS and any(  # fewer rows could not be shared
             share_sets(a.size, a.steps[side] * dtype.itemsize) for a in terms)
         is_copied = not found or bytes_ > LARGE_BYTES or is_crowded or dtype.kind != "f"
-        if wide.size >= lanes // 2 and readers >= LEAST_READERS and is_copied and _has_panels(terms):
+        if wide.size >= lanes // 2 and readers >= LEAST_READERS and is_copied and packed:
             lane, vector, by_panels = wide, side, True
     dense = next((t for t in terms if t.steps[LEFT] == 1 == t.steps[RIGHT]), None)
     along = dense is not None and 2 * lane.size < min(lanes, dense.size)
@@ -315,7 +322,9 @@ def _arranged(dtype: DType, batch: Sequence[GemmAxis], free: Sequence[Sequence[G
     other = [a for side in (LEFT, RIGHT) for a in free[side] if a is not lane and (along or side != vector)]
     rows = max(other, key=lambda a: (min(a.size, ENOUGH_ROWS), -max(a.steps[:RESULT])), default=ONE)
     outer = [a for a in (*batch, *free[LEFT], *free[RIGHT]) if a is not lane and a is not rows]
-    plan = GemmPlan(dtype, tuple(outer), rows, lane, tuple(terms), along, vector, by_panels and not along, sources=sources)
+    by_panels = by_panels and not along
+    passes, inner = (terms[: -len(packed)], packed) if by_panels else ([], terms)
+    plan = GemmPlan(dtype, tuple(outer), rows, lane, tuple(inner), along, vector, by_panels, sources=sources, passes=tuple(passes))
     if not along and not plan.by_panels:  # of the operand whose elements are read one by one, the rest of a line is read next
         plan = replace(plan, terms=tuple(sorted(terms, key=lambda a: -a.steps[plan.spread])))
     return replace(plan, spread_panels=not plan.converts_rows and _meets(plan))
@@ -337,9 +346,14 @@ def share_sets(count: int, distance: int) -> bool:
     return count * math.gcd(distance, SET_STRIDE) > SET_LINES * SET_STRIDE
 
 
-def _has_panels(terms: Sequence[GemmAxis]) -> bool:
-    """Whether there are terms, and panels of few enough: one axis is cut."""
-    return len(terms) == 1 or 1 < math.prod(a.size for a in terms) <= PANEL_TERMS
+def _of_panels(terms: Sequence[GemmAxis]) -> Sequence[GemmAxis]:
+    """The last axes of terms, of which panels are copied: as many as are few enough elements together, or one, which is cut. None
+    where there would be more passes than pay."""
+    for k in range(len(terms)):
+        size = math.prod(a.size for a in terms[k:])
+        if len(terms) == k + 1 or 1 < size <= PANEL_TERMS:
+            return terms[k:] if k == 0 or size >= LEAST_PASS else ()
+    return ()
 
 
 @lru_cache(maxsize=256)

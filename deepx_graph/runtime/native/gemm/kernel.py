@@ -23,7 +23,6 @@ from deepx_graph.ops.contract.linear import dot_general
 from deepx_graph.rewrite.epilogue import WithEpilogue, split_epilogue
 from deepx_graph.rewrite.exact_values import exact_source
 from deepx_graph.runtime.array_type import ArrayType, form_of
-from deepx_graph.runtime.cost.counts import parts_alone
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.cost.model import ForecastParts, memory_ns
 from deepx_graph.runtime.engines.base import Declined
@@ -34,7 +33,6 @@ from deepx_graph.runtime.native.joined import JoinedKernel, JoinedOperands
 from deepx_graph.runtime.native.llvm import machine_code
 from deepx_graph.runtime.native.llvm.target import Target, this_machine
 from deepx_graph.runtime.native.loop_program import epilogue
-from deepx_graph.runtime.native.loop_program.epilogue import Epilogue
 from deepx_graph.types import TensorType, as_tensor, nbytes
 
 LEAST_WORK = 1 << 18
@@ -57,31 +55,28 @@ def build(node: Node, threads: int) -> JoinedKernel | None:
 def kernel_of(plan: GemmPlan, shape: tuple[int, ...], machine: Target, threads: int,
               params: tuple[int, ...] = (LEFT, RIGHT)) -> JoinedKernel:
     """The kernel of a product. Its operands are the arguments `params`; a third one is added to the product."""
-    found = cuts(plan)
-    predicted = ForecastParts(constants().native_call_ns, plan.nanoseconds / _threads(found, threads))
-    made = _made(JoinedOperands(params), plan, found, ArrayType(plan.dtype, shape), threads, predicted)
-    made.nanoseconds, made.in_place = plan.nanoseconds, (_over(plan, params, params[RESULT:]),)
-    return made
+    over = _over(plan, params, params[RESULT:])
+    return _made(JoinedOperands(params), plan, cuts(plan), ArrayType(plan.dtype, shape), threads, over)
 
 
 def _made(joined: JoinedOperands, plan: GemmPlan, found: Sequence[ShareAxis], result: ArrayType, threads: int,
-          predicted: ForecastParts) -> JoinedKernel:
-    """The kernel of a product of such operands in such shares."""
+          over: frozenset[int]) -> JoinedKernel:
+    """The kernel of a product of such operands in such shares, which may be written over those arguments."""
     product = machine_code.functions(module_text(plan, found, joined), ["product"], joined)["product"]
-    return JoinedKernel(joined, result, [(product, _threads(found, threads) if found or joined.then else 0)],
-                        scratch_bytes=scratch_bytes(plan, found), predicted=predicted,
+    threads = min(threads, math.prod(cut.count for cut in found))
+    alone = plan.nanoseconds + (joined.then.nanoseconds if joined.then else 0.0)
+    made = JoinedKernel(joined, result, [(product, threads if found or joined.then else 0)],
+                        scratch_bytes=scratch_bytes(plan, found),
+                        predicted=ForecastParts(constants().native_call_ns, alone / threads),
                         lowering="machine code, with epilogue" if joined.then else "machine code")
+    made.nanoseconds, made.in_place = alone, (over,)
+    return made
 
 
 def _over(plan: GemmPlan, params: Sequence[int], addend: Sequence[int] = ()) -> frozenset[int]:
     """The arguments over which a product may be written, of `params` in the order in which it takes them: what it is added to, and
     the left operand perhaps; none that it reads twice."""
     return frozenset(k for k in (*params[:plan.is_over_left], *addend) if params.count(k) == 1)
-
-
-def _threads(found: Sequence[ShareAxis], threads: int) -> int:
-    """How many of the threads have shares."""
-    return min(threads, math.prod(cut.count for cut in found))
 
 
 def build_with_epilogue(function: Function, threads: int) -> JoinedKernel:
@@ -99,13 +94,13 @@ def build_with_epilogue(function: Function, threads: int) -> JoinedKernel:
     if scale is not None and (scale == 1.0 or not plan.pairs) and all(i.op is PARAM for i in parts.operands):
         params = (*(function.params.index(i) for i in parts.operands), *parts.params)
         return kernel_of(replace(plan, scale=scale), form_of(parts.result.type).shape, this_machine(), threads, params)
-    if parts.epilogue is None:
-        return _with_epilogue(function, parts, plan, cuts(plan), None, threads)
-    then = epilogue.build(parts.epilogue, _rows_apart(parts))
-    found = cuts_of_rows(plan, then.columns, whole_rows=then.needs_rows)
+    then = None if parts.epilogue is None else epilogue.build(parts.epilogue, _rows_apart(parts))
+    found = cuts(plan) if then is None else cuts_of_rows(plan, then.columns, whole_rows=then.needs_rows)
     if found is None:
         raise Declined("the results of a share are no rows")
-    return _with_epilogue(function, parts, plan, found, then, threads)
+    joined = JoinedOperands.of(function, parts, then)
+    over = _over(plan, joined.params) if parts.operands[LEFT].op is PARAM else frozenset[int]()
+    return _made(joined, plan, found, form_of(parts.result.type), threads, over)
 
 
 def _scale_of_sum(function: Function) -> float | None:
@@ -157,17 +152,6 @@ def converted_plan(node: Node, order: Sequence[int] = ()) -> GemmPlan | None:
         return plan
     operands[plan.spread] = as_tensor(node.inputs[plan.spread].type)
     return converting_plan(dtype, operands, node.attrs, order)
-
-
-def _with_epilogue(function: Function, parts: WithEpilogue, plan: GemmPlan, found: Sequence[ShareAxis], then: Epilogue | None,
-                   threads: int) -> JoinedKernel:
-    joined, threads = JoinedOperands.of(function, parts, then), _threads(found, threads)
-    alone = parts_alone(parts.node, threads)
-    predicted = replace(alone, arithmetic=alone.arithmetic + (then.nanoseconds / threads if then else 0.0))
-    made = _made(joined, plan, found, form_of(parts.result.type), threads, predicted)
-    if parts.operands[LEFT].op is PARAM:
-        made.in_place = (_over(plan, joined.params),)
-    return made
 
 
 def _is_thin(node: Node) -> bool:

@@ -216,7 +216,7 @@ def _main(argv: Sequence[str] | None) -> int:
         output.COLOUR = args.color
         _load_plugins(args.plugin)
         with vectors(getattr(args, "vector_bits", None)), output.shown(sys.stderr, not args.quiet):
-            return COMMANDS[args.command].run(args)
+            return COMMANDS[args.command].run(meshes.with_program(args))
     except DeepxGraphError as e:
         return _failed(arguments, e, args)
     except KeyboardInterrupt:

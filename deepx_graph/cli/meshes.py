@@ -19,15 +19,33 @@ if TYPE_CHECKING:
     from deepx_graph.sharding.plan import Plan
 
 
-def plan_asked(args: Arguments, module: Module, plan: str | None = None, cluster: str | None = None) -> tuple[Module, Plan]:
+PLAN_SUFFIX = ".plan"
+
+
+def with_program(args: Arguments) -> Arguments:
+    """Where a plan's file stands for the program of a command that has a plan: the program that it names, under that plan.
+
+    Raises UsageError where it names none, and for another plan beside it.
+    """
+    if not hasattr(args, "plan") or not str(getattr(args, "file", "")).endswith(PLAN_SUFFIX):
+        return args
+    from deepx_graph.session.plans import STATED, planned_program
+
+    if args.plan not in (None, STATED, args.file):
+        raise UsageError(Diagnostic(f"two plans: {args.file} and --plan {args.plan}", hint="give the program, and one --plan"))
+    args.plan, args.file = args.file, planned_program(args.file)
+    return args
+
+
+def plan_asked(args: Arguments, module: Module, cluster: str | None = None) -> tuple[Module, Plan]:
     """As `mesh_asked`, with the plan, chosen for a cluster where none is given."""
     from deepx_graph.session.cluster.simulation import cluster_of
 
-    inlined, asked = mesh_asked(args, module, plan)
+    inlined, asked = mesh_asked(args, module)
     return inlined, asked.plan(inlined, None if cluster is None else cluster_of(cluster))
 
 
-def mesh_asked(args: Arguments, module: Module, plan: str | None = None) -> tuple[Module, MeshAsked]:
+def mesh_asked(args: Arguments, module: Module) -> tuple[Module, MeshAsked]:
     """The module without calls and how it is to lie by --plan and --mesh (`options.add_split`).
 
     Raises UsageError where nothing says how values lie, and for a plan over another mesh.
@@ -36,7 +54,7 @@ def mesh_asked(args: Arguments, module: Module, plan: str | None = None) -> tupl
     from deepx_graph.session.plans import STATED, plan_text
     from deepx_graph.sharding.notation import mesh_from_option
 
-    said = plan or args.plan or STATED
+    said = args.plan or STATED
     mesh = None if args.mesh in (None, STATED) else mesh_from_option(args.mesh)
     return asked_mesh(module, mesh, plan_text(said), said)
 
@@ -122,7 +140,6 @@ def add_pipeline(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 def run_simulate(args: Arguments) -> int:
     """What a step takes on a cluster, predicted."""
     from deepx_graph.session.cluster.simulation import simulate
-    from deepx_graph.session.plans import PLAN_SUFFIX, planned_program
     from deepx_graph.session.report.steps import time_line
 
     ways: list[str] = []
@@ -131,8 +148,7 @@ def run_simulate(args: Arguments) -> int:
     elif args.stages:
         found = _simulated_pipeline(args)
     else:
-        file, said = (planned_program(args.file), args.file) if args.file.endswith(PLAN_SUFFIX) else (args.file, args.plan)
-        module, plan = plan_asked(args, read_program(args, file).module, said, args.cluster)
+        module, plan = plan_asked(args, read_program(args).module, cluster=args.cluster)
         found = simulate(module, plan, args.cluster, engine=args.engine, threads=args.threads)
     lines = [printable(line) for line in (*ways, *found.lines())]
     if args.output:

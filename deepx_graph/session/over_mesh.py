@@ -16,7 +16,7 @@ from deepx_graph.ir.collective import Grid
 from deepx_graph.passes.chosen_plan import chosen_plan
 from deepx_graph.planning.cluster import DeviceCluster
 from deepx_graph.planning.schedules import PipelineSchedule
-from deepx_graph.runtime.transport.dask import PREFIX, dask_client
+from deepx_graph.runtime.transport.dask import ANSWER, PREFIX, dask_client
 from deepx_graph.session.cluster.calibration import network_here
 from deepx_graph.session.cluster.gangs import OverDask
 from deepx_graph.session.cluster.launch import LOCKSTEP, MPI, attempt, checked_place, threads_of
@@ -85,7 +85,7 @@ class MeshOptions:
         if self.on.startswith(PREFIX):
             stack = ExitStack()
             sent = {name: value for name, value in options.items() if name in SENT}
-            client = stack.enter_context(dask_client(self.on.removeprefix(PREFIX)))
+            client = stack.enter_context(dask_client(self.on.removeprefix(PREFIX), min(ANSWER, self.patience or ANSWER)))
             program = OverDask(module, plan, client, saving=self.saving, patience=self.patience, **sent)
             finalize(program, stack.close)
             return program

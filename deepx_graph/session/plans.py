@@ -20,7 +20,6 @@ from deepx_graph.sharding.plan import Plan, labels_of, program_of, read_plan
 from deepx_graph.sharding.propagate import propagate
 from deepx_graph.types import nbytes
 
-PLAN_SUFFIX = ".plan"
 STATED = "stated"
 """In place of a plan's file: what the text of the program states."""
 

@@ -343,7 +343,7 @@ def test_devices_that_do_not_meet_on_dask_name_both_places() -> None:
             run_gang(client, Grid(1, 2), alone, [(), ()], patience=20)
         assert all(f"device {d} is in spmd_all_reduce" in str(e.value) for d in (0, 1))
         with pytest.raises(UsageError, match="3 free workers, one for each device, and the cluster has 2"):
-            run_gang(client, Grid(1, 3), alone, [(), (), ()], gathering=0.2)
+            run_gang(client, Grid(1, 3), alone, [(), (), ()], patience=0.2)
 
 
 def test_without_a_cluster_what_is_missing_is_said() -> None:

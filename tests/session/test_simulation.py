@@ -95,6 +95,11 @@ def test_a_plan_that_names_its_program_is_all_that_it_takes(run: Run, tmp_path: 
     assert plan.read_text().startswith('program "m.mlir"\n')
     both = run("simulate", str(tmp_path / "m.mlir"), "--plan", str(plan), "--cluster", "h100", "--json").json
     assert run("simulate", str(plan), "--cluster", "h100", "--json").json == both
+    for command in (("plan",), ("why", "--collective"), ("info", "--mesh"), ("run", "--random-inputs", "--seed", "1")):
+        alone = run(command[0], str(plan), *command[1:], "--json")
+        assert alone.code == 0, alone.err
+        assert alone.json == run(command[0], str(tmp_path / "m.mlir"), *command[1:], "--plan", str(plan), "--json").json
+    assert "two plans" in run("run", str(plan), "--plan", "other.plan").err
     plan.write_text("// of m\n" + plan.read_text().partition("\n")[2])
     assert "does not say which program it is for" in run("simulate", str(plan)).err
     plan.write_text('program "../m.mlir"\nmesh <["d"=2]>\n')  # no other folder's

@@ -89,6 +89,24 @@ def test_a_computation_of_a_called_function_is_opened_where_that_is_called() -> 
     np.testing.assert_allclose(results_on_devices(partition(*planned(module)), [x])[0], -np.tanh(np.tanh(x)), rtol=1e-6)
 
 
+def test_what_has_other_effects_than_its_collectives_is_planned_and_not_split() -> None:
+    text = """sdy.mesh @mesh = <["a"=2]>
+func.func @main(%x: tensor<8x8xf32>) -> tensor<8x8xf32> {
+  %0 = sdy.manual_computation(%x) in_shardings=[<@mesh, [{"a"}, {}]>] out_shardings=[<@mesh, [{"a"}, {}]>]
+      manual_axes={"a"} (%v: tensor<4x8xf32>) {
+    "stablehlo.custom_call"(%v) <{call_target_name = "told", has_side_effect = true}> : (tensor<4x8xf32>) -> ()
+    sdy.return %v : tensor<4x8xf32>
+  } : (tensor<8x8xf32>) -> tensor<8x8xf32>
+  return %0 : tensor<8x8xf32>
+}"""
+    module, plan = planned(dx.loads(text, "stablehlo"))
+    assert plan.values[module.entry.params[0]].text(plan.mesh) == '[{"a"}, {}]'
+    with pytest.raises(dx.UsageError, match="it has an effect") as e:
+        partition(module, plan)
+    span = e.value.diagnostics[0].span
+    assert span is not None and "told" in text[span.start : span.end]
+
+
 TEXTS = {name: text for name, text in (BORDER_TEXTS | MIXED_TEXTS).items() if "custom_call" not in text}
 
 

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
 PREFIX = "dask:"
 """What stands before the address of a scheduler where a place is written."""
+ANSWER = 30.0
+"""How many seconds a scheduler has to answer."""
 
 
 @contextmanager
-def dask_client(address: str, timeout: float = 30.0) -> Iterator[Client]:
+def dask_client(address: str, timeout: float = ANSWER) -> Iterator[Client]:
     """A connection to the scheduler of a cluster. Raises UsageError without distributed, and where nobody answers in time."""
     try:
         from distributed import Client

@@ -37,14 +37,15 @@ def run_gang(client: Client, grid: Grid, member: Member, arguments: Sequence[tup
              patience: float = PATIENCE, gathering: float = GATHERING) -> list[Any]:
     """What `member` gives on every device; `arguments[d]` are those of device d.
 
-    It waits `gathering` seconds for workers; when one was lost, as long as members wait for each other, since it may come back.
+    It waits `gathering` seconds for workers, at most as long as members wait for each other; when one was lost, as long as these,
+    since it may come back.
     Raises UsageError when fewer workers are free than devices, RunError when workers were lost too often, and what a member raises.
     """
     _give_mailboxes(client)
     watch, name = _Watch(client), uuid.uuid4().hex
     try:
         for attempt in range(restarts + 1):
-            wait = max(gathering, patience) if attempt else gathering
+            wait = patience if attempt else min(gathering, patience)
             found = _attempt(client, watch, f"{name}-{attempt}", (grid, member, arguments, patience, attempt), wait)
             if found is not None:
                 return found

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from deepx_graph import ops
-from deepx_graph.errors import Diagnostic, UsageError
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ir.rebuild import rebuild, with_inputs
 from deepx_graph.ir.structure import PARAM, PARTIAL, PROJ, callee_of, index_of
@@ -109,24 +108,21 @@ def _joins(nodes: Iterable[Node], found: Collection[Node]) -> set[Node]:
 
 
 def pure_body(module: Module, node: Node) -> Function:
-    """What one device does of a computation by hand, its collectives without the state. Raises UsageError for other effects."""
+    """What one device does of a computation by hand, its collectives without the state, which goes where they alone had it."""
     function = module[callee_of(node.inputs[1])]
-    state = Builder().constant(False)  # stands for it; nothing that is left reads it
 
     def step(n: Node, inputs: tuple[Node, ...]) -> Node:
         b = Builder()
         b.origin = n.origin
         if n.op in PURE:
             attrs = dict(zip(n.op.attr_index, n.attrs, strict=True))
-            return b.pack(*(b(PURE[n.op], x, **attrs) for x in inputs[1:]), state)
-        if n.op is PROJ and is_state(n.type):
-            return state
+            return b.pack(*(b(PURE[n.op], x, **attrs) for x in inputs[1:]), inputs[0])
         if n.op is PROJ and n.inputs[0].op in PURE:
             return inputs[0].inputs[index_of(n)]
-        if any(is_state(i.type) for i in n.inputs) or (n.op.exchange is not None and n.inputs):
-            raise UsageError(Diagnostic(f"{n.op.name} cannot be split over devices: it has an effect", n.span))
         return with_inputs(n, inputs)
 
-    new = rebuild(function.nodes, {p: state if is_state(p.type) else p for p in function.params}, step)
-    params, results = (tuple(n for n in nodes if not is_state(n.type)) for nodes in (function.params, function.results))
-    return function.with_(params=params, results=tuple(new[r] for r in results), result_names=(), result_notes=())
+    new = rebuild(function.nodes, {p: p for p in function.params}, step)
+    params, results = function.params, tuple(new[r] for r in function.results)
+    if all(r in params for r in results if is_state(r.type)):
+        params, results = (tuple(n for n in nodes if not is_state(n.type)) for nodes in (params, results))
+    return function.with_(params=params, results=results, result_names=(), result_notes=())

@@ -82,7 +82,7 @@ WHOLE = Op("manual_whole", "The value that devices have parts of in a computatio
 
 
 def opened(module: Module) -> Module:
-    """The module whose entry has the operations of computations by hand. Raises UsageError for one that has effects."""
+    """The module whose entry has the operations of computations by hand."""
     return opened_nodes(module)[0]
 
 
@@ -95,7 +95,8 @@ def opened_nodes(module: Module) -> tuple[Module, Mapping[Node, Node]]:
         return module, {n: n for n in function.nodes}
     left_out = only_whole(function, opening)
     new = {p: p for p in function.params}
-    if is_pure := all(n.op in CARRIERS or n.op is PARAM or n in opening for n in function.nodes if _takes_state(n)):
+    if is_pure := all(n.op in CARRIERS or n.op is PARAM or n in opening for n in function.nodes if _takes_state(n)) and all(
+            at.is_pure for at in opening.values()):
         nothing = Builder().constant(False)  # stands for the state, which nothing but loops and branches passes on
         new |= {p: nothing for p in function.params if is_state(p.type)}
     results: dict[Node, list[Node]] = {}
@@ -104,7 +105,7 @@ def opened_nodes(module: Module) -> tuple[Module, Mapping[Node, Node]]:
         if node in opening:
             results[node] = opening[node].results(node, new)
         elif source in opening and is_state(node.type):
-            new[node] = new[source.inputs[0]]
+            new[node] = results[source][-1]
         elif (given := result_of(node)) is not None and given[0] in opening:
             new[node] = opening[given[0]].given(node, given[1], results[given[0]][given[1]])
         elif node not in left_out and source not in opening:
@@ -239,13 +240,19 @@ class _Opening:
     stated: StatedByHand
     body: Function
 
+    @property
+    def is_pure(self) -> bool:
+        """Whether the body has no effects but its collectives."""
+        return not any(is_state(p.type) for p in self.body.params)
+
     def results(self, node: Node, new: Mapping[Node, Node]) -> list[Node]:
-        """What the body makes of the parts of its operands."""
+        """What the body makes of the parts of its operands, and the state behind it."""
         operands = operands_of(node, self.stated.split(self.stated.before))
         parts = []
         for k, (x, said) in enumerate(zip(operands, self.stated.before, strict=True)):
             parts.append(self.border.part(self.border.operand(new[x], node.origin, said, k), node.origin, said, k))
-        return inlined(self.body, parts, copied)
+        state = new[node.inputs[0]]
+        return [*inlined(self.body, parts, copied), state] if self.is_pure else inlined(self.body, [*parts, state], copied)
 
     def given(self, node: Node, k: int, x: Node) -> Node:
         """Result k of the computation, which the node was, from what the body makes."""

@@ -73,15 +73,11 @@ class _Writer:
         self.rows, self.lane = plan.rows, plan.lane
         if plan.spread_panels:
             self.rows = _along(plan.rows, plan.spread, plan.depth + 1)
-        self.by_rows = plan.converts_rows and plan.terms[-1].steps[plan.spread] == (2 if plan.apart[plan.spread] == 1 else 1)
-        """Whether rows that are converted lie on the stack as in memory, each by itself, and not as a panel."""
-        self.group = self.height if self.by_rows else -(-LEAST_GROUP // self.height) * self.height
-        """How many of them there are."""
-        self.run = -(-plan.at_once // plan.lanes) * plan.lanes + plan.lanes
-        """Of such a row, the elements of its terms along the last axis, and some between."""
+        self.group = -(-LEAST_GROUP // self.height) * self.height
+        """How many rows are converted at a time."""
         if plan.converts_rows:
-            self.packed[plan.spread] = 1 if self.by_rows else self.group
-            self.rows = _along(plan.rows, plan.spread, plan.depth // plan.at_once * self.run if self.by_rows else 1)
+            self.packed[plan.spread] = self.group
+            self.rows = _along(plan.rows, plan.spread, 1)
         if plan.vector in self.packed:
             self.lane = _along(plan.lane, plan.vector, plan.depth + 1)
 
@@ -100,8 +96,7 @@ class _Writer:
             strip = min(STRIP, -(-self.plan.lane.size // self.width)) * self.width * (self.plan.depth + 1)
             t.line(f"%strip = alloca [{strip} x {scalar_type(self.dtype)}], align 64")
         if self.plan.converts_rows:
-            each = self.rows.steps[self.plan.spread] if self.by_rows else self.plan.depth
-            t.line(f"%rows = alloca [{self.group * each} x {scalar_type(self.dtype)}], align 64")
+            t.line(f"%rows = alloca [{self.group * self.plan.depth} x {scalar_type(self.dtype)}], align 64")
         self.epilogue = None if self.joined.then is None else self.joined.epilogue(t)
         params = "ptr %table, ptr %scratch"
         if self.cuts or self.epilogue:
@@ -227,20 +222,9 @@ class _Writer:
         self._pack(self.plan.spread, self.height, "%scratch", block, block.rows, then)
 
     def _converted_rows(self, block: _Block, then: _Body) -> None:
-        """Some rows of it, converted: the terms of each side by side, or as a panel."""
-        plan, side = self.plan, self.plan.spread
-        *outer, last = plan.terms
-        panels = Panels(self.elements[side], self.run, last.steps[side], (plan.rows.steps[side], *(a.steps[side] for a in outer)),
-                        apart=plan.apart[side], alone=plan.alone, exchanged=True)
-
-        def converted(at: _Block, few: str) -> None:
-            at = replace(at, rows=few)
-            if self.by_rows:
-                self._packed_by(panels, side, "%rows", at, [at.terms, "0", at.alone, few, *self._counts(at)[:-1]], then)
-            else:
-                self._pack(side, self.group, "%rows", at, few, then)
-
-        self._some(block, block.rows, self.group, plan.rows, converted)
+        """Some rows of it, converted: one panel."""
+        self._some(block, block.rows, self.group, self.plan.rows, lambda at, few: self._pack(
+            self.plan.spread, self.group, "%rows", replace(at, rows=few), few, then))
 
     def _pack(self, side: int, width: int, into: str, block: _Block, length: str, then: _Body) -> None:
         """So many elements along the axis of an operand in panels of a width, which are read instead."""
@@ -249,13 +233,10 @@ class _Writer:
         rests = {last % plan.at_once, plan.at_once if last > plan.at_once else last}
         panels = Panels(self.elements[side], width, axis.steps[side], tuple(a.steps[side] for a in plan.terms),
                         plan.alone or any(n % block_lanes(self.lanes, self.dtype) for n in rests), plan.apart[side], plan.alone)
-        self._packed_by(panels, side, into, block, [length, str(width * (plan.depth + 1)), block.alone, *self._counts(block)], then)
-
-    def _packed_by(self, panels: Panels, side: int, into: str, block: _Block, given: Sequence[str], then: _Body) -> None:
-        """What is packed there by a function, which is called."""
         name = f"panels{side}"
         if not any(f"@{name}(" in text for text in self.packers):
             self.packers.append(panels.function(name, self.lanes, self.t.declarations))
+        given = length, width * (plan.depth + 1), block.alone, *self._counts(block)
         numbers = "".join(f", i64 {n}" for n in given)
         self.t.line(f"call void @{name}(ptr {into}, ptr {block.pointers[side]}{numbers})")
         pointers = tuple(into if k == side else p for k, p in enumerate(block.pointers))
@@ -351,7 +332,7 @@ class _Writer:
         found, step = list[int](), self.packed[side]
         for axis in reversed(self.plan.terms):
             found.insert(0, step)
-            step *= self.run if self.by_rows and side == self.plan.spread and axis is self.plan.terms[-1] else axis.size
+            step *= axis.size
         return found
 
     # --- addresses

@@ -2,7 +2,7 @@
 
 A panel has `width` neighbours along one axis of an operand: a row of them for each term. Nothing outside the operand is read but by
 fetching lines ahead; what a row lacks is arbitrary, and ends in sums that are not stored. Elements that become pairs are terms of
-one neighbour, the last of which may have no second one; or neighbours, where the roles of terms and neighbours are exchanged.
+one neighbour, the last of which may have no second one.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ AHEAD = 4
 class Panels:
     """How panels are packed: `step` is from one neighbour to the next in the operand, `terms` are those from one term to the next
     along each axis, outermost first. `has_rest`: whether there are numbers of terms, along the last, that are not whole strips.
-    `apart` is from the first to the second element of a pair; whether a last one may be `alone`, of the neighbours where these are
-    `exchanged` with the terms."""
+    `apart` is from the first to the second element of a pair; whether a last one may be `alone`."""
 
     elements: PanelElements
     width: int
@@ -37,7 +36,6 @@ class Panels:
     has_rest: bool = True
     apart: int = 0
     alone: bool = False
-    exchanged: bool = False
 
     def function(self, name: str, lanes: int, declarations: dict[str, None]) -> str:
         """The text of `name(target, source, length, distance, alone, numbers of terms...)`: packs so many neighbours, in panels
@@ -55,9 +53,8 @@ class _Packer:
         self.panels, self.width, self.t = panels, panels.width, IRBuilder(lanes)
         self.elements, self.dtype, self.source = panels.elements, panels.elements.dtype, panels.elements.source
         self.is_changed = self.elements.type is not None
-        side_by_side = self.elements.each if panels.apart == 1 else 1
-        self.lies_along = panels.step == (side_by_side if panels.exchanged else 1)
-        self.lies_across = not panels.exchanged and panels.terms[-1] == side_by_side
+        self.lies_along = panels.step == 1
+        self.lies_across = panels.terms[-1] == (self.elements.each if panels.apart == 1 else 1)
         self.is_alone = False
         """Whether what is written is the last pair, which has one element."""
 
@@ -81,7 +78,7 @@ class _Packer:
             return
         t, step = self.t, self.panels.terms[depth]
         before = t.let(f"mul i64 {row}, %count{depth}")
-        self._each(f"%count{depth}", depth == len(self.panels.terms) - 1 and not self.panels.exchanged, lambda k: self._terms(
+        self._each(f"%count{depth}", depth == len(self.panels.terms) - 1, lambda k: self._terms(
             axes, self._at(source, k, step), body, depth + 1, t.let(f"add i64 {before}, {k}")))
 
     def _each(self, count: str, has_alone: bool, body: Callable[[str], object], low: str = "0") -> None:
@@ -104,10 +101,8 @@ class _Packer:
         pieces = [(v, min(t.lanes, each - v)) for v in range(0, each, t.lanes)]
 
         def vectors(first: str) -> None:
-            begin = target if self.panels.exchanged else self._at_element(
-                target, t.let(f"udiv i64 {first}, {self.width}"), "%distance")
-            within = first if self.panels.exchanged else t.let(f"urem i64 {first}, {self.width}")
-            begin = self._at_element(begin, within, 1)
+            begin = self._at_element(target, t.let(f"udiv i64 {first}, {self.width}"), "%distance")
+            begin = self._at_element(begin, t.let(f"urem i64 {first}, {self.width}"), 1)
             for v, lanes in pieces:
                 at = t.let(f"add i64 {first}, {v}") if v else first
                 some = t.let(f"sub i64 %length, {at}")
@@ -122,26 +117,18 @@ class _Packer:
     def _copied(self, source: str, target: str, lanes: int, some: str) -> None:
         """A vector of neighbours that lie side by side."""
         t = self.t
-        if not self.panels.exchanged:
-            t.fetch([source], AHEAD * self.panels.terms[-1] * self.source.itemsize)
-        is_whole = t.let(f"icmp sge i64 {some}, {lanes}")
-        if self.panels.exchanged and self.panels.alone:
-            is_whole = t.let(f"icmp sge i64 {t.let(f'sub i64 {some}, %alone')}, {lanes}")
-        branch(t, is_whole, lambda: t.store_first(self._read(source, lanes), target, lanes),
+        t.fetch([source], AHEAD * self.panels.terms[-1] * self.source.itemsize)
+        branch(t, t.let(f"icmp sge i64 {some}, {lanes}"), lambda: t.store_first(self._read(source, lanes), target, lanes),
                lambda: self._picked(source, target, lanes, some) if self.is_changed else
                t.store_first(t.load(source, self.dtype, below(t, some)), target, lanes))
 
     def _read(self, source: str, lanes: int) -> VectorValue:
         """So many elements of panels of what lies side by side."""
         t, elements = self.t, self.elements
+        low = t.load_first(source, self.source, lanes)
         if elements.each == 1:
-            return elements.made(t, t.load_first(source, self.source, lanes))
-        if not self.panels.exchanged:
-            low = t.load_first(source, self.source, lanes)
-            return elements.paired(t, low, None if self.is_alone else t.load_first(self._second(source), self.source, lanes))
-        with t.narrowed(2 * t.lanes):
-            read = t.load_first(source, self.source, 2 * lanes)
-        return elements.made(t, read)
+            return elements.made(t, low)
+        return elements.paired(t, low, None if self.is_alone else t.load_first(self._second(source), self.source, lanes))
 
     def _second(self, source: str) -> str:
         """The address of the second element of a pair."""
@@ -157,22 +144,13 @@ class _Packer:
             type, to = memory_type(self.dtype), t.address(target, k, self.dtype)
             t.line(f"store {type} {self.elements.one(t, at, other)}, ptr {to}, align {self.dtype.itemsize}")
 
-        count = whole = least(t, some, str(lanes))
-        has_alone = self.panels.exchanged and self.panels.alone
-        if has_alone:
-            is_last = t.let(f"select i1 {t.let(f'icmp sle i64 {some}, {lanes}')}, i64 %alone, i64 0")
-            whole = t.let(f"sub i64 {count}, {is_last}")
-        done = "0"
+        count, done = least(t, some, str(lanes)), "0"
         if self.lies_along and lanes > FEW:
-            done = t.let(f"and i64 {whole}, {-FEW}")
+            done = t.let(f"and i64 {count}, {-FEW}")
             with t.narrowed(FEW):
                 t.rows("0", done, lambda k: t.store_first(
                     self._read(self._at(source, k, self.panels.step), FEW), t.address(target, k, self.dtype), FEW), FEW)
-        t.rows(done, whole, lane)
-        if has_alone:
-            self.is_alone = True
-            t.rows(whole, count, lane)
-            self.is_alone = False
+        t.rows(done, count, lane)
 
     def _transposed(self, source: str, target: str, lanes: int, some: str) -> None:
         """A vector for each of many terms, whose elements are neighbours: strips of a block of terms are transposed."""

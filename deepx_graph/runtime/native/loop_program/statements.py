@@ -32,7 +32,7 @@ from deepx_graph.runtime.native.llvm.builder import IRBuilder, VectorValue, bran
 from deepx_graph.runtime.native.llvm.target import Target
 from deepx_graph.runtime.native.loop_program.extremes import chained
 from deepx_graph.runtime.native.loop_program.primitives import held, lower_primitive, np_dtype
-from deepx_graph.types import BOOL, I32, I64, DType
+from deepx_graph.types import BOOL, DType
 
 CACHE_BYTES = 64 << 20
 """Loops that read and write more than this leave nothing of their results in the caches."""
@@ -71,8 +71,6 @@ class StatementEmitter(ABC):
         self.locals: dict[Buffer, str] = {}
         self.used: dict[Buffer, None] = {}
         self.env: dict[ScalarVar, str] = {}
-        self.narrow: dict[ScalarVar, str] = {}
-        """The i32 values of subscripts that are such."""
         self.group = ""
         """The accesses of an innermost loop, and of the one around it if it is short, where pointers may be the same: no iteration
         of a parallel loop depends on another one."""
@@ -91,8 +89,6 @@ class StatementEmitter(ABC):
         match s:
             case Let(target, primitive, args):
                 self.env[target] = self._let(primitive, args, target.dtype)
-                if primitive == "cast" and target.dtype is I64 and args[0].dtype is I32:
-                    self.narrow[target] = self.scalar(args[0])
             case Load(target, buffer, index):
                 self.env[target] = self._load(buffer, index)
             case Store(buffer, index, value):
@@ -159,22 +155,7 @@ class StatementEmitter(ABC):
         return named(buffer)
 
     def _address(self, buffer: Buffer, index: Sequence[Affine]) -> str:
-        return self.t.address(self.pointer(buffer), self._position(position_in(buffer, index)), np_dtype(buffer.dtype))
-
-    def _position(self, x: Affine) -> str:
-        """A subscript. What i32 subscripts add to it is summed in i32, where that is known to hold it: vectors of addresses are
-        then half as many."""
-        narrow = [(v, f) for v, f in x.terms if v in self.narrow]
-        ends = [end * f for v, f in narrow for end in (v.low, v.high) if end is not None]
-        if len(narrow) < 2 or len(ends) < 2 * len(narrow) or sum(map(abs, ends)) >= 1 << 31:
-            return self.scalar(x)
-        total = ""
-        for v, f in narrow:
-            term = self.narrow[v] if f == 1 else self.t.let(f"mul nsw i32 {self.narrow[v]}, {f}")
-            total = term if not total else self.t.let(f"add nsw i32 {total}, {term}")
-        wide = self.t.let(f"sext i32 {total} to i64")
-        rest = Affine(tuple((v, f) for v, f in x.terms if v not in self.narrow), x.constant)
-        return wide if rest == Affine() else self.t.let(f"add nsw i64 {self.scalar(rest)}, {wide}")
+        return self.t.address(self.pointer(buffer), self.scalar(position_in(buffer, index)), np_dtype(buffer.dtype))
 
     def _load(self, buffer: Buffer, index: Sequence[Affine]) -> str:
         dtype = np_dtype(buffer.dtype)

@@ -22,6 +22,7 @@ from deepx_graph.loops import (
     Scalar,
     ScalarConst,
     accumulate,
+    cache,
     in_place,
     index_sets,
 )
@@ -605,16 +606,23 @@ def test_rows_of_a_stencil_are_counted_where_its_guards_are_at_the_ends(shape: t
     assert math.prod(shape) <= stored <= 1.5 * math.prod(shape)
 
 
-@pytest.mark.parametrize("shape", [(8, 12), (9, 14)])
-def test_transposes_go_tile_by_tile(shape: tuple[int, int]) -> None:
-    b = Builder()
-    program = optimised(lower(alone(b(transpose, *constants(b, [np.zeros(shape, "f4")]), permutation=(1, 0)))))
+@pytest.mark.parametrize(("shape", "permutation", "tiles"), [
+    ((8, 12), (1, 0), [3, 2, 4, 4]), ((9, 14), (1, 0), [3, 2, 4, 4]),
+    ((8, 3, 4), (1, 2, 0), [3, 2, 4, 4]),  # of axes that are one loop
+    ((8, 1024), (1, 0), [256, 4, 4, 2]), ((8, 32, 32), (1, 2, 0), [256, 4, 4, 2]),  # lines that share a set
+], ids=str)
+def test_transposes_go_tile_by_tile(shape: tuple[int, ...], permutation: tuple[int, ...], tiles: list[int],
+                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "SET_LINES", 2)
+    b, x = Builder(), np.arange(math.prod(shape), dtype="f4").reshape(shape)
+    program = optimised(lower(alone(b(transpose, *constants(b, [x]), permutation=permutation))))
+    np.testing.assert_array_equal(interpret(program, [x])[0], x.transpose(permutation))
     whole = program.body[0]
     lengths = []
     while isinstance(whole, For):
         lengths.append(whole.high.constant)
-        whole = whole.body[0]
-    assert lengths == [3, 2, 4, 4]
+        whole = whole.body[-1]
+    assert lengths == tiles
 
 
 @pytest.mark.parametrize(("shape", "permutation", "dtype", "lengths"), [

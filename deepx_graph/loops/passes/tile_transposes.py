@@ -7,8 +7,9 @@
                                                 y[i, j] = x[j, i]
 
 What is left of either axis is done by nests of its own. Of each cache line that a tile touches it uses all, while the line is in
-the nearest cache (M. Wolf, M. Lam, A Data Locality Optimizing Algorithm, 1991). Iterations are those of before, so whatever they
-may do in place they still may. Outer axes that are one loop, for the threads to share, are apart while the axes are chosen.
+the nearest cache (M. Wolf, M. Lam, A Data Locality Optimizing Algorithm, 1991); a tile is narrower where lines would push one
+another out of that, as those that lie a power of two apart do. Iterations are those of before, so whatever they may do in place
+they still may. Outer axes that are one loop, for the threads to share, are apart while the axes are chosen.
 
 What a sequential loop reads across the rows of an array, column after column, is copied beforehand so that it lies side by side:
 array packing.
@@ -31,14 +32,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from deepx_graph.loops.builder import LEAST_SHARE
+from deepx_graph.loops.cache import LINE, share_sets
 from deepx_graph.loops.passes.rewrite import Copier, Fresh
 from deepx_graph.loops.primitives import cast
 from deepx_graph.loops.program import Buffer, For, Let, Load, LoopProgram, Statement, Store, assigns, blocks_of, position_in, walk
 from deepx_graph.loops.scalar import Affine, Scalar, ScalarConst, ScalarVar, affine
 from deepx_graph.types import I64
-
-LINE = 64
-"""The bytes of a cache line."""
 
 TILE = 16
 """The least elements of an axis in a tile; of narrow elements as many as a line has."""
@@ -59,7 +58,7 @@ def _tiled_within(body: Sequence[Statement], fresh: Fresh) -> list[Statement]:
         nest = _nest(_apart(s, fresh))
         outer = _axis_of_lines(nest) if nest else None
         if outer is not None:
-            found += _tiled(nest, outer, _tile(nest), fresh)
+            found += _tiled(nest, _tile(nest, outer), fresh)
             continue
         for block in blocks_of(s):
             block[:] = _tiled_within(block, fresh)
@@ -127,15 +126,23 @@ def _axis_of_lines(nest: Sequence[For]) -> ScalarVar | None:
     return None
 
 
-def _tile(nest: Sequence[For]) -> int:
-    return max(TILE, LINE // min(s.buffer.dtype.itemsize for s in _accesses(nest)))
+def _tile(nest: Sequence[For], outer: ScalarVar) -> dict[ScalarVar, int]:
+    """How many elements of either axis a tile has: all of a shorter one, and of the innermost one no more than a set of the cache
+    holds of the lines that these touch."""
+    lengths, inner = {loop.axis: loop.high.constant for loop in nest}, nest[-1].axis
+    accesses = [(position_in(s.buffer, s.index), s.buffer.dtype.itemsize) for s in _accesses(nest)]
+    most = max(TILE, LINE // min(itemsize for _, itemsize in accesses))
+    apart = [abs(at.stride(inner)) * itemsize for at, itemsize in accesses]
+    lines = min(most, lengths[inner])
+    while any(share_sets(lines, distance) for distance in apart if distance >= LINE):
+        lines //= 2
+    return {outer: min(most, lengths[outer]), inner: lines}
 
 
-def _tiled(nest: Sequence[For], outer: ScalarVar, tile: int, fresh: Fresh) -> list[Statement]:
-    """The nest in whole tiles, of which a shorter axis is one, and what is left of both axes."""
+def _tiled(nest: Sequence[For], tiles: Mapping[ScalarVar, int], fresh: Fresh) -> list[Statement]:
+    """The nest in whole tiles, and what is left of both axes."""
     lengths = {loop.axis: loop.high.constant for loop in nest}
-    inner = nest[-1].axis
-    tiles = {axis: min(tile, lengths[axis]) for axis in (outer, inner)}
+    outer, inner = tiles
     wholes = {axis: lengths[axis] // n * n for axis, n in tiles.items()}
     found: list[Statement] = [_piece(nest, {axis: (0, n) for axis, n in wholes.items()}, tiles, fresh)]
     if wholes[inner] < lengths[inner]:

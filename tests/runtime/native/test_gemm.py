@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import deepx_graph as dx
 from deepx_graph import blas
 from deepx_graph.ir import Builder, Function, Module, Node, Op
+from deepx_graph.loops import cache
 from deepx_graph.ops import (
     add,
     broadcast_in_dim,
@@ -75,8 +76,9 @@ def packed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> b
     if whether and has_native():
         kernel.kernel_of.cache_clear()  # of products whose shares are others
         monkeypatch.setattr(shares, "SHARES_OF_CHUNK", 1e9)
-        for name in ("LARGE_BYTES", "LEAST_READERS", "SHARED_READERS", "LEAST_LANES_READ", "SET_LINES"):
-            monkeypatch.setattr(plan, name, name != "SET_LINES" and name != "LARGE_BYTES")
+        monkeypatch.setattr(cache, "SET_LINES", 0)
+        for name in ("LARGE_BYTES", "LEAST_READERS", "SHARED_READERS", "LEAST_LANES_READ"):
+            monkeypatch.setattr(plan, name, name != "LARGE_BYTES")
     return whether
 
 

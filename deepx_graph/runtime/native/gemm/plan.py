@@ -16,6 +16,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from deepx_graph.ir import Node
+from deepx_graph.loops.cache import share_sets
 from deepx_graph.runtime.cost.file import constants
 from deepx_graph.runtime.cost.model import LANE_BYTES, memory_ns
 from deepx_graph.runtime.native.gemm.microkernel import PAIRED, Tile, registers
@@ -31,9 +32,6 @@ pages are then read from end to end."""
 
 SUMMED_TERMS, MOST_ALONG = 1024, 1 << 18
 """Of others so many, which keeps rounding small; sums along the lanes have at most so many terms."""
-
-SET_LINES, SET_STRIDE = 8, 1 << 12
-"""Lines of the first cache that lie a multiple of `SET_STRIDE` apart share a set, which holds `SET_LINES` of them."""
 
 LATENCY = 5
 """Cycles from the begin of a multiplication and addition to its sum; two begin in each, and two loads."""
@@ -339,11 +337,6 @@ def _meets(plan: GemmPlan) -> bool:
     if deep == 1:
         return share_sets(height, row * size)
     return row != 1 or height * size < LEAST_READ or share_sets(plan.at_once, deep * size)
-
-
-def share_sets(count: int, distance: int) -> bool:
-    """Whether so many lines so many bytes apart share few sets of the first cache, which does not hold as many of them."""
-    return count * math.gcd(distance, SET_STRIDE) > SET_LINES * SET_STRIDE
 
 
 def _of_panels(terms: Sequence[GemmAxis]) -> Sequence[GemmAxis]:

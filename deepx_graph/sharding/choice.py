@@ -81,7 +81,9 @@ class Splits:
         return sum(map(len, wishes.values())) > before
 
     def _wishes(self, node: Node, rule: FactorRule) -> dict[int, list[Axes]]:
-        """For each factor that can be split the axes that its tensors have there, or have on a factor that has to be whole."""
+        """For each factor that can be split the axes that its tensors have there, or have on a factor that has to be whole, alone
+        or behind these.
+        """
         layouts = [*((mapped, layout.dims) for i, mapped in zip(node.inputs, rule.operands, strict=True) if not makes_constants(i)
                      for layout in dict.fromkeys((self.layouts[i], *self.copies.layouts(i)))),
                    *((mapped, layout.dims) for k, mapped in enumerate(rule.results) for layout in self.needed(node, k))]
@@ -97,7 +99,9 @@ class Splits:
         if displaced:
             for f in range(len(rule.sizes)):
                 if all(f in {g for dim in t for g in dim} for t in rule.tensors if t) and rule.sizes[f] > 1:
-                    for axes in displaced:
+                    behind = [(*before, *axes) for before in ((), *found.get(f, ())) for axes in displaced
+                              if not any(a.overlaps(b) for a in before for b in axes)]
+                    for axes in behind:
                         if possible_axes(node, rule, f, axes) == axes and fills(rule.sizes[f], axes):
                             _add(found.setdefault(f, []), axes)
         return found

@@ -82,6 +82,20 @@ def test_what_goes_into_a_computation_by_hand_and_comes_out_is_split_as_there() 
     np.testing.assert_allclose(on_devices(module, plan, [x, w])[0], np.tanh(x) @ w, rtol=1e-5)
 
 
+def test_an_axis_that_cannot_stay_goes_behind_those_of_another_dimension() -> None:
+    """Columns are joined, which are not split for that: each device has a part of the rows meanwhile, and none gathers all."""
+    text = """sdy.mesh @mesh = <["a"=4, "b"=2]>
+    func.func @main(%x: tensor<32x32xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"b"}, {"a"}]>})
+        -> (tensor<32x64xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"a"}]>}) {
+      %r = stablehlo.concatenate %x, %x, dim = 1 : (tensor<32x32xf32>, tensor<32x32xf32>) -> tensor<32x64xf32>
+      return %r : tensor<32x64xf32>
+    }"""
+    module = dx.loads(text, "stablehlo")
+    plan = propagate(needed_plan(module))
+    equal_on_devices(module, plan)
+    assert counts(partition(module, plan).module) == {"spmd_all_to_all": 2, "spmd_all_gather": 1}
+
+
 def test_a_text_states_a_plan_that_megatron_would_make() -> None:
     """Columns of the first matrix, rows of the second, one all-reduce (Shoeybi et al., Megatron-LM, 2019); and one of the sum."""
     module = dx.loads(MLP, "stablehlo")

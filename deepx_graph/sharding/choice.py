@@ -162,7 +162,7 @@ def _assignments(rule: FactorRule, wishes: Mapping[int, list[Axes]]) -> Iterator
     options: list[list[Axes]] = [[*wishes[f], ()] for f in wishes]
     for chosen in itertools.islice(itertools.product(*options), MOST_CHOICES):
         atoms = [a for axes in chosen for a in axes]
-        if any(a.overlaps(b) for a, b in itertools.combinations(atoms, 2)):
+        if len(set(atoms)) < len(atoms) or len({a.mesh for a in atoms}) > 1:
             continue
         axes = expressible(rule, {f: c for f, c in zip(wishes, chosen, strict=True) if c})
         key = tuple((f, a) for f, a in sorted(axes.items(), key=lambda x: x[0]) if a)

@@ -362,10 +362,10 @@ class _Lowering:
         return nests
 
     def _below(self, node: Node) -> list[Node] | None:
-        """All that comes of a value, in order; None where loops read it, or there is much of it."""
-        found = {node: None}
+        """All that comes of a value, in order, up to results, which are loaded; None where loops read it, or it is much."""
+        found, results = {node: None}, frozenset(self.function.results) - {node}
         for user in self.function.nodes:
-            if user not in found and any(i in found for i in user.inputs):
+            if user not in found and any(i in found and i not in results for i in user.inputs):
                 is_element = user.op.loops is None and has_element(user) and isinstance(user.type, TensorType)
                 if not is_element or len(found) > MOST_BELOW:
                     return None

@@ -592,3 +592,38 @@ def test_what_is_added_to_a_box_is_one_kernel_with_its_update(read: str, moved: 
         found = run(*(a.copy() for a in args), donate=given)
         np.testing.assert_array_equal(found[0], expected[0])
         np.testing.assert_array_equal(found[1], expected[1])
+
+
+def test_what_a_result_and_a_sum_of_it_are_made_of_is_not_kept() -> None:
+    """Positions of two hashes that have a number in common: the result is there to be added up, so that they are computed once."""
+    text = function_text("%x: tensor<5000xui32>, %t: tensor<64xf32>", """
+  %m = stablehlo.constant dense<2654435761> : tensor<5000xui32>
+  %n = stablehlo.constant dense<73244475> : tensor<5000xui32>
+  %s = stablehlo.constant dense<15> : tensor<5000xui32>
+  %k = stablehlo.constant dense<26> : tensor<5000xui32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %a = stablehlo.multiply %x, %m : tensor<5000xui32>
+  %b = stablehlo.shift_right_logical %a, %s : tensor<5000xui32>
+  %c = stablehlo.xor %a, %b : tensor<5000xui32>
+  %d = stablehlo.multiply %c, %n : tensor<5000xui32>
+  %e = stablehlo.shift_right_logical %d, %s : tensor<5000xui32>
+  %f = stablehlo.xor %d, %e : tensor<5000xui32>
+  %g = stablehlo.shift_right_logical %f, %k : tensor<5000xui32>
+  %h = stablehlo.multiply %f, %m : tensor<5000xui32>
+  %i = stablehlo.shift_right_logical %h, %k : tensor<5000xui32>
+  %p = "stablehlo.torch_index_select"(%t, %g) <{dim = 0 : i64, batch_dims = 0 : i64}> : (T, X) -> Y
+  %q = "stablehlo.torch_index_select"(%t, %i) <{dim = 0 : i64, batch_dims = 0 : i64}> : (T, X) -> Y
+  %r = stablehlo.multiply %p, %q : tensor<5000xf32>
+  %u = stablehlo.reduce(%r init: %zero) applies stablehlo.add across dimensions = [0] : (Y, tensor<f32>) -> tensor<f32>
+  return %r, %u : Y, tensor<f32>""", "(Y, tensor<f32>)")
+    text = text.replace("T,", "tensor<64xf32>,").replace("X)", "tensor<5000xui32>)").replace("Y", "tensor<5000xf32>")
+    assert [n for n in nodes_run(text) if not n.startswith("proj")] == ["fusion: machine code of loops"]
+    rng = np.random.default_rng(0)
+    x, t = rng.integers(0, 1 << 32, 5000, np.uint32), rng.random(64, np.float32)
+    c = x * np.uint32(2654435761)
+    d = (c ^ (c >> 15)) * np.uint32(73244475)
+    f = d ^ (d >> 15)
+    expected = t[f >> 26] * t[(f * np.uint32(2654435761)) >> 26]
+    found, total = dx.compile(dx.loads(text), engine="native")(x, t)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_allclose(total, expected.sum(dtype=np.float64), rtol=1e-5)

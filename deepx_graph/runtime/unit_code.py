@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from deepx_graph.forking import renew_after_fork
 from deepx_graph.ir import Function, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM, PARTIAL, PROJ, index_of, taken_branch
 from deepx_graph.literal import Array
@@ -60,6 +61,11 @@ class UnitCode:
         self._functions: dict[frozenset[int], Callable[..., Any]] = {}
         self._over: dict[frozenset[int], DonatedBuffers] = {}
         self._entries: dict[frozenset[int], EntryFn | None] = {}
+        self.after_fork()
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Another thread of the parent may have been in the context, which one at a time may be."""
         self._silent = Context()
         """In which numpy warns of nothing: to enter it costs a tenth of `np.errstate`."""
         self._silent.run(np.seterr, all="ignore")

@@ -182,13 +182,13 @@ WITHOUT = {
     "scalar-operand select-of-equal subtract-self subtract-self-float times-zero xor-self",
     "missing guard": "absorb-again declared-law identity-of-anything negate-difference-float not-order reverse-twice "
     "transpose-of-float-dot",
-    "wrong constant": "abs-of-negative absorb-and absorb-or add-negative add-then-subtract all-scalars broadcast-nothing "
-    "common-factor common-factor-float comparisons-of-the-same constant-compared-right constant-right declared-law "
+    "wrong constant": "abs-of-negative absorb-and absorb-or absorbing-number add-negative add-then-subtract all-scalars "
+    "broadcast-nothing common-factor common-factor-float comparisons-of-the-same constant-compared-right constant-right declared-law "
     "divide-by-constant divide-by-power-of-two divide-by-root exponential-of-log identity-of-anything known-size "
     "log-of-exponential negate-constant-product negate-difference negate-difference-float negative-times-constant or-not or-ones "
-    "product-of-exponentials product-of-negatives quotient-of-negatives reshape-twice root-of-square select-again-false "
-    "select-again-true select-not select-same square-of-root subtract-constant subtract-negative subtract-then-add "
-    "transpose-of-ones",
+    "product-of-exponentials product-of-negatives quotient-of-negatives remainder-of-less reshape-twice root-of-square "
+    "select-again-false select-again-true select-not select-same square-of-root subtract-constant subtract-negative "
+    "subtract-then-add transpose-of-ones",
 }
 """By kind of fault the rules that have no place for one: what they give is a constant or is made by helpers from all of the node,
 they apply wherever their pattern does, no number stands in them."""

@@ -83,7 +83,7 @@ def test_passes_are_run_only_for_rows_left_that_are_not_few() -> None:
     for vectors, left, wanted in ((24, lanes - 1, False), (20, lanes - 1, True), (1, 0, False), (1, lanes - 1, True)):
         with collected(this_machine()) as found:
             build(_rows(vectors * lanes + left, 10, "f32").entry, 1)
-        assert {f.optimise for f in found.functions} == {wanted}, (vectors, left)
+        assert {f.optimise for f in found.values()} == {wanted}, (vectors, left)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -0.0])

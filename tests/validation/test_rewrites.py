@@ -183,8 +183,8 @@ WITHOUT = {
     "missing guard": "absorb-again declared-law identity-of-anything negate-difference-float not-order reverse-twice "
     "transpose-of-float-dot",
     "wrong constant": "abs-of-negative absorb-and absorb-or absorbing-number add-negative add-then-subtract all-scalars "
-    "broadcast-nothing common-factor common-factor-float comparisons-of-the-same constant-compared-right constant-right declared-law "
-    "divide-by-constant divide-by-power-of-two divide-by-root exponential-of-log identity-of-anything known-size "
+    "broadcast-nothing common-factor common-factor-float comparisons-of-the-same constant-compared-right constant-right "
+    "declared-law divide-by-constant divide-by-power-of-two divide-by-root exponential-of-log identity-of-anything known-size "
     "log-of-exponential negate-constant-product negate-difference negate-difference-float negative-times-constant or-not or-ones "
     "product-of-exponentials product-of-negatives quotient-of-negatives remainder-of-less reshape-twice root-of-square "
     "select-again-false select-again-true select-not select-same square-of-root subtract-constant subtract-negative "

@@ -218,7 +218,7 @@ class GemmPlan:
         results = math.prod(a.size for a in self.result_axes)
         busy = self.lane.size / -(-self.lane.size // lanes)
         full = lanes * self.dtype.itemsize / LANE_BYTES / busy
-        arithmetic = self.work * 2 * full / c.product_gflops + results * (2.0 if self.along else 0.5 / busy)
+        arithmetic = (self.work * 2 * full + results * (200.0 if self.along else 50.0 / busy)) / c.product_gflops
         return max(arithmetic, memory_ns(c, self.operand_bytes, 1))
 
 

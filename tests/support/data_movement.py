@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from hypothesis import reject
 from hypothesis import strategies as st
 
-from deepx_graph.ir import Builder, Function, Node
+from deepx_graph.errors import VerifyError
+from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ir.structure import CONSTANT, PARAM
 from deepx_graph.ops import (
     add,
@@ -44,6 +46,7 @@ from deepx_graph.ops import (
 from deepx_graph.ops.contract.reduce import monoid_body
 from deepx_graph.rewrite.engine import InterningBuilder
 from deepx_graph.types import BF16, BOOL, F16, F32, F64, I8, I32, U8, DType, scalar, tensor
+from tests.support.reference import evaluate
 
 
 class Draw:
@@ -404,6 +407,20 @@ def size(d: Draw, result: Node) -> int:
 
 WILD = {"float": [0.0, -0.0, 1.5, -2.25, np.inf, -np.inf, np.nan, 3e38, 1e-40],
         "int": [0, 1, -1, 7, -128, 127], "bool": [True, False], "uint": [0, 1, 255]}  # fmt: skip
+
+
+def drawn(data: st.DataObject, program: Callable[[Draw], Node]) -> tuple[Draw, Node]:
+    """A program of one result; numbers that make none are drawn again."""
+    d = Draw(data)
+    try:
+        return d, program(d)
+    except VerifyError:
+        reject()
+
+
+def run(d: Draw, result: Node, args: list[Any]) -> Any:
+    """What a value of a program is."""
+    return evaluate(Module((Function("f", tuple(d.params), (result,)),), "f"), args)[0]
 
 
 def values(node: Node, rng: np.random.Generator) -> Any:

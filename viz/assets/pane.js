@@ -416,6 +416,7 @@ class Pane {
       e.classList.toggle("dim", hits !== null && !count);
       this.heat(e, box, overlay, count);
     }
+    fit(this.boxes);
     return chosen;
   }
 
@@ -432,7 +433,7 @@ class Pane {
     e.querySelector(".tag")?.remove();
     e.classList.remove("d-added", "d-removed", "d-changed", "d-same");
     const shapes = e.querySelectorAll(".shape");
-    const tag = text => fitted(draw(e, "text", { x: box.x + box.w, y: box.y - 6, class: "tag" }, text), box.w + OVERHANG, text);
+    const tag = text => draw(e, "text", { x: box.x + box.w, y: box.y - 6, class: "tag" }, text);
     if (overlay === null) shapes.forEach(s => { s.style.fill = ""; });
     if (overlay !== null) {
       const value = overlay.all[box.n], share = Math.sqrt(value / overlay.top);
@@ -452,15 +453,19 @@ class Pane {
   }
 }
 
-/* Makes a text as small as it must be to have room, and cuts it where that would be too small to read; all of it shows below the pointer. */
-function fitted(e, room, text) {
-  const whole = e.getComputedTextLength();
-  if (whole <= room) return;
-  const size = Math.max(SMALLEST, room / whole);
-  e.style.fontSize = `${size * parseFloat(getComputedStyle(e).fontSize)}px`;
-  if (size * whole <= room * 1.001) return;
-  e.textContent = `${text.slice(0, Math.max(1, Math.floor(text.length * room / (size * whole)) - 1))}…`;
-  draw(e, "title", {}, text);
+/* Makes the texts above boxes as small as they must be to have room, and cuts those that would be too small to read; all of a text
+   shows below the pointer. All are measured before one is changed: the browser lays them out once. */
+function fit(boxes) {
+  const drawn = boxes.map(({ g, box }) => [g.querySelector(".tag"), box.w + OVERHANG]).filter(([e]) => e);
+  const measured = drawn.map(([e, room]) => [e, room, e.getComputedTextLength(), parseFloat(getComputedStyle(e).fontSize)]);
+  for (const [e, room, whole, font] of measured) {
+    if (whole <= room) continue;
+    const size = Math.max(SMALLEST, room / whole), text = e.textContent;
+    e.style.fontSize = `${size * font}px`;
+    if (size * whole <= room * 1.001) continue;
+    e.textContent = `${text.slice(0, Math.max(1, Math.floor(text.length * room / (size * whole)) - 1))}…`;
+    draw(e, "title", {}, text);
+  }
 }
 
 /* The transform that puts one place onto another. */

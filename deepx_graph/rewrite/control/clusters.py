@@ -9,7 +9,7 @@ Source: subgraph partitioning, as by the auto-clustering of XLA in TensorFlow an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from heapq import heappop, heappush
@@ -23,6 +23,9 @@ from deepx_graph.types import TensorType
 
 CLUSTER = "cluster"
 """The name of a body."""
+
+ReadOutside = Callable[[Node, Container[Node]], bool]
+"""Whether a node is read by others than some, or is a result."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +41,13 @@ class OutlinedCluster:
 def clustered(function: Function, takes: Callable[[Node], bool], accepts: Callable[[Function], bool]) -> Function:
     """The function with operations that stand in a row, each of which `takes` says may be part of a kernel, as one node where
     `accepts` says that there is a kernel for all; itself where there are none."""
+    results = frozenset(function.results)
+
+    def is_read_outside(node: Node, members: Container[Node]) -> bool:
+        return node in results or any(u not in members for u in function.users[node])
+
     rows = _rows(schedule(function).root, takes)
-    found = [c for row in rows if (c := _cluster(function, row)) is not None and accepts(c.body)]
+    found = [c for row in rows if (c := _cluster(row, is_read_outside)) is not None and accepts(c.body)]
     return _without(function, found) if found else function
 
 
@@ -69,14 +77,14 @@ def _looks(node: Node) -> bool:
     return node.op is PROJ or (node.op.view and isinstance(node.type, TensorType))
 
 
-def _cluster(function: Function, row: Sequence[Node]) -> OutlinedCluster | None:
+def _cluster(row: Sequence[Node], is_read_outside: ReadOutside) -> OutlinedCluster | None:
     """The cluster of a row; None where there are not two kernels in it, or more than tensors goes in or out."""
-    members = _members(function, row)
+    members = _members(row, is_read_outside)
     if sum(not _looks(n) for n in members) < 2:
         return None
     outside = list(dict.fromkeys(i for n in members for i in n.inputs if i not in members))
     captured = tuple(n for n in outside if n.op is not CONSTANT)
-    results = tuple(n for n in members if _is_read_outside(function, n, members))
+    results = tuple(n for n in members if is_read_outside(n, members))
     if not all(isinstance(n.type, TensorType) for n in (*captured, *results)):
         return None
     params = tuple(Node(PARAM, (), (k, n.type), n.type, n.origin) for k, n in enumerate(captured))
@@ -86,19 +94,15 @@ def _cluster(function: Function, row: Sequence[Node]) -> OutlinedCluster | None:
     return OutlinedCluster(tuple(members), body, captured, results)
 
 
-def _members(function: Function, row: Sequence[Node]) -> dict[Node, None]:
+def _members(row: Sequence[Node], is_read_outside: ReadOutside) -> dict[Node, None]:
     """Those of a row that are part of its cluster, in order: what only looks at a value from outside stays there if others look,
     too, and a column of what is outside always does."""
     members = dict.fromkeys(row)
     for node in row:
         is_of_outside = _looks(node) and not any(i in members for i in node.inputs)
-        if is_of_outside and (node.op is PROJ or _is_read_outside(function, node, members)):
+        if is_of_outside and (node.op is PROJ or is_read_outside(node, members)):
             del members[node]
     return members
-
-
-def _is_read_outside(function: Function, node: Node, members: dict[Node, None]) -> bool:
-    return node in function.results or any(u not in members for u in function.users[node])
 
 
 def _without(function: Function, clusters: Sequence[OutlinedCluster]) -> Function:

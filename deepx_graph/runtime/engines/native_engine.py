@@ -37,6 +37,7 @@ from deepx_graph.runtime.native.machine_kernel import MachineKernel
 from deepx_graph.runtime.native.trampoline import EntryMemory, entry
 from deepx_graph.runtime.native.whole_program.calls import CalledFunctions, CallLimits
 from deepx_graph.runtime.native.whole_program.kernel import build as build_whole_program
+from deepx_graph.runtime.program import is_kernel
 from deepx_graph.runtime.unit_code import one_kernel
 from deepx_graph.types import as_tensor
 
@@ -176,7 +177,7 @@ class NativeEngine(KernelEngine):
 
     def _is_machine_code(self, node: Node) -> bool:
         """Whether a node may be part of a kernel that calls the machine code of others."""
-        return node.op.eval is not None and node.op.exchange is None and self.made(node) is not None
+        return is_kernel(node) and self.made(node) is not None
 
     def _stays_apart(self, function: Function) -> bool:
         """Whether a function has no control flow, and each of its kernels is machine code, or they are too many to be one: then

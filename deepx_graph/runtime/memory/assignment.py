@@ -10,7 +10,7 @@ copies of operands that do not lie in order. Sizes are Python ints. Inputs and c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, groupby
@@ -161,12 +161,6 @@ def _runs(code: Code) -> Iterator[tuple[int, Run]]:
     return ((at, i) for at, i in enumerate(code.instructions) if isinstance(i, Run))
 
 
-def _sources(code: Code, at: int) -> Sequence[int]:
-    run = code.instructions[at]
-    assert isinstance(run, Run)
-    return run.sources
-
-
 def _scratches(code: Code, flow: AliasAnalysis, scratch: Scratch) -> Iterator[tuple[int, int]]:
     """The positions of kernels that have memory of their own, with its bytes."""
     ordered = {s for s, known in enumerate(flow.contiguous) if known}  # slots that lie in the order of C
@@ -196,7 +190,7 @@ def _pieces(code: Code, flow: AliasAnalysis, writes: Callable[[Node], bool], don
             ) -> Iterator[tuple[Allocation, bool]]:
     """Every tensor result that needs memory, and whether it may be in shared memory: what a collective may give to its caller is
     not."""
-    given = {flow.made_as(_sources(code, at)[k]) for at, operands in donated.items() for k in operands}
+    given = {flow.made_as(run.sources[k]) for at, run in _runs(code) for k in donated.get(at, ())}
     dense: set[int] = set()  # slots in memory that is C-contiguous, so that a view of them copies nothing
     for at, run in _runs(code):
         node, target = run.node, run.target

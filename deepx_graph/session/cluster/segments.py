@@ -123,11 +123,11 @@ def _training_loop(function: Function) -> Node:
             inner = loops.around[inner]
         if inner is not None:
             held[inner] += 1
-    always = [end for end in held if homes[end].is_root]
-    if held and not always:
-        raise UsageError(Diagnostic("the loop runs only where a branch needs what it computes", next(iter(held)).span,
-                                    hint="checkpoints are taken of a loop that runs in any case"))
-    if not always:
+    if not held:
         raise UsageError(Diagnostic("the program has no loop to save the variables of", function.span,
                                     hint="checkpoints are taken between iterations of a loop that the program is or has"))
+    always = [end for end in held if homes[end].is_root]
+    if not always:
+        raise UsageError(Diagnostic("the loop runs only where a branch needs what it computes", next(iter(held)).span,
+                                    hint="checkpoints are taken of a loop that runs in any case"))
     return max(always, key=lambda end: held[end])

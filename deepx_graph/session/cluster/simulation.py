@@ -165,8 +165,8 @@ def cluster_of(where: str) -> DeviceCluster:
 
 def _predicted(engine: Engine, ranks: int, meets: bool) -> Timing:
     """What the engine predicts of its kernels by the constants in use; where it does not know, what the declaration says. Where
-    several processes share a core, each takes so many times as long. Python calls the kernels of a program that meets others, and
-    of any other such as are no machine code."""
+    several processes share a core, each takes so many times as long. A call of Python counts for each kernel of a program that
+    meets others, though those between two collectives have one in common, and for such of any other as are no machine code."""
     crowd = max(1.0, ranks / available_cores())
     is_one_kernel = not meets and engine.writes_loops
 

@@ -7,35 +7,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deepx_graph.errors import VerifyError
 from deepx_graph.ir import Builder, Function, Module, Node
 from deepx_graph.ops import add, compare, remainder, select, subtract
 from deepx_graph.passes.rules.ranges import RANGES
 from deepx_graph.rewrite.engine import InterningBuilder
 from deepx_graph.rewrite.exact_values import integer_range
 from deepx_graph.types import I32, I64, U8, DType, as_tensor, tensor
-from tests.support.data_movement import Draw, values
+from tests.support.data_movement import drawn, run, values
 from tests.support.integers import PROGRAMS, integers, whole
-from tests.support.reference import evaluate, same
+from tests.support.reference import same
 
 RULES = {r.name: r for r in RANGES}
-
-
-def run(d: Draw, result: Node, args: list[Any]) -> Any:
-    return evaluate(Module((Function("f", tuple(d.params), (result,)),), "f"), args)[0]
 
 
 @settings(max_examples=400, deadline=None, derandomize=True, database=None)
 @given(st.data())
 def test_no_integer_is_outside_of_its_range(data: st.DataObject) -> None:
-    d = Draw(data)
-    try:
-        x = integers(d, whole(d), d.int(1, 4))
-    except VerifyError:
-        reject()
+    d, x = drawn(data, lambda d: integers(d, whole(d), d.int(1, 4)))
     found = integer_range(x)
     rng = np.random.default_rng(0)
     for _ in range(5):
@@ -56,11 +47,7 @@ def test_what_the_rule_makes_is_equal_to_the_bit(name: str) -> None:
     @given(st.data())
     def law(data: st.DataObject) -> None:
         nonlocal fired
-        d = Draw(data)
-        try:
-            before = PROGRAMS[name](d)
-        except VerifyError:
-            reject()
+        d, before = drawn(data, PROGRAMS[name])
         if not RULES[name].roots(before.op):
             return
         after = RULES[name].apply(before, InterningBuilder())

@@ -35,6 +35,7 @@ from deepx_graph.runtime.memory.assignment import BufferAssignment, plan
 from deepx_graph.runtime.memory.sharing import most_alive
 from deepx_graph.runtime.program import plan_functions
 from deepx_graph.types import F32, F64, I32, STATE, FunctionType, Type, scalar, tensor
+from tests.support.filling import filling
 from tests.support.generate import random_inputs, random_module
 from tests.support.reference import evaluate, same
 
@@ -47,18 +48,7 @@ class WritingEngine(Engine):
     name = "writing"
 
     def kernel(self, node: Node) -> KernelFn:
-        evaluate, attrs = node.op.eval, node.attrs
-        assert evaluate is not None
-
-        def run(values: Sequence[Any], out: Sequence[Any] | None) -> Any:
-            result = evaluate(values, *attrs)
-            if out is None:
-                return result
-            for array, made in zip(out, result if isinstance(result, tuple) else (result,), strict=True):
-                np.copyto(array, made)
-            return tuple(out) if isinstance(result, tuple) else out[0]
-
-        return run
+        return filling(node)
 
     def writes(self, node: Node) -> bool:
         return True

@@ -43,6 +43,7 @@ from deepx_graph.runtime.memory.donation import chosen
 from deepx_graph.runtime.memory.pool import GRAIN, RESULTS
 from deepx_graph.runtime.native.whole_program.plan import Called, Copied, Home, Swapped, called
 from deepx_graph.types import F32, I64, leaves, scalar, tensor
+from tests.support.filling import filling
 from tests.support.steps import steps
 
 PROGRAMS = 60
@@ -97,17 +98,7 @@ class Overwriting(Engine):
 
     def kernel(self, node: Node) -> Any:
         """The eval of the node, its results in `out`."""
-        evaluate = by_eval(node)
-
-        def run(values: Sequence[Any], out: Sequence[Any] | None) -> Any:
-            found = evaluate(values, None)
-            if out is None:
-                return found
-            for array, made in zip(out, found if isinstance(found, tuple) else (found,), strict=True):
-                np.copyto(array, made)
-            return tuple(out) if isinstance(found, tuple) else out[0]
-
-        return run
+        return filling(node)
 
     def writes(self, node: Node) -> bool:
         """Whether results go where they are told to."""

@@ -56,6 +56,7 @@ class _Block:
 
 
 _Body = Callable[[_Block], None]
+_Step = Callable[[_Block, GemmAxis, str], _Block]
 
 
 class _Writer:
@@ -125,7 +126,7 @@ class _Writer:
         plan = self.plan
         block = _Block(pointers, size(plan.rows), size(plan.lane), str(plan.terms[-1].size if plan.terms else 1),
                        alone=str(int(plan.alone)))
-        self._outer([(a, size(a)) for a in plan.outer], block, self._nest())
+        self._each([(a, size(a)) for a in plan.outer], self._beside, block, self._nest())
         if self.epilogue:
             axes = sorted((a for a in plan.result_axes if a.size > 1), key=lambda a: -a.steps[RESULT])
             self.joined.finish(t, self.epilogue, [(a.size, *parts.get(id(a), ("0", str(a.size)))) for a in axes])
@@ -150,28 +151,27 @@ class _Writer:
             body = partial(loop, then=body)
         return body
 
-    def _outer(self, axes: Sequence[tuple[GemmAxis, str]], block: _Block, then: _Body) -> None:
+    def _each(self, axes: Sequence[tuple[GemmAxis, str]], step: _Step, block: _Block, then: _Body) -> None:
+        """A loop over each axis, up to a size; `step` gives the block at an element."""
         if not axes:
             then(block)
             return
         (axis, size), *inner = axes
-        self._loop(size, 1, lambda k: self._outer(inner, replace(block, pointers=self._moved(block.pointers, axis, k)), then))
+        self._loop(size, 1, lambda k: self._each(inner, step, step(block, axis, k), then))
 
-    def _passes(self, axes: Sequence[GemmAxis], block: _Block, then: _Body) -> None:
-        if not axes:
-            then(block)
-            return
-        axis, *inner = axes
-        self._loop(str(axis.size), 1, lambda k: self._passes(inner, self._later(block, axis, k), then))
+    def _beside(self, block: _Block, axis: GemmAxis, k: str) -> _Block:
+        """The block of other results, so many elements on."""
+        return replace(block, pointers=self._moved(block.pointers, axis, k))
 
     def _later(self, block: _Block, axis: GemmAxis, k: str) -> _Block:
         """The block so many terms on: its sums are added to those of the terms before."""
         is_later = self.t.let(f"icmp ne i64 {k}, 0")
         added = self.t.let(f"or i1 {block.added}, {is_later}") if block.added else is_later
-        return replace(block, pointers=self._moved(block.pointers, axis, k), added=added)
+        return replace(self._beside(block, axis, k), added=added)
 
     def _blocks_of_terms(self, block: _Block, then: _Body) -> None:
-        self._passes(self.plan.passes, block, partial(self._parts_of_terms, then=then))
+        passes = [(axis, str(axis.size)) for axis in self.plan.passes]
+        self._each(passes, self._later, block, partial(self._parts_of_terms, then=then))
 
     def _parts_of_terms(self, block: _Block, then: _Body) -> None:
         few = self.plan.at_once
